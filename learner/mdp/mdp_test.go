@@ -1,0 +1,217 @@
+package mdp_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// shop is a small world: a workload whose latency is work divided by its CPU.
+type shop struct {
+	limit mdp.Size
+	blind mdp.Set // signals that cannot be seen
+	sense error
+	act   error
+}
+
+func (w *shop) Sense(_ context.Context, now time.Time) (mdp.State, error) {
+	s := mdp.State{
+		At:       now,
+		Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput).Without(w.blind),
+		Limit:    w.limit, Usage: mdp.Size{CPU: 200, Memory: 64 * mdp.MiB},
+		Latency: time.Duration(40_000/int64(w.limit.CPU)) * time.Millisecond, Throughput: 10,
+	}
+	return s, w.sense
+}
+
+func (w *shop) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error) {
+	if w.act != nil {
+		return mdp.Failed, w.act
+	}
+	if a.Sets.Has(mdp.CPULimit) {
+		w.limit.CPU = a.Limit.CPU
+	}
+	return mdp.Applied, nil
+}
+
+func TestAWorkloadThatMissesItsSLOGrowsUntilItHolds(t *testing.T) {
+	world := &shop{limit: mdp.Size{CPU: 200, Memory: 128 * mdp.MiB}}
+	double := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+		if s.Latency > 100*time.Millisecond {
+			return mdp.Action{}.WithCPU(2 * s.Limit.CPU), nil
+		}
+		return mdp.Action{}, nil
+	})
+	loop := mdp.Loop{
+		Sensor: world, Actuator: world, Policy: double,
+		Objective: mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}, Alpha: 0.5},
+	}
+	first, err := loop.Step(t.Context(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Complete {
+		t.Error("the first step has nothing before it, and yet made a transition")
+	}
+	second, err := loop.Step(t.Context(), noon.Add(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.Complete || second.Transition.State.Limit.CPU != 200 || second.Transition.Next.Limit.CPU != 400 {
+		t.Errorf("transition = %+v, want 200m -> 400m", second.Transition)
+	}
+	if second.Transition.Reward != second.Reward {
+		t.Errorf("a transition's reward is that of the state it led to: %v, not %v", second.Reward, second.Transition.Reward)
+	}
+	if world.limit.CPU != 400 {
+		t.Errorf("limit = %v, want 400m and no further: the SLO holds", world.limit.CPU)
+	}
+}
+
+func TestAFailedStepBreaksTheTransition(t *testing.T) {
+	broken := errors.New("the machine is on fire")
+	for name, fail := range map[string]func(*shop){
+		"sensing fails": func(w *shop) { w.sense = broken },
+		"acting fails":  func(w *shop) { w.act = broken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			world := &shop{limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}}
+			loop := mdp.Loop{Sensor: world, Actuator: world, Policy: mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+				return mdp.Action{}.WithCPU(300), nil
+			})}
+			if _, err := loop.Step(t.Context(), noon); err != nil {
+				t.Fatal(err)
+			}
+			fail(world)
+			if _, err := loop.Step(t.Context(), noon); !errors.Is(err, broken) {
+				t.Fatalf("err = %v, want one that wraps %v", err, broken)
+			}
+			world.sense, world.act = nil, nil
+			d, err := loop.Step(t.Context(), noon)
+			if err != nil || d.Complete {
+				t.Errorf("step after a failure: complete %v, err %v; want a step without transition", d.Complete, err)
+			}
+		})
+	}
+}
+
+func TestAnIllegalActionIsNeverCarriedOut(t *testing.T) {
+	world := &shop{limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}}
+	loop := mdp.Loop{Sensor: world, Actuator: world, Policy: mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+		return mdp.Action{}.WithCPU(0), nil
+	})}
+	if d, err := loop.Step(t.Context(), noon); err == nil || d.Effect != mdp.Refused {
+		t.Errorf("effect %v, err %v; want refused with an error", d.Effect, err)
+	}
+	if world.limit.CPU != 400 {
+		t.Errorf("limit became %v", world.limit.CPU)
+	}
+}
+
+// AWARE §2.2: with two resources an episode of 100 steps tops out at 200, and a worse SLO or a lower
+// utilisation never raises a reward.
+func TestRewardLaws(t *testing.T) {
+	law := func(lat, used uint16, alpha uint8) bool {
+		o := mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}, Alpha: mdp.Ratio(alpha) / 255}
+		s := mdp.State{
+			Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency),
+			Limit:    mdp.Size{CPU: 1000, Memory: 1000},
+			Usage:    mdp.Size{CPU: mdp.MilliCPU(used), Memory: 500},
+			Latency:  time.Duration(lat) * time.Millisecond,
+		}
+		r, ok := o.Judge(s)
+		if !ok || r < 0 || r > 2+1e-12 {
+			return false
+		}
+		slower := s
+		slower.Latency += 50 * time.Millisecond
+		idler := s
+		idler.Usage.CPU /= 2
+		worse, _ := o.Judge(slower)
+		idle, _ := o.Judge(idler)
+		return worse <= r && idle <= r
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPreservation(t *testing.T) {
+	slo := mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
+	for name, c := range map[string]struct {
+		slo  mdp.SLO
+		s    mdp.State
+		want mdp.Ratio
+		ok   bool
+	}{
+		"no objective is always met":         {mdp.SLO{}, mdp.State{}, 1, true},
+		"no traffic cannot violate":          {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput)}, 1, true},
+		"twice too slow is half preserved":   {slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: 100 * time.Millisecond}, 0.5, true},
+		"faster than asked earns no more":    {slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: time.Millisecond}, 1, true},
+		"unseen latency is not good latency": {slo, mdp.State{}, 0, false},
+		"half the asked throughput": {mdp.SLO{Throughput: 100},
+			mdp.State{Observed: mdp.SetOf(mdp.Throughput), Throughput: 50}, 0.5, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := c.slo.Preservation(c.s)
+			if ok != c.ok || math.Abs(float64(got-c.want)) > 1e-12 {
+				t.Errorf("Preservation = %v, %v; want %v, %v", got, ok, c.want, c.ok)
+			}
+		})
+	}
+}
+
+func TestUnknownIsNotZero(t *testing.T) {
+	s := mdp.State{Observed: mdp.SetOf(mdp.CPULimit)}
+	err := s.Require("captain", mdp.CPULimit, mdp.Throttled, mdp.CPUPeak)
+	var unknown *mdp.UnknownError
+	if !errors.As(err, &unknown) || unknown.Missing != mdp.SetOf(mdp.Throttled, mdp.CPUPeak) {
+		t.Fatalf("err = %v, want the two missing signals", err)
+	}
+	if got, want := err.Error(), "captain: not observed: {cpu-peak throttled}"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	if _, ok := (mdp.Objective{}).Judge(s); ok {
+		t.Error("a reward was made up from a state without usage")
+	}
+}
+
+func TestBoundsClipAndSayWhy(t *testing.T) {
+	b := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 5},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 100, Max: 500},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB},
+	}
+	if err := b.Check(); err != nil {
+		t.Fatal(err)
+	}
+	law := func(n int16, cpu int32, mem int64, sets uint8) bool {
+		a := mdp.Action{Sets: mdp.Set(sets) & mdp.Knobs, Replicas: int(n), Limit: mdp.Size{CPU: mdp.MilliCPU(cpu), Memory: mdp.Bytes(mem)}}
+		got := b.Clip(a)
+		inside := (!a.Sets.Has(mdp.Replicas) || b.Replicas.Has(got.Replicas)) &&
+			(!a.Sets.Has(mdp.CPULimit) || b.CPU.Has(got.Limit.CPU)) &&
+			(!a.Sets.Has(mdp.MemoryLimit) || b.Memory.Has(got.Limit.Memory))
+		moved := got.Replicas != a.Replicas || got.Limit != a.Limit
+		return inside && got.Sets == a.Sets && moved == (got.Clipped != 0) && b.Clip(got) == got
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+	if got := b.Clip(mdp.Action{}.WithCPU(900)).Clipped.String(); got != "max" {
+		t.Errorf("clipped by %q, want max", got)
+	}
+}
+
+func TestBoundsThatNothingSatisfiesAreNamed(t *testing.T) {
+	b := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 1}, CPU: mdp.Range[mdp.MilliCPU]{Min: 500, Max: 100}}
+	if err := b.Check(); err == nil || err.Error() != "cpu bounds [500m, 100m]: need 0 < min <= max" {
+		t.Errorf("err = %v", err)
+	}
+}
