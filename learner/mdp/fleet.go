@@ -73,6 +73,7 @@ func (r Report) Upper() Size {
 type Mandate struct {
 	Container ContainerRef
 	Mode      Mode
+	Paused    bool   // hold what is in force: neither move it nor put it back
 	Bounds    Bounds // CPU and memory, never wider than the container's API values; the agent checks that itself
 	Throttle  Ratio  // the local policy's target: the share of CFS periods that may be throttled
 	Latency   Source // where the container's latency histogram is to be read; zero when it has none

@@ -724,6 +724,7 @@ type Mandate struct {
 	Bounds        *Bounds                `protobuf:"bytes,3,opt,name=bounds,proto3" json:"bounds,omitempty"`
 	ThrottleRatio float64                `protobuf:"fixed64,4,opt,name=throttle_ratio,json=throttleRatio,proto3" json:"throttle_ratio,omitempty"`
 	Latency       *Source                `protobuf:"bytes,5,opt,name=latency,proto3" json:"latency,omitempty"`
+	Paused        bool                   `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -791,6 +792,13 @@ func (x *Mandate) GetLatency() *Source {
 		return x.Latency
 	}
 	return nil
+}
+
+func (x *Mandate) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
 }
 
 type Mandates struct {
@@ -920,13 +928,14 @@ const file_link_proto_rawDesc = "" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
-	"\x06metric\x18\x03 \x01(\tR\x06metric\"\xee\x01\n" +
+	"\x06metric\x18\x03 \x01(\tR\x06metric\"\x86\x02\n" +
 	"\aMandate\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x122\n" +
 	"\x06bounds\x18\x03 \x01(\v2\x1a.awarescale.link.v1.BoundsR\x06bounds\x12%\n" +
 	"\x0ethrottle_ratio\x18\x04 \x01(\x01R\rthrottleRatio\x124\n" +
-	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\"\x82\x01\n" +
+	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\x12\x16\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\"\x82\x01\n" +
 	"\bMandates\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12-\n" +

@@ -1,0 +1,30 @@
+package v1alpha1
+
+// Prefix begins every annotation and label that is ours. A key under it that we do not know is an error, told to
+// its owner: a misspelt limit must not be a limit that silently does not hold.
+const Prefix = "awarescale.dev/"
+
+// ManagedLabel on a pod template, with the value "true", opts its workload in.
+const ManagedLabel = Prefix + "managed"
+
+// The annotations on a pod template. Quantities are written as Kubernetes quantities, durations as Go durations.
+const (
+	ModeAnnotation        = Prefix + "mode"         // off, observe (default), recommend, canary, auto
+	PausedAnnotation      = Prefix + "paused"       // "true" holds everything as it is
+	SLOLatencyPrefix      = Prefix + "slo-latency-" // + p50, p90, p95, p99: the latency at that percentile, at most
+	SLOThroughput         = Prefix + "slo-throughput"
+	SLOSourceAnnotation   = Prefix + "slo-source" // pod (default), prometheus
+	SLOPortAnnotation     = Prefix + "slo-port"   // of the pod's metrics: a number, or the name of a container's port (default: metrics)
+	SLOPathAnnotation     = Prefix + "slo-path"   // default /metrics
+	SLOMetricAnnotation   = Prefix + "slo-metric" // a histogram in seconds; default http_request_duration_seconds
+	SLOServerAnnotation   = Prefix + "slo-server" // with slo-source prometheus: its URL
+	MinReplicasAnnotation = Prefix + "min-replicas"
+	MaxReplicasAnnotation = Prefix + "max-replicas"
+	MinCPUAnnotation      = Prefix + "min-cpu" // of each container that has a CPU limit
+	MaxCPUAnnotation      = Prefix + "max-cpu"
+	MinMemoryAnnotation   = Prefix + "min-memory" // of each container that has a memory limit
+	MaxMemoryAnnotation   = Prefix + "max-memory"
+)
+
+// GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations, and follows them.
+const GeneratedLabel = Prefix + "generated"

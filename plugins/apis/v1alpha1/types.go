@@ -1,0 +1,379 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MultidimPodAutoscaler keeps a workload's service-level objective with as little CPU and memory as possible. It
+// decides the number of replicas and the size of their containers together, and resizes them in place.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mpa,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.constraints.replicas.min,statuspath=.status.replicas.current
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.status.stage`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.current`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.effective.cpu`
+// +kubebuilder:printcolumn:name="Mem",type=string,JSONPath=`.status.effective.memory`
+// +kubebuilder:printcolumn:name="SLO",type=string,JSONPath=`.status.sloPreservation`
+// +kubebuilder:printcolumn:name="Reward",type=string,JSONPath=`.status.reward.mean`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type MultidimPodAutoscaler struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What is wanted.
+	Spec MultidimPodAutoscalerSpec `json:"spec"`
+	// What is so.
+	// +optional
+	Status MultidimPodAutoscalerStatus `json:"status,omitempty"`
+}
+
+// MultidimPodAutoscalerList is a list of them.
+//
+// +kubebuilder:object:root=true
+type MultidimPodAutoscalerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MultidimPodAutoscaler `json:"items"`
+}
+
+// MultidimPodAutoscalerSpec is what is wanted of a workload.
+//
+// +kubebuilder:validation:XValidation:rule="self.targetRef == oldSelf.targetRef",message="targetRef cannot be changed: make another object for another target"
+type MultidimPodAutoscalerSpec struct {
+	// The workload: a Deployment, a StatefulSet, or a ReplicaSet that no Deployment owns, in this object's namespace.
+	TargetRef TargetRef `json:"targetRef"`
+
+	// How far AWARE may go: off (nothing is read, what was touched is put back), observe (read and report), recommend
+	// (and say what would be done), canary (and do it to one replica), auto (and do it to all).
+	// +kubebuilder:validation:Enum=off;observe;recommend;canary;auto
+	// +kubebuilder:default=observe
+	// +optional
+	Mode string `json:"mode,omitempty"`
+
+	// Holds everything as it is, in every mode: nothing is resized or scaled, what is in force stays.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// The service-level objective. Without one only utilisation counts.
+	// +optional
+	SLO *SLO `json:"slo,omitempty"`
+
+	// How the SLO is weighed against efficiency.
+	// +optional
+	Objective *Objective `json:"objective,omitempty"`
+
+	// What AWARE may never go beyond.
+	// +optional
+	Constraints Constraints `json:"constraints,omitempty"`
+
+	// The learner of this workload.
+	// +optional
+	Learner *Learner `json:"learner,omitempty"`
+
+	// Who recommends. Empty or "aware" is this project; with another name AWARE only observes, and another program
+	// writes status.recommendation.
+	// +optional
+	Recommender *Recommender `json:"recommender,omitempty"`
+}
+
+// TargetRef names a workload in the same namespace.
+type TargetRef struct {
+	// Group and version, such as apps/v1.
+	// +kubebuilder:validation:Enum=apps/v1
+	// +kubebuilder:default=apps/v1
+	// +optional
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind of the workload.
+	// +kubebuilder:validation:Enum=Deployment;StatefulSet;ReplicaSet
+	Kind string `json:"kind"`
+	// Name of the workload.
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+}
+
+// SLO is a service-level objective, and where it is measured.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.latency) || has(self.throughput)",message="an slo needs latency, throughput, or both"
+type SLO struct {
+	// The latency objective.
+	// +optional
+	Latency *LatencySLO `json:"latency,omitempty"`
+	// Requests per second, at least, over all replicas.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="throughput must be above zero requests per second"
+	// +optional
+	Throughput *resource.Quantity `json:"throughput,omitempty"`
+	// Where latency and throughput are read.
+	// +kubebuilder:default={}
+	// +optional
+	Source SLOSource `json:"source,omitempty"`
+}
+
+// LatencySLO is a bound on one percentile of latency.
+type LatencySLO struct {
+	// The percentile of requests, such as 99.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	// +kubebuilder:default=99
+	// +optional
+	Percentile int32 `json:"percentile,omitempty"`
+	// The latency at that percentile, at most, such as 50ms.
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="threshold must be above zero"
+	Threshold metav1.Duration `json:"threshold"`
+}
+
+// SLOSource says where latency and throughput are read.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'prometheus' || has(self.server)",message="source type prometheus needs server, the URL of a Prometheus server"
+type SLOSource struct {
+	// pod: the node agent reads the pod's own Prometheus histogram. prometheus: central asks a Prometheus server for it.
+	// +kubebuilder:validation:Enum=pod;prometheus
+	// +kubebuilder:default=pod
+	// +optional
+	Type string `json:"type,omitempty"`
+	// The pod's port with metrics: a number, or the name of a container's port.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:default="metrics"
+	// +optional
+	Port string `json:"port,omitempty"`
+	// The path of the metrics.
+	// +kubebuilder:validation:Pattern=`^/`
+	// +kubebuilder:default="/metrics"
+	// +optional
+	Path string `json:"path,omitempty"`
+	// A histogram of request durations in seconds.
+	// +kubebuilder:validation:Pattern=`^[a-zA-Z_:][a-zA-Z0-9_:]*$`
+	// +kubebuilder:default="http_request_duration_seconds"
+	// +optional
+	Metric string `json:"metric,omitempty"`
+	// The URL of the Prometheus server, with type prometheus.
+	// +kubebuilder:validation:Pattern=`^https?://`
+	// +optional
+	Server string `json:"server,omitempty"`
+}
+
+// Objective says how the SLO is weighed against efficiency.
+type Objective struct {
+	// The weight of the SLO in the reward, from 0 to 1; the rest is utilisation's (AWARE, section 2.2).
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1')) <= 0",message="alpha must be between 0 and 1"
+	// +kubebuilder:default="0.5"
+	// +optional
+	Alpha resource.Quantity `json:"alpha,omitempty"`
+}
+
+// Constraints is what AWARE may never go beyond.
+type Constraints struct {
+	// Replicas. Without it the number of replicas is left alone.
+	// +optional
+	Replicas *ReplicaConstraints `json:"replicas,omitempty"`
+	// Containers, by name; "*" is every container not named. A container without a limit of a resource is not resized
+	// in that resource.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Containers []ContainerConstraints `json:"containers,omitempty"`
+}
+
+// ReplicaConstraints bounds the number of replicas.
+//
+// +kubebuilder:validation:XValidation:rule="self.min <= self.max",message="replicas: min must not be above max"
+type ReplicaConstraints struct {
+	// At least so many.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:default=1
+	// +optional
+	Min int32 `json:"min,omitempty"`
+	// At most so many.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	Max int32 `json:"max"`
+}
+
+// ContainerConstraints bounds the limits of one container.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.cpu) || !has(self.max.cpu) || quantity(string(self.min.cpu)).compareTo(quantity(string(self.max.cpu))) <= 0",message="container: min cpu must not be above max cpu"
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.memory) || !has(self.max.memory) || quantity(string(self.min.memory)).compareTo(quantity(string(self.max.memory))) <= 0",message="container: min memory must not be above max memory"
+type ContainerConstraints struct {
+	// The container's name, or "*".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// The least limits. Default: 50m and 32Mi, or the template's request where that is less.
+	// +optional
+	Min *Size `json:"min,omitempty"`
+	// The largest limits. Default: the template's limit.
+	// +optional
+	Max *Size `json:"max,omitempty"`
+	// What AWARE controls; both by default.
+	// +kubebuilder:validation:items:Enum=cpu;memory
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=set
+	// +optional
+	ControlledResources []corev1.ResourceName `json:"controlledResources,omitempty"`
+}
+
+// Size is an amount of CPU and an amount of memory; either may be left out.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.cpu) || quantity(string(self.cpu)).isGreaterThan(quantity('0'))",message="cpu must be above zero"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || quantity(string(self.memory)).isGreaterThan(quantity('0'))",message="memory must be above zero"
+type Size struct {
+	// CPU, such as 250m.
+	// +optional
+	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// Memory, such as 128Mi.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// Learner says how a workload is learned.
+type Learner struct {
+	// The algorithm. none: the rule decides for good (HPA's and VPA's arithmetic).
+	// +kubebuilder:validation:Enum=none
+	// +kubebuilder:default=none
+	// +optional
+	Algorithm string `json:"algorithm,omitempty"`
+}
+
+// Recommender names who recommends.
+type Recommender struct {
+	// Its name.
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+}
+
+// MultidimPodAutoscalerStatus is what is so.
+type MultidimPodAutoscalerStatus struct {
+	// The generation of the spec that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// The target, as Kind/name.
+	// +optional
+	Target string `json:"target,omitempty"`
+	// Where the workload stands in AWARE's life cycle (ATC'23, Algorithm 1): Initialized, Offline, Online, Serving.
+	// +optional
+	Stage string `json:"stage,omitempty"`
+	// Replicas, ready and wanted.
+	// +optional
+	Replicas ReplicaStatus `json:"replicas,omitempty"`
+	// What is recommended for each container, whether or not it is done.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Recommendation []ContainerSize `json:"recommendation,omitempty"`
+	// The mean of the limits that are in force now in one replica: what the nodes report, not what the API says.
+	// +optional
+	Effective *Size `json:"effective,omitempty"`
+	// The rewards of the last episodes.
+	// +optional
+	Reward *RewardStatus `json:"reward,omitempty"`
+	// Objective over measured, at most 1, over the last step; "unknown" when it could not be measured.
+	// +optional
+	SLOPreservation string `json:"sloPreservation,omitempty"`
+	// The latency at the SLO's percentile over the last step.
+	// +optional
+	Latency *metav1.Duration `json:"latency,omitempty"`
+	// The policy that decides.
+	// +optional
+	Policy *PolicyStatus `json:"policy,omitempty"`
+	// The last decisions, newest first.
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=atomic
+	// +optional
+	Decisions []DecisionStatus `json:"decisions,omitempty"`
+	// Resizes since the object was made: in place through the API (L2), and by node agents (L1).
+	// +optional
+	Resizes ResizeStatus `json:"resizes,omitempty"`
+	// Ready, Active, FallbackActive, Paused, ConflictDetected, ResizeDeferred.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ReplicaStatus counts replicas.
+type ReplicaStatus struct {
+	// Ready now.
+	Current int32 `json:"current"`
+	// Wanted by the last decision.
+	Desired int32 `json:"desired"`
+}
+
+// ContainerSize is a size for one container.
+type ContainerSize struct {
+	// The container's name.
+	Name string `json:"name"`
+	// Its limits.
+	Limits Size `json:"limits"`
+}
+
+// RewardStatus sums up episodes of 100 steps; an episode is worth 200 at most.
+type RewardStatus struct {
+	// The mean reward of the last episodes, the running one scaled to its full length.
+	Mean string `json:"mean"`
+	// Their standard deviation.
+	Std string `json:"std"`
+	// Episodes that are over.
+	Episodes int32 `json:"episodes"`
+}
+
+// PolicyStatus names the policy that decides.
+type PolicyStatus struct {
+	// Its version.
+	Version string `json:"version"`
+	// Where it came from: rule, or learned.
+	Source string `json:"source"`
+}
+
+// DecisionStatus is one decision with what went into it and what came of it.
+type DecisionStatus struct {
+	// When.
+	Time metav1.Time `json:"time"`
+	// What was seen, in words.
+	Inputs string `json:"inputs"`
+	// What was decided, in words.
+	Action string `json:"action"`
+	// What came of it.
+	Effect string `json:"effect"`
+	// Why it was decided or refused.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// What changed the action on its way: min, max, dwell, rate-up, rate-down, usage, slo, budget, stale, paused, fallback.
+	// +listType=atomic
+	// +optional
+	ClippedBy []string `json:"clippedBy,omitempty"`
+	// The policy that decided.
+	Policy string `json:"policy"`
+}
+
+// ResizeStatus counts resizes.
+type ResizeStatus struct {
+	// Through pods/resize.
+	API int64 `json:"api"`
+	// By node agents, of the pods that are running.
+	Node int64 `json:"node"`
+}
+
+// The conditions of a MultidimPodAutoscaler.
+const (
+	Ready            = "Ready"            // the spec is valid, the target is found, and what is needed can be read
+	Active           = "Active"           // AWARE may act and does
+	FallbackActive   = "FallbackActive"   // the rule decides and not a learner
+	Paused           = "Paused"           // its owner holds it
+	ConflictDetected = "ConflictDetected" // somebody else moves the same knobs; AWARE only recommends
+	ResizeDeferred   = "ResizeDeferred"   // a node has no room for a resize, or can never have
+	SLOObserved      = "SLOObserved"      // latency and throughput can be read
+)
+
+// The stages.
+const (
+	StageInitialized = "Initialized"
+	StageOffline     = "Offline"
+	StageOnline      = "Online"
+	StageServing     = "Serving"
+)

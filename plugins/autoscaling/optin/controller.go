@@ -1,0 +1,219 @@
+// Package optin makes MultidimPodAutoscalers from the annotations that application owners put on pod templates.
+//
+// A template with the label awarescale.dev/managed=true opts its Deployment, StatefulSet or ReplicaSet in; the
+// annotations under awarescale.dev/ say how. The object that is made belongs to the workload, follows its annotations,
+// and goes with them. Who wants to say more writes the object instead; then this package leaves that workload alone.
+//
+// A bad annotation is told in an event on the workload and in the object's condition AnnotationsValid; the spec that
+// was good last stays.
+package optin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+)
+
+// AnnotationsValid is the condition in which this package tells whether a workload's annotations could be read.
+const AnnotationsValid = "AnnotationsValid"
+
+// Controller follows the workloads of one kind.
+type Controller struct {
+	Client client.Client
+	Events events.EventRecorder
+	Kind   string // Deployment, StatefulSet or ReplicaSet
+}
+
+// Kinds are the workloads that can opt in.
+var Kinds = []string{"Deployment", "StatefulSet", "ReplicaSet"}
+
+// SetupWithManager registers the controller.
+func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
+	skip := true
+	return ctrl.NewControllerManagedBy(mgr).Named("optin-" + strings.ToLower(c.Kind)).
+		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		For(c.object()).Owns(&v1alpha1.MultidimPodAutoscaler{}).Complete(c)
+}
+
+func (c *Controller) object() client.Object {
+	switch c.Kind {
+	case "Deployment":
+		return &appsv1.Deployment{}
+	case "StatefulSet":
+		return &appsv1.StatefulSet{}
+	case "ReplicaSet":
+		return &appsv1.ReplicaSet{}
+	}
+	panic("optin: kind " + c.Kind + ": it must be one of " + strings.Join(Kinds, ", "))
+}
+
+func template(o client.Object) corev1.PodTemplateSpec {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Template
+	case *appsv1.StatefulSet:
+		return w.Spec.Template
+	case *appsv1.ReplicaSet:
+		return w.Spec.Template
+	}
+	panic(fmt.Sprintf("optin: %T is not a workload", o))
+}
+
+// Reconcile makes, follows or removes the object of one workload.
+func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	w := c.object()
+	if err := c.Client.Get(ctx, request.NamespacedName, w); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // what it owned is garbage collected
+	}
+	if owner := metav1.GetControllerOf(w); w.GetDeletionTimestamp() != nil || owner != nil && owner.Kind == "Deployment" {
+		return ctrl.Result{}, nil
+	}
+	pod := template(w)
+	mine, others, err := c.existing(ctx, w)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !OptedIn(pod) {
+		if Mentions(pod) {
+			c.Events.Eventf(w, nil, corev1.EventTypeWarning, "OptInIncomplete", "OptIn",
+				"the pod template has annotations under %s, but not the label %s=true: nothing is done", v1alpha1.Prefix, v1alpha1.ManagedLabel)
+		}
+		if mine != nil {
+			if err := c.Client.Delete(ctx, mine); client.IgnoreNotFound(err) != nil {
+				return ctrl.Result{}, fmt.Errorf("opting %s %s out: %w", c.Kind, request, err)
+			}
+			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn", "the label %s is gone: sizes are put back", v1alpha1.ManagedLabel)
+		}
+		return ctrl.Result{}, nil
+	}
+	if others {
+		return ctrl.Result{}, nil // somebody wrote the object by hand
+	}
+	spec, errs := Parse(pod)
+	if len(errs) > 0 {
+		return ctrl.Result{}, c.refuse(ctx, w, mine, errors.Join(errs...))
+	}
+	spec.TargetRef = v1alpha1.TargetRef{APIVersion: "apps/v1", Kind: c.Kind, Name: w.GetName()}
+	return ctrl.Result{}, c.ensure(ctx, w, mine, spec)
+}
+
+// existing finds the object that was generated for the workload, and whether there is one that was not.
+func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alpha1.MultidimPodAutoscaler, others bool, err error) {
+	var all v1alpha1.MultidimPodAutoscalerList
+	if err := c.Client.List(ctx, &all, client.InNamespace(w.GetNamespace())); err != nil {
+		return nil, false, fmt.Errorf("listing MultidimPodAutoscalers: %w", err)
+	}
+	for i := range all.Items {
+		one := &all.Items[i]
+		if one.Spec.TargetRef.Kind != c.Kind || one.Spec.TargetRef.Name != w.GetName() {
+			continue
+		}
+		if one.Labels[v1alpha1.GeneratedLabel] == "true" && metav1.IsControlledBy(one, w) {
+			mine = one
+		} else {
+			others = true
+		}
+	}
+	return mine, others, nil
+}
+
+// name is the workload's; kinds other than Deployment carry theirs, for two kinds can share a name.
+func (c *Controller) name(w client.Object) string {
+	if c.Kind == "Deployment" {
+		return w.GetName()
+	}
+	return w.GetName() + "-" + strings.ToLower(c.Kind)
+}
+
+func (c *Controller) create(ctx context.Context, w client.Object, spec v1alpha1.MultidimPodAutoscalerSpec) (*v1alpha1.MultidimPodAutoscaler, error) {
+	mpa := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.GetNamespace(), Name: c.name(w), Labels: map[string]string{v1alpha1.GeneratedLabel: "true"}},
+		Spec:       spec,
+	}
+	if err := ctrl.SetControllerReference(w, mpa, c.Client.Scheme()); err != nil {
+		return nil, fmt.Errorf("owning MultidimPodAutoscaler %s: %w", mpa.Name, err)
+	}
+	if err := c.Client.Create(ctx, mpa); err != nil {
+		return nil, fmt.Errorf("creating MultidimPodAutoscaler %s/%s: %w", mpa.Namespace, mpa.Name, err)
+	}
+	return mpa, nil
+}
+
+// ensure makes the object as the annotations have it.
+func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, spec v1alpha1.MultidimPodAutoscalerSpec) error {
+	if mine == nil {
+		mpa, err := c.create(ctx, w, spec)
+		if err != nil {
+			if apierrors.IsInvalid(err) {
+				c.Events.Eventf(w, nil, corev1.EventTypeWarning, "InvalidAnnotation", "OptIn", "%v", err)
+				return nil
+			}
+			return err
+		}
+		c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedIn", "OptIn", "MultidimPodAutoscaler %s, mode %s", mpa.Name, spec.Mode)
+		return c.tell(ctx, mpa, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+	}
+	if want := merged(mine.Spec, spec); !apiequality.Semantic.DeepEqual(mine.Spec, want) {
+		before := mine.DeepCopy()
+		mine.Spec = want
+		if err := c.Client.Patch(ctx, mine, client.MergeFrom(before)); err != nil {
+			if apierrors.IsInvalid(err) {
+				mine.Spec = before.Spec
+				return c.refuse(ctx, w, mine, err)
+			}
+			return fmt.Errorf("updating MultidimPodAutoscaler %s/%s: %w", mine.Namespace, mine.Name, err)
+		}
+	}
+	return c.tell(ctx, mine, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+}
+
+// merged is the spec that annotations stand for, with what annotations cannot say kept as it is.
+func merged(now, want v1alpha1.MultidimPodAutoscalerSpec) v1alpha1.MultidimPodAutoscalerSpec {
+	want.Learner, want.Recommender, want.Objective = now.Learner, now.Recommender, now.Objective
+	return want
+}
+
+// refuse tells of annotations that cannot be read: on the workload, and on the object. A workload that has no object
+// yet gets one with mode off, so that there is something to tell it on.
+func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, problem error) error {
+	message := strings.ReplaceAll(problem.Error(), "\n", "; ")
+	if mine == nil {
+		var err error
+		mine, err = c.create(ctx, w, v1alpha1.MultidimPodAutoscalerSpec{Mode: string(mdp.Off),
+			TargetRef: v1alpha1.TargetRef{APIVersion: "apps/v1", Kind: c.Kind, Name: w.GetName()}})
+		if err != nil {
+			return err
+		}
+	}
+	if was := meta.FindStatusCondition(mine.Status.Conditions, AnnotationsValid); was == nil || was.Message != message {
+		c.Events.Eventf(w, nil, corev1.EventTypeWarning, "InvalidAnnotation", "OptIn", "%s", message)
+	}
+	return c.tell(ctx, mine, metav1.ConditionFalse, "InvalidAnnotation", message)
+}
+
+func (c *Controller) tell(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, status metav1.ConditionStatus, reason, message string) error {
+	before := mpa.DeepCopy()
+	if !meta.SetStatusCondition(&mpa.Status.Conditions, metav1.Condition{Type: AnnotationsValid, Status: status,
+		Reason: reason, Message: message, ObservedGeneration: mpa.Generation}) {
+		return nil
+	}
+	// Conditions are a list to a merge patch: with the resource version a concurrent writer's are not lost.
+	if err := c.Client.Status().Patch(ctx, mpa, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing the status of MultidimPodAutoscaler %s/%s: %w", mpa.Namespace, mpa.Name, err)
+	}
+	return nil
+}

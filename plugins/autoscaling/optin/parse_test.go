@@ -1,0 +1,93 @@
+package optin_test
+
+import (
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func template(annotations ...string) corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"awarescale.dev/managed": "true"}, Annotations: map[string]string{}}}
+	t.Spec.Containers = []corev1.Container{{Name: "web", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}}}}
+	for i := 0; i < len(annotations); i += 2 {
+		t.Annotations["awarescale.dev/"+annotations[i]] = annotations[i+1]
+	}
+	return t
+}
+
+func TestAnnotationsStandForASpec(t *testing.T) {
+	spec, errs := optin.Parse(template("mode", "auto", "slo-latency-p95", "50ms", "slo-throughput", "20", "max-replicas", "4",
+		"min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true"))
+	if len(errs) != 0 {
+		t.Fatal(errs)
+	}
+	c := spec.Constraints.Containers[0]
+	if spec.Mode != "auto" || !spec.Paused || spec.SLO.Latency.Percentile != 95 || spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
+		spec.SLO.Throughput.Value() != 20 || spec.SLO.Source.Type != "pod" || spec.Constraints.Replicas.Min != 1 || spec.Constraints.Replicas.Max != 4 ||
+		c.Name != "*" || c.Min.CPU.MilliValue() != 100 || c.Min.Memory != nil || c.Max.CPU.MilliValue() != 1000 {
+		t.Errorf("spec = %+v, slo %+v, constraints %+v", spec, spec.SLO, spec.Constraints)
+	}
+}
+
+func TestOptingInWithoutAnythingOnlyObserves(t *testing.T) {
+	spec, errs := optin.Parse(template())
+	if len(errs) != 0 || spec.Mode != "observe" || spec.SLO != nil || spec.Constraints.Replicas != nil {
+		t.Errorf("spec = %+v, errors %v", spec, errs)
+	}
+}
+
+// Bad input: every error names the key, the value and the rule.
+func TestABadAnnotationIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		annotations []string
+		want        []string
+	}{
+		"unknown key":                      {[]string{"mod", "auto"}, []string{"awarescale.dev/mod:", `"auto"`, "unknown key", "awarescale.dev/mode"}},
+		"unknown mode":                     {[]string{"mode", "fast"}, []string{"mode:", `"fast"`, "one of off, observe"}},
+		"bad quantity":                     {[]string{"max-cpu", "2 cores"}, []string{"max-cpu:", `"2 cores"`, "such as 250m"}},
+		"quantity below zero":              {[]string{"max-memory", "-1Gi"}, []string{"max-memory:", `"-1Gi"`, "above zero"}},
+		"min above max":                    {[]string{"min-cpu", "2", "max-cpu", "500m"}, []string{"min-cpu:", `"2"`, "max-cpu is 500m"}},
+		"more replicas at least than most": {[]string{"min-replicas", "5", "max-replicas", "2"}, []string{"min-replicas:", `"5"`, "max-replicas is 2"}},
+		"replicas not a number":            {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
+		"slo without source":               {[]string{"slo-latency-p99", "50ms", "slo-port", "http"}, []string{"slo-port:", "the SLO has no source", `"http"`, "metrics"}},
+		"prometheus without a server":      {[]string{"slo-latency-p99", "50ms", "slo-source", "prometheus"}, []string{"slo-server", "needs slo-server"}},
+		"a source without an slo":          {[]string{"slo-port", "9090"}, []string{"no slo-latency-pNN"}},
+		"unknown source":                   {[]string{"slo-latency-p99", "50ms", "slo-source", "tea leaves"}, []string{`"tea leaves"`, "pod or prometheus"}},
+		"latency without a unit":           {[]string{"slo-latency-p99", "50"}, []string{"slo-latency-p99:", `"50"`, "such as 50ms"}},
+		"two percentiles":                  {[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"}, []string{"slo-latency-p99", "slo-latency-p50 is set, too"}},
+		"paused maybe":                     {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, errs := optin.Parse(template(c.annotations...))
+			if len(errs) != 1 {
+				t.Fatalf("errors = %v, want one", errs)
+			}
+			for _, part := range c.want {
+				if !strings.Contains(errs[0].Error(), part) {
+					t.Errorf("%q does not say %q", errs[0], part)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryBadAnnotationIsReportedAtOnce(t *testing.T) {
+	if _, errs := optin.Parse(template("mode", "fast", "max-cpu", "x", "hue", "blue")); len(errs) != 3 {
+		t.Errorf("errors = %v, want three", errs)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("mode", "auto")
+	f.Add("slo-latency-p99", "50ms")
+	f.Add("max-cpu", "1e99")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		spec, errs := optin.Parse(template(key, value))
+		if len(errs) == 0 && spec.Mode == "" {
+			t.Error("a spec without a mode")
+		}
+	})
+}

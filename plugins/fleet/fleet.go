@@ -1,0 +1,132 @@
+// Package fleet is what central knows of the nodes' agents, and what it has told them: the last report of each node,
+// and the mandates of each workload. The link writes reports into it and takes mandates out; the autoscaler and the
+// scheduler plugins read it. It is memory only: after a restart the agents fill it again within seconds.
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Fleet is safe for concurrent use.
+type Fleet struct {
+	// TTL is how long a mandate holds on a node that hears nothing more.
+	TTL time.Duration
+
+	mu        sync.RWMutex
+	open      bool
+	nodes     map[string]heard
+	summaries map[container]entry
+	mandates  map[string]map[string][]mdp.Mandate // workload -> node
+}
+
+type heard struct {
+	report mdp.Report
+	at     time.Time
+}
+
+// container is a ContainerRef's lasting part: a pod's UID is never used again.
+type container struct{ podUID, name string }
+
+type entry struct {
+	summary mdp.Summary
+	at      time.Time
+}
+
+// New makes an empty fleet.
+func New(ttl time.Duration) *Fleet {
+	return &Fleet{TTL: ttl, nodes: map[string]heard{}, summaries: map[container]entry{}, mandates: map[string]map[string][]mdp.Mandate{}}
+}
+
+// Open says that every workload has been looked at once, so that a container without a mandate really has none. Before
+// that agents are told nothing, or a restart of central would make them put everything back.
+func (f *Fleet) Open() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open = true
+}
+
+// Close takes Open back: another instance decides now.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open = false
+	clear(f.mandates)
+}
+
+// Accept takes a node's report and gives that node's mandates; ok is false when there is nothing to say yet.
+func (f *Fleet) Accept(now time.Time, r mdp.Report) (m mdp.Mandates, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.nodes[r.Node].report.Containers {
+		delete(f.summaries, container{s.Container.PodUID, s.Container.Container})
+	}
+	f.nodes[r.Node] = heard{r, now}
+	for _, s := range r.Containers {
+		f.summaries[container{s.Container.PodUID, s.Container.Container}] = entry{s, now}
+	}
+	if !f.open {
+		return mdp.Mandates{}, false
+	}
+	m = mdp.Mandates{Sequence: r.Sequence, TTL: f.TTL}
+	for _, nodes := range f.mandates {
+		m.All = append(m.All, nodes[r.Node]...)
+	}
+	return m, true
+}
+
+// Mandate sets all mandates of a workload, by node; none takes them away.
+func (f *Fleet) Mandate(workload string, byNode map[string][]mdp.Mandate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(byNode) == 0 {
+		delete(f.mandates, workload)
+		return
+	}
+	f.mandates[workload] = byNode
+}
+
+// Summary is the last word on one container, unless it is older than maxAge.
+func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration) (mdp.Summary, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	e, ok := f.summaries[container{podUID, name}]
+	if !ok || now.Sub(e.at) > maxAge {
+		return mdp.Summary{}, false
+	}
+	return e.summary, true
+}
+
+// Upper is what the containers that a node's agent reported can come to use at most, and which pods they are in (by
+// UID). ok is false when the node has not been heard of for maxAge.
+func (f *Fleet) Upper(node string, now time.Time, maxAge time.Duration) (upper map[string]mdp.Size, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	h, ok := f.nodes[node]
+	if !ok || now.Sub(h.at) > maxAge {
+		return nil, false
+	}
+	upper = map[string]mdp.Size{}
+	for _, s := range h.report.Containers {
+		sum := upper[s.Container.PodUID]
+		sum.CPU += s.Bounds.CPU.Max
+		sum.Memory += s.Bounds.Memory.Max
+		upper[s.Container.PodUID] = sum
+	}
+	return upper, true
+}
+
+// Nodes is how many nodes were heard of within maxAge.
+func (f *Fleet) Nodes(now time.Time, maxAge time.Duration) int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	n := 0
+	for _, h := range f.nodes {
+		if now.Sub(h.at) <= maxAge {
+			n++
+		}
+	}
+	return n
+}

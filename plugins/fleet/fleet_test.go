@@ -1,0 +1,64 @@
+package fleet_test
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/fleet"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func report(node string, pods ...string) mdp.Report {
+	r := mdp.Report{Node: node}
+	for _, uid := range pods {
+		s := mdp.Summary{Container: mdp.ContainerRef{PodUID: uid, Container: "web"}}
+		s.Bounds.CPU.Max = 500
+		r.Containers = append(r.Containers, s)
+	}
+	return r
+}
+
+func TestAfterARestartNobodyIsToldToPutThingsBackBeforeAllWorkloadsWereSeen(t *testing.T) {
+	f := fleet.New(time.Minute)
+	if _, ok := f.Accept(noon, report("one", "a")); ok {
+		t.Fatal("a fleet that has seen no workload gave a word: an agent would put everything back")
+	}
+	f.Mandate("shop", map[string][]mdp.Mandate{"one": {{Mode: mdp.Auto}}, "two": {{Mode: mdp.Observe}}})
+	f.Open()
+	m, ok := f.Accept(noon, report("one", "a"))
+	if !ok || len(m.All) != 1 || m.All[0].Mode != mdp.Auto || m.TTL != time.Minute {
+		t.Errorf("mandates = %+v, %v; want node one's", m, ok)
+	}
+	f.Mandate("shop", nil)
+	if m, ok = f.Accept(noon, report("one", "a")); !ok || len(m.All) != 0 {
+		t.Errorf("after the opt-out: %+v, %v; want the word that there is none", m, ok)
+	}
+}
+
+func TestAContainerThatIsNoLongerReportedIsForgotten(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Accept(noon, report("one", "a", "b"))
+	f.Accept(noon, report("one", "b"))
+	if _, ok := f.Summary("a", "web", noon, time.Minute); ok {
+		t.Error("a container that is gone is still known")
+	}
+	if _, ok := f.Summary("b", "web", noon, time.Minute); !ok {
+		t.Error("a container that is there is not known")
+	}
+	if _, ok := f.Summary("b", "web", noon.Add(2*time.Minute), time.Minute); ok {
+		t.Error("an old figure passes for a new one")
+	}
+}
+
+func TestUpperBoundsAreUnknownWithoutAFreshReport(t *testing.T) {
+	f := fleet.New(time.Minute)
+	if _, ok := f.Upper("one", noon, time.Minute); ok {
+		t.Error("an unknown node has a known bound")
+	}
+	f.Accept(noon, report("one", "a", "b"))
+	if u, ok := f.Upper("one", noon, time.Minute); !ok || u["a"].CPU != 500 || len(u) != 2 {
+		t.Errorf("upper = %v, %v", u, ok)
+	}
+}
