@@ -1,0 +1,38 @@
+// Package headroom is a scheduler plugin that scores nodes by what is left of them after the upper bounds: the most that
+// the workloads on a node may come to use before anybody asks the scheduler again. Requests, which the default plugins
+// count, say what is reserved; where sizes move in place, a node full of small requests with large limits has no room.
+package headroom
+
+import (
+	"context"
+	"time"
+
+	"awarescale.dev/aware/plugins/fleet"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kube-scheduler/framework"
+)
+
+// Name is the plugin's, as scheduler profiles write it.
+const Name = "AwareHeadroom"
+
+// fresh is how old an agent's report may be to count.
+const fresh = 30 * time.Second
+
+// Headroom scores nodes. It is a [framework.ScorePlugin].
+type Headroom struct {
+	fleet *fleet.Fleet
+	now   func() time.Time
+}
+
+var _ framework.ScorePlugin = (*Headroom)(nil)
+
+// New makes the plugin's factory for a registry. The fleet may be empty: an instance that is not the autoscaler hears
+// no agents, and scores by the limits that the API knows.
+func New(f *fleet.Fleet, now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
+	return func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
+		return &Headroom{fleet: f, now: now}, nil
+	}
+}
+
+// Name is the plugin's.
+func (h *Headroom) Name() string { return Name }

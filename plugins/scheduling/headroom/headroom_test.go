@@ -1,0 +1,88 @@
+package headroom
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/fleet"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kube-scheduler/framework"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func pod(uid, limit string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit), corev1.ResourceMemory: resource.MustParse("128Mi")},
+		}}}}}
+}
+
+// node is the part of a scheduler's node that the plugin reads.
+type node struct {
+	framework.NodeInfo
+	object *corev1.Node
+	pods   []framework.PodInfo
+}
+
+func (n node) Node() *corev1.Node                 { return n.object }
+func (n node) GetPods() []framework.PodInfo       { return n.pods }
+func (n node) GetAllocatable() framework.Resource { return allocatable{} }
+
+type podInfo struct {
+	framework.PodInfo
+	pod *corev1.Pod
+}
+
+func (p podInfo) GetPod() *corev1.Pod { return p.pod }
+
+// allocatable is 4 cores and 8 GiB.
+type allocatable struct{ framework.Resource }
+
+func (allocatable) GetMilliCPU() int64 { return 4000 }
+func (allocatable) GetMemory() int64   { return 8 << 30 }
+
+func score(t *testing.T, h *Headroom, name string, pods ...*corev1.Pod) int64 {
+	t.Helper()
+	n := node{object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+	for _, p := range pods {
+		n.pods = append(n.pods, podInfo{pod: p})
+	}
+	s, status := h.Score(t.Context(), nil, pod("new", "500m"), n)
+	if !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	return s
+}
+
+func TestTheNodeWithRoomToGrowWinsAmongEqualRequests(t *testing.T) {
+	h := &Headroom{fleet: fleet.New(time.Minute), now: func() time.Time { return noon }}
+	crowded, roomy := score(t, h, "crowded", pod("a", "2"), pod("b", "1")), score(t, h, "roomy", pod("c", "500m"), pod("d", "500m"))
+	if crowded != 12 || roomy != 62 {
+		t.Errorf("scores %d and %d, want 12 (0.5 of 4 left) and 62 (2.5 of 4 left)", crowded, roomy)
+	}
+	if full := score(t, h, "full", pod("e", "4"), pod("f", "4")); full != 0 {
+		t.Errorf("an oversubscribed node scores %d", full)
+	}
+}
+
+func TestAnAgentsWordCountsMoreThanTheAPIs(t *testing.T) {
+	f := fleet.New(time.Minute)
+	s := mdp.Summary{Container: mdp.ContainerRef{PodUID: "a", Container: "web"}}
+	s.Bounds.CPU.Max, s.Bounds.Memory.Max = 250, 128*mdp.MiB
+	f.Accept(noon, mdp.Report{Node: "one", Containers: []mdp.Summary{s}})
+	at := noon
+	h := &Headroom{fleet: f, now: func() time.Time { return at }}
+	if got := score(t, h, "one", pod("a", "2")); got != 81 {
+		t.Errorf("score %d, want 81: the envelope of 250m and the new 500m of 4", got)
+	}
+	at = noon.Add(time.Hour)
+	if got := score(t, h, "one", pod("a", "2")); got != 37 {
+		t.Errorf("score %d, want 37: an hour old report is no word, the limit of 2 counts", got)
+	}
+}
