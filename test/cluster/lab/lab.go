@@ -1,0 +1,508 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// A Cluster is a running lab.
+type Cluster struct {
+	config Config
+	plan   plan
+	rest   *rest.Config
+}
+
+// Up starts the lab and returns when its node is Ready and pods can be made. What an
+// earlier lab of the same name left is removed first, the lab itself too if it still
+// runs. When Up fails it leaves nothing behind.
+func Up(ctx context.Context, c Config) (*Cluster, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := Preflight(ctx, false); err != nil {
+		return nil, err
+	}
+	unlock, err := lockFile(ctx, c.lock())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+
+	p := plan{
+		Name: c.Name, Dir: c.StateDir, Node: "lab-" + c.Name, Lock: c.lock(), Created: time.Now(),
+		NodeLabels: c.NodeLabels, FeatureGates: c.FeatureGates, BindParent: c.BindParent,
+	}
+	if p.Binaries, p.Version, err = c.binaries(ctx); err != nil {
+		return nil, err
+	}
+	if exists(filepath.Join(c.StateDir, "lab.json")) {
+		fmt.Fprintf(c.Log, "removing the lab that is in %s\n", c.StateDir)
+	}
+	if err := remove(ctx, c); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, c.Ready)
+	defer cancel()
+	cluster, err := start(ctx, c, p)
+	if err != nil {
+		return nil, errors.Join(err, remove(context.WithoutCancel(ctx), c))
+	}
+	fmt.Fprintf(c.Log, "node %s is Ready after %v\n", cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
+	return cluster, nil
+}
+
+// binaries returns the path of each program a lab runs, built if need be, and the
+// version of Kubernetes.
+func (c Config) binaries(ctx context.Context) (map[string]string, string, error) {
+	paths := map[string]string{}
+	for _, name := range needed {
+		dir, err := buildGroup(ctx, c, name)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, g := range groups {
+			if g.name == name {
+				for _, tool := range g.tools {
+					paths[tool] = filepath.Join(dir, tool)
+				}
+			}
+		}
+	}
+	own, err := buildOwn(ctx, c)
+	if err != nil {
+		return nil, "", err
+	}
+	paths["init"], paths["pause"] = filepath.Join(own, "cluster"), filepath.Join(own, "pause")
+	source, err := sourceDir(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	goMod, err := os.ReadFile(filepath.Join(source, "bin", "kubernetes", "go.mod"))
+	return paths, kubernetesVersion(string(goMod)), err
+}
+
+// start makes the lab's files, group, link and init, and waits until it is Ready.
+func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
+	for _, dir := range []string{filepath.Join(p.Dir, "log"), p.pki(), p.config("cni")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.save(); err != nil { // first of all files: it says whose folder this is
+		return nil, err
+	}
+	if p.Net, err = claim(ctx, owner(p.Name)); err != nil {
+		return nil, err
+	}
+	trees, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range trees {
+		if err := h.makeGroup(p.systemCgroup()); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.writePKI(); err != nil {
+		return nil, err
+	}
+	if err := p.writeConfigs(); err != nil {
+		return nil, err
+	}
+	image, err := staticImage(map[string]string{"/pause": p.Binaries["pause"]}, []string{"/pause"})
+	if err != nil {
+		return nil, err
+	}
+	if err := writeImage(filepath.Join(p.Dir, "pause.tar"), pauseImage, image); err != nil {
+		return nil, err
+	}
+	if err := p.save(); err != nil {
+		return nil, err
+	}
+	initEnded, err := p.startInit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(c.Log, "init is process %d, API server %s, logs in %s\n", p.Init.PID, p.server(), filepath.Join(p.Dir, "log"))
+	cluster, err := newCluster(c, p)
+	if err != nil {
+		return nil, err
+	}
+	g, waiting := errgroup.WithContext(ctx)
+	waiting, ready := context.WithCancel(waiting)
+	g.Go(func() error { defer ready(); return cluster.waitReady(waiting) })
+	g.Go(func() error {
+		select {
+		case <-initEnded:
+			return fmt.Errorf("the lab's init ended:\n%s", tail(p.log("init"), 20))
+		case <-waiting.Done():
+			return nil
+		}
+	})
+	return cluster, g.Wait()
+}
+
+// bound holds the pipes whose closing tells bound labs that this process is gone. They
+// are kept here lest the garbage collector close them.
+var bound sync.Map
+
+// startInit starts the lab's init in namespaces of its own, connects its network, and
+// lets it go on. The channel is closed when it has ended.
+func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	log, err := os.Create(p.log("init"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.Binaries["init"], "init", p.Dir)
+	cmd.Dir, cmd.Env = "/", p.environment()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{read}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // outlive the terminal
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+	}
+	if err := cmd.Start(); err != nil {
+		write.Close()
+		return nil, fmt.Errorf("starting the lab's init in new namespaces: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	if p.Init, _, err = processAt("/proc", cmd.Process.Pid); err == nil {
+		err = p.save()
+	}
+	if err == nil {
+		err = p.Net.connect(ctx, p.Init.PID)
+	}
+	if err == nil {
+		_, err = write.Write([]byte{1})
+	}
+	if err != nil {
+		write.Close() // init ends, for nobody connected it
+		return nil, err
+	}
+	if p.BindParent {
+		bound.Store(write, p.Init)
+	} else {
+		write.Close()
+	}
+	return ended, nil
+}
+
+// waitReady waits for a Ready node and for the default service account, without which a
+// pod is refused.
+func (c *Cluster) waitReady(ctx context.Context) error {
+	clients, err := kubernetes.NewForConfig(c.rest)
+	if err != nil {
+		return err
+	}
+	step := "the API server"
+	err = poll(ctx, 50*time.Millisecond, within(ctx, 3*time.Second, func(ctx context.Context) error {
+		if err := clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+			return err
+		}
+		step = "the default service account"
+		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		step = "node " + c.plan.Node
+		node, err := clients.CoreV1().Nodes().Get(ctx, c.plan.Node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				if condition.Status == corev1.ConditionTrue {
+					return untainted(node)
+				}
+				return fmt.Errorf("not Ready: %s", condition.Message)
+			}
+		}
+		return errors.New("it has no condition Ready yet")
+	}))
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w\ninit says:\n%s", step, err, tail(c.plan.log("init"), 20))
+	}
+	return nil
+}
+
+// untainted wants the node to have lost the taint that keeps pods away until it is Ready.
+func untainted(node *corev1.Node) error {
+	for _, t := range node.Spec.Taints {
+		if t.Key == corev1.TaintNodeNotReady {
+			return fmt.Errorf("it still has the taint %s", t.Key)
+		}
+	}
+	return nil
+}
+
+// Attach returns the lab of that name that somebody else started.
+func Attach(_ context.Context, c Config) (*Cluster, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	p, err := readPlan(c.StateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no lab %q is up: %w", c.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !p.Init.alive() {
+		return nil, fmt.Errorf("the lab %q in %s is not up any more: its init, process %d, is gone", c.Name, c.StateDir, p.Init.PID)
+	}
+	return newCluster(c, p)
+}
+
+func newCluster(c Config, p plan) (*Cluster, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig %s: %w", p.kubeconfig(), err)
+	}
+	config.QPS, config.Burst = 200, 400 // a test asks often
+	return &Cluster{c, p, config}, nil
+}
+
+// clientset speaks to the API server as the administrator.
+func (p plan) clientset() (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// Down stops the lab and removes all that it made.
+func (c *Cluster) Down(ctx context.Context) error { return Down(ctx, c.config) }
+
+// Down stops the lab of that name, or removes what is left of one that is not running.
+func Down(ctx context.Context, c Config) error {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return err
+	}
+	unlock, err := lockFile(ctx, c.lock())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return remove(ctx, c)
+}
+
+// lock is held by who starts or removes the lab. It is in the cache, and stays.
+func (c Config) lock() string { return filepath.Join(c.CacheDir, "lab-"+c.Name+".lock") }
+
+// remove ends the lab's init, kindly if it can, and removes what is left. It is bounded
+// by itself, whatever ctx says.
+func remove(ctx context.Context, c Config) error {
+	p, err := readPlan(c.StateDir)
+	if err == nil && p.Name != c.Name {
+		return fmt.Errorf("the folder %s belongs to lab %q and not to %q", c.StateDir, p.Name, c.Name)
+	}
+	if err == nil && p.Init.alive() {
+		kindly, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		if err := p.Init.signal(unix.SIGTERM); err != nil {
+			return err
+		}
+		if p.Init.gone(kindly) != nil {
+			// All of the PID namespace dies with its first process.
+			if err := p.Init.signal(unix.SIGKILL); err != nil {
+				return err
+			}
+			killed, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+			defer cancel()
+			if err := p.Init.gone(killed); err != nil {
+				return fmt.Errorf("killing the init of lab %q: %w", c.Name, err)
+			}
+		}
+	}
+	bound.Range(func(pipe, of any) bool {
+		if of == p.Init {
+			bound.Delete(pipe)
+			_ = pipe.(*os.File).Close()
+		}
+		return true
+	})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	return removeTraces(ctx, c.Name, c.StateDir)
+}
+
+// removeTraces removes what a lab has outside of its namespaces. Its processes are gone.
+func removeTraces(ctx context.Context, name, dir string) error {
+	trees, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	err = errors.Join(removeGroups(ctx, trees, "/"+owner(name)), removeLinks(ctx, owner(name)), removeState(dir))
+	_ = os.Remove(stateBase()) // if it is empty now
+	return err
+}
+
+// removeState removes a state folder, but not one that was never a lab's: a mistyped
+// --state must not cost more than an error.
+func removeState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 && filepath.Dir(dir) != stateBase() && !exists(filepath.Join(dir, "lab.json")) {
+		return fmt.Errorf("the folder %s is not a lab's, for it has no lab.json: not removing it", dir)
+	}
+	return os.RemoveAll(dir)
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig, good on the host and inside.
+func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig() }
+
+// REST is a client's configuration for the administrator; change it freely.
+func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
+
+// Node is the name of the node.
+func (c *Cluster) Node() string { return c.plan.Node }
+
+// CgroupParent is the group, in each hierarchy, that holds all that the lab runs:
+// kubepods with the pods, system with the rest.
+func (c *Cluster) CgroupParent() string { return c.plan.cgroup() }
+
+// CRISocket is the container runtime's socket, at a path good on the host.
+func (c *Cluster) CRISocket() string {
+	return filepath.Join("/proc", strconv.Itoa(c.plan.Init.PID), "root", criSocket)
+}
+
+// Address is the address of the node and of the API server, which the host reaches.
+func (c *Cluster) Address() string { return c.plan.Net.Lab.String() }
+
+// HostAddress is this machine's address for those inside the lab.
+func (c *Cluster) HostAddress() string { return c.plan.Net.Host.String() }
+
+// NodeCredentials are what a kubelet joins with, all in PEM but for the kubeconfig.
+type NodeCredentials struct {
+	Kubeconfig  []byte
+	CA          []byte // signed the clients that the kubelet may believe
+	ServingCert []byte
+	ServingKey  []byte
+}
+
+// Join makes the credentials of a further node, which is not of this lab's making, such
+// as a virtual machine. The API server calls its kubelet at one of the addresses.
+func (c *Cluster) Join(node string, addresses ...string) (NodeCredentials, error) {
+	ca, err := readAuthority(filepath.Join(c.plan.pki(), "ca"))
+	if err != nil {
+		return NodeCredentials{}, fmt.Errorf("making credentials of node %q: %w", node, err)
+	}
+	user, group := "system:node:"+node, "system:nodes"
+	kubeconfig, err := ca.kubeconfig(c.plan.server(), user, group)
+	if err != nil {
+		return NodeCredentials{}, err
+	}
+	serving, err := ca.issue(user, []string{group}, append(addresses, node)...)
+	if err != nil {
+		return NodeCredentials{}, err
+	}
+	own, err := ca.pair()
+	return NodeCredentials{kubeconfig, own.cert, serving.cert, serving.key}, err
+}
+
+// StateDir holds the lab's files: log/COMPONENT.log, pki, config.
+func (c *Cluster) StateDir() string { return c.plan.Dir }
+
+// Binary returns the path of a program the lab's modules have, such as kubectl or
+// vpa-recommender, building it if need be.
+func (c *Cluster) Binary(name string) (string, error) {
+	g, ok := groupOf(name)
+	if !ok {
+		return "", fmt.Errorf("none of the lab's modules has a program %q", name)
+	}
+	dir, err := buildGroup(context.Background(), c.config, g.name)
+	return filepath.Join(dir, name), err
+}
+
+// Command prepares a program to run inside the lab's namespaces: name is one of the
+// lab's binaries, or anything on the host's path. When ctx ends, it is killed with all
+// that it started in its process group.
+func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "nsenter", c.nsenter(name, args...)...)
+	cmd.Env = c.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// Environ is this process's environment with KUBECONFIG for the lab, and with the lab's
+// binaries on the path.
+func (c *Cluster) Environ() []string {
+	return append(append(os.Environ(), c.plan.access()...), "PATH="+c.plan.path()+":"+os.Getenv("PATH"))
+}
+
+// nsenter is how nsenter(1) is called to run the program inside.
+func (c *Cluster) nsenter(name string, args ...string) []string {
+	if _, ours := groupOf(name); ours {
+		if path, err := c.Binary(name); err == nil {
+			name = path
+		}
+	}
+	enter := []string{"--target", strconv.Itoa(c.plan.Init.PID), "--mount", "--uts", "--ipc", "--net", "--pid"}
+	if dir, err := os.Getwd(); err == nil {
+		enter = append(enter, "--wdns="+dir)
+	}
+	return append(append(enter, "--", name), args...)
+}
+
+// Exec replaces this process by a program inside the lab's namespaces, see [Cluster.Command].
+func (c *Cluster) Exec(name string, args ...string) error {
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, append([]string{"nsenter"}, c.nsenter(name, args...)...), c.Environ())
+}
+
+// Kubectl runs kubectl as the administrator, on the host, and returns what it wrote.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
+	kubectl, err := c.Binary("kubectl")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, kubectl, args...)
+	cmd.Env = c.Environ()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
