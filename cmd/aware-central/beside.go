@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"awarescale.dev/aware/cmd/internal/link"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/fleet"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// beside is what runs beside the scheduler. None of it can end the process.
+type beside struct {
+	settings *settings
+	config   *rest.Config
+	client   kubernetes.Interface
+	fleet    *fleet.Fleet
+	episodes *episodes
+	deciding atomic.Bool // this instance holds the autoscaler's lease
+	linked   atomic.Bool // the link is served
+	sync.WaitGroup
+}
+
+// start starts the services of the roles; only what cannot be mended by waiting is an error.
+func start(ctx context.Context, s *settings, f *fleet.Fleet) (*beside, error) {
+	b := &beside{settings: s, fleet: f, episodes: newEpisodes()}
+	if !s.has(autoscaler) && !s.has(learner) {
+		return b, nil
+	}
+	var err error
+	if b.config, err = ctrl.GetConfig(); err != nil {
+		return nil, fmt.Errorf("reading the configuration for the API server: %w", err)
+	}
+	b.config.UserAgent = "aware-central"
+	b.config.QPS, b.config.Burst = 100, 200
+	if b.client, err = kubernetes.NewForConfig(b.config); err != nil {
+		return nil, fmt.Errorf("making a client for the API server: %w", err)
+	}
+	web, err := net.Listen("tcp", s.webAddress)
+	if err != nil {
+		return nil, fmt.Errorf("flag --web-bind-address: %w", err)
+	}
+	b.keep(ctx, "web", func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
+	if s.has(learner) {
+		b.keep(ctx, "learner", func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
+	}
+	if s.has(autoscaler) {
+		b.keep(ctx, "link", b.serveLink)
+		b.keep(ctx, "autoscaler", b.autoscale)
+	}
+	return b, nil
+}
+
+// keep runs a service until the context ends, again and again with growing pauses when it fails.
+func (b *beside) keep(ctx context.Context, name string, run func(context.Context) error) {
+	log := klog.FromContext(ctx).WithName(name)
+	b.Go(func() {
+		pause := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+		for ctx.Err() == nil {
+			err := run(klog.NewContext(ctx, log))
+			if ctx.Err() != nil {
+				return
+			}
+			d := pause.Step()
+			log.Error(err, "Ended; starting it again", "after", d)
+			select {
+			case <-ctx.Done():
+			case <-time.After(d):
+			}
+		}
+	})
+}
+
+// serve serves until the context ends. The listener is used once.
+func serve(ctx context.Context, server *http.Server, l net.Listener) error {
+	server.ReadHeaderTimeout = 10 * time.Second
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	return server.Serve(l)
+}
+
+// web is metrics and health.
+func (b *beside) web() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+	mux.HandleFunc("/healthz", ok)
+	mux.HandleFunc("/livez", ok)
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if b.settings.has(autoscaler) && !b.linked.Load() {
+			http.Error(w, "the link is not served yet", http.StatusServiceUnavailable)
+			return
+		}
+		ok(w, r)
+	})
+	return mux
+}
+
+// serveLink makes sure of the certificate and serves the agents.
+func (b *beside) serveLink(ctx context.Context) error {
+	s := b.settings
+	cert := &link.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
+	if err := cert.Ensure(ctx); err != nil {
+		return err
+	}
+	log := klog.FromContext(ctx)
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := cert.Ensure(ctx); err != nil {
+			log.Error(err, "Looking after the link's certificate")
+		}
+	}, 6*time.Hour)
+	server := &link.Server{Central: b.fleet, Now: time.Now, Serving: b.deciding.Load,
+		Reviewer: &link.TokenReviews{Client: b.client, Account: "system:serviceaccount:" + s.namespace + ":" + s.account},
+		Log:      func(err error, message string, kv ...any) { log.Error(err, message, kv...) }}
+	listener, err := net.Listen("tcp", s.linkAddress)
+	if err != nil {
+		return fmt.Errorf("flag --link-bind-address: %w", err)
+	}
+	web := &http.Server{Handler: server.Handler(), TLSConfig: cert.Config(), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { web.Close() })
+	defer stop()
+	b.linked.Store(true)
+	defer b.linked.Store(false)
+	return web.ServeTLS(listener, "", "")
+}
+
+// autoscale runs the controllers while this instance holds their lease. controller-runtime wants the process to end
+// when the lease is lost; a new manager does as well, and the scheduler goes on.
+func (b *beside) autoscale(ctx context.Context) error {
+	defer b.deciding.Store(false)
+	defer b.fleet.Close()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("making the scheme: %w", err)
+		}
+	}
+	managed := labels.SelectorFromSet(labels.Set{v1alpha1.ManagedLabel: "true"})
+	mgr, err := ctrl.NewManager(b.config, ctrl.Options{
+		Scheme: scheme, LeaderElection: true, LeaderElectionID: "aware-autoscaler", LeaderElectionNamespace: b.settings.namespace,
+		LeaderElectionReleaseOnCancel: true, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: managed}}},
+	})
+	if err != nil {
+		return fmt.Errorf("making the manager: %w", err)
+	}
+	decide := &recommender.Reconciler{Client: mgr.GetClient(), Fleet: b.fleet, Policies: policies, Episodes: b.episodes,
+		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience}
+	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
+		return fmt.Errorf("setting up the recommender: %w", err)
+	}
+	for _, kind := range optin.Kinds {
+		follow := &optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}
+		if err := follow.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("setting up the opt-in of %ss: %w", kind, err)
+		}
+	}
+	// Runnables that are added start once the lease is held and the caches are filled.
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		if err := decide.OpenIfEmpty(ctx); err != nil {
+			return err
+		}
+		b.deciding.Store(true)
+		<-ctx.Done()
+		return nil
+	})); err != nil {
+		return fmt.Errorf("adding the link's gate: %w", err)
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the controllers: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Command aware-central is AWARE's central plugin binary: kube-scheduler with our plugins, the autoscaling controllers,
+// and the learners, each a role that can be switched off. Scheduling never waits for the other two: they run beside it,
+// behind leases of their own, and are started anew when they fail.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/plugins/scheduling/headroom"
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/cli"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version" // build_info
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() { os.Exit(cli.Run(command())) }
+
+// command is kube-scheduler's, with our plugins, our flags and our roles.
+func command() *cobra.Command {
+	settings := defaults()
+	known := fleet.New(settings.mandateTTL)
+	cmd := app.NewSchedulerCommand(app.WithPlugin(headroom.Name, headroom.New(known, time.Now)))
+	cmd.Use = "aware-central"
+	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + "; role autoscaler makes\n" +
+		"MultidimPodAutoscalers from annotations, decides, resizes and scales, and serves the link to the node agents; role\n" +
+		"learner keeps the episodes and their rewards.\n\nAll flags of kube-scheduler are flags of this command."
+	settings.register(cmd.Flags())
+	schedule := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		verflag.PrintAndExitIfRequested()
+		if err := settings.check(); err != nil {
+			return err
+		}
+		known.TTL = settings.mandateTTL
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if !settings.has(scheduler) {
+			if err := configureLogs(cmd); err != nil {
+				return err
+			}
+		}
+		ctrl.SetLogger(klog.Background())
+		beside, err := start(ctx, settings, known)
+		if err != nil {
+			return err
+		}
+		defer beside.Wait()
+		if settings.has(scheduler) {
+			err = schedule(cmd, args)
+			stop()
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	return cmd
+}
+
+// configureLogs does what kube-scheduler does with its logging flags, for a process that does not schedule.
+func configureLogs(cmd *cobra.Command) error {
+	c := logsapi.NewLoggingConfiguration()
+	c.Format = cmd.Flag("logging-format").Value.String()
+	if err := logsapi.VerbosityLevelPflag(&c.Verbosity).Set(cmd.Flag("v").Value.String()); err != nil {
+		return fmt.Errorf("flag --v: %w", err)
+	}
+	return logsapi.ValidateAndApply(c, nil)
+}

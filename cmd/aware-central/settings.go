@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// The roles of the binary.
+const (
+	scheduler  = "scheduler"
+	autoscaler = "autoscaler"
+	learner    = "learner"
+)
+
+var allRoles = []string{scheduler, autoscaler, learner}
+
+// settings are the flags that are ours.
+type settings struct {
+	roles       []string
+	namespace   string // ours, for leases, certificates and the agents' account
+	linkAddress string
+	linkName    string
+	account     string // of the agents, in our namespace
+	webAddress  string // metrics and health
+	step        time.Duration
+	patience    time.Duration
+	mandateTTL  time.Duration
+}
+
+func defaults() *settings {
+	s := &settings{roles: allRoles, namespace: os.Getenv("POD_NAMESPACE"), linkAddress: ":9443", account: "aware-agent",
+		webAddress: ":10260", step: 10 * time.Second, patience: 30 * time.Second, mandateTTL: 10 * time.Minute}
+	if s.namespace == "" {
+		s.namespace = "aware-system"
+	}
+	return s
+}
+
+func (s *settings) register(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&s.roles, "roles", s.roles, "What this process does: scheduler, autoscaler, learner.")
+	flags.StringVar(&s.namespace, "namespace", s.namespace, "The namespace that AWARE is installed in. Default: $POD_NAMESPACE, or aware-system.")
+	flags.StringVar(&s.linkAddress, "link-bind-address", s.linkAddress, "Where the link to the node agents is served (role autoscaler).")
+	flags.StringVar(&s.linkName, "link-name", s.linkName, "The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
+	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
+	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
+	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
+	flags.DurationVar(&s.patience, "deferred-patience", s.patience, "How long a resize may stay deferred before the workload is scaled out instead.")
+	flags.DurationVar(&s.mandateTTL, "mandate-ttl", s.mandateTTL, "How long a node agent that hears nothing more goes on within its last mandates, from 10s to 24h.")
+}
+
+func (s *settings) has(role string) bool { return slices.Contains(s.roles, role) }
+
+// check names the flag, its value, and the rule.
+func (s *settings) check() error {
+	if len(s.roles) == 0 {
+		return fmt.Errorf("flag --roles: it must name at least one of %s", strings.Join(allRoles, ", "))
+	}
+	for _, role := range s.roles {
+		if !slices.Contains(allRoles, role) {
+			return fmt.Errorf("flag --roles: %q: it must be one of %s", role, strings.Join(allRoles, ", "))
+		}
+	}
+	within := func(flag string, v, low, high time.Duration) error {
+		if v < low || v > high {
+			return fmt.Errorf("flag --%s: %v: it must be from %v to %v", flag, v, low, high)
+		}
+		return nil
+	}
+	if s.linkName == "" {
+		s.linkName = "aware-central." + s.namespace + ".svc"
+	}
+	for _, err := range []error{
+		within("step", s.step, time.Second, 10*time.Minute),
+		within("deferred-patience", s.patience, time.Second, time.Hour),
+		within("mandate-ttl", s.mandateTTL, 10*time.Second, 24*time.Hour),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
