@@ -129,7 +129,7 @@ type LatencySLO struct {
 
 // SLOSource says where latency and throughput are read.
 //
-// +kubebuilder:validation:XValidation:rule="self.type != 'prometheus' || has(self.server)",message="source type prometheus needs server, the URL of a Prometheus server"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type != 'prometheus' || has(self.server)",message="source type prometheus needs server, the URL of a Prometheus server"
 type SLOSource struct {
 	// pod: the node agent reads the pod's own Prometheus histogram. prometheus: central asks a Prometheus server for it.
 	// +kubebuilder:validation:Enum=pod;prometheus
@@ -173,7 +173,7 @@ type Constraints struct {
 	Replicas *ReplicaConstraints `json:"replicas,omitempty"`
 	// Containers, by name; "*" is every container not named. A container without a limit of a resource is not resized
 	// in that resource.
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=4
 	// +listType=map
 	// +listMapKey=name
 	// +optional
@@ -218,10 +218,7 @@ type ContainerConstraints struct {
 	ControlledResources []corev1.ResourceName `json:"controlledResources,omitempty"`
 }
 
-// Size is an amount of CPU and an amount of memory; either may be left out.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.cpu) || quantity(string(self.cpu)).isGreaterThan(quantity('0'))",message="cpu must be above zero"
-// +kubebuilder:validation:XValidation:rule="!has(self.memory) || quantity(string(self.memory)).isGreaterThan(quantity('0'))",message="memory must be above zero"
+// Size is an amount of CPU and an amount of memory, each above zero; either may be left out.
 type Size struct {
 	// CPU, such as 250m.
 	// +optional
@@ -299,8 +296,10 @@ type MultidimPodAutoscalerStatus struct {
 // ReplicaStatus counts replicas.
 type ReplicaStatus struct {
 	// Ready now.
+	// +optional
 	Current int32 `json:"current"`
 	// Wanted by the last decision.
+	// +optional
 	Desired int32 `json:"desired"`
 }
 
@@ -354,8 +353,10 @@ type DecisionStatus struct {
 // ResizeStatus counts resizes.
 type ResizeStatus struct {
 	// Through pods/resize.
+	// +optional
 	API int64 `json:"api"`
 	// By node agents, of the pods that are running.
+	// +optional
 	Node int64 `json:"node"`
 }
 

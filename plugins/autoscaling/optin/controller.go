@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
@@ -75,17 +76,25 @@ func template(o client.Object) corev1.PodTemplateSpec {
 
 // Reconcile makes, follows or removes the object of one workload.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	err := c.reconcile(ctx, request)
+	if apierrors.IsConflict(err) { // somebody wrote in between: nothing is wrong
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error {
 	w := c.object()
 	if err := c.Client.Get(ctx, request.NamespacedName, w); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // what it owned is garbage collected
+		return client.IgnoreNotFound(err) // what it owned is garbage collected
 	}
 	if owner := metav1.GetControllerOf(w); w.GetDeletionTimestamp() != nil || owner != nil && owner.Kind == "Deployment" {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	pod := template(w)
 	mine, others, err := c.existing(ctx, w)
 	if err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	if !OptedIn(pod) {
 		if Mentions(pod) {
@@ -94,21 +103,21 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		if mine != nil {
 			if err := c.Client.Delete(ctx, mine); client.IgnoreNotFound(err) != nil {
-				return ctrl.Result{}, fmt.Errorf("opting %s %s out: %w", c.Kind, request, err)
+				return fmt.Errorf("opting %s %s out: %w", c.Kind, request, err)
 			}
 			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn", "the label %s is gone: sizes are put back", v1alpha1.ManagedLabel)
 		}
-		return ctrl.Result{}, nil
+		return nil
 	}
 	if others {
-		return ctrl.Result{}, nil // somebody wrote the object by hand
+		return nil // somebody wrote the object by hand
 	}
 	spec, errs := Parse(pod)
 	if len(errs) > 0 {
-		return ctrl.Result{}, c.refuse(ctx, w, mine, errors.Join(errs...))
+		return c.refuse(ctx, w, mine, errors.Join(errs...))
 	}
 	spec.TargetRef = v1alpha1.TargetRef{APIVersion: "apps/v1", Kind: c.Kind, Name: w.GetName()}
-	return ctrl.Result{}, c.ensure(ctx, w, mine, spec)
+	return c.ensure(ctx, w, mine, spec)
 }
 
 // existing finds the object that was generated for the workload, and whether there is one that was not.

@@ -86,6 +86,7 @@ type process struct {
 	stepped    time.Time
 	heldUntil  time.Time // canary
 	acting     bool
+	untold     int64 // resizes through the API that the status does not count yet
 }
 
 type loop struct {
@@ -139,6 +140,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := mpa.DeepCopy()
 	r.reconcile(ctx, now, &mpa)
+	p := r.process(request.NamespacedName)
+	mpa.Status.Resizes.API += p.untold
 	mpa.Status.ObservedGeneration = mpa.Generation
 	// Conditions are a list to a merge patch: with the resource version another writer's are not lost.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -148,7 +151,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return ctrl.Result{}, fmt.Errorf("writing the status of MultidimPodAutoscaler %s: %w", request, err)
 	}
-	return ctrl.Result{RequeueAfter: r.untilNext(request.NamespacedName, now)}, nil
+	p.untold = 0
+	return ctrl.Result{RequeueAfter: max(time.Second, p.stepped.Add(r.Step).Sub(now))}, nil
 }
 
 // begin lists all objects once, so that the fleet is opened only when each has been looked at.
@@ -198,11 +202,6 @@ func (r *Reconciler) process(key client.ObjectKey) *process {
 		r.processes[key] = &process{generation: -1}
 	}
 	return r.processes[key]
-}
-
-func (r *Reconciler) untilNext(key client.ObjectKey, now time.Time) time.Duration {
-	p := r.process(key)
-	return max(time.Second, p.stepped.Add(r.Step).Sub(now))
 }
 
 // forget ends a process whose object is gone: no mandates, so that the nodes put their limits back, and the pods'
@@ -305,6 +304,10 @@ func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutos
 		return nil, "", &verdict{"TargetNotFound", err.Error()}
 	case err != nil:
 		return nil, "", err
+	}
+	if !optin.OptedIn(w.Template) {
+		r.forget(ctx, client.ObjectKeyFromObject(mpa))
+		return nil, "", &verdict{"TargetNotLabelled", fmt.Sprintf("the pod template of %s is not labelled %s=true, by which agents find its pods", w.Key(), v1alpha1.ManagedLabel)}
 	}
 	if owner, taken := r.taken(client.ObjectKeyFromObject(mpa), w.Key()); taken {
 		return nil, "", &verdict{"TargetTaken", fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner.Name, w.Key())}
@@ -465,7 +468,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		}
 		if acting && l.updater.Resizes > resized {
 			p.acting = true
-			status.Resizes.API += l.updater.Resizes - resized
+			p.untold += l.updater.Resizes - resized
 		}
 		l.last = d
 		reason := l.updater.Reason

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -234,10 +235,20 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 		if apierrors.IsNotFound(err) {
 			return mdp.Unchanged, nil // it is gone, and so is the wish
 		}
+		if noRoom(err) {
+			u.Reason = err.Error()
+			return mdp.Infeasible, nil
+		}
 		return mdp.Failed, err
 	}
 	u.Resizes++
 	return mdp.Pending, nil
+}
+
+// noRoom tells whether the API server refused a resize because the whole node is smaller: since 1.37 it does not leave
+// that to the kubelet.
+func noRoom(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "didn't have enough allocatable resources")
 }
 
 func equal(a, b corev1.ResourceRequirements) bool {

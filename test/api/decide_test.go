@@ -1,0 +1,239 @@
+package api
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// grown waits until the pod was resized above its template's 400m.
+func (s *shop) grown(p *corev1.Pod) {
+	s.t.Helper()
+	s.eventually("pod "+p.Name+" is resized", func() (bool, string) {
+		s.reports(395, nil, p)
+		s.get(p, p.Name)
+		return limit(p).CPU > 400, limit(p).String()
+	})
+}
+
+func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "900m")
+	p := s.pod("one")
+	s.grown(p)
+	r := p.Spec.Containers[0].Resources
+	if p.Status.QOSClass != corev1.PodQOSBurstable || r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
+		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two", p.Status.QOSClass, r.Requests, r.Limits)
+	}
+	if p.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Error("the container was restarted")
+	}
+	s.eventually("the resize is counted and the decision kept", func() (bool, string) {
+		m, err := s.mpa()
+		return err == nil && m.Status.Resizes.API > 0 && len(m.Status.Decisions) > 0, fmt.Sprintf("%+v", m.Status)
+	})
+}
+
+func TestTheOtherModesMoveNothing(t *testing.T) {
+	for mode, mandated := range map[string]mdp.Mode{"observe": mdp.Observe, "recommend": mdp.Recommend, "off": ""} {
+		t.Run(mode, func(t *testing.T) {
+			s := open(t, "mode", mode, "max-cpu", "900m", "max-replicas", "3")
+			p := s.pod("one")
+			s.condition(v1alpha1.Active, metav1.ConditionFalse)
+			s.never("the pod was resized", func() bool {
+				s.reports(395, nil, p)
+				s.get(p, "one")
+				return limit(p) != mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
+			})
+			if m, ok := s.mandate(p); m.Mode != mandated || ok != (mandated != "") {
+				t.Errorf("mandate %q, %v; want %q", m.Mode, ok, mandated)
+			}
+			if mode == "recommend" {
+				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 || m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
+					t.Errorf("recommendation = %+v, want more CPU", m.Status.Recommendation)
+				}
+			}
+		})
+	}
+}
+
+func TestPausedHoldsWhatIsInForce(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "900m")
+	p := s.pod("one")
+	s.grown(p)
+	s.annotate("paused", "true")
+	s.condition(v1alpha1.Paused, metav1.ConditionTrue)
+	s.condition(v1alpha1.Active, metav1.ConditionFalse)
+	s.get(p, "one")
+	held := limit(p)
+	s.never("the size was moved or put back", func() bool {
+		s.reports(50, nil, p)
+		s.get(p, "one")
+		return limit(p) != held
+	})
+	if m, ok := s.mandate(p); !ok || !m.Paused {
+		t.Errorf("mandate %+v, %v; want one that holds", m, ok)
+	}
+}
+
+func TestAContainerThatAResizeWouldRestartIsLeftAlone(t *testing.T) {
+	s := open(t)
+	s.change(func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{v1alpha1.ModeAnnotation: "auto", v1alpha1.MaxCPUAnnotation: "900m", v1alpha1.MaxMemoryAnnotation: "1Gi"}
+		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	})
+	p := s.pod("one")
+	s.grown(p) // its CPU is resized
+	if got := limit(p).Memory; got != 128*mdp.MiB {
+		t.Errorf("memory became %v: that restarts the container", got)
+	}
+}
+
+func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "900m", "max-replicas", "3")
+	p := s.pod("one")
+	s.grown(p)
+	s.status(p, func(st *corev1.PodStatus) {
+		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second))})
+	})
+	s.eventually("a second replica, and the first pod's size back", func() (bool, string) {
+		s.reports(395, nil, p)
+		var d appsv1.Deployment
+		s.get(&d, "web")
+		s.get(p, "one")
+		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400, fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
+	})
+	s.event("ResizeDeferred", "scaling out instead")
+}
+
+func TestAnInfeasibleResizeIsPutBackAndTold(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "900m")
+	p := s.pod("one")
+	s.grown(p)
+	s.status(p, func(st *corev1.PodStatus) {
+		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})
+	})
+	s.condition(v1alpha1.ResizeDeferred, metav1.ConditionTrue, "can never have room")
+	s.eventually("the size is back", func() (bool, string) {
+		s.get(p, "one")
+		return limit(p).CPU == 400, limit(p).String()
+	})
+}
+
+func TestAResizeThatNoNodeCanHoldIsToldAndNothingBreaks(t *testing.T) {
+	s := open(t, "mode", "auto", "max-memory", "64Gi")
+	p := s.pod("one")
+	s.eventually("the API server's refusal is told", func() (bool, string) {
+		s.reports(100, func(sum *mdp.Summary) { sum.State.Usage.Memory = 30 << 30 }, p)
+		m, err := s.mpa()
+		if err != nil || len(m.Status.Decisions) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		return m.Status.Decisions[0].Effect == "infeasible", m.Status.Decisions[0].Reason
+	})
+}
+
+func TestReplicasFollowTheDecisionWithinTheirBounds(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "400m", "max-replicas", "2")
+	p := s.pod("one")
+	s.eventually("two replicas", func() (bool, string) {
+		s.reports(395, func(sum *mdp.Summary) {
+			sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
+		}, p)
+		var d appsv1.Deployment
+		s.get(&d, "web")
+		return *d.Spec.Replicas == 2, fmt.Sprint(*d.Spec.Replicas)
+	})
+	s.never("more than max-replicas", func() bool {
+		s.reports(395, nil, p)
+		var d appsv1.Deployment
+		s.get(&d, "web")
+		return *d.Spec.Replicas > 2
+	})
+}
+
+// A PodDisruptionBudget binds evictions, not /scale; we keep to it all the same.
+func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
+	s := open(t, "mode", "auto", "max-cpu", "400m", "min-replicas", "1", "max-replicas", "3")
+	three := int32(3)
+	s.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &three })
+	pods := []*corev1.Pod{s.pod("one"), s.pod("two"), s.pod("three")}
+	least := intstr.FromInt32(3)
+	if err := api.Create(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the budget is why nothing is scaled in", func() (bool, string) {
+		s.reports(10, nil, pods...)
+		m, err := s.mpa()
+		if err != nil || len(m.Status.Decisions) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		return contains(m.Status.Decisions[0].Reason, []string{"PodDisruptionBudget keep-three allows 0"}), m.Status.Decisions[0].Reason
+	})
+	var d appsv1.Deployment
+	s.get(&d, "web")
+	if *d.Spec.Replicas != 3 {
+		t.Errorf("replicas = %d", *d.Spec.Replicas)
+	}
+}
+
+func TestAnUnreachableHistogramIsTold(t *testing.T) {
+	s := open(t, "mode", "observe", "slo-latency-p99", "50ms")
+	p := s.pod("one")
+	const why = "reading http://10.1.2.3:9090/metrics: connection refused"
+	s.eventually("the condition says why", func() (bool, string) {
+		s.reports(100, func(sum *mdp.Summary) { sum.Problem = why }, p)
+		m, err := s.mpa()
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, c := range m.Status.Conditions {
+			if c.Type == v1alpha1.SLOObserved {
+				return c.Status == metav1.ConditionFalse && contains(c.Message, []string{"pod one", why}), c.Message
+			}
+		}
+		return false, "no condition"
+	})
+	s.event("SLOUnreachable", why)
+	if m, _ := s.mpa(); m.Status.SLOPreservation != "unknown" {
+		t.Errorf("SLO preservation %q: what is not read is unknown", m.Status.SLOPreservation)
+	}
+}
+
+func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
+	s := open(t)
+	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
+	mine := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}}
+	if err := api.Create(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the second object on the same target is refused", func() (bool, string) {
+		s.get(mine, "mine")
+		for _, c := range mine.Status.Conditions {
+			if c.Type == v1alpha1.Ready {
+				return c.Status == metav1.ConditionFalse && c.Reason == "TargetTaken", c.Message
+			}
+		}
+		return false, ""
+	})
+}
+
+func TestATargetThatIsNotThereIsTold(t *testing.T) {
+	s := open(t)
+	lost := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "auto", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"}}}
+	if err := api.Create(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	s.event("TargetNotFound", "nowhere")
+}
