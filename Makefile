@@ -1,0 +1,56 @@
+# Two commands do everything: make demo, make test. Both install what they need.
+SHELL := /bin/bash
+# Without cgo the network resolver and the user lookup are Go's: binaries are static, and Kubernetes' packages are
+# compiled once for tests, images and the lab. (runc needs cgo and is built by the lab itself; -race needs it, too.)
+export CGO_ENABLED ?= 0
+VERSION ?= v0.1.0
+KUBERNETES := $(shell awk '$$1=="k8s.io/kubernetes" {print $$2; exit}' go.mod)
+# aware-central is a kube-scheduler: it names both versions. The others are ours alone.
+LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+CENTRAL_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)-aware.$(VERSION)
+TOOLS := GOFLAGS=-modfile=$(CURDIR)/hack/tools/go.mod go tool
+
+.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent clean
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
+
+demo: ## the main job: a real cluster, a bursty load, static against HPA+VPA against AWARE (KEEP=1 keeps the cluster)
+	go run ./test/demo $(if $(KEEP),--keep)
+
+test: unit node api e2e ## all tests, on a real cluster that is built if need be
+	@go run ./test/cluster check-clean
+
+unit: ## what needs no cluster
+	go test $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
+
+cluster: ## the lab's binaries, into the cache
+	go run ./test/cluster build
+
+node: cluster ## the lab itself
+	go test -count=1 -timeout 15m ./test/cluster/...
+
+api: cluster ## the controllers against a real API server
+	go test -count=1 -timeout 15m ./test/api/...
+
+e2e: cluster ## everything together
+	go test -count=1 -timeout 25m -v ./test/e2e/...
+
+race: ## the concurrent parts under the race detector
+	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./cmd/internal/... ./plugins/fleet/... ./test/apps/load/...
+
+build: ## the three binaries, into bin/
+	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware ./cmd/aware-agent
+	go build -ldflags '$(CENTRAL_LDFLAGS)' -o bin/ ./cmd/aware-central
+	ln -sf aware bin/kubectl-aware
+
+bench-agent: ## what the node agent costs; the last line is JSON
+	go run ./test/perf/agent
+
+generate: ## the CRD, deepcopy functions and protobuf code
+	hack/generate
+
+verify: ## generated code, format, vet, staticcheck, go.mod; then the tree must be clean
+	hack/verify
+
+clean:
+	rm -rf bin out
