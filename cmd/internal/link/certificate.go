@@ -29,7 +29,7 @@ import (
 const (
 	SecretName    = "aware-central-tls"
 	ConfigMapName = "aware-central-ca"
-	caKey         = "ca.crt"
+	CAKey         = "ca.crt"
 )
 
 // lifetime of a serving certificate, and how long before its end it is made anew.
@@ -94,7 +94,7 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("secret %s/%s: %w", c.Namespace, SecretName, err)
 	}
-	if err := c.publish(ctx, secret.Data[caKey]); err != nil {
+	if err := c.publish(ctx, secret.Data[CAKey]); err != nil {
 		return err
 	}
 	c.current.Store(&cert)
@@ -112,7 +112,7 @@ func (c *Certificate) ends(secret *corev1.Secret) time.Time {
 
 func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 	maps := c.Client.CoreV1().ConfigMaps(c.Namespace)
-	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName, Namespace: c.Namespace}, Data: map[string]string{caKey: string(ca)}}
+	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName, Namespace: c.Namespace}, Data: map[string]string{CAKey: string(ca)}}
 	have, err := maps.Get(ctx, ConfigMapName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -120,7 +120,7 @@ func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 		if apierrors.IsAlreadyExists(err) {
 			err = nil
 		}
-	case err == nil && have.Data[caKey] != string(ca):
+	case err == nil && have.Data[CAKey] != string(ca):
 		want.ResourceVersion = have.ResourceVersion
 		_, err = maps.Update(ctx, want, metav1.UpdateOptions{})
 	}
@@ -160,10 +160,10 @@ func (c *Certificate) fresh(old *corev1.Secret) (*corev1.Secret, error) {
 		return nil, fmt.Errorf("writing a key: %w", err)
 	}
 	if old != nil {
-		authorityPEM = append(authorityPEM, firstCertificate(old.Data[caKey])...)
+		authorityPEM = append(authorityPEM, firstCertificate(old.Data[CAKey])...)
 	}
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: SecretName, Namespace: c.Namespace}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{caKey: authorityPEM, corev1.TLSCertKey: servingPEM, corev1.TLSPrivateKeyKey: keyPEM}}, nil
+		Data: map[string][]byte{CAKey: authorityPEM, corev1.TLSCertKey: servingPEM, corev1.TLSPrivateKeyKey: keyPEM}}, nil
 }
 
 func sign(cert, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// settings are the agent's flags.
+type settings struct {
+	node        string
+	namespace   string
+	selector    string
+	cgroupRoot  string
+	criSocket   string
+	procRoot    string
+	stateDir    string
+	central     string
+	centralName string
+	tokenFile   string
+	webAddress  string
+}
+
+func defaults() *settings {
+	s := &settings{node: os.Getenv("NODE_NAME"), namespace: os.Getenv("POD_NAMESPACE"), selector: "awarescale.dev/managed=true",
+		cgroupRoot: "/sys/fs/cgroup", criSocket: "/run/containerd/containerd.sock", procRoot: "/proc", stateDir: "/var/lib/aware-agent",
+		tokenFile: "/var/run/secrets/aware/token", webAddress: ":10261"}
+	if s.namespace == "" {
+		s.namespace = "aware-system"
+	}
+	return s
+}
+
+func (s *settings) register(flags *pflag.FlagSet) {
+	flags.StringVar(&s.node, "node", s.node, "The name of this node. Default: $NODE_NAME.")
+	flags.StringVar(&s.namespace, "namespace", s.namespace, "The namespace that AWARE is installed in; its pods are left alone. Default: $POD_NAMESPACE, or aware-system.")
+	flags.StringVar(&s.selector, "selector", s.selector, "The label selector of opted-in pods.")
+	flags.StringVar(&s.cgroupRoot, "cgroup-root", s.cgroupRoot, "Where the host's cgroup tree is mounted, v1 or v2.")
+	flags.StringVar(&s.criSocket, "cri-socket", s.criSocket, "The socket of the container runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock.")
+	flags.StringVar(&s.procRoot, "proc-root", s.procRoot, "Where proc is mounted, for the node's pressure.")
+	flags.StringVar(&s.stateDir, "state-dir", s.stateDir, "The folder of the journal of what was touched. It must outlive the agent, and be on this node only.")
+	flags.StringVar(&s.central, "central", s.central, "The URL of aware-central's link. Empty: observe only.")
+	flags.StringVar(&s.centralName, "central-name", s.centralName, "The name in central's certificate. Default: the host of --central.")
+	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile, "The file of the projected service-account token for central.")
+	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz are served, without TLS.")
+}
+
+// check names the flag, its value, and the rule.
+func (s *settings) check() error {
+	if s.node == "" {
+		return fmt.Errorf("flag --node: it must name this node, and $NODE_NAME is not set either")
+	}
+	if selector, err := labels.Parse(s.selector); err != nil {
+		return fmt.Errorf("flag --selector: %q: %w", s.selector, err)
+	} else if selector.Empty() {
+		return fmt.Errorf("flag --selector: %q: it would select every pod of the node", s.selector)
+	}
+	if s.central != "" {
+		u, err := url.Parse(s.central)
+		if err != nil || u.Scheme != "https" || u.Host == "" {
+			return fmt.Errorf("flag --central: %q: it must be a URL such as https://aware-central.aware-system.svc:9443", s.central)
+		}
+		if s.centralName == "" {
+			s.centralName = u.Hostname()
+		}
+	}
+	return nil
+}
