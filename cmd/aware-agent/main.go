@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link"
+	"awarescale.dev/aware/cmd/link"
 	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -61,6 +62,14 @@ func command() *cobra.Command {
 	return cmd
 }
 
+// apiConfig is the cluster's that the agent runs in, or $KUBECONFIG's.
+func apiConfig() (*rest.Config, error) {
+	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
+		return clientcmd.BuildConfigFromFlags("", file)
+	}
+	return rest.InClusterConfig()
+}
+
 // run is the agent's life: the node's things are opened one after another, each with its own error, and closed in turn.
 func run(ctx context.Context, s *settings) error {
 	log := klog.Background()
@@ -78,7 +87,7 @@ func run(ctx context.Context, s *settings) error {
 		return fmt.Errorf("flag --cri-socket: %w", err)
 	}
 	defer runtime.Close()
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(clientcmd.RecommendedConfigPathEnvVar)) // empty: in the cluster
+	config, err := apiConfig()
 	if err != nil {
 		return fmt.Errorf("reading the configuration for the API server: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link"
+	"awarescale.dev/aware/cmd/link"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"

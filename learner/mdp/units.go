@@ -27,6 +27,9 @@ func (b Bytes) String() string {
 	if b%MiB == 0 {
 		return fmt.Sprintf("%dMi", int64(b/MiB))
 	}
+	if b > MiB || b < -MiB {
+		return fmt.Sprintf("%.1fMi", b.MiB())
+	}
 	return fmt.Sprintf("%d", int64(b))
 }
 

@@ -130,7 +130,7 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 // replicas is HPA's arithmetic: the larger of what CPU and latency ask for, damped on the way down.
 func (p *Policy) replicas(s mdp.State) (int, error) {
 	ratio, _, _, err := hpa.GetResourceUtilizationRatio(
-		hpa.PodMetricsInfo{"mean": {Value: int64(demand(s))}},
+		hpa.PodMetricsInfo{"mean": {Value: int64(raised(s.Usage.CPU, s))}},
 		map[string]int64{"mean": int64(p.config.Largest.CPU)}, p.config.TargetUtilization)
 	if err != nil {
 		return 0, fmt.Errorf("hpavpa: utilisation of %v: %w", p.config.Largest.CPU, err)
@@ -170,17 +170,22 @@ func (p *Policy) grown(s mdp.State) bool {
 	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.config.Largest.CPU*9/10
 }
 
-// demand is the CPU that a replica wanted: its peak where that is known, raised by the share of periods in
-// which it was throttled.
+// demand is the CPU that a replica's limit must hold: its peak where that is known, raised by the share of periods in
+// which it was throttled. Replicas share the mean, not each other's peaks.
 func demand(s mdp.State) mdp.MilliCPU {
 	d := s.Usage.CPU
 	if s.Knows(mdp.CPUPeak) {
 		d = max(d, s.CPUPeak)
 	}
-	if s.Knows(mdp.Throttled) {
-		d = mdp.MilliCPU(float64(d) * (1 + float64(s.Throttled)))
+	return raised(d, s)
+}
+
+// raised is a usage raised by the share of periods in which it was cut short.
+func raised(used mdp.MilliCPU, s mdp.State) mdp.MilliCPU {
+	if !s.Knows(mdp.Throttled) {
+		return used
 	}
-	return d
+	return mdp.MilliCPU(float64(used) * (1 + float64(s.Throttled)))
 }
 
 // plausible refuses figures that no workload has, before they enter a histogram that remembers them.

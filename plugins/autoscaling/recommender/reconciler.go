@@ -5,6 +5,7 @@ package recommender
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,6 +80,8 @@ const canaryHold = 5 * time.Minute
 type process struct {
 	key        string // of the workload
 	generation int64
+	made       string // what the loops were made for; see fingerprint
+	began      time.Time
 	loops      []*loop
 	meter      *slo.Meter
 	prometheus *slo.Prometheus
@@ -312,10 +315,11 @@ func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutos
 	if owner, taken := r.taken(client.ObjectKeyFromObject(mpa), w.Key()); taken {
 		return nil, "", &verdict{"TargetTaken", fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner.Name, w.Key())}
 	}
-	if p.generation != mpa.Generation || p.key == "" {
+	if made := fingerprint(mpa.Spec, w); p.made != made {
 		if err := r.make(mpa, p, w); err != nil {
 			return nil, "", &verdict{"InvalidSpec", err.Error()}
 		}
+		p.made = made
 	}
 	conflicts, err := Conflicts(ctx, r.Client, mpa.Namespace, w.Kind, w.Object.GetName())
 	if err != nil {
@@ -350,6 +354,21 @@ func (r *Reconciler) taken(self client.ObjectKey, workload string) (client.Objec
 	return client.ObjectKey{}, false
 }
 
+// fingerprint is what loops are made for: when it changes, new ones are made. The mode and a pause are not in it, so that
+// what a policy has seen outlives them.
+func fingerprint(spec v1alpha1.MultidimPodAutoscalerSpec, w *updater.Workload) string {
+	spec.Mode, spec.Paused, spec.Recommender = "", false, nil
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err.Error() // quantities and strings: it does not happen
+	}
+	print := string(text)
+	for _, c := range w.Template.Spec.Containers {
+		print += fmt.Sprintf("|%s %v %v", c.Name, updater.Limits(c.Resources), c.Resources.Requests)
+	}
+	return print
+}
+
 // make builds the loops of a spec. What was learned by policies before is given up: the bounds they knew are gone.
 func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload) error {
 	objective := Objective(mpa.Spec)
@@ -381,7 +400,7 @@ func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *up
 	if len(loops) == 0 {
 		return fmt.Errorf("%s: no container has a CPU or memory limit, and no replicas are given: there is nothing to move", w.Key())
 	}
-	p.key, p.loops = w.Key(), loops
+	p.key, p.loops, p.began = w.Key(), loops, r.Now()
 	p.meter, p.prometheus = nil, nil
 	if s := mpa.Spec.SLO; s != nil {
 		percentile := objective.SLO.Percentile
@@ -420,6 +439,10 @@ func (r *Reconciler) read(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	}
 	if p.reading.Observed.Has(mdp.Latency) {
 		status.Latency = &metav1.Duration{Duration: p.reading.Latency.Round(10 * time.Microsecond)}
+	}
+	if p.reading.Observed == 0 && len(w.Pods) == 0 || p.reading.Observed == 0 && now.Sub(p.began) < 3*r.Step && p.reading.Problem == slo.Unread {
+		r.condition(mpa, v1alpha1.SLOObserved, false, "Waiting", "the nodes' first figures are awaited")
+		return
 	}
 	if p.reading.Problem != "" && p.reading.Observed == 0 {
 		if r.condition(mpa, v1alpha1.SLOObserved, false, "Unreachable", p.reading.Problem) {

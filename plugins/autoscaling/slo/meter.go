@@ -21,6 +21,9 @@ type Reading struct {
 	Problem    string // why something is unknown, for people
 }
 
+// Unread is the problem of a reading for which no node reported a histogram, nor a reason.
+const Unread = "no pod's histogram has been read"
+
 // Meter turns cumulative histograms of pods into readings. It is used by one goroutine.
 type Meter struct {
 	Percentile float64
@@ -79,7 +82,7 @@ func (m *Meter) Read(now time.Time, pods map[string]mdp.Histogram) Reading {
 	if counted == 0 || first || elapsed <= 0 {
 		m.rated = false
 		if len(m.last) == 0 && r.Problem == "" {
-			r.Problem = "no pod's histogram has been read"
+			r.Problem = Unread
 		}
 		return r
 	}

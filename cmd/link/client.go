@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link/linkv1"
+	"awarescale.dev/aware/cmd/link/linkv1"
 	"awarescale.dev/aware/learner/mdp"
 	"connectrpc.com/connect"
 	"k8s.io/apimachinery/pkg/util/wait"

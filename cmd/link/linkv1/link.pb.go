@@ -941,7 +941,7 @@ const file_link_proto_rawDesc = "" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12-\n" +
 	"\x03all\x18\x03 \x03(\v2\x1b.awarescale.link.v1.MandateR\x03all2P\n" +
 	"\x04Link\x12H\n" +
-	"\bExchange\x12\x1a.awarescale.link.v1.Report\x1a\x1c.awarescale.link.v1.Mandates(\x010\x01B/Z-awarescale.dev/aware/cmd/internal/link/linkv1b\x06proto3"
+	"\bExchange\x12\x1a.awarescale.link.v1.Report\x1a\x1c.awarescale.link.v1.Mandates(\x010\x01B&Z$awarescale.dev/aware/cmd/link/linkv1b\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link/linkv1"
+	"awarescale.dev/aware/cmd/link/linkv1"
 	"awarescale.dev/aware/learner/mdp"
 	"connectrpc.com/connect"
 	authenticationv1 "k8s.io/api/authentication/v1"

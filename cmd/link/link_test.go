@@ -18,7 +18,7 @@ import (
 	"testing/quick"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link"
+	"awarescale.dev/aware/cmd/link"
 	"awarescale.dev/aware/learner/mdp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

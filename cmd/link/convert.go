@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"awarescale.dev/aware/cmd/internal/link/linkv1"
+	"awarescale.dev/aware/cmd/link/linkv1"
 	"awarescale.dev/aware/learner/mdp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"

@@ -1,0 +1,460 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+)
+
+func TestAContainerGetsWhatItNeedsAndNoMore(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.run(5 * time.Second)
+			if l := g.limit(0); l != web {
+				t.Fatalf("without a word from central the limits became %v", l)
+			}
+			if s := g.summary(0); !strings.Contains(s.Problem, "waiting for central") || !s.State.Knows(mdp.CPUUsage, mdp.CPUPeak, mdp.Throttled) ||
+				s.State.Usage.CPU != 200 || s.State.Throttled != 0 || s.State.Usage.Memory != 64*mdp.MiB {
+				t.Errorf("it is to observe: %+v", s)
+			}
+			low := g.shrunk()
+			if low.CPU > 300 || low.CPU < 200 {
+				t.Errorf("at a demand of 200m the limit is %v, want a little above", low.CPU)
+			}
+			if want := 128 * mdp.MiB; low.Memory != want {
+				t.Errorf("with 64Mi in use the memory limit is %v, want %v: half of it, for one step a minute", low.Memory, want)
+			}
+			g.demand[0] = 600
+			g.run(15 * time.Second)
+			if l := g.limit(0); l.CPU < 580 {
+				t.Errorf("15 s into a burst of 600m the limit is %v", l.CPU)
+			}
+			g.demand[0] = 5000
+			g.run(30 * time.Second)
+			if l := g.limit(0); l.CPU != web.CPU {
+				t.Errorf("with more than it may have the limit is %v, want all of the API's %v", l.CPU, web.CPU)
+			}
+			s := g.summary(0)
+			if s.Mode != mdp.Auto || s.Resizes == 0 || s.Bounds.CPU.Max != web.CPU || s.Problem != "" {
+				t.Errorf("summary %+v", s)
+			}
+			for _, c := range g.server.Calls() {
+				if (c.CpuQuota != 0) != (c.CpuPeriod != 0) || c.CpuQuota > 100000 {
+					t.Errorf("call %v", c)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatEndsAMandatePutsBack(t *testing.T) {
+	for name, end := range map[string]func(*rig){
+		"central silent for longer than its word holds": func(g *rig) { g.run(time.Minute) },
+		"observe":               func(g *rig) { g.mandate(mdp.Observe) },
+		"recommend":             func(g *rig) { g.mandate(mdp.Recommend) },
+		"off":                   func(g *rig) { g.mandate(mdp.Off) },
+		"no longer listed":      func(g *rig) { g.agent.Apply(g.now, mdp.Mandates{TTL: time.Minute}) },
+		"a deleted pod":         func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
+		"an agent that ends":    func(g *rig) { g.agent.PutBack(g.t.Context(), g.now) },
+		"an agent that is born": func(g *rig) { g.boot() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, cgroup.V1, 1)
+			g.shrunk()
+			end(g)
+			g.run(2 * time.Second)
+			if name != "an agent that ends" { // it does not, here, and goes on
+				g.isBack(name)
+			}
+		})
+	}
+	t.Run("opting out", func(t *testing.T) {
+		g := newRig(t, cgroup.V2, 1)
+		g.shrunk()
+		pods := g.stage.pods
+		g.stage.pods = nil
+		g.agent.Step(t.Context(), g.now.Add(time.Second))
+		g.stage.pods = pods
+		g.isBack("opting out")
+	})
+	t.Run("an agent that ends", func(t *testing.T) {
+		g := newRig(t, cgroup.V2, 1)
+		g.shrunk()
+		if err := g.agent.PutBack(t.Context(), g.now); err != nil {
+			t.Error(err)
+		}
+		g.isBack("the end")
+	})
+}
+
+func TestAPauseHoldsWhatIsInForce(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	low := g.shrunk()
+	g.mandate(mdp.Auto, func(m *mdp.Mandate) { m.Paused = true })
+	g.demand[0] = 900
+	g.run(10 * time.Second)
+	if l := g.limit(0); l != low {
+		t.Errorf("limits moved from %v to %v in a pause", low, l)
+	}
+	if s := g.summary(0); s.Effect != mdp.Refused || s.Want.Clipped&mdp.ClippedPaused == 0 {
+		t.Errorf("want %v clipped by %v, %v; it is to be told what is held", s.Want, s.Want.Clipped, s.Effect)
+	}
+}
+
+func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	for i := range 3 {
+		if err := g.host.Tree.Write(pathOf(0, "c0"), cgroup.Limits{Quota: int64(95000 - 1000*i), Period: 100000}); err != nil {
+			t.Fatal(err)
+		}
+		g.mandate(mdp.Auto)
+		g.run(4 * time.Second)
+	}
+	s := g.summary(0)
+	if s.Conflicts != 3 || !strings.Contains(s.Problem, "ConflictDetected") {
+		t.Fatalf("conflicts %d, problem %q", s.Conflicts, s.Problem)
+	}
+	before := len(g.server.Calls())
+	for range 8 {
+		g.mandate(mdp.Auto)
+		g.run(30 * time.Second)
+	}
+	if n := len(g.server.Calls()); n != before {
+		t.Errorf("%d calls while it is left alone", n-before)
+	}
+	for range 3 {
+		g.mandate(mdp.Auto)
+		g.run(30 * time.Second)
+	}
+	if n := len(g.server.Calls()); n == before {
+		t.Error("after five minutes it is not taken up again")
+	}
+}
+
+func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	raised := mdp.Size{CPU: 2000, Memory: 512 * mdp.MiB}
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits, c.ResizePending = raised, true })
+	g.demand[0] = 5000
+	g.mandate(mdp.Auto)
+	g.run(20 * time.Second)
+	if l := g.limit(0); l.CPU > web.CPU {
+		t.Fatalf("limit %v while the raise is only wished for: the ceiling is the old %v", l.CPU, web.CPU)
+	}
+	// Now the kubelet carries it out.
+	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 200000, Period: 100000, Memory: raised.Memory}); err != nil {
+		t.Fatal(err)
+	}
+	g.stage.change(0, func(_ *Pod, c *Container) { c.ResizePending = false })
+	g.run(3 * time.Second)
+	s := g.summary(0)
+	if s.Conflicts != 0 || s.Bounds.CPU.Max != 2000 {
+		t.Errorf("conflicts %d, bounds %+v", s.Conflicts, s.Bounds)
+	}
+	g.demand[0] = 100
+	g.mandate(mdp.Auto)
+	g.run(10 * time.Second)
+	if l := g.limit(0); l.CPU >= 2000 {
+		t.Fatalf("limits %v", l)
+	}
+	g.mandate(mdp.Observe)
+	g.run(2 * time.Second)
+	g.isBack("after an adopted change")
+}
+
+func TestAnAPILimitThatWasLoweredIsObeyedAtOnce(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.demand[0] = 820
+	g.mandate(mdp.Auto)
+	g.run(10 * time.Second)
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 700, true })
+	g.run(2 * time.Second)
+	if l := g.limit(0); l.CPU > 700 {
+		t.Errorf("limit %v, above the new 700m", l.CPU)
+	}
+}
+
+func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	g.host.Remove(t, pathOf(0, "c0"))
+	g.server.Remove("c0")
+	g.mandate(mdp.Observe)
+	g.run(time.Second) // the group is gone before the API says so
+	g.add(0, "d0", web)
+	g.used[0], g.ran[0], g.held[0] = 0, 0, 0
+	g.stage.change(0, func(_ *Pod, c *Container) { c.ID, c.OOMKilled = "d0", g.now })
+	g.run(7 * time.Second)
+	g.isBack("a new instance")
+	s := g.summary(0)
+	if !s.State.Knows(mdp.CPUUsage) || s.Problem != "" || s.Resizes == 0 || s.Conflicts != 0 {
+		t.Errorf("summary %+v: want it seen, with what its earlier instance came to", s)
+	}
+	// The kill took its cgroup away, and yet the policy must know of it.
+	g.mandate(mdp.Auto)
+	g.run(50 * time.Second)
+	if l := g.limit(0); l.Memory < web.Memory {
+		t.Errorf("memory shrunk to %v right after an OOM kill", l.Memory)
+	}
+}
+
+func TestOOMKillsAreToldFor15Seconds(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.mandate(mdp.Observe)
+	g.run(3 * time.Second)
+	g.host.Put(t, pathOf(0, "c0"), "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n")
+	g.run(10 * time.Second)
+	if s := g.summary(0).State; s.OOMKills != 2 || !s.Knows(mdp.OOMKills) {
+		t.Errorf("ten seconds later %d kills are told, want 2", s.OOMKills)
+	}
+	g.run(10 * time.Second)
+	if s := g.summary(0).State; s.OOMKills != 0 {
+		t.Errorf("twenty seconds later %d kills are told", s.OOMKills)
+	}
+}
+
+func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	low := g.limit(0)
+	g.server.Fail(errors.New("shim is gone"))
+	g.mandate(mdp.Observe)
+	g.run(2 * time.Second)
+	if l := g.limit(0); l != web {
+		t.Fatalf("limits %v: with the runtime away the API's values are written directly", l)
+	}
+	if s := g.summary(0); !strings.Contains(s.Problem, "has yet to be told") || s.Conflicts != 0 {
+		t.Errorf("problem %q", s.Problem)
+	}
+	// The agent is killed; the next one must not take the right values in the cgroup for the end of it, because the
+	// runtime's own books still have ours.
+	g.boot()
+	g.server.Fail(nil)
+	g.mandate(mdp.Observe)
+	g.run(3 * time.Second)
+	g.isBack("the runtime is there again")
+	if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
+		t.Fatal(err)
+	}
+	if l := g.limit(0); l != web {
+		t.Errorf("a kubelet's memory update brought %v back (ours were %v)", l, low)
+	}
+}
+
+func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	step := 0
+	g.policy = func(mdp.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			if step++; step > 8 {
+				return mdp.Action{}.WithCPU(-1 << 62), nil // what int64(NaN) comes to
+			}
+			return mdp.Action{}.WithCPU(300), nil
+		})
+	}
+	g.boot()
+	g.mandate(mdp.Auto)
+	g.run(6 * time.Second)
+	if l := g.limit(0); l.CPU != 300 {
+		t.Fatalf("limit %v, want the policy's 300m", l.CPU)
+	}
+	g.run(5 * time.Second)
+	g.isBack("an illegal action")
+	if s := g.summary(0); !strings.Contains(s.Problem, "no action") {
+		t.Errorf("problem %q", s.Problem)
+	}
+}
+
+// The law: nothing that the agent ever writes is above what is surely allocated, or below the floor, whatever central,
+// the API and others on the node do; and in the end everything is back.
+func TestNothingIsEverSetOutsideOfTheEnvelope(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			g := newRig(t, cgroup.Version(1+seed%2), 4)
+			allocated := make(map[string]mdp.Size) // by the kubelet
+			ceiling := make(map[string]mdp.Size)   // the least of allocated and spec
+			foreign := make(map[string]bool)       // somebody wrote above it
+			for _, p := range g.stage.pods {
+				allocated[p.Containers[0].ID], ceiling[p.Containers[0].ID] = web, web
+			}
+			seen := 0
+			check := func() {
+				calls := g.server.Calls()
+				for _, c := range calls[seen:] {
+					top := ceiling[c.ID]
+					if q := mdp.MilliCPU(c.CpuQuota / 100); c.CpuQuota != 0 && (q > top.CPU || q < 10) {
+						t.Fatalf("%v: %s was given %v, allocated %v", g.now, c.ID, q, top)
+					}
+					if m := mdp.Bytes(c.MemoryLimitInBytes); m > top.Memory || m != 0 && m < 4*mdp.MiB {
+						t.Fatalf("%v: %s was given %v, allocated %v", g.now, c.ID, m, top)
+					}
+				}
+				seen = len(calls)
+				for i, p := range g.stage.Snapshot() {
+					if id := p.Containers[0].ID; !foreign[id] {
+						if l := g.limit(i); l.CPU > allocated[id].CPU || l.Memory > allocated[id].Memory {
+							t.Fatalf("%v: %s has %v, allocated %v", g.now, id, l, allocated[id])
+						}
+					}
+				}
+			}
+			g.each = check
+			for range 40 {
+				check()
+				i := rng.IntN(4)
+				id := g.stage.pods[i].Containers[0].ID
+				switch rng.IntN(7) {
+				case 0:
+					g.mandate([]mdp.Mode{mdp.Off, mdp.Observe, mdp.Recommend, mdp.Canary, mdp.Auto, mdp.Auto, mdp.Auto}[rng.IntN(7)], func(m *mdp.Mandate) {
+						m.Paused = rng.IntN(4) == 0
+						m.Bounds.CPU.Min, m.Bounds.CPU.Max = mdp.MilliCPU(rng.IntN(2000)), mdp.MilliCPU(rng.IntN(4000))
+					})
+				case 1, 2:
+					g.mandate(mdp.Auto)
+				case 3:
+					g.demand[i] = mdp.MilliCPU(rng.IntN(2500))
+					g.memory[i] = mdp.Bytes(8+rng.IntN(100)) * mdp.MiB
+				case 4: // the spec changes
+					want := mdp.Size{CPU: mdp.MilliCPU(200 + rng.IntN(1800)), Memory: mdp.Bytes(128+rng.IntN(256)) * mdp.MiB}
+					g.stage.change(i, func(_ *Pod, c *Container) { c.Limits, c.ResizePending = want, true })
+					old := allocated[id]
+					ceiling[id] = mdp.Size{CPU: min(old.CPU, want.CPU), Memory: min(old.Memory, want.Memory)}
+				case 5: // the kubelet carries it out
+					want := g.stage.pods[i].Containers[0].Limits
+					if err := g.client.Update(t.Context(), id, change(want)); err != nil {
+						t.Fatal(err)
+					}
+					g.stage.change(i, func(_ *Pod, c *Container) { c.ResizePending = false })
+					allocated[id], ceiling[id], foreign[id] = want, want, false
+				case 6: // somebody else writes
+					foreign[id] = true
+					if err := g.host.Tree.Write(pathOf(i, id), cgroup.Limits{Quota: int64(5000 + rng.IntN(300000)), Period: 100000}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				check()
+				g.run(time.Duration(1+rng.IntN(4)) * time.Second)
+			}
+			g.run(65 * time.Second) // central goes silent
+			for i, p := range g.stage.Snapshot() {
+				if c := p.Containers[0]; c.ResizePending { // kept in the journal until it is known what is allocated
+					if l := g.limit(i); !foreign[c.ID] && (l.CPU > ceiling[c.ID].CPU || l.Memory > ceiling[c.ID].Memory) {
+						t.Errorf("%s waits with %v, above %v", c.ID, l, ceiling[c.ID])
+					}
+					if err := g.client.Update(t.Context(), c.ID, change(c.Limits)); err != nil {
+						t.Fatal(err)
+					}
+					allocated[c.ID], ceiling[c.ID] = c.Limits, c.Limits
+					g.stage.change(i, func(_ *Pod, c *Container) { c.ResizePending = false })
+				}
+			}
+			g.run(3 * time.Second)
+			if e := g.agent.journal.Entries(); len(e) != 0 {
+				t.Errorf("still in the journal: %+v", e)
+			}
+			for i, p := range g.stage.Snapshot() {
+				c := p.Containers[0]
+				if l := g.limit(i); !foreign[c.ID] && l != c.Limits {
+					t.Errorf("%s ended with %v, the API says %v", c.ID, l, c.Limits)
+				}
+			}
+			if n := g.server.MostAtOnce(); n > 1 {
+				t.Errorf("%d calls at once", n)
+			}
+		})
+	}
+}
+
+// change is what the kubelet sends for a size.
+func change(s mdp.Size) cri.Change {
+	return cri.Change{Quota: int64(s.CPU) * 100, Period: 100000, Memory: s.Memory}
+}
+
+func TestTheWholeLifeInRealTime(t *testing.T) {
+	g := newRig(t, cgroup.V1, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	a := g.agent
+	begin := time.Now()
+	go func() { done <- a.Run(ctx) }()
+	g.now = begin
+	for a.Ready(time.Now()) != nil && time.Since(begin) < 5*time.Second {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := a.Ready(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	g.mandate(mdp.Auto, func(m *mdp.Mandate) { m.Bounds.CPU.Max = 500 })
+	for g.limit(0).CPU > 500 && time.Since(begin) < 10*time.Second {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if l := g.limit(0); l.CPU > 500 {
+		t.Errorf("limit %v, the mandate allows 500m", l.CPU)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for i := range 2 {
+		if l := g.limit(i); l != web {
+			t.Errorf("after SIGTERM container %d has %v", i, l)
+		}
+	}
+	if err := a.Live(time.Now().Add(10 * time.Second)); err == nil {
+		t.Error("an agent whose loop stopped is not alive")
+	}
+}
+
+func TestWhatCannotBeTakenUpSaysWhy(t *testing.T) {
+	g := newRig(t, cgroup.V1, 3)
+	g.server.Remove("c0")
+	g.server.Add("c1", "/kubepods/elsewhere", cgroup.Limits{})
+	g.stage.change(2, func(_ *Pod, c *Container) { c.Running = false })
+	g.run(time.Second)
+	for i, want := range []string{"no such container", "cgroup is gone", "not running"} {
+		if s := g.summary(i); !strings.Contains(s.Problem, want) {
+			t.Errorf("container %d: problem %q, want %q", i, s.Problem, want)
+		}
+	}
+	g.add(0, "c0", web) // it was only late
+	g.run(6 * time.Second)
+	if s := g.summary(0); !s.State.Knows(mdp.CPULimit) {
+		t.Errorf("a late container is not taken up: %+v", s)
+	}
+}
+
+func TestABadConfigIsNamed(t *testing.T) {
+	c := Default()
+	c.SampleEvery, c.Captain.Target = 2*time.Second, 7
+	err := c.Validate()
+	for _, want := range []string{`node name ""`, "sample every 2s", "captain target 7"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("err = %v, want %q in it", err, want)
+		}
+	}
+	if _, err := New(config(), Deps{}); err == nil {
+		t.Error("an agent was made of nothing")
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"awarescale.dev/aware/learner/guard"
+	"awarescale.dev/aware/learner/heuristic/captain"
+	"awarescale.dev/aware/learner/heuristic/workingset"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/envelope"
+	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/pressure"
+)
+
+// Config is an agent's settings. Begin with [Default].
+type Config struct {
+	// Node is the node's name, and Version the agent's, for its reports.
+	Node, Version string
+	// SampleEvery is how often CPU figures are read; 100 ms is one CFS period, less shows nothing more.
+	SampleEvery time.Duration
+	// StepEvery is how often is decided. The captain's figures are made for one second.
+	StepEvery time.Duration
+	// Captain decides CPU limits; its Target is central's to change, container by container.
+	Captain captain.Config
+	// Memory decides memory limits.
+	Memory workingset.Config
+	// Steps bounds each move. A captain may halve a limit, and take that back doubled.
+	Steps guard.Steps
+	// Headroom is how many times the memory in use a memory limit is at least; 1.25 leaves a quarter.
+	Headroom mdp.Ratio
+	// Runtime is how much the container runtime is asked to bear.
+	Runtime cri.Rules
+	// Envelope is what is left alone on this node.
+	Envelope envelope.Rules
+	// Conflicts of one container, changes of its limits by somebody else, after which it is left alone for Backoff.
+	Conflicts int
+	Backoff   time.Duration
+	// ShutdownIn is how long putting everything back may take when the agent ends. It must fit into the pod's
+	// terminationGracePeriodSeconds.
+	ShutdownIn time.Duration
+	// Scrapes is how many pods' latency histograms are read at once, each within ScrapeIn.
+	Scrapes  int
+	ScrapeIn time.Duration
+}
+
+// Default is right for most nodes but for Node, Version and Envelope.OwnNamespace.
+func Default() Config {
+	return Config{
+		SampleEvery: 100 * time.Millisecond, StepEvery: time.Second,
+		Captain: captain.Default, Memory: workingset.Default,
+		Steps:    guard.Steps{Up: 2, Down: 0.5, MemoryEvery: time.Minute},
+		Headroom: 1.25, Runtime: cri.DefaultRules, Conflicts: 3, Backoff: 5 * time.Minute,
+		ShutdownIn: 20 * time.Second, Scrapes: 4, ScrapeIn: time.Second,
+	}
+}
+
+// Validate names every field that is wrong, its value and the rule.
+func (c Config) Validate() error {
+	var errs []error
+	no := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	no(c.Node == "", "node name %q: it must be this node's", c.Node)
+	no(c.SampleEvery < 10*time.Millisecond || c.SampleEvery > time.Second, "sample every %v: it must be in [10ms, 1s]", c.SampleEvery)
+	no(c.StepEvery < c.SampleEvery || c.StepEvery > time.Minute, "step every %v: it must be in [sample every, 1m]", c.StepEvery)
+	no(!(c.Steps.Up > 1), "steps up %v: it must be above 1", float64(c.Steps.Up))
+	no(!(c.Steps.Down > 0 && c.Steps.Down < 1), "steps down %v: it must be in (0, 1)", float64(c.Steps.Down))
+	no(!(c.Memory.Margin > 1), "memory margin %v: it must be above 1", float64(c.Memory.Margin))
+	no(!(c.Headroom >= 1), "headroom %v: it must be 1 or more", float64(c.Headroom))
+	no(c.Conflicts < 1, "conflicts %d: it must be 1 or more", c.Conflicts)
+	no(c.Backoff <= 0, "backoff %v: it must be above 0", c.Backoff)
+	no(c.ShutdownIn <= 0, "shutdown in %v: it must be above 0", c.ShutdownIn)
+	no(c.Scrapes < 1, "scrapes %d: it must be 1 or more", c.Scrapes)
+	no(c.ScrapeIn <= 0, "scrape in %v: it must be above 0", c.ScrapeIn)
+	return errors.Join(append(errs, c.Captain.Check(), c.Runtime.Check())...)
+}
+
+// Deps are what an agent works with. The caller opens and closes them.
+type Deps struct {
+	Tree     *cgroup.Tree
+	Runtime  cri.Runtime
+	Journal  *journal.Journal
+	Pods     Pods
+	Pressure Pressure              // nil: not known
+	Metrics  prometheus.Registerer // nil: none
+	Log      *slog.Logger          // nil: none
+	// Policy makes a container's local policy; nil is the captain for CPU and the working set for memory. Whatever it
+	// is, the guards are around it. One that has a method Retarget(mdp.Ratio) is told the mandate's throttle target.
+	Policy func(mdp.ContainerRef) mdp.Policy
+}
+
+// Pressure tells the node's pressure; pressure.Reader does.
+type Pressure interface{ Read() (pressure.Node, error) }
+
+func (d Deps) check() error {
+	for name, missing := range map[string]bool{"cgroup tree": d.Tree == nil, "container runtime": d.Runtime == nil,
+		"journal": d.Journal == nil, "pods": d.Pods == nil} {
+		if missing {
+			return fmt.Errorf("agent without a %s", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// metrics are what the agent tells of itself.
+type metrics struct {
+	containers, breaker, central  prometheus.Gauge
+	pressure                      *prometheus.GaugeVec
+	sample, cri                   prometheus.Histogram
+	resizes                       *prometheus.CounterVec
+	effects                       [mdp.Failed + 1]prometheus.Counter // of resizes, at hand
+	restores, conflicts, failures prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		containers: gauge("aware_agent_containers", "Containers that are observed."),
+		breaker:    gauge("aware_agent_breaker_open", "1 while the container runtime is not asked to change anything."),
+		central:    gauge("aware_agent_central_last_seen_seconds", "Seconds since central was last heard; NaN when it never was."),
+		pressure: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_node_pressure_ratio",
+			Help: "Share of the last 10 s in which tasks of the node waited: some for cpu, all for memory and io."}, []string{"resource"}),
+		sample: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "aware_agent_sample_duration_seconds",
+			Help: "Time to sample all containers once.", Buckets: prometheus.ExponentialBuckets(20e-6, 2, 14)}),
+		cri: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "aware_agent_cri_duration_seconds",
+			Help: "Time of one UpdateContainerResources.", Buckets: []float64{.002, .005, .01, .02, .05, .1, .25, .5, 1}}),
+		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aware_agent_resizes_total",
+			Help: "Resizes wanted, by what came of them."}, []string{"effect"}),
+		restores:  counter("aware_agent_restores_total", "Containers that were put back to their API values."),
+		failures:  counter("aware_agent_restore_failures_total", "Attempts to put a container back that failed, or went past the container runtime."),
+		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
+	}
+	m.central.Set(math.NaN())
+	for e := range m.effects {
+		m.effects[e] = m.resizes.WithLabelValues(mdp.Effect(e).String())
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.restores, m.failures, m.conflicts} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) called(took time.Duration) { m.cri.Observe(took.Seconds()) }

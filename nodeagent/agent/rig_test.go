@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/cri/critest"
+	"awarescale.dev/aware/nodeagent/journal"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// stage is Pods that a test changes.
+type stage struct {
+	mu   sync.Mutex
+	pods []Pod
+	ch   chan struct{}
+}
+
+func (s *stage) Snapshot() []Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Pod, len(s.pods))
+	for i, p := range s.pods {
+		p.Containers = append([]Container(nil), p.Containers...)
+		all[i] = p
+	}
+	return all
+}
+
+func (s *stage) Changed() <-chan struct{} { return s.ch }
+
+// change lets the test change the container of a pod.
+func (s *stage) change(i int, f func(*Pod, *Container)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.pods[i], &s.pods[i].Containers[0])
+}
+
+// rig is a node in virtual time: a directory tree in which a small CFS runs, an honest runtime on a real socket, and
+// an agent on top.
+type rig struct {
+	t      testing.TB
+	host   *cgrouptest.Host
+	server *critest.Server
+	client *cri.Client
+	stage  *stage
+	dir    string
+	agent  *Agent
+	now    time.Time
+	policy func(mdp.ContainerRef) mdp.Policy
+	demand []mdp.MilliCPU // of each pod's container
+	memory []mdp.Bytes    // in use
+	used   []time.Duration
+	ran    []int
+	held   []float64
+	each   func() // after each tenth of a second
+}
+
+// web is the API size of the rig's containers.
+var web = mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}
+
+func limitsOf(s mdp.Size) cgroup.Limits {
+	return cgroup.Limits{Quota: cgroup.Quota(s.CPU, 100000), Period: 100000, Memory: s.Memory}
+}
+
+func newRig(t testing.TB, version cgroup.Version, n int) *rig {
+	t.Helper()
+	g := &rig{t: t, host: cgrouptest.Fixture(t, version), stage: &stage{ch: make(chan struct{}, 1)}, dir: t.TempDir(), now: noon}
+	g.server = critest.Start(t, g.host.Tree)
+	client, err := cri.Dial(t.Context(), g.server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	g.client = client
+	for i := range n {
+		g.add(i, "c"+fmt.Sprint(i), web)
+		g.stage.pods = append(g.stage.pods, Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("u%d", i), QoS: "Burstable",
+			Containers: []Container{{Name: "app", ID: "c" + fmt.Sprint(i), Running: true, Limits: web, Requests: mdp.Size{CPU: 100}}}})
+		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
+		g.used, g.ran, g.held = append(g.used, 0), append(g.ran, 0), append(g.held, 0)
+	}
+	g.boot()
+	return g
+}
+
+func pathOf(i int, id string) string { return fmt.Sprintf("kubepods/burstable/podu%d/%s", i, id) }
+
+// add makes a container's group and tells the runtime.
+func (g *rig) add(i int, id string, size mdp.Size) {
+	g.t.Helper()
+	g.host.Add(g.t, pathOf(i, id), limitsOf(size))
+	g.server.Add(id, "/"+pathOf(i, id), limitsOf(size))
+}
+
+// config is the default, with a runtime that a busy test machine may slow down.
+func config() Config {
+	c := Default()
+	c.Node, c.Version = "node-1", "test"
+	c.Runtime.Slow, c.Runtime.Deadline = 10*time.Second, 10*time.Second
+	return c
+}
+
+// boot starts an agent, as after a restart when there was one.
+func (g *rig) boot() {
+	g.t.Helper()
+	if g.agent != nil {
+		g.agent.journal.Close() // what the kernel does for a dead process
+	}
+	j, err := journal.Open(g.dir)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { j.Close() })
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(g.t.Output(), nil))
+	}
+	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: g.client, Journal: j, Pods: g.stage,
+		Metrics: prometheus.NewRegistry(), Log: log, Policy: g.policy})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.agent.Start(g.t.Context(), g.now)
+}
+
+// run lets time pass: each tenth of a second the containers compute as far as their limits let them.
+func (g *rig) run(d time.Duration) {
+	g.t.Helper()
+	for end := g.now.Add(d); g.now.Before(end); {
+		g.now = g.now.Add(100 * time.Millisecond)
+		for i, p := range g.stage.Snapshot() {
+			id := p.Containers[0].ID
+			if !g.host.Tree.Exists(pathOf(i, id)) {
+				continue
+			}
+			limit := g.limit(i).CPU
+			if limit == 0 {
+				limit = math.MaxInt32
+			}
+			g.used[i] += time.Duration(min(limit, g.demand[i])) * 100 * time.Microsecond
+			g.ran[i]++
+			if g.demand[i] > limit {
+				g.held[i] += 1 - float64(limit)/float64(g.demand[i])
+			}
+			g.put(i, id)
+		}
+		g.agent.Sample(g.now)
+		if g.each != nil {
+			g.each()
+		}
+		if g.now.Nanosecond() == 0 {
+			g.agent.Step(g.t.Context(), g.now)
+		}
+	}
+}
+
+func (g *rig) put(i int, id string) {
+	path := pathOf(i, id)
+	if g.host.Tree.Version() == cgroup.V2 {
+		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n", g.used[i].Microseconds(), g.ran[i], int(g.held[i])))
+		g.host.Put(g.t, path, "memory.current", fmt.Sprintln(int64(g.memory[i])))
+		return
+	}
+	g.host.Put(g.t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(g.used[i])))
+	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.ran[i], int(g.held[i])))
+	g.host.Put(g.t, path, "memory/memory.usage_in_bytes", fmt.Sprintln(int64(g.memory[i])))
+}
+
+// limit is what is in force for a pod's container.
+func (g *rig) limit(i int) mdp.Size {
+	g.t.Helper()
+	return g.host.Limits(g.t, pathOf(i, g.stage.Snapshot()[i].Containers[0].ID)).Size()
+}
+
+func (g *rig) ref(i int) mdp.ContainerRef {
+	p := g.stage.Snapshot()[i]
+	return mdp.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: p.Containers[0].Name}
+}
+
+// mandate is central's word: every container in this mode, for a minute.
+func (g *rig) mandate(mode mdp.Mode, change ...func(*mdp.Mandate)) {
+	m := mdp.Mandates{TTL: time.Minute}
+	for i := range g.stage.Snapshot() {
+		one := mdp.Mandate{Container: g.ref(i), Mode: mode, Throttle: 0.02,
+			Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 100000}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 1 << 50}}}
+		for _, f := range change {
+			f(&one)
+		}
+		m.All = append(m.All, one)
+	}
+	g.agent.Apply(g.now, m)
+}
+
+// summary is what is told of a pod's container.
+func (g *rig) summary(i int) mdp.Summary {
+	g.t.Helper()
+	ref := g.ref(i)
+	for _, s := range g.agent.Report(g.now).Containers {
+		if s.Container == ref {
+			return s
+		}
+	}
+	g.t.Fatalf("nothing is told of %v", ref)
+	return mdp.Summary{}
+}
+
+// shrunk lets the agent take an idle container down, and fails when it does not.
+func (g *rig) shrunk() mdp.Size {
+	g.t.Helper()
+	g.mandate(mdp.Auto)
+	g.run(10 * time.Second)
+	l := g.limit(0)
+	if l.CPU >= web.CPU || l.Memory >= web.Memory {
+		g.t.Fatalf("with little to do the limits are still %v: %+v", l, g.summary(0))
+	}
+	return l
+}
+
+func (g *rig) isBack(why string) {
+	g.t.Helper()
+	want := g.stage.Snapshot()[0].Containers[0].Limits
+	if l := g.limit(0); l != want {
+		g.t.Errorf("%s: limits %v, want the API's %v", why, l, want)
+	}
+	if e := g.agent.journal.Entries(); len(e) != 0 {
+		g.t.Errorf("%s: journal still has %+v", why, e)
+	}
+}

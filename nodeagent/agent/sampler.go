@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+// samples is how many a Track keeps: at ten a second those of five seconds, which a captain looks at.
+const samples = 50
+
+// reported is how long an OOM kill is told of.
+const reported = 15 * time.Second
+
+// Sampler reads the groups of a node's containers. Sample is called ten times a second and allocates nothing; it and
+// the other methods may be called by several goroutines, so that a slow container runtime does not stop the samples.
+type Sampler struct {
+	mu     sync.Mutex
+	tracks []*Track
+}
+
+// Track is one container's recent past. It belongs to its Sampler.
+type Track struct {
+	group *cgroup.Group
+	ring  [samples]sample
+	next  int // where the next one goes
+	count int
+	fault error
+
+	usage   cgroup.Usage // of the last Look
+	usageAt time.Time
+	kills   [16]kill
+	killed  int // next of kills
+}
+
+type sample struct {
+	at time.Time
+	cgroup.CPU
+}
+
+type kill struct {
+	at time.Time
+	n  int
+}
+
+// Add begins to read a group, which is the Sampler's from now on.
+func (s *Sampler) Add(g *cgroup.Group) *Track {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &Track{group: g}
+	s.tracks = append(s.tracks, t)
+	return t
+}
+
+// Remove ends it and closes the group.
+func (s *Sampler) Remove(t *Track) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, one := range s.tracks {
+		if one == t {
+			s.tracks = append(s.tracks[:i], s.tracks[i+1:]...)
+			t.group.Close()
+			return
+		}
+	}
+}
+
+// Len is how many groups are read.
+func (s *Sampler) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tracks)
+}
+
+// Sample reads the CPU figures of every group.
+func (s *Sampler) Sample(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tracks {
+		// Two samples too near to each other, after a stall, make a peak of rounding alone.
+		if t.count > 0 && now.Sub(t.back(0).at) < 20*time.Millisecond {
+			continue
+		}
+		into := &t.ring[t.next]
+		if t.fault = t.group.ReadCPU(&into.CPU); t.fault != nil {
+			continue
+		}
+		into.at = now
+		t.next = (t.next + 1) % samples
+		t.count = min(t.count+1, samples)
+	}
+}
+
+// back is the i-th newest sample.
+func (t *Track) back(i int) *sample { return &t.ring[(t.next-1-i+2*samples)%samples] }
+
+// Look reads everything about a group and makes its State, of the samples and of what changed since the last Look,
+// and its limits. The State's OOMKills are those since the last Look. recent is how many there were in 15 s.
+func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limits, recent int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.fault != nil {
+		return state, l, 0, t.fault
+	}
+	var u cgroup.Usage
+	if err = t.group.Read(&u); err != nil {
+		return state, l, 0, err
+	}
+	if l, err = t.group.Limits(); err != nil {
+		return state, l, 0, err
+	}
+	state.At = now
+	if c := l.CPU(); c > 0 {
+		state.Limit.CPU = c
+		state.Observed |= mdp.SetOf(mdp.CPULimit)
+	}
+	if l.Memory > 0 {
+		state.Limit.Memory = l.Memory
+		state.Observed |= mdp.SetOf(mdp.MemoryLimit)
+	}
+	if u.Observed.Has(cgroup.WorkingSet) {
+		state.Usage.Memory = u.WorkingSet
+		state.Observed |= mdp.SetOf(mdp.MemoryUsage)
+	}
+	t.lastSecond(now, &state)
+	t.lastSamples(now, &state)
+	t.change(now, &u, &state)
+	t.usage, t.usageAt = u, now
+	for _, k := range t.kills {
+		if now.Sub(k.at) < reported {
+			recent += k.n
+		}
+	}
+	return state, l, recent, nil
+}
+
+// lastSecond sets mean usage and throttling over about the last second.
+func (t *Track) lastSecond(now time.Time, state *mdp.State) {
+	if t.count < 2 || now.Sub(t.back(0).at) > time.Second {
+		return
+	}
+	newest := t.back(0)
+	oldest := newest
+	for i := 1; i < t.count; i++ {
+		oldest = t.back(i)
+		if newest.at.Sub(oldest.at) >= 950*time.Millisecond {
+			break
+		}
+	}
+	took := newest.at.Sub(oldest.at)
+	if took < 500*time.Millisecond {
+		return
+	}
+	if newest.Observed.Has(cgroup.CPUUsage) && oldest.Observed.Has(cgroup.CPUUsage) {
+		state.Usage.CPU = per(newest.Usage-oldest.Usage, took)
+		state.Observed |= mdp.SetOf(mdp.CPUUsage)
+	}
+	if newest.Observed.Has(cgroup.Throttling) && oldest.Observed.Has(cgroup.Throttling) {
+		// Without a period nothing ran, so nothing was held back: that is known to be 0.
+		if periods := newest.Periods - oldest.Periods; newest.Periods > oldest.Periods {
+			held := newest.ThrottledPeriods - min(oldest.ThrottledPeriods, newest.ThrottledPeriods)
+			state.Throttled = min(1, mdp.Ratio(held)/mdp.Ratio(periods))
+		}
+		state.Observed |= mdp.SetOf(mdp.Throttled)
+	}
+}
+
+// lastSamples sets the peak and the deviation over all samples, when there is a second of them.
+func (t *Track) lastSamples(now time.Time, state *mdp.State) {
+	if t.count < 11 || now.Sub(t.back(0).at) > time.Second {
+		return
+	}
+	var sum, squares float64
+	var peak mdp.MilliCPU
+	n := 0.0
+	for i := range t.count - 1 {
+		newer, older := t.back(i), t.back(i+1)
+		if !newer.Observed.Has(cgroup.CPUUsage) || !older.Observed.Has(cgroup.CPUUsage) {
+			return
+		}
+		used := per(newer.Usage-older.Usage, newer.at.Sub(older.at))
+		peak = max(peak, used)
+		sum += float64(used)
+		squares += float64(used) * float64(used)
+		n++
+	}
+	mean := sum / n
+	state.CPUPeak = peak
+	state.CPUDeviation = mdp.MilliCPU(math.Sqrt(max(0, squares/n-mean*mean)))
+	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
+}
+
+// change sets what counters say between two Looks.
+func (t *Track) change(now time.Time, u *cgroup.Usage, state *mdp.State) {
+	before, took := &t.usage, now.Sub(t.usageAt)
+	if t.usageAt.IsZero() || took <= 0 {
+		return
+	}
+	both := u.Observed & before.Observed
+	if both.Has(cgroup.OOMKills) {
+		n := int(u.OOMKills - min(before.OOMKills, u.OOMKills))
+		state.OOMKills = n
+		state.Observed |= mdp.SetOf(mdp.OOMKills)
+		if n > 0 {
+			t.kills[t.killed] = kill{now, n}
+			t.killed = (t.killed + 1) % len(t.kills)
+		}
+	}
+	if both.Has(cgroup.IOBytes) {
+		state.IORate = mdp.Rate(float64(u.IOBytes-min(before.IOBytes, u.IOBytes)) / took.Seconds())
+		state.Observed |= mdp.SetOf(mdp.IORate)
+	}
+	stalled := func(now, before time.Duration) mdp.Ratio {
+		return mdp.Ratio(min(1, max(0, float64(now-before)/float64(took))))
+	}
+	if both.Has(cgroup.CPUPressure) {
+		state.CPUPressure = stalled(u.CPUSome, before.CPUSome)
+		state.Observed |= mdp.SetOf(mdp.CPUPressure)
+	}
+	if both.Has(cgroup.MemoryPressure) {
+		state.MemoryPressure = stalled(u.MemoryFull, before.MemoryFull)
+		state.Observed |= mdp.SetOf(mdp.MemoryPressure)
+	}
+	if both.Has(cgroup.IOPressure) {
+		state.IOPressure = stalled(u.IOFull, before.IOFull)
+		state.Observed |= mdp.SetOf(mdp.IOPressure)
+	}
+}
+
+// per is CPU time per time.
+func per(used, took time.Duration) mdp.MilliCPU {
+	if took <= 0 || used <= 0 {
+		return 0
+	}
+	return mdp.MilliCPU(float64(used)*1000/float64(took) + 0.5)
+}
+
+// inUse is the memory in use at the last Look.
+func (s *Sampler) inUse(t *Track) (mdp.Bytes, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.usage.WorkingSet, t.usage.Observed.Has(cgroup.WorkingSet)
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/cri/critest"
+	"awarescale.dev/aware/nodeagent/journal"
+)
+
+func TestAResidentIsAWorld(t *testing.T) {
+	for name, host := range map[string]func(*testing.T) *cgrouptest.Host{
+		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
+		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
+		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mdptest.World(t, func(t *testing.T) mdptest.Setup { return resides(t, host(t)) })
+		})
+	}
+}
+
+// resides is one container under an agent, with the time in the test's hands.
+func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
+	path := host.Parent + "/podu0/c0"
+	host.Add(t, host.Parent+"/podu0", cgroup.Limits{})
+	host.Add(t, path, limitsOf(web))
+	server := critest.Start(t, host.Tree)
+	server.Add("c0", "/"+path, limitsOf(web))
+	client, err := cri.Dial(t.Context(), server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); j.Close() })
+	a, err := New(config(), Deps{Tree: host.Tree, Runtime: client, Journal: j, Pods: Fixed{{Namespace: "shop", Name: "web-0", UID: "u0",
+		QoS: "Burstable", Containers: []Container{{Name: "app", ID: "c0", Running: true, Limits: web}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := noon
+	a.Start(t.Context(), now)
+	a.Apply(now, mdp.Mandates{TTL: time.Hour, All: nil})
+	a.Sample(now)
+	a.Step(t.Context(), now)
+	for _, r := range a.residents {
+		t.Cleanup(func() { a.sampler.Remove(r.track) })
+		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: web.CPU}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: web.Memory}}
+		r.envelope.Bounds = b
+		return mdptest.Setup{Sensor: r, Actuator: r, Bounds: b, Knobs: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit), CPUStep: 10,
+			Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}
+	}
+	t.Fatalf("not taken up: %+v", a.Report(now))
+	return mdptest.Setup{}
+}

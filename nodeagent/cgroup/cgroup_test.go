@@ -1,0 +1,295 @@
+package cgroup_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+)
+
+func TestARootThatIsNoneIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	_, err := cgroup.Open(dir)
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "memory") || !strings.Contains(err.Error(), "--cgroup-root") {
+		t.Errorf("err = %v, want the path, what is missing, and what to set", err)
+	}
+	if _, err := cgroup.Open(filepath.Join(dir, "nowhere")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestARuntimesPathBecomesADirectory(t *testing.T) {
+	tree := cgrouptest.Fixture(t, cgroup.V2).Tree
+	for name, c := range map[string]struct{ in, want string }{
+		"cgroupfs": {"/kubepods/burstable/pod12/abc", "kubepods/burstable/pod12/abc"},
+		"systemd": {"kubepods-burstable-pod1_2.slice:cri-containerd:abc",
+			"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-abc.scope"},
+		"CRI-O":             {"kubepods-pod1.slice:crio:abc", "kubepods.slice/kubepods-pod1.slice/crio-abc.scope"},
+		"no prefix":         {"a.slice::abc", "a.slice/abc.scope"},
+		"the default slice": {":runc:abc", "system.slice/runc-abc.scope"},
+		"the root slice":    {"-.slice:runc:abc", "runc-abc.scope"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := tree.Path(c.in); err != nil || got != c.want {
+				t.Errorf("Path(%q) = %q, %v; want %q", c.in, got, err, c.want)
+			}
+		})
+	}
+	for _, bad := range []string{"", "/", "/kubepods/../../etc", "a.slice:b", "a--b.slice:x:y", "../a.slice:x:y", "a.slice:x:../../y"} {
+		if got, err := tree.Path(bad); err == nil {
+			t.Errorf("Path(%q) = %q, want an error", bad, got)
+		}
+	}
+}
+
+func TestAFixtureIsReadInBothVersions(t *testing.T) {
+	const path = "kubepods/pod1/abc"
+	want := cgroup.Usage{
+		CPU:    cgroup.CPU{Usage: 1500 * time.Millisecond, Periods: 100, ThrottledPeriods: 7, ThrottledTime: 30 * time.Millisecond},
+		Memory: 100 * mdp.MiB, WorkingSet: 60 * mdp.MiB, OOMKills: 2, IOBytes: 12288 + 4096,
+	}
+	both := cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills | cgroup.IOBytes
+	for version, files := range map[cgroup.Version]map[string]string{
+		cgroup.V1: {
+			"cpuacct/cpuacct.usage": "1500000000\n", "cpu/cpu.stat": "nr_periods 100\nnr_throttled 7\nthrottled_time 30000000\n",
+			"memory/memory.usage_in_bytes":          "104857600\n",
+			"memory/memory.stat":                    "cache 1\ninactive_file 5\ntotal_inactive_file 41943040\n",
+			"memory/memory.oom_control":             "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+			"blkio/blkio.throttle.io_service_bytes": "8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 12288\n8:0 Total 12288\n8:16 Read 4096\n8:16 Total 4096\nTotal 16384\n",
+		},
+		cgroup.V2: {
+			"cpu.stat":       "usage_usec 1500000\nuser_usec 1\nsystem_usec 1\nnr_periods 100\nnr_throttled 7\nthrottled_usec 30000\nnr_bursts 0\n",
+			"memory.current": "104857600\n", "memory.stat": "anon 5\ninactive_file 41943040\n",
+			"memory.events":   "low 0\noom 3\noom_kill 2\noom_group_kill 0\n",
+			"io.stat":         "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=5 dios=0\n8:16 rbytes=4096 wbytes=0 rios=1\n",
+			"cpu.pressure":    "some avg10=1.00 avg60=0.00 avg300=0.00 total=5000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4000\n",
+			"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3000\n",
+			"io.pressure":     "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=2000\n",
+		},
+	} {
+		t.Run(version.String(), func(t *testing.T) {
+			host := cgrouptest.Fixture(t, version)
+			limits := cgroup.Limits{Quota: 50000, Period: 100000, Memory: 256 * mdp.MiB}
+			host.Add(t, path, limits)
+			for name, content := range files {
+				host.Put(t, path, name, content)
+			}
+			want := want
+			want.Observed = both
+			if version == cgroup.V2 {
+				want.Observed |= cgroup.CPUPressure | cgroup.MemoryPressure | cgroup.IOPressure
+				want.CPUSome, want.MemoryFull, want.IOFull = 5*time.Millisecond, 3*time.Millisecond, 2*time.Millisecond
+			}
+			g, err := host.Tree.Group(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			var got cgroup.Usage
+			if err := g.Read(&got); err != nil || got != want {
+				t.Errorf("Read = %+v, %v\nwant   %+v", got, err, want)
+			}
+			if l, err := g.Limits(); err != nil || l != limits {
+				t.Errorf("Limits = %+v, %v; want %+v", l, err, limits)
+			}
+			if l := limits.Size(); l.CPU != 500 || l.Memory != 256*mdp.MiB {
+				t.Errorf("Size = %v", l)
+			}
+		})
+	}
+}
+
+func TestWhatTheKernelDoesNotTellIsNotObserved(t *testing.T) {
+	host := cgrouptest.Fixture(t, cgroup.V2)
+	host.Add(t, "a/b", cgroup.Limits{})
+	for _, name := range []string{"cpu.pressure", "memory.pressure", "io.pressure", "io.stat", "memory.stat"} {
+		if err := os.Remove(filepath.Join(host.Tree.Root(), "a/b", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host.Put(t, "a/b", "cpu.stat", "usage_usec 5\n") // a group without the cpu controller has no periods
+	g, err := host.Tree.Group("a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	var u cgroup.Usage
+	if err := g.Read(&u); err != nil {
+		t.Fatal(err)
+	}
+	if want := cgroup.CPUUsage | cgroup.MemoryUsage | cgroup.OOMKills; u.Observed != want {
+		t.Errorf("observed %b, want %b", u.Observed, want)
+	}
+	if l, err := g.Limits(); err != nil || l.Quota != 0 || l.Memory != 0 || l.CPU() != 0 {
+		t.Errorf("no limits are %+v, %v", l, err)
+	}
+}
+
+func TestDirectWritesComeBack(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
+		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
+		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
+		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := start(t)
+			path := host.Parent + "/pod/c"
+			host.Add(t, host.Parent+"/pod", cgroup.Limits{})
+			host.Add(t, path, cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
+			for _, change := range []cgroup.Limits{
+				{Quota: 20000, Period: 100000}, {Memory: 32 * mdp.MiB}, {Quota: 90000, Period: 100000, Memory: 128 * mdp.MiB},
+			} {
+				before := host.Limits(t, path)
+				if err := host.Tree.Write(path, change); err != nil {
+					t.Fatal(err)
+				}
+				want := before
+				if change.Quota > 0 {
+					want.Quota = change.Quota
+				}
+				if change.Memory > 0 {
+					want.Memory = change.Memory
+				}
+				if got := host.Limits(t, path); !got.SameCPU(want) || !got.SameMemory(want) {
+					t.Errorf("after %+v: %+v, want %+v", change, got, want)
+				}
+			}
+			if err := host.Tree.Write(host.Parent+"/pod/other", cgroup.Limits{Quota: 5000, Period: 100000}); !errors.Is(err, cgroup.ErrGone) {
+				t.Errorf("writing to a group that is not there: %v, want ErrGone", err)
+			}
+		})
+	}
+}
+
+func TestV2BurstGivesWayToALowerQuota(t *testing.T) {
+	host := cgrouptest.Fixture(t, cgroup.V2)
+	host.Add(t, "c", cgroup.Limits{Quota: 50000, Period: 100000})
+	host.Put(t, "c", "cpu.max.burst", "40000\n")
+	if err := host.Tree.Write("c", cgroup.Limits{Quota: 20000, Period: 100000}); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(host.Tree.Root(), "c", "cpu.max.burst")); strings.TrimSpace(string(b)) != "0" {
+		t.Errorf("burst is %q: the kernel refuses a quota below it", b)
+	}
+}
+
+func TestARealContainerIsSeenThrottledAndThenGone(t *testing.T) {
+	host := cgrouptest.Real(t)
+	path := host.Parent + "/c"
+	host.Add(t, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
+	g, err := host.Tree.Group(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	burn := exec.Command("sh", "-c", "read go; x=$(head -c 4000000 /dev/zero | tr '\\0' x); while :; do :; done")
+	in, err := burn.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := burn.Start(); err != nil {
+		t.Fatal(err)
+	}
+	host.Enter(t, path, burn.Process.Pid)
+	in.Write([]byte("\n"))
+	time.Sleep(600 * time.Millisecond)
+	var u cgroup.Usage
+	err = g.Read(&u)
+	burn.Process.Kill()
+	burn.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !u.Observed.Has(cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills) {
+		t.Errorf("observed %b", u.Observed)
+	}
+	if u.Usage <= 0 || u.ThrottledPeriods == 0 || u.ThrottledTime == 0 || u.WorkingSet <= 0 {
+		t.Errorf("a busy loop with a tenth of a core: %+v", u)
+	}
+	host.Remove(t, path)
+	if err := g.Read(&u); !errors.Is(err, cgroup.ErrGone) {
+		t.Errorf("after the container ended: %v, want ErrGone", err)
+	}
+	if _, err := host.Tree.Group(path); !errors.Is(err, cgroup.ErrGone) {
+		t.Errorf("opening it: %v, want ErrGone", err)
+	}
+}
+
+func TestReadingAllocatesNothing(t *testing.T) {
+	for name, host := range map[string]*cgrouptest.Host{"v1": cgrouptest.Fixture(t, cgroup.V1), "v2": cgrouptest.Fixture(t, cgroup.V2)} {
+		host.Add(t, "c", cgroup.Limits{Quota: 10000, Period: 100000})
+		g, err := host.Tree.Group("c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		var u cgroup.Usage
+		if n := testing.AllocsPerRun(100, func() {
+			if err := g.Read(&u); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Limits(); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations for one reading", name, n)
+		}
+	}
+}
+
+// Compare within one run: go test -bench Read ./nodeagent/cgroup. The library opens, reads and maps every file anew.
+func BenchmarkRead(b *testing.B) {
+	host := cgrouptest.Real(b)
+	path := host.Parent + "/c"
+	host.Add(b, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
+	g, err := host.Tree.Group(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	b.Run("kept descriptors, CPU", func(b *testing.B) {
+		b.ReportAllocs()
+		var c cgroup.CPU
+		for b.Loop() {
+			if err := g.ReadCPU(&c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("kept descriptors, everything", func(b *testing.B) {
+		b.ReportAllocs()
+		var u cgroup.Usage
+		for b.Loop() {
+			if err := g.Read(&u); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("containerd/cgroups Stat, everything", func(b *testing.B) {
+		if host.Tree.Version() != cgroup.V1 {
+			b.Skip("written for v1")
+		}
+		root := host.Tree.Root()
+		lib, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) {
+			return []cgroup1.Subsystem{cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root)}, nil
+		}))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := lib.Stat(cgroup1.IgnoreNotExist); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

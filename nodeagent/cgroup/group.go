@@ -1,0 +1,358 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Figures is a set of what was observed of a group.
+type Figures uint16
+
+// The figures. Those of CPU are read by [Group.ReadCPU], all by [Group.Read].
+const (
+	CPUUsage Figures = 1 << iota
+	Throttling
+	MemoryUsage
+	WorkingSet
+	OOMKills
+	IOBytes
+	CPUPressure
+	MemoryPressure
+	IOPressure
+)
+
+// Has tells whether all the given figures are in the set.
+func (f Figures) Has(all Figures) bool { return f&all == all }
+
+// CPU is what a group used of the processor, and how it was held back, since it was made.
+type CPU struct {
+	Observed         Figures
+	Usage            time.Duration
+	Periods          uint64 // CFS periods that elapsed with something to run
+	ThrottledPeriods uint64 // and those in which the quota was used up
+	ThrottledTime    time.Duration
+}
+
+// Usage is everything about a group at one moment. Counters run since the group was made.
+type Usage struct {
+	CPU
+	Memory     mdp.Bytes // all that is charged to the group
+	WorkingSet mdp.Bytes // less the file pages that can be dropped: what the kubelet calls so
+	OOMKills   uint64
+	IOBytes    uint64        // read and written
+	CPUSome    time.Duration // in which some task waited for CPU; v2
+	MemoryFull time.Duration // in which all tasks waited for memory; v2
+	IOFull     time.Duration // in which all tasks waited for I/O; v2
+}
+
+// Limits are a group's limits as the kernel has them. None is 0.
+type Limits struct {
+	Quota  int64 // microseconds of CPU time in each period
+	Period int64 // microseconds
+	Memory mdp.Bytes
+}
+
+// CPU is the limit in millicores; 0 is none.
+func (l Limits) CPU() mdp.MilliCPU {
+	if l.Quota <= 0 || l.Period <= 0 {
+		return 0
+	}
+	return mdp.MilliCPU((float64(l.Quota)*1000 + float64(l.Period)/2) / float64(l.Period))
+}
+
+// Size is the limits in the words of package mdp.
+func (l Limits) Size() mdp.Size { return mdp.Size{CPU: l.CPU(), Memory: l.Memory} }
+
+// Quota is the CFS quota for a limit, in a period of so many microseconds. The kernel takes no quota under 1 ms.
+func Quota(c mdp.MilliCPU, period int64) int64 {
+	if c <= 0 {
+		return 0
+	}
+	return max(1000, int64(c)*period/1000)
+}
+
+// SameCPU tells whether two limits are the same CPU limit as far as anyone can set one: systemd keeps a quota in
+// steps of 10 ms per second, rounded up.
+func (l Limits) SameCPU(other Limits) bool {
+	if (l.Quota <= 0) != (other.Quota <= 0) {
+		return false
+	}
+	const step = 10 // millicores: 10 ms per second
+	off := l.CPU() - other.CPU()
+	return l.Quota <= 0 || max(off, -off) < step
+}
+
+// SameMemory tells whether two limits are the same memory limit: the kernel keeps whole pages.
+func (l Limits) SameMemory(other Limits) bool {
+	const page = 4096
+	off := l.Memory - other.Memory
+	return (l.Memory <= 0) == (other.Memory <= 0) && max(off, -off) < page
+}
+
+// file is one file held open.
+type file struct {
+	fd   int // -1 when the kernel has no such file
+	path string
+}
+
+// names of what a Group holds open.
+const (
+	fileUsage       = iota // v1: cpuacct.usage
+	fileCPUStat            // cpu.stat
+	fileQuota              // v1: cpu.cfs_quota_us; v2: cpu.max
+	filePeriod             // v1: cpu.cfs_period_us
+	fileMemory             // v1: memory.usage_in_bytes; v2: memory.current
+	fileMemoryStat         // memory.stat
+	fileMemoryLimit        // v1: memory.limit_in_bytes; v2: memory.max
+	fileOOM                // v1: memory.oom_control; v2: memory.events
+	fileIO                 // v1: blkio.throttle.io_service_bytes; v2: io.stat
+	fileCPUPressure        // v2: cpu.pressure
+	fileMemoryPressure
+	fileIOPressure
+	files
+)
+
+// Group is one container's group. It holds about ten descriptors until Close. It is used by one goroutine at a time.
+type Group struct {
+	path    string
+	version Version
+	files   [files]file
+	buffer  []byte
+}
+
+// Group opens the group at a path from [Tree.Path].
+func (t *Tree) Group(path string) (*Group, error) {
+	g := &Group{path: path, version: t.version, buffer: make([]byte, 8192)}
+	for i := range g.files {
+		g.files[i].fd = -1
+	}
+	if !t.Exists(path) {
+		return nil, fmt.Errorf("opening cgroup %s: %w", filepath.Join(t.cpu, path), ErrGone)
+	}
+	at := func(dir, name string) string {
+		if dir == "" {
+			return ""
+		}
+		return filepath.Join(dir, path, name)
+	}
+	var names [files]string
+	if t.version == V2 {
+		names = [files]string{
+			fileCPUStat: at(t.root, "cpu.stat"), fileQuota: at(t.root, "cpu.max"),
+			fileMemory: at(t.root, "memory.current"), fileMemoryStat: at(t.root, "memory.stat"),
+			fileMemoryLimit: at(t.root, "memory.max"), fileOOM: at(t.root, "memory.events"),
+			fileIO: at(t.root, "io.stat"), fileCPUPressure: at(t.root, "cpu.pressure"),
+			fileMemoryPressure: at(t.root, "memory.pressure"), fileIOPressure: at(t.root, "io.pressure"),
+		}
+	} else {
+		names = [files]string{
+			fileUsage: at(t.cpuacct, "cpuacct.usage"), fileCPUStat: at(t.cpu, "cpu.stat"),
+			fileQuota: at(t.cpu, "cpu.cfs_quota_us"), filePeriod: at(t.cpu, "cpu.cfs_period_us"),
+			fileMemory: at(t.memory, "memory.usage_in_bytes"), fileMemoryStat: at(t.memory, "memory.stat"),
+			fileMemoryLimit: at(t.memory, "memory.limit_in_bytes"), fileOOM: at(t.memory, "memory.oom_control"),
+			fileIO: at(t.blkio, "blkio.throttle.io_service_bytes"),
+		}
+	}
+	for i, name := range names {
+		if name == "" {
+			continue
+		}
+		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil:
+			g.files[i] = file{fd, name}
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+			// A kernel without this controller, or with PSI switched off: not observed.
+		default:
+			g.Close()
+			return nil, fmt.Errorf("opening %s: %w", name, err)
+		}
+	}
+	if g.files[fileCPUStat].fd < 0 && g.files[fileMemory].fd < 0 {
+		g.Close()
+		return nil, fmt.Errorf("opening cgroup %s: neither cpu nor memory figures in it: %w", path, ErrGone)
+	}
+	return g, nil
+}
+
+// Path is the group's path below the tree's root.
+func (g *Group) Path() string { return g.path }
+
+// Close lets the descriptors go. A closed Group observes nothing.
+func (g *Group) Close() {
+	for i := range g.files {
+		if g.files[i].fd >= 0 {
+			unix.Close(g.files[i].fd)
+			g.files[i].fd = -1
+		}
+	}
+}
+
+// read returns a file's bytes, valid until the next read. No such file is nil without an error. A kernfs file is
+// given whole by one pread when the buffer can hold it; one that fills the buffer is read again into a larger one.
+func (g *Group) read(which int) ([]byte, error) {
+	f := g.files[which]
+	if f.fd < 0 {
+		return nil, nil
+	}
+	for {
+		n, err := unix.Pread(f.fd, g.buffer, 0)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.ENODEV || err == unix.ENOENT:
+			return nil, fmt.Errorf("reading %s: %w", f.path, ErrGone)
+		case err == unix.EOPNOTSUPP: // PSI switched off at boot
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading %s: %w", f.path, err)
+		case n == len(g.buffer):
+			g.buffer = make([]byte, 2*len(g.buffer))
+			continue
+		}
+		return g.buffer[:n], nil
+	}
+}
+
+// ReadCPU reads the figures of the processor alone: one file on v2, two on v1. It is what is read ten times a second.
+func (g *Group) ReadCPU(into *CPU) error {
+	*into = CPU{}
+	if g.version == V1 {
+		b, err := g.read(fileUsage)
+		if err != nil {
+			return err
+		}
+		if n, ok := uintOf(b); ok {
+			into.Usage = time.Duration(n)
+			into.Observed |= CPUUsage
+		}
+	}
+	b, err := g.read(fileCPUStat)
+	if err != nil {
+		return err
+	}
+	unit, throttled := time.Nanosecond, "throttled_time"
+	if g.version == V2 {
+		unit, throttled = time.Microsecond, "throttled_usec"
+		if n, ok := fieldOf(b, "usage_usec"); ok {
+			into.Usage = time.Duration(n) * time.Microsecond
+			into.Observed |= CPUUsage
+		}
+	}
+	periods, ok1 := fieldOf(b, "nr_periods")
+	held, ok2 := fieldOf(b, "nr_throttled")
+	long, ok3 := fieldOf(b, throttled)
+	if ok1 && ok2 && ok3 {
+		into.Periods, into.ThrottledPeriods, into.ThrottledTime = periods, held, time.Duration(long)*unit
+		into.Observed |= Throttling
+	}
+	return nil
+}
+
+// Read reads everything.
+func (g *Group) Read(into *Usage) error {
+	*into = Usage{}
+	if err := g.ReadCPU(&into.CPU); err != nil {
+		return err
+	}
+	b, err := g.read(fileMemory)
+	if err != nil {
+		return err
+	}
+	if n, ok := uintOf(b); ok {
+		into.Memory = mdp.Bytes(n)
+		into.Observed |= MemoryUsage
+	}
+	// On v1 the plain inactive_file is of the group alone, and total_inactive_file of its children too, as usage is.
+	inactive := "inactive_file"
+	if g.version == V1 {
+		inactive = "total_inactive_file"
+	}
+	if b, err = g.read(fileMemoryStat); err != nil {
+		return err
+	}
+	if n, ok := fieldOf(b, inactive); ok && into.Observed.Has(MemoryUsage) {
+		into.WorkingSet = max(0, into.Memory-mdp.Bytes(n))
+		into.Observed |= WorkingSet
+	}
+	if b, err = g.read(fileOOM); err != nil {
+		return err
+	}
+	if n, ok := fieldOf(b, "oom_kill"); ok {
+		into.OOMKills = n
+		into.Observed |= OOMKills
+	}
+	if g.files[fileIO].fd >= 0 {
+		if b, err = g.read(fileIO); err != nil {
+			return err
+		}
+		parse := blkioOf
+		if g.version == V2 {
+			parse = ioStatOf
+		}
+		if n, ok := parse(b); ok {
+			into.IOBytes = n
+			into.Observed |= IOBytes
+		}
+	}
+	if into.CPUSome, err = g.pressure(fileCPUPressure, "some", CPUPressure, &into.Observed); err != nil {
+		return err
+	}
+	if into.MemoryFull, err = g.pressure(fileMemoryPressure, "full", MemoryPressure, &into.Observed); err != nil {
+		return err
+	}
+	into.IOFull, err = g.pressure(fileIOPressure, "full", IOPressure, &into.Observed)
+	return err
+}
+
+func (g *Group) pressure(which int, kind string, figure Figures, observed *Figures) (time.Duration, error) {
+	b, err := g.read(which)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := pressureOf(b, kind)
+	if !ok {
+		return 0, nil
+	}
+	*observed |= figure
+	return time.Duration(n) * time.Microsecond, nil
+}
+
+// noMemoryLimit is what v1 says where there is none: the largest number of whole pages. Half of it is above any
+// machine.
+const noMemoryLimit = 1 << 62
+
+// Limits reads what the kernel enforces now.
+func (g *Group) Limits() (Limits, error) {
+	var l Limits
+	b, err := g.read(fileQuota)
+	if err != nil {
+		return l, err
+	}
+	ok := false
+	if g.version == V2 {
+		l.Quota, l.Period, ok = cpuMaxOf(b)
+	} else if l.Quota, ok = intOf(b); ok {
+		if b, err = g.read(filePeriod); err != nil {
+			return l, err
+		}
+		l.Quota = max(0, l.Quota) // none is -1
+		l.Period, ok = intOf(b)
+	}
+	if !ok {
+		l.Quota, l.Period = 0, 0
+	}
+	if b, err = g.read(fileMemoryLimit); err != nil {
+		return l, err
+	}
+	if n, none, ok := maxOf(b); ok && !none && n < noMemoryLimit {
+		l.Memory = mdp.Bytes(n)
+	}
+	return l, nil
+}

@@ -1,0 +1,124 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Write changes a group's limits directly, past the container runtime; 0 leaves a field as it is. The runtime does
+// not see it, and its next update of that container reverts it, so it is for putting back while the runtime is away,
+// for tests, and for the opt-in direct path of CPU quotas. A quota needs its period beside it.
+//
+// Up, memory goes first, then CPU; down, CPU first: as long as something is tight it is not memory.
+func (t *Tree) Write(path string, l Limits) error {
+	if l.Quota > 0 && l.Period <= 0 {
+		return fmt.Errorf("writing cgroup %s: quota %d without its period", path, l.Quota)
+	}
+	g, err := t.Group(path)
+	if err != nil {
+		return err
+	}
+	now, err := g.Limits()
+	g.Close()
+	if err != nil {
+		return err
+	}
+	order := []func() error{
+		func() error { return t.writeMemory(path, now.Memory, l.Memory) },
+		func() error { return t.writeCPU(path, l.Quota, l.Period) },
+	}
+	if l.Memory > 0 && (now.Memory == 0 || l.Memory < now.Memory) {
+		order[0], order[1] = order[1], order[0]
+	}
+	for _, write := range order {
+		if err := write(); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrGone, err)
+		} else if err != nil {
+			return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
+		}
+	}
+	return nil
+}
+
+func (t *Tree) writeCPU(path string, quota, period int64) error {
+	if quota <= 0 {
+		return nil
+	}
+	if t.version == V2 {
+		// cpu.max.burst must not be above the quota: EINVAL. A burst that is in the way goes first.
+		burst := filepath.Join(t.root, path, "cpu.max.burst")
+		if b, err := os.ReadFile(burst); err == nil {
+			if n, ok := uintOf(b); ok && n > uint64(quota) {
+				if err := os.WriteFile(burst, []byte("0"), 0o644); err != nil {
+					return err
+				}
+			}
+		}
+		m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(t.root))
+		if err != nil {
+			return err
+		}
+		p := uint64(period)
+		return m.Update(&cgroup2.Resources{CPU: &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &p)}})
+	}
+	return t.update1(path, t.cpu, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: ptr(uint64(period))}})
+}
+
+func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {
+	if limit <= 0 {
+		return nil
+	}
+	n := int64(limit)
+	if t.version == V2 {
+		m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(t.root))
+		if err != nil {
+			return err
+		}
+		return m.Update(&cgroup2.Resources{Memory: &cgroup2.Memory{Max: &n}})
+	}
+	memory := &specs.LinuxMemory{Limit: &n}
+	// memory+swap can never be below memory: where the kernel counts swap the two are set together, as CRI does.
+	if !exists(filepath.Join(t.memory, path, "memory.memsw.limit_in_bytes")) {
+		return t.update1(path, t.memory, &specs.LinuxResources{Memory: memory})
+	}
+	// memory+swap goes first on the way up and last on the way down, and the other order is EINVAL. Two updates,
+	// because the library, given both, exchanges the limit with the soft limit.
+	swap := &specs.LinuxMemory{Swap: &n}
+	order := []*specs.LinuxMemory{memory, swap}
+	if now > 0 && limit > now {
+		order[0], order[1] = order[1], order[0]
+	}
+	for _, m := range order {
+		if err := t.update1(path, t.memory, &specs.LinuxResources{Memory: m}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update1 writes one v1 hierarchy through the library, which takes the hierarchies' parent directory.
+func (t *Tree) update1(path, dir string, r *specs.LinuxResources) error {
+	if !exists(filepath.Join(dir, path)) {
+		return fs.ErrNotExist // the library would make it anew
+	}
+	group, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(t.hierarchies))
+	if err != nil {
+		return err
+	}
+	return group.Update(r)
+}
+
+func (t *Tree) hierarchies() ([]cgroup1.Subsystem, error) {
+	return []cgroup1.Subsystem{cgroup1.NewCpu(t.root), cgroup1.NewMemory(t.root)}, nil
+}
+
+func ptr[T any](v T) *T { return &v }

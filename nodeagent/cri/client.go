@@ -1,0 +1,185 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// DefaultSocket is containerd's.
+const DefaultSocket = "unix:///run/containerd/containerd.sock"
+
+// ErrNoContainer says that the runtime does not know the container: it ended.
+var ErrNoContainer = errors.New("the runtime has no such container")
+
+// Change is what to change of a container's limits; 0 is unchanged, as in CRI. A quota goes with its period, both in
+// microseconds. There is no way to say shares, or huge pages, here: shares are what the scheduler counts, and huge
+// page limits are appended anew by the runtime on every call.
+type Change struct {
+	Quota, Period int64
+	Memory        mdp.Bytes
+}
+
+// Empty tells whether there is nothing to change.
+func (c Change) Empty() bool { return c.Quota == 0 && c.Memory == 0 }
+
+// Container is what the runtime tells of one container that we need.
+type Container struct {
+	ID          string
+	CgroupsPath string // as in its OCI spec; see cgroup.Tree.Path
+	PID         int
+}
+
+// Runtime is a container runtime: [Client], or a fake.
+type Runtime interface {
+	// Container finds a running container; ErrNoContainer when there is none.
+	Container(ctx context.Context, id string) (Container, error)
+	// Update changes a container's limits; ErrNoContainer when there is none.
+	Update(ctx context.Context, id string, c Change) error
+}
+
+// Version is who the runtime says it is.
+type Version struct{ Name, Version, API string }
+
+func (v Version) String() string { return fmt.Sprintf("%s %s (CRI %s)", v.Name, v.Version, v.API) }
+
+// Client is a connection to a runtime's socket. It finds its way back by itself when the runtime restarts.
+type Client struct {
+	conn    *grpc.ClientConn
+	runtime runtime.RuntimeServiceClient
+	version Version
+}
+
+// Dial connects and asks for the version, so that a socket of something else is found out now. The socket is a path,
+// with or without unix:// before it.
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	path := strings.TrimPrefix(socket, "unix://")
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("CRI socket %s: %w; set --cri-socket to the container runtime's socket", path, fmt.Errorf(format, args...))
+	}
+	if strings.Contains(path, "://") || path == "" {
+		return nil, wrong("%q is not a unix socket", socket)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, wrong("%w", err)
+	case info.Mode()&os.ModeSocket == 0:
+		return nil, wrong("it is not a socket but %v", info.Mode().Type())
+	}
+	conn, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}),
+		// A verbose status carries the whole OCI spec.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	if err != nil {
+		return nil, wrong("%w", err)
+	}
+	c := &Client{conn: conn, runtime: runtime.NewRuntimeServiceClient(conn)}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	v, err := c.runtime.Version(ctx, &runtime.VersionRequest{})
+	if err != nil {
+		conn.Close()
+		return nil, wrong("it does not answer as a CRI v1 runtime: %w", err)
+	}
+	c.version = Version{v.RuntimeName, v.RuntimeVersion, v.RuntimeApiVersion}
+	return c, nil
+}
+
+// Version is who answered at Dial, for the log.
+func (c *Client) Version() Version { return c.version }
+
+// Close lets the connection go.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Container asks for a container's verbose status. containerd and CRI-O both put the OCI spec in its info.
+func (c *Client) Container(ctx context.Context, id string) (Container, error) {
+	answer, err := c.runtime.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return Container{}, fmt.Errorf("asking for the status of container %s: %w", id, known(err))
+	}
+	if s := answer.GetStatus().GetState(); s != runtime.ContainerState_CONTAINER_RUNNING {
+		return Container{}, fmt.Errorf("container %s is %v: %w", id, s, ErrNoContainer)
+	}
+	found, err := parseInfo(answer.GetInfo()["info"])
+	if err != nil {
+		return Container{}, fmt.Errorf("status of container %s: %w", id, err)
+	}
+	found.ID = id
+	return found, nil
+}
+
+// parseInfo reads the verbose info:
+//
+//	{"sandboxID": "...", "pid": 4711, "runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/burstable/pod1/abc", ...}, ...}, ...}
+func parseInfo(info string) (Container, error) {
+	var v struct {
+		PID         int `json:"pid"`
+		RuntimeSpec struct {
+			Linux struct {
+				CgroupsPath string `json:"cgroupsPath"`
+			} `json:"linux"`
+		} `json:"runtimeSpec"`
+	}
+	if info == "" {
+		return Container{}, errors.New("the runtime gives no verbose info")
+	}
+	if err := json.Unmarshal([]byte(info), &v); err != nil {
+		return Container{}, fmt.Errorf("verbose info of %d bytes: %w", len(info), err)
+	}
+	if v.RuntimeSpec.Linux.CgroupsPath == "" {
+		return Container{}, errors.New("verbose info has no runtimeSpec.linux.cgroupsPath")
+	}
+	return Container{CgroupsPath: v.RuntimeSpec.Linux.CgroupsPath, PID: v.PID}, nil
+}
+
+// Update changes a container's limits, only those that the Change names. A memory limit without a swap limit sets
+// both, which is what a kubelet does.
+func (c *Client) Update(ctx context.Context, id string, change Change) error {
+	if change.Quota != 0 && change.Period <= 0 {
+		return fmt.Errorf("updating container %s: quota %d without its period", id, change.Quota)
+	}
+	linux := &runtime.LinuxContainerResources{CpuQuota: change.Quota, MemoryLimitInBytes: int64(change.Memory)}
+	if change.Quota != 0 {
+		linux.CpuPeriod = change.Period
+	}
+	_, err := c.runtime.UpdateContainerResources(ctx, &runtime.UpdateContainerResourcesRequest{ContainerId: id, Linux: linux})
+	if err != nil {
+		return fmt.Errorf("updating container %s to %+v: %w", id, change, known(err))
+	}
+	return nil
+}
+
+// known gives the errors of gRPC that mean something to us their Go names.
+func known(err error) error {
+	switch status.Code(err) {
+	case codes.NotFound:
+		return fmt.Errorf("%w (%w)", ErrNoContainer, err)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%w (%w)", context.DeadlineExceeded, err)
+	case codes.Canceled:
+		return fmt.Errorf("%w (%w)", context.Canceled, err)
+	case codes.Unavailable:
+		return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+	}
+	return err
+}
+
+// ErrUnavailable says that nobody answered at the socket.
+var ErrUnavailable = errors.New("the container runtime is away")

@@ -1,0 +1,167 @@
+// Package envelope says what of a container may be moved, and how far: from its API values and from what central
+// mandates. It is pure.
+//
+// The invariant is floor <= effective <= allocated limit, always. The request is the reservation that the scheduler
+// and quotas count, and is never touched; the allocated limit is the ceiling, because the pod-level cgroup, which only
+// the kubelet writes, is made from it: on cgroup v1 a quota above the parent's is EINVAL, on v2 it does nothing. What
+// is above needs pods/resize, which is central's.
+package envelope
+
+import (
+	"strings"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Kind is what a container is to its pod.
+type Kind string
+
+// The kinds.
+const (
+	Regular   Kind = ""
+	Init      Kind = "init" // sidecars too: the kubelet counts them differently
+	Ephemeral Kind = "ephemeral"
+)
+
+// Guaranteed is the quality-of-service class that is left alone.
+const Guaranteed = "Guaranteed"
+
+// Container is what is known of a container through the API.
+type Container struct {
+	Namespace     string
+	QoS           string // Guaranteed, Burstable or BestEffort
+	Kind          Kind
+	PodDeleting   bool
+	Mirror        bool // a static pod, seen through its mirror
+	ExclusiveCPUs bool // the kubelet's CPU manager gave it cores of its own
+	// Settled are its limits when no resize was under way last; 0 is none. Before it was ever settled: what is in
+	// force.
+	Settled mdp.Size
+	// Limits are those that its spec has now; 0 is none.
+	Limits mdp.Size
+	// ResizePending says that Limits are not yet allocated, or not yet acted on by the kubelet.
+	ResizePending bool
+}
+
+// Reason says why something is left alone.
+type Reason string
+
+// The reasons.
+const (
+	Deleting       Reason = "its pod is being deleted"
+	Static         Reason = "it is of a static pod"
+	NotRegular     Reason = "it is an init or ephemeral container"
+	System         Reason = "its namespace is kube-system"
+	Own            Reason = "its namespace is the agent's own"
+	GuaranteedPod  Reason = "its pod is Guaranteed"
+	Exclusive      Reason = "it has CPUs of its own"
+	NoCPULimit     Reason = "it has no CPU limit"
+	NoMemoryLimit  Reason = "it has no memory limit"
+	NothingToMove  Reason = "it has neither a CPU nor a memory limit"
+	BoundsTooLarge Reason = "the mandate's least is above its limit"
+)
+
+// Rules are the node's.
+type Rules struct {
+	OwnNamespace string // of the agent; never touched
+	Guaranteed   bool   // move Guaranteed pods too; default no: they take the slow path
+}
+
+// Envelope is how far a container may be moved.
+type Envelope struct {
+	Bounds mdp.Bounds // of CPU and memory; a knob that may not move has the one value that it has, or 0 for none
+	Knobs  mdp.Set    // what may be moved
+	// Left says why all (Left) or one resource is left alone; empty when it may be moved.
+	Left, LeftCPU, LeftMemory Reason
+}
+
+// Floors below which nothing is ever moved, whatever a mandate says. The kernel takes no quota under 1 ms in a period
+// of 100 ms; a process hardly starts with less than 4 MiB.
+const (
+	LeastCPU    mdp.MilliCPU = 10
+	LeastMemory mdp.Bytes    = 4 * mdp.MiB
+)
+
+// Ceiling is the largest limit that is surely allocated: while a resize is pending, Deferred, Infeasible or merely not
+// carried out, the smaller of old and new.
+func (c Container) Ceiling() mdp.Size {
+	if !c.ResizePending {
+		return c.Limits
+	}
+	return mdp.Size{CPU: lesser(c.Settled.CPU, c.Limits.CPU), Memory: lesser(c.Settled.Memory, c.Limits.Memory)}
+}
+
+// lesser is the smaller of two limits where 0 is none.
+func lesser[T ~int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// Of is the envelope in force for a container under a mandate's bounds. A bound of 0 is none: the floor or the
+// allocated limit itself.
+func Of(c Container, mandate mdp.Bounds, r Rules) Envelope {
+	ceiling := c.Ceiling()
+	e := Envelope{Bounds: mdp.Bounds{
+		CPU:    mdp.Range[mdp.MilliCPU]{Min: ceiling.CPU, Max: ceiling.CPU},
+		Memory: mdp.Range[mdp.Bytes]{Min: ceiling.Memory, Max: ceiling.Memory},
+	}}
+	e.Left = left(c, r)
+	if e.Left != "" {
+		return e
+	}
+	if ceiling.CPU == 0 {
+		// Nobody but us would ever undo a quota on a container that has none.
+		e.LeftCPU = NoCPULimit
+	} else {
+		e.Knobs |= mdp.SetOf(mdp.CPULimit)
+		e.Bounds.CPU, e.LeftCPU = within(mandate.CPU, LeastCPU, ceiling.CPU)
+	}
+	if ceiling.Memory == 0 {
+		e.LeftMemory = NoMemoryLimit
+	} else {
+		e.Knobs |= mdp.SetOf(mdp.MemoryLimit)
+		e.Bounds.Memory, e.LeftMemory = within(mandate.Memory, LeastMemory, ceiling.Memory)
+	}
+	if e.Knobs == 0 {
+		e.Left = NothingToMove
+	}
+	return e
+}
+
+// within cuts a mandate's range to [least, ceiling]. A range that lies above the ceiling leaves the ceiling.
+func within[T ~int64](mandate mdp.Range[T], least, ceiling T) (mdp.Range[T], Reason) {
+	upper := ceiling
+	if mandate.Max > 0 {
+		upper = min(upper, mandate.Max)
+	}
+	lower := min(max(mandate.Min, least), ceiling)
+	if lower > upper {
+		upper = lower // a mandate with Max under Min, or under the floor: its floor counts
+	}
+	if mandate.Min > ceiling {
+		return mdp.Range[T]{Min: lower, Max: upper}, BoundsTooLarge
+	}
+	return mdp.Range[T]{Min: lower, Max: upper}, ""
+}
+
+func left(c Container, r Rules) Reason {
+	switch {
+	case c.PodDeleting:
+		return Deleting
+	case c.Mirror:
+		return Static
+	case c.Kind != Regular:
+		return NotRegular
+	case c.Namespace == "kube-system":
+		return System
+	case r.OwnNamespace != "" && strings.EqualFold(c.Namespace, r.OwnNamespace):
+		return Own
+	case c.ExclusiveCPUs:
+		return Exclusive
+	case c.QoS == Guaranteed && !r.Guaranteed:
+		return GuaranteedPod
+	}
+	return ""
+}

@@ -1,0 +1,81 @@
+package envelope_test
+
+import (
+	"testing"
+	"testing/quick"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/envelope"
+)
+
+func shop() envelope.Container {
+	return envelope.Container{Namespace: "shop", QoS: "Burstable", Limits: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}}
+}
+
+func TestNoEnvelopeEverReachesAboveWhatIsAllocated(t *testing.T) {
+	law := func(cpu, settled uint16, mem, settledMem uint32, lo, hi uint16, mlo, mhi uint32, pending bool) bool {
+		c := shop()
+		c.ResizePending = pending
+		c.Limits = mdp.Size{CPU: mdp.MilliCPU(cpu), Memory: mdp.Bytes(mem)}
+		c.Settled = mdp.Size{CPU: mdp.MilliCPU(settled), Memory: mdp.Bytes(settledMem)}
+		e := envelope.Of(c, mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: mdp.MilliCPU(lo), Max: mdp.MilliCPU(hi)},
+			Memory: mdp.Range[mdp.Bytes]{Min: mdp.Bytes(mlo), Max: mdp.Bytes(mhi)}}, envelope.Rules{})
+		ceiling := c.Ceiling()
+		if pending && cpu > 0 && settled > 0 && ceiling.CPU > mdp.MilliCPU(min(cpu, settled)) {
+			return false
+		}
+		inside := e.Bounds.CPU.Min <= e.Bounds.CPU.Max && e.Bounds.CPU.Max <= ceiling.CPU &&
+			e.Bounds.Memory.Min <= e.Bounds.Memory.Max && e.Bounds.Memory.Max <= ceiling.Memory
+		return inside && e.Knobs.Has(mdp.CPULimit) == (ceiling.CPU > 0) && e.Knobs.Has(mdp.MemoryLimit) == (ceiling.Memory > 0)
+	}
+	if err := quick.Check(law, &quick.Config{MaxCount: 5000}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsLeftAloneAndWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*envelope.Container)
+		rules  envelope.Rules
+		want   envelope.Reason
+	}{
+		"a deleted pod":             {func(c *envelope.Container) { c.PodDeleting = true }, envelope.Rules{}, envelope.Deleting},
+		"a static pod":              {func(c *envelope.Container) { c.Mirror = true }, envelope.Rules{}, envelope.Static},
+		"an init container":         {func(c *envelope.Container) { c.Kind = envelope.Init }, envelope.Rules{}, envelope.NotRegular},
+		"an ephemeral container":    {func(c *envelope.Container) { c.Kind = envelope.Ephemeral }, envelope.Rules{}, envelope.NotRegular},
+		"kube-system":               {func(c *envelope.Container) { c.Namespace = "kube-system" }, envelope.Rules{}, envelope.System},
+		"our own namespace":         {func(c *envelope.Container) { c.Namespace = "aware" }, envelope.Rules{OwnNamespace: "aware"}, envelope.Own},
+		"exclusive CPUs":            {func(c *envelope.Container) { c.ExclusiveCPUs = true }, envelope.Rules{Guaranteed: true}, envelope.Exclusive},
+		"a Guaranteed pod":          {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{}, envelope.GuaranteedPod},
+		"unless it is asked for":    {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{Guaranteed: true}, ""},
+		"no limits at all":          {func(c *envelope.Container) { c.Limits = mdp.Size{} }, envelope.Rules{}, envelope.NothingToMove},
+		"a burstable pod is served": {func(*envelope.Container) {}, envelope.Rules{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			container := shop()
+			c.change(&container)
+			e := envelope.Of(container, mdp.Bounds{}, c.rules)
+			if e.Left != c.want || (e.Left == "") != (e.Knobs != 0) {
+				t.Errorf("left %q, knobs %v; want %q", e.Left, e.Knobs, c.want)
+			}
+		})
+	}
+	c := shop()
+	c.Limits.CPU = 0
+	if e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{}); e.LeftCPU != envelope.NoCPULimit || e.Knobs != mdp.SetOf(mdp.MemoryLimit) {
+		t.Errorf("without a CPU limit: %+v", e)
+	}
+}
+
+func TestWhileAResizeIsPendingTheSmallerCounts(t *testing.T) {
+	c := shop()
+	c.Settled, c.Limits, c.ResizePending = mdp.Size{CPU: 500, Memory: 512 * mdp.MiB}, mdp.Size{CPU: 2000, Memory: 256 * mdp.MiB}, true
+	e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{})
+	if e.Bounds.CPU.Max != 500 || e.Bounds.Memory.Max != 256*mdp.MiB {
+		t.Errorf("ceiling %v, %v; want 500m and 256Mi", e.Bounds.CPU.Max, e.Bounds.Memory.Max)
+	}
+	c.ResizePending = false
+	if e = envelope.Of(c, mdp.Bounds{}, envelope.Rules{}); e.Bounds.CPU.Max != 2000 {
+		t.Errorf("once allocated: %v, want 2000m", e.Bounds.CPU.Max)
+	}
+}

@@ -1,0 +1,67 @@
+// Package pressure reads how hard a whole node is pressed: its PSI, by github.com/prometheus/procfs.
+//
+// It is for the breaker of package cri, which must not burden a node that stalls, and for v1 nodes, where the kernel
+// keeps no PSI per container. A container's own PSI on v2 is package cgroup's.
+package pressure
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/prometheus/procfs"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Node is the node's pressure: shares of the last ten seconds. What is not in Observed is not known; a kernel without
+// PSI, or with psi=0, knows none of it. Full pressure of CPU is not here: for a whole node it means nothing, and the
+// kernel writes 0.
+type Node struct {
+	Observed   mdp.Set   // of CPUPressure, MemoryPressure and IOPressure
+	CPUSome    mdp.Ratio // some task waited for CPU
+	MemoryFull mdp.Ratio // all tasks waited for memory
+	IOFull     mdp.Ratio // all tasks waited for I/O
+}
+
+// Reader reads the pressure below a proc root.
+type Reader struct{ fs procfs.FS }
+
+// Open takes the root of the proc file system, usually /proc.
+func Open(root string) (*Reader, error) {
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return nil, fmt.Errorf("proc root %s: %w", root, err)
+	}
+	return &Reader{fs}, nil
+}
+
+// Read reads the node's pressure now.
+func (r *Reader) Read() (Node, error) {
+	var n Node
+	for _, one := range []struct {
+		name   string
+		signal mdp.Signal
+		take   func(procfs.PSIStats) (*procfs.PSILine, *mdp.Ratio)
+	}{
+		{"cpu", mdp.CPUPressure, func(s procfs.PSIStats) (*procfs.PSILine, *mdp.Ratio) { return s.Some, &n.CPUSome }},
+		{"memory", mdp.MemoryPressure, func(s procfs.PSIStats) (*procfs.PSILine, *mdp.Ratio) { return s.Full, &n.MemoryFull }},
+		{"io", mdp.IOPressure, func(s procfs.PSIStats) (*procfs.PSILine, *mdp.Ratio) { return s.Full, &n.IOFull }},
+	} {
+		stats, err := r.fs.PSIStatsForResource(one.name)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) {
+			continue
+		}
+		if err != nil {
+			return Node{}, fmt.Errorf("reading the node's %s pressure: %w", one.name, err)
+		}
+		line, into := one.take(stats)
+		if line == nil {
+			continue
+		}
+		*into = mdp.Ratio(line.Avg10 / 100)
+		n.Observed |= mdp.SetOf(one.signal)
+	}
+	return n, nil
+}

@@ -1,0 +1,44 @@
+package pressure_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/pressure"
+)
+
+func TestANodesPressure(t *testing.T) {
+	root := t.TempDir()
+	put := func(name, content string) {
+		t.Helper()
+		path := filepath.Join(root, "pressure", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := pressure.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(); err != nil || n != (pressure.Node{}) {
+		t.Errorf("a kernel without PSI: %+v, %v; want that nothing is known", n, err)
+	}
+	put("cpu", "some avg10=42.50 avg60=1.00 avg300=1.00 total=5\n") // before 5.13 cpu has no full line
+	put("io", "some avg10=60.00 avg60=1.00 avg300=1.00 total=5\nfull avg10=25.00 avg60=0.00 avg300=0.00 total=4\n")
+	n, err := r.Read()
+	if want := (pressure.Node{Observed: mdp.SetOf(mdp.CPUPressure, mdp.IOPressure), CPUSome: 0.425, IOFull: 0.25}); err != nil || n != want {
+		t.Errorf("%+v, %v; want %+v", n, err, want)
+	}
+	put("memory", "nonsense\nsome avg10=x\n")
+	if n, err := r.Read(); err == nil && n.Observed.Has(mdp.MemoryPressure) {
+		t.Errorf("made %+v of nonsense", n)
+	}
+	if _, err := pressure.Open(filepath.Join(root, "nowhere")); err == nil {
+		t.Error("a proc root that is not there was taken")
+	}
+}

@@ -1,0 +1,209 @@
+// Package e2e installs AWARE on a real cluster exactly as users do, with kubectl apply -k manifests/default, and checks laws
+// that must hold whatever is decided:
+//
+//   - a container's limits in force never exceed those that its node has allocated, at any sample;
+//   - what the pods use is what the node uses;
+//   - whoever is killed, and whatever is taken away, containers end with their API values;
+//   - no pod is ever restarted by us.
+//
+// The tests run one after another on one cluster and one workload, like chapters: the first law is watched from the first to
+// the last of them.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/apps/traces"
+	"awarescale.dev/aware/test/cluster/lab"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Shared by the chapters.
+var (
+	cluster *lab.Cluster
+	api     client.Client
+	tree    *cgroup.Tree
+	law     *watchdog
+	bin     string // our binaries
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if why := lab.Missing(); len(why) > 0 {
+		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n", "test/e2e", strings.Join(why, "; "))
+		if os.Getenv("CI") != "" {
+			return 1
+		}
+		return 0
+	}
+	ctx := context.Background()
+	var err error
+	if bin, err = os.MkdirTemp("", "aware-e2e-"); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(bin)
+	if cluster, err = lab.Up(ctx, lab.Config{Name: "e2e", BindParent: true, Log: os.Stdout}); err != nil {
+		fmt.Println("starting the lab:", err)
+		return 1
+	}
+	defer cluster.Down(ctx)
+	if err := install(ctx); err != nil {
+		fmt.Println("installing AWARE:", err)
+		diagnose(ctx)
+		return 1
+	}
+	stop, done := context.WithCancel(ctx)
+	law = newWatchdog()
+	go law.run(stop)
+	defer done()
+	code := m.Run()
+	if code != 0 {
+		diagnose(ctx)
+	}
+	return code
+}
+
+// install builds the images, and installs AWARE and the workload.
+func install(ctx context.Context) error {
+	programs := map[string]string{"aware-agent": "./cmd/aware-agent", "aware-central": "./cmd/aware-central", "aware": "./cmd/aware", "service": "./test/apps/service"}
+	for name, path := range programs {
+		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, name), path)
+		build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", path, err, out)
+		}
+	}
+	for ref, name := range map[string]string{"awarescale.dev/aware-agent:dev": "aware-agent", "awarescale.dev/aware-central:dev": "aware-central", "awarescale.dev/test-service:dev": "service"} {
+		if err := cluster.LoadImage(ctx, ref, map[string]string{"/" + name: filepath.Join(bin, name)}, []string{"/" + name}); err != nil {
+			return err
+		}
+	}
+	scheme := runtime.NewScheme()
+	clientgoscheme.AddToScheme(scheme)
+	v1alpha1.AddToScheme(scheme)
+	var err error
+	if api, err = client.New(cluster.REST(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	if tree, err = cgroup.Open("/sys/fs/cgroup"); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"apply", "-k", "../../manifests/default"},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=90s"},
+		{"-n", "aware-system", "rollout", "status", "daemonset/aware-agent", "--timeout=90s"},
+		{"apply", "-f", "testdata/shop.yaml"},
+		{"rollout", "status", "deployment/shop", "--timeout=90s"},
+	} {
+		if out, err := kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	path, err := cluster.Binary("kubectl")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// must runs kubectl, and fails the test when it fails.
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// diagnose prints what one wants to know of a failure.
+func diagnose(ctx context.Context) {
+	for _, args := range [][]string{
+		{"get", "pods,mpa", "-A", "-o", "wide"}, {"describe", "mpa", "-A"},
+		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"}, {"-n", "aware-system", "logs", "deployment/aware-central", "--tail=60"},
+		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
+	} {
+		out, _ := kubectl(ctx, args...)
+		fmt.Printf("--- kubectl %s\n%s\n", strings.Join(args, " "), out)
+	}
+}
+
+// shop is the workload's pods that run, by name.
+func shop(ctx context.Context) ([]corev1.Pod, error) {
+	var all corev1.PodList
+	if err := api.List(ctx, &all, client.InNamespace("default"), client.MatchingLabels{"app": "shop"}); err != nil {
+		return nil, err
+	}
+	var running []corev1.Pod
+	for _, p := range all.Items {
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			running = append(running, p)
+		}
+	}
+	return running, nil
+}
+
+// play sends load to the workload for about so long, in the background; wait returns its result.
+func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
+	t.Helper()
+	var service corev1.Service
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &service); err != nil {
+		t.Fatal(err)
+	}
+	trace := traces.Bursty20s()
+	trace, err := trace.Scale(float64(seconds)/trace.Duration().Seconds(), rps/trace.Mean())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan load.Result, 1)
+	go func() {
+		r, err := load.Run(t.Context(), load.Config{Targets: []string{"http://" + service.Spec.ClusterIP + "/"}, Trace: trace, Arrivals: "poisson",
+			Timeout: 2 * time.Second, MaxInFlight: 500, SLO: 500 * time.Millisecond, ConnMaxRequests: 20}, nil)
+		if err != nil {
+			t.Errorf("load: %v", err)
+		}
+		done <- r
+	}()
+	return func() load.Result { return <-done }
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, within time.Duration, what string, is func() (bool, string)) {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		ok, seen := is()
+		if ok {
+			return
+		}
+		last = seen
+	}
+	t.Fatalf("not within %v: %s; last seen: %s", within, what, last)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// grace is how long after a change of the API's limits the larger of old and new may be in force: the kubelet carries a
+// change out some time after it was accepted, and tells so later still.
+const grace = 5 * time.Second
+
+// watchdog samples the limits in force and those of the API, as long as the tests run.
+type watchdog struct {
+	mu         sync.Mutex
+	samples    int
+	moved      int // samples in which the limits in force were below the API's
+	violations []string
+	restarts   map[string]int32      // by pod UID
+	allowed    map[string][]ceilings // by pod UID, oldest first
+}
+
+type ceilings struct {
+	until time.Time // zero: still
+	size  mdp.Size
+}
+
+func newWatchdog() *watchdog {
+	return &watchdog{restarts: map[string]int32{}, allowed: map[string][]ceilings{}}
+}
+
+func (w *watchdog) run(ctx context.Context) {
+	var pods []corev1.Pod
+	for ctx.Err() == nil {
+		// The limits in force are read before the API's: a raise that comes in between is then known when they are
+		// compared. A cut that comes in between has its grace.
+		force := map[string]mdp.Size{}
+		for i := range pods {
+			if size, err := inForce(&pods[i]); err == nil { // otherwise it starts, or it is gone
+				force[string(pods[i].UID)] = size
+			}
+		}
+		now, err := shop(ctx)
+		if err == nil {
+			pods = now
+			w.sample(time.Now(), pods, force)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]mdp.Size) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range pods {
+		p := &pods[i]
+		uid := string(p.UID)
+		w.restarts[uid] = max(w.restarts[uid], restarts(p))
+		spec := limits(p)
+		history := w.allowed[uid]
+		if len(history) == 0 || history[len(history)-1].size != spec {
+			if len(history) > 0 {
+				history[len(history)-1].until = now.Add(grace)
+			}
+			history = append(history, ceilings{size: spec})
+		}
+		w.allowed[uid] = history
+		var most mdp.Size
+		for _, c := range history {
+			if c.until.IsZero() || now.Before(c.until) {
+				most.CPU, most.Memory = max(most.CPU, c.size.CPU), max(most.Memory, c.size.Memory)
+			}
+		}
+		force, ok := inForce[uid]
+		if !ok {
+			continue
+		}
+		w.samples++
+		if force.CPU > most.CPU || force.Memory > most.Memory {
+			w.violations = append(w.violations, fmt.Sprintf("%s %s: %v in force, %v allocated", now.Format("15:04:05.0"), p.Name, force, most))
+		}
+		if force.CPU < spec.CPU || force.Memory < spec.Memory {
+			w.moved++
+		}
+	}
+}
+
+// verdict tells what was seen so far.
+func (w *watchdog) verdict() (samples, moved int, violations []string, restarts int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.restarts {
+		restarts += n
+	}
+	return w.samples, w.moved, w.violations, restarts
+}
+
+func restarts(p *corev1.Pod) (n int32) {
+	for _, s := range p.Status.ContainerStatuses {
+		n += s.RestartCount
+	}
+	return n
+}
+
+// limits is the API's word on the pod's one container.
+func limits(p *corev1.Pod) mdp.Size {
+	l := p.Spec.Containers[0].Resources.Limits
+	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
+}
+
+// podGroup is the pod's cgroup.
+func podGroup(p *corev1.Pod) string {
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID))
+}
+
+// inForce reads the limits of the pod's one container from its cgroup.
+func inForce(p *corev1.Pod) (mdp.Size, error) {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return mdp.Size{}, errors.New("no container yet")
+	}
+	_, id, ok := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	if !ok {
+		return mdp.Size{}, errors.New("no container yet")
+	}
+	g, err := tree.Group(path.Join(podGroup(p), id))
+	if err != nil {
+		return mdp.Size{}, err
+	}
+	defer g.Close()
+	l, err := g.Limits()
+	return l.Size(), err
+}
+
+// used is the CPU time of a cgroup since it was made.
+func used(group string) (time.Duration, error) {
+	g, err := tree.Group(group)
+	if err != nil {
+		return 0, err
+	}
+	defer g.Close()
+	var c cgroup.CPU
+	err = g.ReadCPU(&c)
+	return c.Usage, err
+}
