@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"awarescale.dev/aware/cmd/link"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -182,14 +184,24 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 	}
 }
 
-// agentProcess is the agent's process, as the host sees it.
+// agentProcess is the agent's process, as the host sees it: the one in its container's cgroup, for other labs may run agents.
 func agentProcess(t *testing.T) int {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-f", "^/aware-agent ").Output()
+	var pods corev1.PodList
+	if err := api.List(t.Context(), &pods, client.InNamespace("aware-system"), client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d agents, %v", len(pods.Items), err)
+	}
+	p := &pods.Items[0]
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	hierarchy := "/sys/fs/cgroup"
+	if tree.Version() == cgroup.V1 {
+		hierarchy = "/sys/fs/cgroup/cpu"
+	}
+	text, err := os.ReadFile(filepath.Join(hierarchy, podGroup(p), id, "cgroup.procs"))
 	if err != nil {
 		t.Fatalf("looking for the agent: %v", err)
 	}
-	pid, err := strconv.Atoi(strings.Fields(string(out))[0])
+	pid, err := strconv.Atoi(strings.Fields(string(text))[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ type process struct {
 
 type loop struct {
 	mdp.Loop
-	sensor  sensor
+	sensor  Sensor
 	updater updater.Updater
 	version string
 	last    mdp.Decision
@@ -282,7 +282,7 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 	status.Replicas.Current = int32(w.Ready())
 	status.Effective = nil
 	if len(p.loops) > 0 {
-		if size, ok := effective(r.Fleet, w.Pods, p.loops[0].sensor.container, now, fresh); ok {
+		if size, ok := effective(r.Fleet, w.Pods, p.loops[0].sensor.Container, now, fresh); ok {
 			status.Effective = apiSize(size)
 		}
 	}
@@ -392,7 +392,7 @@ func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *up
 			return fmt.Errorf("the policy of container %s: %w", c.Name, err)
 		}
 		l := &loop{version: version}
-		l.sensor = sensor{fleet: r.Fleet, container: c.Name, maxAge: fresh}
+		l.sensor = Sensor{Fleet: r.Fleet, Container: c.Name, MaxAge: fresh}
 		l.updater = updater.Updater{Client: r.Client, Container: c.Name, Bounds: bounds, Knobs: knobs, Patience: r.Patience}
 		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: policy, Actuator: &l.updater}
 		loops = append(loops, l)
@@ -475,7 +475,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	status.Recommendation = nil
 	deferred := ""
 	for i, l := range p.loops {
-		l.sensor.workload, l.sensor.reading = w, p.reading
+		l.sensor.Workload, l.sensor.Reading = w, p.reading
 		l.updater.Workload, l.updater.Only = w, canary
 		var actuator mdp.Actuator = &l.updater
 		if !acting {
@@ -489,10 +489,8 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		if err != nil {
 			d.Effect = max(d.Effect, mdp.Refused)
 		}
-		if acting && l.updater.Resizes > resized {
-			p.acting = true
-			p.untold += l.updater.Resizes - resized
-		}
+		p.acting = p.acting || acting // an instance before this one may have resized, too
+		p.untold += l.updater.Resizes - resized
 		l.last = d
 		reason := l.updater.Reason
 		if !acting {
@@ -502,13 +500,13 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 			reason = err.Error()
 		}
 		if d.Effect == mdp.Deferred || d.Effect == mdp.Infeasible {
-			deferred = pick(reason == "", "a node has no room for the resize of container "+l.sensor.container+" now", reason)
+			deferred = pick(reason == "", "a node has no room for the resize of container "+l.sensor.Container+" now", reason)
 		}
-		log.Info("Decision", "workload", p.key, "container", l.sensor.container, "inputs", Inputs(d.State), "action", d.Action.String(),
+		log.Info("Decision", "workload", p.key, "container", l.sensor.Container, "inputs", Inputs(d.State), "action", d.Action.String(),
 			"clippedBy", d.Action.Clipped.String(), "effect", d.Effect.String(), "reason", reason, "policy", l.version)
 		record(status, metav1.NewTime(now), l, d, reason, len(p.loops) > 1)
 		if d.Action.Sets.Has(mdp.CPULimit) || d.Action.Sets.Has(mdp.MemoryLimit) {
-			status.Recommendation = append(status.Recommendation, v1alpha1.ContainerSize{Name: l.sensor.container, Limits: *apiSizeOf(d.Action)})
+			status.Recommendation = append(status.Recommendation, v1alpha1.ContainerSize{Name: l.sensor.Container, Limits: *apiSizeOf(d.Action)})
 		}
 		if i == 0 {
 			r.judge(status, p, l, d)
@@ -524,7 +522,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	status.Resizes.Node = 0
 	for i := range w.Pods {
 		for _, l := range p.loops {
-			if s, ok := r.Fleet.Summary(string(w.Pods[i].UID), l.sensor.container, now, fresh); ok {
+			if s, ok := r.Fleet.Summary(string(w.Pods[i].UID), l.sensor.Container, now, fresh); ok {
 				status.Resizes.Node += int64(s.Resizes)
 			}
 		}
@@ -604,7 +602,7 @@ func (r *Reconciler) mandate(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w 
 		}
 		for j, l := range p.loops {
 			m := mdp.Mandate{
-				Container: mdp.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: l.sensor.container},
+				Container: mdp.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: l.sensor.Container},
 				Mode:      podMode, Paused: mpa.Spec.Paused, Bounds: l.updater.Bounds, Throttle: throttleTarget(l.Objective.SLO, l.last.State),
 			}
 			if j == 0 {
@@ -742,7 +740,7 @@ const keptDecisions = 10
 func record(status *v1alpha1.MultidimPodAutoscalerStatus, at metav1.Time, l *loop, d mdp.Decision, reason string, several bool) {
 	inputs := Inputs(d.State)
 	if several {
-		inputs = "container " + l.sensor.container + ": " + inputs
+		inputs = "container " + l.sensor.Container + ": " + inputs
 	}
 	one := v1alpha1.DecisionStatus{Time: at, Inputs: inputs, Action: d.Action.String(), Effect: d.Effect.String(),
 		Reason: reason, ClippedBy: d.Action.Clipped.Names(), Policy: l.version}

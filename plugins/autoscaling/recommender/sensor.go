@@ -11,33 +11,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sensor looks at one container of a workload over all its pods: its limits as the API has them, its use as the
+// Sensor looks at one container of a workload over all its pods: its limits as the API has them, its use as the
 // nodes report it, and the workload's latency. Aim it at what was just loaded and read before each step.
-type sensor struct {
-	fleet     *fleet.Fleet
-	container string
-	maxAge    time.Duration // of a node's report
+type Sensor struct {
+	Fleet     *fleet.Fleet
+	Container string
+	MaxAge    time.Duration // of a node's report
 
-	workload *updater.Workload
-	reading  slo.Reading
+	Workload *updater.Workload
+	Reading  slo.Reading
 }
 
 // Sense means over pods. A signal is observed when at least one pod's is; pods that are not reported count for none.
-func (s *sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
-	state := mdp.State{At: now, Observed: s.reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.workload.Ready()}
-	state.Latency, state.Throughput, state.LoadChange = s.reading.Latency, s.reading.Throughput, s.reading.LoadChange
+func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
+	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
+	state.Latency, state.Throughput, state.LoadChange = s.Reading.Latency, s.Reading.Throughput, s.Reading.LoadChange
 	limits, reports := 0, mean{}
-	for i := range s.workload.Pods {
-		pod := &s.workload.Pods[i]
+	for i := range s.Workload.Pods {
+		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
-			if c.Name != s.container || c.Resources.Limits == nil {
+			if c.Name != s.Container || c.Resources.Limits == nil {
 				continue
 			}
 			limit := updater.Limits(c.Resources)
 			state.Limit.CPU += limit.CPU
 			state.Limit.Memory += limit.Memory
 			limits++
-			if summary, ok := s.fleet.Summary(string(pod.UID), s.container, now, s.maxAge); ok {
+			if summary, ok := s.Fleet.Summary(string(pod.UID), s.Container, now, s.MaxAge); ok {
 				reports.add(summary.State, limit)
 			}
 		}

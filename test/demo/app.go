@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"awarescale.dev/aware/test/apps/client"
+)
+
+// The runs, in the order of the report.
+const (
+	static = "static"
+	hpaVPA = "hpa-vpa"
+	aware  = "aware"
+)
+
+var allRuns = []string{static, hpaVPA, aware}
+
+const (
+	appName        = "shop"
+	requestTimeout = 5 * time.Second // what a request without an answer counts as
+)
+
+func namespaceOf(run string) string { return "demo-" + run }
+
+//go:embed app.yaml
+var appYAML string
+
+var appTemplate = template.Must(template.New("app.yaml").Parse(appYAML))
+
+// manifests are the objects of a run's application.
+func (o options) manifests(run string) ([]byte, error) {
+	var b bytes.Buffer
+	err := appTemplate.Execute(&b, map[string]any{
+		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo, "Stabilization": int(o.hpaStabilization.Seconds()),
+	})
+	return b.Bytes(), err
+}
+
+// deploy makes the run's application and waits until its pods are ready. The manifest
+// stays in the results, so that everybody can see what was run.
+func (s *stage) deploy(ctx context.Context, run string) error {
+	text, err := s.options.manifests(run)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(s.options.out, "manifests", run+".yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	if _, err := s.cluster.Kubectl(ctx, "apply", "-f", file); err != nil {
+		return fmt.Errorf("applying %s: %w", file, err)
+	}
+	if err := s.rollout(ctx, namespaceOf(run), "deployment/"+appName); err != nil {
+		return fmt.Errorf("starting the application of %s: %w", file, err)
+	}
+	return nil
+}
+
+// rollout waits until all pods of a workload are ready.
+func (s *stage) rollout(ctx context.Context, namespace, workload string) error {
+	_, err := s.cluster.Kubectl(ctx, "rollout", "status", "--timeout=90s", "-n", namespace, workload)
+	return err
+}
+
+// remove deletes the run's application, its pods included.
+func (s *stage) remove(ctx context.Context, run string) error {
+	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", namespaceOf(run), "--ignore-not-found", "--timeout=60s"); err != nil {
+		return fmt.Errorf("removing the application of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// target is the application's URL at its Service's address. It returns when the address
+// answers: kube-proxy learns of a new Service a moment after the API server.
+func (s *stage) target(ctx context.Context, run string) (string, error) {
+	service, err := s.clients.CoreV1().Services(namespaceOf(run)).Get(ctx, appName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	url := "http://" + service.Spec.ClusterIP + "/"
+	c := client.New(client.Config{ConnMaxRequests: 1})
+	defer c.CloseIdleConnections()
+	answered := 0
+	return url, until(ctx, 30*time.Second, 100*time.Millisecond, "an answer of "+url, func(ctx context.Context) error {
+		for answered < 10 {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			err := get(ctx, c, url)
+			cancel()
+			if err != nil {
+				answered = 0
+				return err
+			}
+			answered++
+		}
+		return nil
+	})
+}
+
+func get(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	return nil
+}
+
+// until calls f every so often until it returns nil; after the limit the error says what
+// was waited for and why it did not come.
+func until(ctx context.Context, limit, every time.Duration, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting %v for %s: %w", limit, what, err)
+		case <-time.After(every):
+		}
+	}
+}

@@ -1,0 +1,486 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/test/apps/load"
+)
+
+func TestTheCommandLineIsChecked(t *testing.T) {
+	good := options{out: "o", runs: allRuns, timeScale: 1, rps: 45, slo: 200 * time.Millisecond}
+	if err := good.validate(); err != nil {
+		t.Fatal(err)
+	}
+	for what, spoil := range map[string]func(*options){
+		"--runs":       func(o *options) { o.runs = []string{"dynamic"} },
+		"twice":        func(o *options) { o.runs = []string{aware, aware} },
+		"empty":        func(o *options) { o.runs = nil },
+		"--time-scale": func(o *options) { o.timeScale = 0 },
+		"--rps":        func(o *options) { o.rps = -1 },
+		"--hpa":        func(o *options) { o.hpaStabilization = -1 },
+		"--slo":        func(o *options) { o.slo = requestTimeout },
+	} {
+		o := good
+		spoil(&o)
+		if err := o.validate(); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("spoiling %s: got %v", what, err)
+		}
+	}
+}
+
+// deployment reads the Deployment of a run's manifests.
+func deployment(t *testing.T, run string) appsv1.Deployment {
+	t.Helper()
+	text, err := options{slo: 200 * time.Millisecond, hpaStabilization: 30 * time.Second}.manifests(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		var deployment appsv1.Deployment
+		if err := d.Decode(&deployment); err != nil {
+			t.Fatalf("run %s has no Deployment: %v", run, err)
+		}
+		if deployment.Kind == "Deployment" {
+			return deployment
+		}
+	}
+}
+
+func TestAllRunsHaveTheSameTemplateButForWhatOptsIn(t *testing.T) {
+	want := deployment(t, static)
+	for _, run := range allRuns {
+		got := deployment(t, run)
+		if !reflect.DeepEqual(got.Spec.Template.Spec.Containers, want.Spec.Template.Spec.Containers) || *got.Spec.Replicas != *want.Spec.Replicas {
+			t.Errorf("run %s has another container or number of replicas than static", run)
+		}
+		if opted := optin.OptedIn(got.Spec.Template); opted != (run == aware) {
+			t.Errorf("run %s is opted in: %v", run, opted)
+		}
+	}
+	if _, errs := optin.Parse(deployment(t, aware).Spec.Template); len(errs) > 0 {
+		t.Errorf("AWARE cannot read the annotations: %v", errs)
+	}
+}
+
+func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
+	root := t.TempDir()
+	write := func(file, text string) {
+		t.Helper()
+		file = filepath.Join(root, file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cpu/c/cpu.cfs_quota_us", "60000\n")
+	write("cpu/c/cpu.cfs_period_us", "100000\n")
+	write("cpuacct/c/cpuacct.usage", "1500000000\n")
+	write("memory/c/memory.limit_in_bytes", "201326592\n")
+	write("memory/c/memory.usage_in_bytes", "67108864\n")
+	write("v2/c/cpu.max", "60000 100000\n")
+	write("v2/c/cpu.stat", "usage_usec 1500000\nuser_usec 1\n")
+	write("v2/c/memory.max", "201326592\n")
+	write("v2/c/memory.current", "67108864\n")
+	write("cpu/none/cpu.cfs_quota_us", "-1\n")
+	write("cpu/none/cpu.cfs_period_us", "100000\n")
+	write("cpuacct/none/cpuacct.usage", "0\n")
+	write("memory/none/memory.limit_in_bytes", "9223372036854771712\n")
+	write("memory/none/memory.usage_in_bytes", "0\n")
+	write("v2/none/cpu.max", "max 100000\n")
+	write("v2/none/cpu.stat", "usage_usec 0\n")
+	write("v2/none/memory.max", "max\n")
+	write("v2/none/memory.current", "0\n")
+
+	mountinfo := fmt.Sprintf("1 0 0:1 / %[1]s/cpu rw - cgroup cgroup rw,cpu\n2 0 0:2 / %[1]s/cpuacct rw - cgroup cgroup rw,cpuacct\n"+
+		"3 0 0:3 / %[1]s/memory rw - cgroup cgroup rw,memory\n4 0 0:4 / %[1]s/v2 rw - cgroup2 cgroup2 rw\n", root)
+	v1, err := findCgroups(strings.NewReader(mountinfo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, host := range map[string]cgroupHost{"v1": v1, "v2": {unified: root + "/v2"}} {
+		r, err := host.read("c")
+		if err != nil || *r.limit.milli != 600 || *r.limit.memory != 192 || r.usage != 1500*time.Millisecond || r.memory != 64 {
+			t.Errorf("%s: got %+v, %v", version, r, err)
+		}
+		r, err = host.read("none")
+		if err != nil || r.limit.milli != nil || r.limit.memory != nil {
+			t.Errorf("%s: no limit is %+v, %v", version, r.limit, err)
+		}
+		if _, err = host.read("gone"); err == nil || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("%s: reading a group that is not there: %v", version, err)
+		}
+	}
+	if _, err := findCgroups(strings.NewReader("1 0 0:1 / / rw - ext4 /dev/vda rw\n")); err == nil {
+		t.Error("a machine without control groups is no error")
+	}
+}
+
+// A machine is a directory of control groups, and the pods that are said to be in them.
+type machine struct {
+	t    *testing.T
+	root string
+	*sampler
+}
+
+func newMachine(t *testing.T) machine {
+	root := t.TempDir()
+	return machine{t, root, newSampler(cgroupHost{unified: root}, "/lab")}
+}
+
+func (m machine) kernel(uid string, milli, usage int) {
+	m.t.Helper()
+	dir := filepath.Join(m.root, "lab/kubepods/burstable/pod"+uid, "id-"+uid)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		"cpu.max": fmt.Sprintf("%d 100000", milli*100), "cpu.stat": fmt.Sprintf("usage_usec %d", usage),
+		"memory.max": "104857600", "memory.current": "52428800",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func pod(uid, cpu string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100Mi")},
+		}}}},
+		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "c", ContainerID: "containerd://id-" + uid, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}},
+	}
+}
+
+func TestASampleSumsWhatIsKnownAndNothingElse(t *testing.T) {
+	m := newMachine(t)
+	a, b := pod("a", "600m"), pod("b", "600m")
+	m.kernel("a", 600, 1_000_000)
+	m.kernel("b", 300, 2_000_000)
+	start := time.Unix(1000, 0)
+	first := m.sample(start, []*corev1.Pod{a, b})
+	if *first.AllocatedMilli != 900 || *first.MemoryMiB != 200 || *first.MemoryUsedMiB != 100 || *first.Replicas != 2 || *first.RequestedMilli != 200 {
+		t.Errorf("got %s", text(first))
+	}
+	if first.UsedMilli != nil {
+		t.Errorf("the first sample knows that %g was used since none", *first.UsedMilli)
+	}
+	m.kernel("a", 600, 1_250_000)
+	if s := m.sample(start.Add(time.Second), []*corev1.Pod{a, b}); *s.UsedMilli != 250 {
+		t.Errorf("used is %g, want 250", *s.UsedMilli)
+	}
+
+	gone := pod("gone", "600m")
+	s := m.sample(start.Add(2*time.Second), []*corev1.Pod{a, b, gone})
+	if s.AllocatedMilli != nil || s.UsedMilli != nil || s.MemoryMiB != nil {
+		t.Errorf("a container that cannot be read makes the sum unknown, got %s", text(s))
+	}
+	if s := m.sample(start.Add(3*time.Second), []*corev1.Pod{a, b}); s.AllocatedMilli == nil || s.UsedMilli != nil {
+		t.Errorf("what was used since a sample that failed is not known, got %s", text(s))
+	}
+	gone.DeletionTimestamp = &metav1.Time{Time: start}
+	if s := m.sample(start.Add(4*time.Second), []*corev1.Pod{a, gone}); s.AllocatedMilli == nil || *s.AllocatedMilli != 600 || *s.Replicas != 1 {
+		t.Errorf("a pod that has left is not missed, got %s", text(s))
+	}
+}
+
+func text(v any) string {
+	data, err := json.Marshal(v)
+	return fmt.Sprint(string(data), err)
+}
+
+func TestResizesAreToldApartByWhoMadeThem(t *testing.T) {
+	m := newMachine(t)
+	at := time.Unix(1000, 0)
+	look := func(p *corev1.Pod) { at = at.Add(time.Second); m.sample(at, []*corev1.Pod{p}) }
+
+	before := pod("a", "600m")
+	m.see(nil, before)
+	m.kernel("a", 600, 0)
+	look(before)
+
+	bigger := pod("a", "900m") // through the API: spec first, then the kubelet
+	m.see(before, bigger)
+	look(bigger)
+	m.kernel("a", 900, 0)
+	look(bigger)
+	if l1, l2 := m.soFar(); l1 != 0 || l2 != 1 {
+		t.Errorf("after a resize through the API: L1 %d L2 %d, want 0 and 1", l1, l2)
+	}
+	m.kernel("a", 450, 0) // by the node
+	look(bigger)
+	look(bigger)
+	if l1, l2 := m.soFar(); l1 != 1 || l2 != 1 {
+		t.Errorf("after a resize by the node: L1 %d L2 %d, want 1 and 1", l1, l2)
+	}
+	annotated := bigger.DeepCopy()
+	annotated.Annotations = map[string]string{"a": "b"}
+	m.see(bigger, annotated)
+	if _, l2 := m.soFar(); l2 != 1 {
+		t.Errorf("a change that is no resize counts as one")
+	}
+}
+
+func TestRestartsAndEvictionsOfPodsThatAreGoneCount(t *testing.T) {
+	m := newMachine(t)
+	p := pod("a", "600m")
+	p.Status.ContainerStatuses[0].RestartCount = 2
+	m.see(nil, p)
+	q := pod("b", "600m")
+	q.Status.ContainerStatuses[0].RestartCount = 1
+	q.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+	m.see(nil, q)
+	m.see(nil, q)
+	clients := fake.NewClientset(
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "1", Namespace: "n"}, Reason: "EvictedByVPA", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "b"}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "2", Namespace: "n"}, Reason: "EvictedPod", InvolvedObject: corev1.ObjectReference{Kind: "VerticalPodAutoscaler", UID: "v"}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "3", Namespace: "n"}, Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "c"}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "4", Namespace: "n"}, Reason: "Killing", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "d"}})
+	c, err := m.counts(t.Context(), clients, "n")
+	if err != nil || c.Restarts != 3 || c.Evictions != 2 {
+		t.Errorf("got %+v, %v, want 3 restarts and 2 evictions", c, err)
+	}
+}
+
+func TestTheAgentsCountIsOfWhatWasApplied(t *testing.T) {
+	const page = `# TYPE aware_agent_resizes_total counter
+aware_agent_resizes_total{effect="applied"} 41
+aware_agent_resizes_total{effect="refused"} 7
+aware_agent_resizes_total{effect="failed"} 1
+`
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := resizesIn(families); n != 41 || !ok {
+		t.Errorf("got %g, %v, want 41", n, ok)
+	}
+	if _, ok := resizesIn(nil); ok {
+		t.Error("no counter is a count")
+	}
+}
+
+// threeRuns are results as a demo has them.
+func threeRuns() *Results {
+	r := newResults(options{runs: allRuns, timeScale: 1, rps: 45, seed: 7, slo: 200 * time.Millisecond})
+	for i, run := range allRuns {
+		record := &Record{Run: run}
+		for s := range 20 {
+			record.Seconds = append(record.Seconds, load.Second{Second: s, OK: 40 + s, P99MS: float64(10*i + s)})
+			sample := Sample{Seconds: float64(s), Replicas: known(float64(1 + s%2)), AllocatedMilli: known(float64(400 * (i + 1))), MemoryMiB: known(256)}
+			if s == 7 {
+				sample.AllocatedMilli = nil
+			}
+			record.Samples = append(record.Samples, sample)
+		}
+		record.sum(load.Result{Requests: 900, P50MS: 9, P99MS: 90, SLOViolationRatio: 0.01 * float64(i), SLOMS: 200}, Counts{ResizesL1: 9 * i, ResizesL2: i})
+		r.add(record)
+	}
+	return r
+}
+
+func TestWhatIsNotKnownIsLeftOutOfMeans(t *testing.T) {
+	record := threeRuns().of(static)
+	if *record.MeanCoresAllocated != 0.4 || *record.ReplicasMax != 2 || *record.MeanReplicas != 1.5 {
+		t.Errorf("got %s", text(record))
+	}
+	if record.MeanCoresUsed != nil {
+		t.Errorf("nobody saw what was used, and its mean is %g", *record.MeanCoresUsed)
+	}
+}
+
+func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
+	dir := t.TempDir()
+	if err := threeRuns().write(dir); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]map[string]map[string]any
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || len(got["runs"]) != 3 {
+		t.Errorf("got %s", data)
+	}
+	for _, run := range allRuns {
+		for _, key := range []string{"slo_violation_ratio", "p50_ms", "p99_ms", "mean_cores_allocated", "mean_memory_mib", "replicas_max",
+			"resizes_l1", "resizes_l2", "restarts", "evictions", "trace", "seed", "slo_ms", "requests", "errors", "mean_cores_requested", "mean_cores_used"} {
+			if _, ok := got["runs"][run][key]; !ok {
+				t.Errorf("run %s has no %s", run, key)
+			}
+		}
+	}
+}
+
+func TestTheLawsOfTheDemo(t *testing.T) {
+	if err := threeRuns().check(); err != nil {
+		t.Errorf("good results: %v", err)
+	}
+	for want, spoil := range map[string]func(*Results){
+		"resizes_l1":               func(r *Results) { r.of(aware).ResizesL1 = 0 },
+		"resizes_l2":               func(r *Results) { r.of(aware).ResizesL2 = 0 },
+		"restarts is 1":            func(r *Results) { r.of(aware).Restarts = 1 },
+		"evictions is 2":           func(r *Results) { r.of(aware).Evictions = 2 },
+		"run hpa-vpa did not end":  func(r *Results) { r.records = append(r.records[:1], r.records[2]) },
+		"run aware did not end":    func(r *Results) { r.records = r.records[:2] },
+		"AWARE's agents resized n": func(r *Results) { *r.of(aware) = Record{Run: aware} },
+	} {
+		r := threeRuns()
+		spoil(r)
+		if err := r.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+	others := threeRuns()
+	others.of(hpaVPA).Evictions, others.of(static).Restarts = 5, 5
+	if err := others.check(); err != nil {
+		t.Errorf("the laws are AWARE's alone: %v", err)
+	}
+}
+
+func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
+	dir, r := t.TempDir(), threeRuns()
+	if err := writeReport(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range append([]string{"p99 of each second", "replicas", "memory, MiB", "SLO", "kind: HorizontalPodAutoscaler"}, allRuns...) {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+	if n := strings.Count(string(page), "<svg"); n != 2 {
+		t.Errorf("the report has %d drawings, want 2", n)
+	}
+	for _, other := range []string{"<script", "src=", "<link", "@import"} {
+		if strings.Contains(string(page), other) {
+			t.Errorf("the report needs something else: %s", other)
+		}
+	}
+	if err := writeSummary(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, "summary.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := png.DecodeConfig(f); err != nil {
+		t.Errorf("the picture: %v", err)
+	}
+}
+
+func TestAReportOfOneRunWithoutSamplesCanBeDrawn(t *testing.T) {
+	r := newResults(options{runs: []string{static}, slo: time.Second})
+	record := &Record{Run: static}
+	record.sum(load.Result{}, Counts{})
+	r.add(record)
+	dir := t.TempDir()
+	if err := writeReport(dir, r); err != nil {
+		t.Error(err)
+	}
+	if err := writeSummary(dir, r); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheTable(t *testing.T) {
+	var out bytes.Buffer
+	s := &screen{out: &out, terminal: true, ended: make(chan struct{})}
+	r := s.begin(aware)
+	r.start(time.Now().Add(-90*time.Second), 3*time.Minute)
+	r.phase("measuring")
+	r.loaded(load.Second{OK: 51, P99SoFarMS: 87.4})
+	r.sampled(Sample{Replicas: known(2), AllocatedMilli: known(640)}, 12, 3)
+	out.Reset()
+	s.refresh()
+	got := out.String()
+	for _, want := range []string{"[2A[J", tableHead, "aware", "50 %", "1m30s", "51", "87", "640m", "12"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table has no %q:\n%s", want, got)
+		}
+	}
+	out.Reset()
+	s.say("hello")
+	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) || !strings.HasPrefix(got, "[2A[J") {
+		t.Errorf("what is said does not stand above the table:\n%q", got)
+	}
+
+	head, row := tableHead, r.now().String()
+	if len(head) != len(row) {
+		t.Errorf("the columns are not in line:\n%s\n%s", head, row)
+	}
+	if got := (line{run: static, phase: "installing"}).String(); strings.Contains(got, " 0 ") || !strings.Contains(got, "-") {
+		t.Errorf("what is not known is not a dash: %s", got)
+	}
+}
+
+func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
+	var out bytes.Buffer
+	s := &screen{out: &out, ended: make(chan struct{})}
+	s.begin(static).phase("done")
+	s.begin(aware).phase("warming up")
+	s.refresh()
+	fmt.Fprint(s, "a line of ")
+	fmt.Fprint(s, "the lab\nand")
+	if got, want := out.String(), "aware: warming up\na line of the lab\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestTheVPAsManifestsAreTheModules(t *testing.T) {
+	dir, err := moduleDir(t.Context(), vpaModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for program := range vpaFlags {
+		names, err := fs.Glob(os.DirFS(dir), "deploy/"+strings.TrimPrefix(program, "vpa-")+"-deployment.yaml")
+		if err != nil || len(names) != 1 {
+			t.Fatalf("the manifest of %s: %v, %v", program, names, err)
+		}
+		data, err := fs.ReadFile(os.DirFS(dir), names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The image is loaded under the manifest's own name.
+		if want := "/" + program + ":" + vpaVersion; !strings.Contains(string(data), want) {
+			t.Errorf("%s does not use the image %s", names[0], want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes"
+
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/test/cluster/lab"
+)
+
+// A stage is what the runs have in common: the cluster with the images, and the screen.
+type stage struct {
+	options options
+	screen  *screen
+	source  string // the module's folder
+	cluster *lab.Cluster
+	clients *kubernetes.Clientset
+	began   time.Time
+}
+
+// raise starts the cluster and gives it the images. It returns the stage, for strike, as
+// soon as there is a cluster to strike.
+func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
+	s := &stage{options: o, screen: screen, began: time.Now()}
+	var err error
+	if s.source, err = moduleDir(ctx, "awarescale.dev/aware"); err != nil {
+		return nil, err
+	}
+	// Compiling comes first: an error of the compiler need not wait for a cluster.
+	programs := map[string]string{"awarescale.dev/test-service:dev": "./test/apps/service"}
+	if slices.Contains(o.runs, aware) {
+		programs["awarescale.dev/aware-agent:dev"] = "./cmd/aware-agent"
+		programs["awarescale.dev/aware-central:dev"] = "./cmd/aware-central"
+	}
+	files, err := s.compile(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	// A lab that is bound goes with this process, however that goes.
+	s.cluster, err = lab.Up(ctx, lab.Config{Name: o.name, BindParent: !o.keep, Log: screen})
+	if err != nil {
+		return nil, fmt.Errorf("starting the cluster: %w", err)
+	}
+	if s.clients, err = kubernetes.NewForConfig(s.cluster.REST()); err != nil {
+		return s, err
+	}
+	for ref, file := range files {
+		if err := s.cluster.LoadImage(ctx, ref, map[string]string{"/" + filepath.Base(file): file}, []string{"/" + filepath.Base(file)}); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// strike removes the cluster, or says how to use it.
+func (s *stage) strike(ctx context.Context) error {
+	s.screen.stop()
+	if s.options.keep {
+		s.screen.say("the cluster stays (--keep):\n  export KUBECONFIG=%s\n  kubectl get pods,mpa -A\n  go run ./test/cluster --name %s down",
+			s.cluster.Kubeconfig(), s.options.name)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := s.cluster.Down(ctx); err != nil {
+		return fmt.Errorf("removing the cluster: %w", err)
+	}
+	s.screen.say("the cluster is removed; all of it took %v", time.Since(s.began).Round(time.Second))
+	return nil
+}
+
+// compile builds each program as a static binary, and returns the files by image.
+func (s *stage) compile(ctx context.Context, programs map[string]string) (map[string]string, error) {
+	bin := filepath.Join(s.source, "out", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}
+	for ref, program := range programs {
+		files[ref] = filepath.Join(bin, filepath.Base(program))
+		args = append(args, program)
+	}
+	began := time.Now()
+	s.screen.say("building %s", strings.Join(args[5:], " "))
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = s.source, append(os.Environ(), "CGO_ENABLED=0")
+	done := make(chan struct{})
+	go func() { // aware-central has the scheduler in it: minutes, when nothing is cached
+		tick := time.NewTicker(15 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.screen.say("building ... %v", time.Since(began).Round(time.Second))
+			case <-done:
+				return
+			}
+		}
+	}()
+	out, err := cmd.CombinedOutput()
+	close(done)
+	if err != nil {
+		return nil, fmt.Errorf("building %v: %w\n%s", args[5:], err, out)
+	}
+	s.screen.say("built in %v", time.Since(began).Round(100*time.Millisecond))
+	return files, nil
+}
+
+// moduleDir is the folder of a module's source.
+func moduleDir(ctx context.Context, module string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the source of %s (the demo runs in its own repository): %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// awareNamespace is where manifests/default puts AWARE.
+const awareNamespace = "aware-system"
+
+// installAWARE does what README tells a user to do.
+func (s *stage) installAWARE(ctx context.Context) error {
+	dir := filepath.Join(s.source, "manifests", "default")
+	if _, err := s.cluster.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
+		return fmt.Errorf("applying %s: %w", dir, err)
+	}
+	return errors.Join(
+		s.rollout(ctx, awareNamespace, "deployment/aware-central"),
+		s.rollout(ctx, awareNamespace, "daemonset/aware-agent"))
+}
+
+// uninstallAWARE removes it. The agents put back what they touched before they go.
+func (s *stage) uninstallAWARE(ctx context.Context) error {
+	dir := filepath.Join(s.source, "manifests", "default")
+	if _, err := s.cluster.Kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=90s"); err != nil {
+		return fmt.Errorf("removing %s: %w", dir, err)
+	}
+	return nil
+}
+
+// awareObject is the object that AWARE made of the application's annotations.
+func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, error) {
+	out, err := s.cluster.Kubectl(ctx, "get", "mpa", "-n", namespaceOf(aware), "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var list v1alpha1.MultidimPodAutoscalerList
+	if err := json.Unmarshal(out, &list); err != nil {
+		return nil, fmt.Errorf("reading the MultidimPodAutoscalers: %w", err)
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1", len(list.Items), namespaceOf(aware))
+	}
+	return &list.Items[0], nil
+}
+
+// awaitAWARE returns when AWARE says that it acts on the application.
+func (s *stage) awaitAWARE(ctx context.Context) error {
+	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler", func(ctx context.Context) error {
+		object, err := s.awareObject(ctx)
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.Active)
+		if c == nil {
+			return errors.New("it has no condition Active yet")
+		}
+		if c.Status != "True" {
+			return fmt.Errorf("it is %s: %s: %s", c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+}

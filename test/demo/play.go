@@ -1,0 +1,378 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/apps/trace"
+	"awarescale.dev/aware/test/apps/traces"
+)
+
+// warmUp is what every run begins with: connections are made, caches are filled, and
+// nothing of it is measured.
+const warmUp = 8 * time.Second
+
+// play is one run: install who sizes, start the application, wait until who sizes is
+// ready to act, warm up, measure under the load, and remove all of it. The last run's
+// application stays if the cluster does.
+func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err error) {
+	row := s.screen.begin(run)
+	defer func() {
+		if err != nil {
+			row.phase("failed")
+			if ctx.Err() == nil {
+				s.diagnose(context.WithoutCancel(ctx), run)
+			}
+			return
+		}
+		row.phase("done")
+	}()
+
+	row.phase("installing")
+	if err := s.install(ctx, run); err != nil {
+		return nil, err
+	}
+	watch, stopWatch := context.WithCancel(ctx)
+	defer stopWatch()
+	// From before the first pod is there, so that nothing is missed.
+	sampler, err := watchPods(watch, s.clients, namespaceOf(run), s.cluster.CgroupParent())
+	if err != nil {
+		return nil, err
+	}
+	row.phase("starting the application")
+	if err := s.deploy(ctx, run); err != nil {
+		return nil, err
+	}
+	row.phase("waiting for the autoscaler")
+	if err := s.await(ctx, run); err != nil {
+		return nil, err
+	}
+	url, err := s.target(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	row.phase("warming up")
+	if _, err := load.Run(ctx, s.load(url, warmUpTrace(s.options.rps)), nil); err != nil {
+		return nil, fmt.Errorf("warming up: %w", err)
+	}
+	row.phase("measuring")
+	record, err := s.measure(ctx, run, url, sampler, row)
+	if err != nil {
+		return nil, err
+	}
+	if last && s.options.keep {
+		return record, nil
+	}
+	row.phase("removing")
+	if err := s.uninstall(ctx, run, record, sampler); err != nil {
+		return nil, err
+	}
+	stopWatch()
+	return record, s.remove(ctx, run)
+}
+
+func (s *stage) install(ctx context.Context, run string) error {
+	switch run {
+	case hpaVPA:
+		return s.installVPA(ctx)
+	case aware:
+		return s.installAWARE(ctx)
+	}
+	return nil
+}
+
+func (s *stage) await(ctx context.Context, run string) error {
+	switch run {
+	case hpaVPA:
+		return s.awaitHPAVPA(ctx)
+	case aware:
+		return s.awaitAWARE(ctx)
+	}
+	return nil
+}
+
+// uninstall removes who sizes while the application still runs. Of AWARE that shows
+// whether it puts back what it touched.
+func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampler *sampler) error {
+	switch run {
+	case hpaVPA:
+		return s.uninstallVPA(ctx)
+	case aware:
+		if err := s.uninstallAWARE(ctx); err != nil {
+			return err
+		}
+		err := sampler.restored(ctx)
+		yes := err == nil
+		record.RestoredOnUninstall = &yes
+		if !yes {
+			s.screen.say("after AWARE was uninstalled: %v", err)
+		}
+	}
+	return nil
+}
+
+// load is what is sent to the application, whoever sizes it.
+func (s *stage) load(url string, t trace.Trace) load.Config {
+	return load.Config{Targets: []string{url}, Trace: t, Seed: s.options.seed, SLO: s.options.slo, Timeout: requestTimeout}
+}
+
+// warmUpTrace is half the mean rate.
+func warmUpTrace(rps float64) trace.Trace {
+	return trace.Trace{Step: warmUp, Rates: []float64{rps / 2}}
+}
+
+// measure sends the load and takes samples as long as it lasts.
+func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, row *row) (*Record, error) {
+	t, err := traces.Bursty3Min().Scale(s.options.timeScale, s.options.rps)
+	if err != nil {
+		return nil, err
+	}
+	record := &Record{Run: run}
+	busyBefore, err := machineBusy()
+	if err != nil {
+		return nil, err
+	}
+	agents := s.agentCounter(run)
+	sampling, stopSampling := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	began := time.Now()
+	row.start(began, t.Duration())
+	background.Go(func() {
+		sampler.run(sampling, func(now time.Time, sample Sample) {
+			sample.Seconds = now.Sub(began).Seconds()
+			record.Samples = append(record.Samples, sample)
+			l1, l2 := sampler.soFar()
+			if n, ok := agents.last(); ok {
+				l1 = n
+			}
+			row.sampled(sample, l1, l2)
+		})
+	})
+	background.Go(func() { agents.run(sampling) })
+	result, err := load.Run(ctx, s.load(url, t), func(second load.Second) {
+		record.Seconds = append(record.Seconds, second)
+		row.loaded(second)
+	})
+	stopSampling()
+	background.Wait()
+	if err != nil {
+		return nil, err
+	}
+	counts, err := sampler.counts(ctx, s.clients, namespaceOf(run))
+	if err != nil {
+		return nil, err
+	}
+	record.sum(result, counts)
+	if busy, err := machineBusy(); err == nil {
+		record.MachineCoresBusy = known((busy - busyBefore).Seconds() / result.DurationS)
+	}
+	if record.Disturbed() {
+		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: the machine had too much to do, and the latencies are more than the application's",
+			run, record.SenderLagP99MS)
+	}
+	if run == aware {
+		s.countAgentResizes(ctx, record, agents)
+	}
+	return record, nil
+}
+
+// countAgentResizes prefers AWARE's own count of what its agents did to the sampled one,
+// which misses what changes twice within a second. Both are kept.
+func (s *stage) countAgentResizes(ctx context.Context, record *Record, agents *agentCounter) {
+	if n, err := agents.read(ctx); err == nil {
+		record.ResizesL1, record.ResizesL1Source = n, "aware_agent_resizes_total"
+		return
+	}
+	if object, err := s.awareObject(ctx); err == nil && object.Status.Resizes.Node > 0 {
+		record.ResizesL1, record.ResizesL1Source = int(object.Status.Resizes.Node), "status.resizes.node"
+	}
+}
+
+// An agentCounter reads what the agents of AWARE say they did. For the other runs it knows
+// nothing.
+type agentCounter struct {
+	stage *stage
+	on    bool
+
+	mu    sync.Mutex
+	value int
+	known bool
+}
+
+func (s *stage) agentCounter(run string) *agentCounter {
+	return &agentCounter{stage: s, on: run == aware}
+}
+
+// run reads every two seconds, for the table.
+func (a *agentCounter) run(ctx context.Context) {
+	if !a.on {
+		return
+	}
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_, _ = a.read(ctx) // the next time, or at the end, where an error counts
+		}
+	}
+}
+
+func (a *agentCounter) last() (int, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.value, a.known
+}
+
+// read sums the counter over all agents.
+func (a *agentCounter) read(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	pods, err := a.stage.clients.CoreV1().Pods(awareNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+	if err != nil {
+		return 0, err
+	}
+	total, found := 0., false
+	for _, pod := range pods.Items {
+		url := fmt.Sprintf("http://%s:10261/metrics", pod.Status.PodIP)
+		families, err := scrape(ctx, url)
+		if err != nil {
+			return 0, err
+		}
+		if n, ok := resizesIn(families); ok {
+			total, found = total+n, true
+		}
+	}
+	if !found {
+		return 0, fmt.Errorf("no agent of %d has aware_agent_resizes_total", len(pods.Items))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.value, a.known = int(total), true
+	return a.value, nil
+}
+
+func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+// resizesIn sums aware_agent_resizes_total over what was applied, and not what was refused or failed.
+func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
+	family := families["aware_agent_resizes_total"]
+	if family == nil {
+		return 0, false
+	}
+	sum := 0.
+	for _, m := range family.Metric {
+		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "effect" && l.GetValue() == "applied" }) {
+			sum += m.GetCounter().GetValue()
+		}
+	}
+	return sum, true
+}
+
+// diagnose keeps what one would ask for when a run failed.
+func (s *stage) diagnose(ctx context.Context, run string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	dir := filepath.Join(s.options.out, "logs", run)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		s.screen.say("keeping the diagnostics: %v", err)
+		return
+	}
+	keep := func(file string, args ...string) {
+		out, err := s.cluster.Kubectl(ctx, args...)
+		if err != nil {
+			out = append(out, "\n"+err.Error()+"\n"...)
+		}
+		_ = os.WriteFile(filepath.Join(dir, file), out, 0o644) // one file less
+	}
+	keep("all.txt", "get", "all", "-A", "-o", "wide")
+	keep("events.txt", "get", "events", "-A", "--sort-by=.lastTimestamp")
+	for _, kind := range []string{"mpa", "vpa", "hpa"} {
+		keep(kind+".yaml", "get", kind, "-A", "-o", "yaml")
+	}
+	for _, namespace := range []string{namespaceOf(run), awareNamespace, "kube-system"} {
+		keep("describe-"+namespace+".txt", "describe", "pods", "-n", namespace)
+		pods, err := s.clients.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue
+		}
+		for _, pod := range pods.Items {
+			keep(pod.Name+".log", "logs", "-n", namespace, pod.Name, "--all-containers", "--tail=2000")
+			for _, c := range pod.Status.ContainerStatuses {
+				if c.RestartCount > 0 {
+					keep(pod.Name+"-previous.log", "logs", "-n", namespace, pod.Name, "-c", c.Name, "--previous", "--tail=2000")
+				}
+			}
+		}
+	}
+	logs, _ := filepath.Glob(filepath.Join(s.cluster.StateDir(), "log", "*.log"))
+	for _, file := range logs {
+		if out, err := exec.CommandContext(ctx, "tail", "-n", "2000", file).Output(); err == nil {
+			_ = os.WriteFile(filepath.Join(dir, "lab-"+filepath.Base(file)), out, 0o644)
+		}
+	}
+	s.screen.say("what there is to look at is in %s", dir)
+}
+
+// restored waits up to 20 s until all limits in force are what the API says, and returns
+// what is still in the way.
+func (s *sampler) restored(ctx context.Context) error {
+	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again", func(context.Context) error {
+		return s.asSpecified()
+	})
+}
+
+// asSpecified returns an error that names the containers whose limits in force are not
+// their pod's.
+func (s *sampler) asSpecified() error {
+	var others []string
+	for _, pod := range s.podsNow() {
+		for _, c := range containersOf(pod, s.parent) {
+			if c.leaving {
+				continue
+			}
+			r, err := s.host.read(c.path)
+			if err != nil {
+				others = append(others, fmt.Sprintf("%s: %v", pod.Name, err))
+			} else if !same(r.limit.milli, c.spec.milli) || !same(r.limit.memory, c.spec.memory) {
+				others = append(others, fmt.Sprintf("%s has %v in force and %v in its spec", pod.Name, r.limit, c.spec))
+			}
+		}
+	}
+	if len(others) > 0 {
+		return errors.New(strings.Join(others, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,398 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// sans is as wide as Arial and Helvetica, which every browser has one of.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
+
+func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
+
+// Colours that people who do not see all of them can tell apart (Okabe and Ito).
+var (
+	runColours = map[string]color.Color{
+		static: color.RGBA{0x00, 0x72, 0xb2, 0xff}, hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff}, aware: color.RGBA{0x00, 0x9e, 0x73, 0xff},
+	}
+	sloColour   = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	faintColour = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
+)
+
+// A series is one figure over time; a point without a value is a gap in the line.
+type series struct {
+	colour color.Color
+	dashed bool
+	name   string // in the legend; empty for none
+	x      []float64
+	y      []*float64
+}
+
+func (r *Record) samples(colour color.Color, dashed bool, name string, y func(Sample) *float64) series {
+	s := series{colour: colour, dashed: dashed, name: name}
+	for _, sample := range r.Samples {
+		s.x, s.y = append(s.x, sample.Seconds), append(s.y, y(sample))
+	}
+	return s
+}
+
+// p99 has no value for a second without a request.
+func (r *Record) p99(name string) series {
+	s := series{colour: runColours[r.Run], name: name}
+	for _, second := range r.Seconds {
+		var v *float64
+		if second.P99MS > 0 {
+			v = known(second.P99MS)
+		}
+		s.x, s.y = append(s.x, float64(second.Second)), append(s.y, v)
+	}
+	return s
+}
+
+func (r *Record) rps() series {
+	s := series{colour: runColours[r.Run]}
+	for _, second := range r.Seconds {
+		s.x, s.y = append(s.x, float64(second.Second)), append(s.y, known(float64(second.OK)))
+	}
+	return s
+}
+
+// A chart is what a plot is made of.
+type chart struct {
+	title, y string
+	log      bool
+	line     *float64 // a horizontal line, such as the SLO
+	series   []series
+}
+
+// spread gives all charts the same range of y, so that they can be compared by eye.
+func spread(charts []chart) (lo, hi float64) {
+	lo, hi = math.Inf(1), 0
+	for _, c := range charts {
+		for _, s := range c.series {
+			for _, y := range s.y {
+				if y != nil {
+					lo, hi = min(lo, *y), max(hi, *y)
+				}
+			}
+		}
+		if c.line != nil {
+			lo, hi = min(lo, *c.line), max(hi, *c.line)
+		}
+	}
+	if len(charts) > 0 && charts[0].log {
+		if math.IsInf(lo, 1) {
+			lo, hi = 1, 10
+		}
+		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))), math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
+	}
+	return 0, max(hi, 1e-9) * 1.08
+}
+
+func newPlot() *plot.Plot {
+	p := plot.New()
+	p.Title.Padding = vg.Points(4)
+	p.Title.TextStyle.Font.Size = vg.Points(11)
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Font.Size, axis.Tick.Label.Font.Size = vg.Points(9), vg.Points(9)
+	}
+	return p
+}
+
+func (c chart) plot(lo, hi float64) (*plot.Plot, error) {
+	p := newPlot()
+	p.Title.Text, p.Y.Label.Text = c.title, c.y
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = faintColour, faintColour
+	p.Add(grid)
+	end := 0.
+	for _, s := range c.series {
+		first := true
+		for _, segment := range s.segments() {
+			line, err := plotter.NewLine(segment)
+			if err != nil {
+				return nil, fmt.Errorf("drawing %s %s: %w", c.title, c.y, err)
+			}
+			line.Color, line.Width = s.colour, vg.Points(1.4)
+			if s.dashed {
+				line.Dashes, line.Width = []vg.Length{vg.Points(3), vg.Points(2)}, vg.Points(1)
+			}
+			p.Add(line)
+			if first && s.name != "" {
+				p.Legend.Add(s.name, line)
+			}
+			first = false
+		}
+		if len(s.x) > 0 {
+			end = max(end, s.x[len(s.x)-1])
+		}
+	}
+	if c.line != nil && end > 0 {
+		line, err := plotter.NewLine(plotter.XYs{{X: 0, Y: *c.line}, {X: end, Y: *c.line}})
+		if err != nil {
+			return nil, err
+		}
+		line.Color, line.Dashes = sloColour, []vg.Length{vg.Points(5), vg.Points(3)}
+		p.Add(line)
+		p.Legend.Add("SLO", line)
+	}
+	p.X.Tick.Marker = plot.TickerFunc(everyHalfMinute)
+	p.Legend.Padding, p.Legend.TextStyle.Font.Size = vg.Points(2), vg.Points(9)
+	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs = true, vg.Points(-4), vg.Points(-2)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, max(end, 1), lo, hi
+	if c.log {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	return p, nil
+}
+
+// everyHalfMinute has a label each 30 s; for long traces, at most ten labels.
+func everyHalfMinute(from, to float64) []plot.Tick {
+	var ticks []plot.Tick
+	step := 30 * max(1, math.Ceil((to-from)/300))
+	for at := 0.; at <= to; at += step {
+		ticks = append(ticks, plot.Tick{Value: at, Label: strconv.FormatFloat(at, 'f', -1, 64)})
+	}
+	return ticks
+}
+
+// segments are the stretches without a gap.
+func (s series) segments() []plotter.XYs {
+	var all []plotter.XYs
+	var now plotter.XYs
+	for i := range s.x {
+		if s.y[i] == nil {
+			if len(now) > 0 {
+				all, now = append(all, now), nil
+			}
+			continue
+		}
+		now = append(now, plotter.XY{X: s.x[i], Y: *s.y[i]})
+	}
+	if len(now) > 0 {
+		all = append(all, now)
+	}
+	return all
+}
+
+// overTime is one column of charts a run, one row a figure; charts of a row have one range.
+func (r *Results) overTime() ([][]*plot.Plot, error) {
+	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	rows := []func(*Record, color.Color) chart{
+		func(record *Record, c color.Color) chart {
+			return chart{title: record.Run, y: "requests/s", series: []series{record.rps()}}
+		},
+		func(record *Record, c color.Color) chart {
+			return chart{y: "p99 of each second, ms", log: true, line: slo, series: []series{record.p99("")}}
+		},
+		func(record *Record, c color.Color) chart {
+			return chart{y: "CPU, millicores", series: []series{
+				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.AllocatedMilli }),
+				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.UsedMilli })}}
+		},
+		func(record *Record, c color.Color) chart {
+			return chart{y: "memory, MiB", series: []series{
+				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
+				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.MemoryUsedMiB })}}
+		},
+		func(record *Record, c color.Color) chart {
+			return chart{y: "replicas", series: []series{record.samples(c, false, "", func(s Sample) *float64 { return s.Replicas })}}
+		},
+	}
+	var plots [][]*plot.Plot
+	for i, row := range rows {
+		var charts []chart
+		for _, record := range r.records {
+			charts = append(charts, row(record, runColours[record.Run]))
+		}
+		lo, hi := spread(charts)
+		var line []*plot.Plot
+		for _, c := range charts {
+			p, err := c.plot(lo, hi)
+			if err != nil {
+				return nil, err
+			}
+			if i == len(rows)-1 {
+				p.X.Label.Text = "seconds"
+			}
+			line = append(line, p)
+		}
+		plots = append(plots, line)
+	}
+	return plots, nil
+}
+
+// bars is one bar a run, with its value above it.
+func (r *Results) bars(title, unit string, digits int, line *float64, value func(*Record) *float64) (*plot.Plot, error) {
+	p := newPlot()
+	p.Title.Text, p.Y.Label.Text = title, unit
+	top := 0.
+	var names []string
+	var labels plotter.XYLabels
+	for i, record := range r.records {
+		names = append(names, record.Run)
+		v := value(record)
+		if v == nil {
+			continue
+		}
+		bar, err := plotter.NewBarChart(plotter.Values{*v}, vg.Points(36))
+		if err != nil {
+			return nil, fmt.Errorf("drawing %s: %w", title, err)
+		}
+		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), runColours[record.Run], 0
+		p.Add(bar)
+		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels, figure(v, digits))
+		top = max(top, *v)
+	}
+	text, err := plotter.NewLabels(labels)
+	if err != nil {
+		return nil, err
+	}
+	for i := range text.TextStyle {
+		text.TextStyle[i].XAlign = draw.XCenter
+	}
+	text.Offset.Y = vg.Points(2)
+	p.Add(text)
+	if line != nil {
+		l, err := plotter.NewLine(plotter.XYs{{X: -0.5, Y: *line}, {X: float64(len(names)) - 0.5, Y: *line}})
+		if err != nil {
+			return nil, err
+		}
+		l.Color, l.Dashes = sloColour, []vg.Length{vg.Points(5), vg.Points(3)}
+		p.Add(l)
+		top = max(top, *line)
+	}
+	p.NominalX(names...)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4, 0, max(top, 1e-9)*1.15
+	return p, nil
+}
+
+// pareto has what is paid along x and what is missed along y: best is bottom left.
+func (r *Results) pareto() (*plot.Plot, error) {
+	p := newPlot()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "cost and quality: best is bottom left", "mean cores allocated", "requests over the SLO, %"
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = faintColour, faintColour
+	p.Add(grid)
+	right, top := 0., 0.
+	for _, record := range r.records {
+		if record.MeanCoresAllocated == nil {
+			continue
+		}
+		at := plotter.XYs{{X: *record.MeanCoresAllocated, Y: 100 * record.SLOViolationRatio}}
+		dot, err := plotter.NewScatter(at)
+		if err != nil {
+			return nil, err
+		}
+		dot.GlyphStyle = draw.GlyphStyle{Color: runColours[record.Run], Radius: vg.Points(5), Shape: draw.CircleGlyph{}}
+		name, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: []string{record.Run}})
+		if err != nil {
+			return nil, err
+		}
+		name.Offset = vg.Point{X: vg.Points(8), Y: vg.Points(4)}
+		p.Add(dot, name)
+		right, top = max(right, at[0].X), max(top, at[0].Y)
+	}
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, max(right, 0.1)*1.3, 0, max(top, 0.1)*1.25
+	return p, nil
+}
+
+// comparison is the bars and the pareto plot, in one row.
+func (r *Results) comparison() ([]*plot.Plot, error) {
+	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo, func(r *Record) *float64 { return &r.P99MS })
+	violated, err2 := r.bars("requests over the SLO", "%", 2, nil, func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) })
+	cores, err3 := r.bars("mean CPU allocated", "cores", 2, nil, func(r *Record) *float64 { return r.MeanCoresAllocated })
+	memory, err4 := r.bars("mean memory allocated", "MiB", 0, nil, func(r *Record) *float64 { return r.MeanMemoryMiB })
+	pareto, err5 := r.pareto()
+	for _, err := range []error{err1, err2, err3, err4, err5} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return []*plot.Plot{p99, violated, cores, memory, pareto}, nil
+}
+
+// tile draws plots in rows and columns with their axes in line.
+func tile(plots [][]*plot.Plot, on draw.Canvas) {
+	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: vg.Points(14), PadY: vg.Points(12),
+		PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10)}
+	for i, row := range plot.Align(plots, tiles, on) {
+		for j, at := range row {
+			if plots[i][j] != nil {
+				plots[i][j].Draw(at)
+			}
+		}
+	}
+}
+
+// svg draws plots to be put into a page. The fonts are named with those that every
+// browser has and that are as wide.
+func svg(plots [][]*plot.Plot, width, height vg.Length) ([]byte, error) {
+	canvas := vgsvg.New(width, height)
+	tile(plots, draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return nil, fmt.Errorf("drawing: %w", err)
+	}
+	out := b.Bytes()
+	if i := bytes.Index(out, []byte("<svg")); i > 0 {
+		out = out[i:] // without the XML declaration, which is none within HTML
+	}
+	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
+}
+
+// writeSummary writes summary.png: how the runs went, on top of each other, and what came
+// of it.
+func writeSummary(dir string, r *Results) error {
+	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	latency := chart{title: "p99 of each second, ms", log: true, line: slo}
+	cores := chart{title: "CPU allocated, millicores"}
+	for _, record := range r.records {
+		latency.series = append(latency.series, record.p99(record.Run))
+		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run, func(s Sample) *float64 { return s.AllocatedMilli }))
+	}
+	var plots [2][2]*plot.Plot
+	for i, c := range []chart{latency, cores} {
+		lo, hi := spread([]chart{c})
+		if !c.log {
+			hi *= 1.25 // room for the legend
+		}
+		p, err := c.plot(lo, hi)
+		if err != nil {
+			return err
+		}
+		p.X.Label.Text = "seconds"
+		plots[0][i] = p
+	}
+	compared, err := r.comparison()
+	if err != nil {
+		return err
+	}
+	plots[1][0], plots[1][1] = compared[1], compared[2]
+	canvas := vgimg.NewWith(vgimg.UseWH(vg.Points(720), vg.Points(430)), vgimg.UseDPI(144))
+	tile([][]*plot.Plot{plots[0][:], plots[1][:]}, draw.New(canvas))
+	file := filepath.Join(dir, "summary.png")
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := (vgimg.PngCanvas{Canvas: canvas}).WriteTo(f); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+)
+
+//go:embed report.html
+var reportHTML string
+
+var reportTemplate = template.Must(template.New("report.html").Parse(reportHTML))
+
+// writeReport writes report.html, which needs no other file.
+func writeReport(dir string, r *Results) error {
+	overTime, err := r.overTime()
+	if err != nil {
+		return err
+	}
+	compared, err := r.comparison()
+	if err != nil {
+		return err
+	}
+	n := vg.Length(len(r.records))
+	series, err := svg(overTime, n*vg.Points(290)+vg.Points(30), vg.Points(780))
+	if err != nil {
+		return err
+	}
+	bars, err := svg([][]*plot.Plot{{compared[0], compared[1], compared[4]}, {compared[2], compared[3], nil}}, vg.Points(860), vg.Points(400))
+	if err != nil {
+		return err
+	}
+	type manifest struct{ Run, Text string }
+	var used []manifest
+	var heads []string
+	rows := make([][]string, len(r.records))
+	sampled := "-"
+	for _, c := range columns {
+		heads = append(heads, c.head)
+		for i, record := range r.records {
+			rows[i] = append(rows[i], c.cell(record))
+		}
+	}
+	for _, record := range r.records {
+		text, err := r.options.manifests(record.Run)
+		if err != nil {
+			return err
+		}
+		used = append(used, manifest{record.Run, string(text)})
+		if record.Run == aware {
+			sampled = fmt.Sprint(record.ResizesL1Sampled)
+		}
+	}
+	file := filepath.Join(dir, "report.html")
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := reportTemplate.Execute(f, map[string]any{
+		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace, "Seed": r.options.seed, "SLO": r.options.slo,
+		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp, "Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
+		// Drawn here, from numbers and the runs' names.
+		"Comparison": template.HTML(bars), "OverTime": template.HTML(series),
+	}); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"awarescale.dev/aware/test/apps/load"
+)
+
+// A line is what the table shows of one run. A nil figure is not known (yet).
+type line struct {
+	run, phase string
+	elapsed    time.Duration
+	total      time.Duration // 0 until the load begins
+	rps        *float64
+	p99        *float64 // of all requests so far, in ms
+	replicas   *float64
+	allocated  *float64 // millicores
+	l1, l2     *float64 // resizes
+}
+
+const tableHead = "RUN      PHASE                         DONE  ELAPSED  REMAINS    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
+
+func (l line) String() string {
+	done, remains := "-", "-"
+	if l.total > 0 {
+		at := min(l.elapsed, l.total)
+		done = fmt.Sprintf("%.0f %%", 100*at.Seconds()/l.total.Seconds())
+		remains = (l.total - at).Round(time.Second).String()
+	}
+	elapsed := "-"
+	if l.elapsed > 0 {
+		elapsed = l.elapsed.Round(time.Second).String()
+	}
+	allocated := figure(l.allocated, 0)
+	if l.allocated != nil {
+		allocated += "m"
+	}
+	return fmt.Sprintf("%-8s %-27s %6s %8s %8s %6s %8s %9s %10s %4s %4s", l.run, l.phase, done, elapsed, remains,
+		figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
+}
+
+// figure writes a number, and what is not known as a dash.
+func figure(v *float64, digits int) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", digits, *v)
+}
+
+// A screen shows a table of the runs below what is said: on a terminal in place, drawn
+// again each second; elsewhere as a line of the run every ten seconds.
+type screen struct {
+	out      io.Writer
+	terminal bool
+	plain    time.Duration // between two lines where there is no terminal
+	ended    chan struct{}
+
+	mu      sync.Mutex
+	rows    []*row
+	drawn   int // lines of the table that are on the terminal
+	partial string
+}
+
+// newScreen shows on out until stop.
+func newScreen(out *os.File) *screen {
+	_, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ)
+	s := &screen{out: out, terminal: err == nil, plain: 10 * time.Second, ended: make(chan struct{})}
+	every := s.plain
+	if s.terminal {
+		every = time.Second
+	}
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.refresh()
+			case <-s.ended:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// stop ends the table; what is said afterwards is said below it.
+func (s *screen) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ended:
+		return
+	default:
+		close(s.ended)
+	}
+	s.draw()
+	s.drawn, s.rows = 0, nil
+}
+
+// say writes lines above the table.
+func (s *screen) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.above(fmt.Sprintf(format, args...))
+}
+
+func (s *screen) above(text string) {
+	s.erase()
+	fmt.Fprintln(s.out, text)
+	s.draw()
+}
+
+// Write is for the lab's log.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partial += string(p)
+	for {
+		text, rest, whole := strings.Cut(s.partial, "\n")
+		if !whole {
+			return len(p), nil
+		}
+		s.partial = rest
+		s.above(text)
+	}
+}
+
+func (s *screen) refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terminal {
+		s.erase()
+		s.draw()
+		return
+	}
+	for _, r := range s.rows {
+		if l := r.now(); l.phase != "done" && l.phase != "failed" {
+			fmt.Fprintln(s.out, l.plain())
+		}
+	}
+}
+
+// plain is a line that can be read without a head.
+func (l line) plain() string {
+	text := l.run + ": " + l.phase
+	if l.total > 0 && l.phase == "measuring" {
+		allocated := figure(l.allocated, 0) + " m"
+		text += fmt.Sprintf(" %s of %s, %s requests/s, p99 %s ms, %s replicas, %s allocated, resizes L1 %s L2 %s",
+			l.elapsed.Round(time.Second), l.total, figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
+	}
+	return text
+}
+
+func (s *screen) erase() {
+	if s.terminal && s.drawn > 0 {
+		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
+	}
+	s.drawn = 0
+}
+
+func (s *screen) draw() {
+	if !s.terminal || len(s.rows) == 0 {
+		return
+	}
+	var b strings.Builder
+	b.WriteString(tableHead + "\n")
+	for _, r := range s.rows {
+		b.WriteString(r.now().String() + "\n")
+	}
+	_, _ = io.WriteString(s.out, b.String())
+	s.drawn = len(s.rows) + 1
+}
+
+// A row is a run's line, and can be changed by the run while the screen draws it.
+type row struct {
+	screen *screen
+	mu     sync.Mutex
+	line   line
+	began  time.Time // of the load
+}
+
+// begin adds a row to the table.
+func (s *screen) begin(run string) *row {
+	r := &row{screen: s, line: line{run: run, phase: "beginning"}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
+	s.rows = append(s.rows, r)
+	s.draw()
+	return r
+}
+
+func (r *row) now() line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.line
+	if l.phase == "measuring" {
+		l.elapsed = time.Since(r.began)
+	}
+	return l
+}
+
+func (r *row) phase(phase string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.line.phase == "measuring" {
+		r.line.elapsed = min(time.Since(r.began), r.line.total)
+	}
+	r.line.phase = phase
+}
+
+func (r *row) start(began time.Time, total time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began, r.line.total = began, total
+}
+
+func (r *row) sampled(s Sample, l1, l2 int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.replicas, r.line.allocated = s.Replicas, s.AllocatedMilli
+	r.line.l1, r.line.l2 = known(float64(l1)), known(float64(l2))
+}
+
+func (r *row) loaded(s load.Second) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.rps, r.line.p99 = known(float64(s.OK)), known(s.P99SoFarMS)
+}

@@ -1,0 +1,298 @@
+// Command agent measures what the node agent costs, on a real cluster with thirty real pods: its CPU and memory as it runs in
+// its own pod at 10 Hz, the allocations of one sampling loop, and how long a resize takes through the agent beside the bare
+// call to the container runtime, on the same container, in turn, in the same run.
+//
+// The last line is JSON. Compare runs on one machine only, and the two latencies only with each other.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/agent"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/test/cluster/lab"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	pods    = 30
+	settle  = 30 * time.Second // for the agent's first shrinks to be over
+	measure = 30 * time.Second
+	rounds  = 40 // of resizes
+)
+
+// result is the last line.
+type result struct {
+	Pods          int     `json:"pods"`
+	CPUMillicores float64 `json:"cpu_millicores"`
+	RSSMiB        float64 `json:"rss_mib"`
+	AllocsPerLoop float64 `json:"allocs_per_loop"`
+	L1P50MS       float64 `json:"l1_p50_ms"`
+	BareCRIP50MS  float64 `json:"bare_cri_p50_ms"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-agent:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	if err := lab.Preflight(ctx, true); err != nil {
+		return err
+	}
+	cluster, err := lab.Up(ctx, lab.Config{Name: "perf", BindParent: true, Log: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer cluster.Down(context.WithoutCancel(ctx))
+	if err := install(ctx, cluster); err != nil {
+		return err
+	}
+	tree, err := cgroup.Open("/sys/fs/cgroup")
+	if err != nil {
+		return err
+	}
+	api, err := kubernetes.NewForConfig(cluster.REST())
+	if err != nil {
+		return err
+	}
+	r := result{Pods: pods}
+	if r.CPUMillicores, r.RSSMiB, err = cost(ctx, api, cluster, tree); err != nil {
+		return fmt.Errorf("measuring the agent: %w", err)
+	}
+	say("the agent uses %.1f millicores and %.1f MiB", r.CPUMillicores, r.RSSMiB)
+	// Two agents on one node would be one too many: the installed one goes before one runs in this process.
+	if out, err := cluster.Kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=90s"); err != nil {
+		return fmt.Errorf("uninstalling: %w: %s", err, out)
+	}
+	if err := r.inProcess(ctx, api, cluster, tree); err != nil {
+		return fmt.Errorf("measuring in this process: %w", err)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	fmt.Println(string(line))
+	return nil
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// install brings images, AWARE and the pods.
+func install(ctx context.Context, cluster *lab.Cluster) error {
+	bin, err := os.MkdirTemp("", "aware-perf-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(bin)
+	for name, source := range map[string]string{"aware-agent": "./cmd/aware-agent", "aware-central": "./cmd/aware-central", "service": "./test/apps/service"} {
+		build := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", source, err, out)
+		}
+		ref := "awarescale.dev/" + strings.Replace(name, "service", "test-service", 1) + ":dev"
+		if err := cluster.LoadImage(ctx, ref, map[string]string{"/" + name: filepath.Join(bin, name)}, []string{"/" + name}); err != nil {
+			return err
+		}
+	}
+	for _, args := range [][]string{
+		{"apply", "-k", "manifests/default"}, {"apply", "-f", "test/perf/agent/pods.yaml"},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=90s"},
+		{"-n", "aware-system", "rollout", "status", "daemonset/aware-agent", "--timeout=90s"},
+		{"rollout", "status", "deployment/crowd", "--timeout=180s"},
+	} {
+		if out, err := cluster.Kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// group is a container's cgroup.
+func group(cluster *lab.Cluster, p *corev1.Pod) string {
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID), id)
+}
+
+// cost is the CPU and the resident memory of the installed agent.
+func cost(ctx context.Context, api kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) (millicores, mib float64, err error) {
+	list, err := api.CoreV1().Pods("aware-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+	if err != nil || len(list.Items) != 1 {
+		return 0, 0, fmt.Errorf("%d agents: %w", len(list.Items), err)
+	}
+	g, err := tree.Group(group(cluster, &list.Items[0]))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer g.Close()
+	say("settling for %v", settle)
+	if err := pause(ctx, settle); err != nil {
+		return 0, 0, err
+	}
+	var before, after cgroup.CPU
+	if err := g.ReadCPU(&before); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	say("measuring for %v", measure)
+	if err := pause(ctx, measure); err != nil {
+		return 0, 0, err
+	}
+	if err := g.ReadCPU(&after); err != nil {
+		return 0, 0, err
+	}
+	millicores = float64(after.Usage-before.Usage) / float64(time.Since(begun)) * 1000
+	mib, err = resident(tree, group(cluster, &list.Items[0]))
+	return millicores, mib, err
+}
+
+// resident is the resident memory of a cgroup's first process, in MiB.
+func resident(tree *cgroup.Tree, group string) (float64, error) {
+	hierarchy := tree.Root()
+	if tree.Version() == cgroup.V1 {
+		hierarchy = filepath.Join(hierarchy, "memory")
+	}
+	procs, err := os.ReadFile(filepath.Join(hierarchy, group, "cgroup.procs"))
+	if err != nil {
+		return 0, err
+	}
+	pids := strings.Fields(string(procs))
+	if len(pids) == 0 {
+		return 0, fmt.Errorf("no process in %s", group)
+	}
+	status, err := os.ReadFile("/proc/" + pids[0] + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		var kib float64
+		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kib); n == 1 {
+			return kib / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("process %s tells no VmRSS", pids[0])
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// inProcess runs the agent's loop in this process on the same containers.
+func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) error {
+	list, err := api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
+	if err != nil {
+		return err
+	}
+	var crowd agent.Fixed
+	for i := range list.Items {
+		p := &list.Items[i]
+		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+		l := p.Spec.Containers[0].Resources.Limits
+		crowd = append(crowd, agent.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), QoS: string(p.Status.QOSClass),
+			Containers: []agent.Container{{Name: "crowd", ID: id, Running: true,
+				Limits: mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}}}})
+	}
+	if len(crowd) != pods {
+		return fmt.Errorf("%d pods, want %d", len(crowd), pods)
+	}
+	runtime, err := cri.Dial(ctx, cluster.CRISocket())
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	dir, err := os.MkdirTemp("", "aware-perf-journal-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	held, err := journal.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	c := agent.Default()
+	c.Node, c.Version = cluster.Node(), "bench"
+	limit := mdp.MilliCPU(150) // the policy's wish: to and fro
+	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(mdp.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil })
+	}})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	a.Start(ctx, now)
+	a.Step(ctx, now)
+	r.AllocsPerLoop = testing.AllocsPerRun(200, func() {
+		now = now.Add(100 * time.Millisecond)
+		a.Sample(now)
+	})
+	// One container is resized through the agent and past it, in turn. The agent's time is its own argument, so that its
+	// budget is never what is waited for; a step without a resize is subtracted.
+	ref := mdp.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
+	mandate := mdp.Mandates{TTL: time.Hour, All: []mdp.Mandate{{Container: ref, Mode: mdp.Auto,
+		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 200}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
+	var through, idle, bare []time.Duration
+	step := func() time.Duration {
+		now = now.Add(10 * time.Second)
+		a.Apply(now, mandate)
+		begun := time.Now()
+		a.Step(ctx, now)
+		return time.Since(begun)
+	}
+	for i := range rounds {
+		limit = mdp.MilliCPU(150 - 50*(i%2))
+		through = append(through, step())
+		idle = append(idle, step())
+		quota := int64(limit) * 100
+		begun := time.Now()
+		if err := runtime.Update(ctx, crowd[1].Containers[0].ID, cri.Change{Quota: quota, Period: 100000}); err != nil {
+			return err
+		}
+		bare = append(bare, time.Since(begun))
+	}
+	for _, s := range a.Report(now).Containers {
+		if s.Container == ref && s.Resizes < rounds {
+			return fmt.Errorf("only %d of %d resizes were made: %s", s.Resizes, rounds, s.Problem)
+		}
+	}
+	if err := a.PutBack(ctx, now); err != nil {
+		return err
+	}
+	r.L1P50MS = ms(median(through) - median(idle))
+	r.BareCRIP50MS = ms(median(bare))
+	return nil
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d.Round(time.Microsecond)) / 1e6 }
