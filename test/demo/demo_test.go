@@ -380,7 +380,7 @@ func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range append([]string{"p99 of each second", "replicas", "memory, MiB", "SLO", "kind: HorizontalPodAutoscaler"}, allRuns...) {
+	for _, want := range append([]string{"p99, ms", "replicas", "memory, MiB", "SLO", "kind: HorizontalPodAutoscaler"}, allRuns...) {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the report has no %q", want)
 		}

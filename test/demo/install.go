@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -141,8 +142,18 @@ func (s *stage) installAWARE(ctx context.Context) error {
 		s.rollout(ctx, awareNamespace, "daemonset/aware-agent"))
 }
 
-// uninstallAWARE removes it. The agents put back what they touched before they go.
+// uninstallAWARE removes it. The agents put back what they touched before they go, and
+// what they say of that is kept.
 func (s *stage) uninstallAWARE(ctx context.Context) error {
+	var following sync.WaitGroup
+	defer following.Wait() // ends with the agent
+	following.Go(func() {
+		said, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow") // what there is
+		file := filepath.Join(s.options.out, "logs", aware, "aware-agent-until-its-end.log")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
+			_ = os.WriteFile(file, said, 0o644) // one file less
+		}
+	})
 	dir := filepath.Join(s.source, "manifests", "default")
 	if _, err := s.cluster.Kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=90s"); err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)

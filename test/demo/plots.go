@@ -99,6 +99,9 @@ func spread(charts []chart) (lo, hi float64) {
 		}
 		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))), math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
 	}
+	if len(charts) > 0 && len(charts[0].series) > 1 {
+		hi *= 1.2 // room for the legend
+	}
 	return 0, max(hi, 1e-9) * 1.08
 }
 
@@ -147,7 +150,9 @@ func (c chart) plot(lo, hi float64) (*plot.Plot, error) {
 		}
 		line.Color, line.Dashes = sloColour, []vg.Length{vg.Points(5), vg.Points(3)}
 		p.Add(line)
-		p.Legend.Add("SLO", line)
+		if len(c.series) > 1 {
+			p.Legend.Add("SLO", line)
+		}
 	}
 	p.X.Tick.Marker = plot.TickerFunc(everyHalfMinute)
 	p.Legend.Padding, p.Legend.TextStyle.Font.Size = vg.Points(2), vg.Points(9)
@@ -196,7 +201,7 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 			return chart{title: record.Run, y: "requests/s", series: []series{record.rps()}}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "p99 of each second, ms", log: true, line: slo, series: []series{record.p99("")}}
+			return chart{y: "p99, ms (dashed: SLO)", log: true, line: slo, series: []series{record.p99("")}}
 		},
 		func(record *Record, c color.Color) chart {
 			return chart{y: "CPU, millicores", series: []series{
@@ -368,9 +373,6 @@ func writeSummary(dir string, r *Results) error {
 	var plots [2][2]*plot.Plot
 	for i, c := range []chart{latency, cores} {
 		lo, hi := spread([]chart{c})
-		if !c.log {
-			hi *= 1.25 // room for the legend
-		}
 		p, err := c.plot(lo, hi)
 		if err != nil {
 			return err

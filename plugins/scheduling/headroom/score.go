@@ -34,9 +34,9 @@ func (h *Headroom) ScoreExtensions() framework.ScoreExtensions { return nil }
 // left is the share of all that is left after used, as a score.
 func left(used, all int64) int64 {
 	if all <= 0 || used >= all {
-		return framework.MinNodeScore
+		return framework.MinScore
 	}
-	return framework.MaxNodeScore * (all - used) / all
+	return framework.MaxScore * (all - used) / all
 }
 
 // ceiling is the most that a pod may use by its spec: the limits, or the requests of what has none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -96,7 +97,7 @@ func (r *running) metric(t *testing.T, name, code string) *dto.Metric {
 	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
 	for {
 		var family dto.MetricFamily
-		if err := decoder.Decode(&family); err == io.EOF {
+		if err := decoder.Decode(&family); errors.Is(err, io.EOF) {
 			t.Fatalf("no metric %s with code %q", name, code)
 		} else if err != nil {
 			t.Fatal(err)

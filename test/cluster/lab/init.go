@@ -82,7 +82,7 @@ func Init(dir string) error {
 		err = nil
 	}
 	s.stop()
-	if context.Cause(ctx) == errParentGone {
+	if errors.Is(context.Cause(ctx), errParentGone) {
 		return errors.Join(err, p.leave(told))
 	}
 	return err // who told us removes the rest
