@@ -100,7 +100,10 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("flag --proc-root: %w", err)
 	}
-	pods := watch(ctx, api, s.node, s.selector)
+	// The pods are watched until everything is put back, not only until we are told to end: what the API has meanwhile counts.
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	defer unwatch()
+	pods := watch(watching, api, s.node, s.selector)
 
 	c := agent.Default()
 	c.Node, c.Version, c.Envelope.OwnNamespace = s.node, version.Get().GitVersion, s.namespace

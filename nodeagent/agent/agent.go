@@ -113,6 +113,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.scraper.wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.ShutdownIn)
 	defer cancel()
+	a.refresh(last, time.Now())
 	err := a.PutBack(last, time.Now())
 	for ref, r := range a.residents {
 		a.sampler.Remove(r.track)
@@ -580,6 +581,12 @@ func (a *Agent) PutBack(ctx context.Context, now time.Time) error {
 	for _, r := range a.inTurn() {
 		if err := ctx.Err(); err != nil && r.touched {
 			errs = append(errs, fmt.Errorf("putting %v back: %w", r.ref, err))
+			continue
+		}
+		// Looked at once more: what the kubelet has written since is not ours to put back, and may be newer than what we
+		// know of the API. When we are uninstalled both happen at once.
+		if _, err := r.Sense(ctx, now); errors.Is(err, cgroup.ErrGone) {
+			a.leave(r)
 			continue
 		}
 		if err := r.putBack(ctx, now); err != nil {

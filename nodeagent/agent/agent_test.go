@@ -174,6 +174,22 @@ func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
 	g.isBack("after an adopted change")
 }
 
+// At an uninstall the API's sizes go back to the template's while the agent is told to end: the kubelet may have written
+// what the agent does not know of yet.
+func TestEndingLeavesWhatTheKubeletHasJustWritten(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 70000, Period: 100000, Memory: 512 * mdp.MiB}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.agent.PutBack(t.Context(), g.now); err != nil {
+		t.Fatal(err)
+	}
+	if l := g.limit(0); l.CPU != 700 || l.Memory != 512*mdp.MiB {
+		t.Errorf("limits %v, want the kubelet's 700m and 512Mi", l)
+	}
+}
+
 func TestAnAPILimitThatWasLoweredIsObeyedAtOnce(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	g.demand[0] = 820

@@ -28,15 +28,16 @@ func object(t *testing.T) (*v1alpha1.MultidimPodAutoscaler, error) {
 	return &m, err
 }
 
-// acting waits until AWARE moves the workload.
+// acting waits until AWARE decides, from now on, and acts: a status outlives who wrote it.
 func acting(t *testing.T) {
 	t.Helper()
+	began := time.Now()
 	eventually(t, time.Minute, "AWARE acts on the workload", func() (bool, string) {
 		m, err := object(t)
-		if err != nil {
-			return false, err.Error()
+		if err != nil || len(m.Status.Decisions) == 0 {
+			return false, fmt.Sprint("no decision: ", err)
 		}
-		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Active), fmt.Sprintf("%+v", m.Status.Conditions)
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Active) && m.Status.Decisions[0].Time.After(began), fmt.Sprintf("%+v", m.Status.Conditions)
 	})
 }
 
@@ -298,6 +299,7 @@ func (node) Apply(time.Time, mdp.Mandates)     {}
 
 func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
 	chapter(t)
+	acting(t)
 	pod := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", "-l", "app.kubernetes.io/name=aware-agent", "-o", "jsonpath={.items[0].metadata.name}"))
 	uid := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", pod, "-o", "jsonpath={.metadata.uid}"))
 	token := filepath.Join(t.TempDir(), "token")

@@ -255,6 +255,9 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 	if status.Stage == "" {
 		status.Stage = v1alpha1.StageInitialized
 	}
+	if p.key == "" { // what an instance before this one did is ours to put back
+		p.acting = meta.IsStatusConditionTrue(status.Conditions, v1alpha1.Active)
+	}
 	w, mode, err := r.prepare(ctx, mpa, p)
 	var stop *verdict
 	if err != nil {
