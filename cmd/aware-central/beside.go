@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/cmd/link"
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
@@ -40,6 +41,7 @@ type beside struct {
 	client   kubernetes.Interface
 	fleet    *fleet.Fleet
 	episodes *episodes
+	decided  func(time.Duration, mdp.Effect)
 	deciding atomic.Bool // this instance holds the autoscaler's lease
 	linked   atomic.Bool // the link is served
 	sync.WaitGroup
@@ -47,7 +49,7 @@ type beside struct {
 
 // start starts the services of the roles; only what cannot be mended by waiting is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet) (*beside, error) {
-	b := &beside{settings: s, fleet: f, episodes: newEpisodes()}
+	b := &beside{settings: s, fleet: f, episodes: newEpisodes(), decided: measure(f)}
 	if !s.has(autoscaler) && !s.has(learner) {
 		return b, nil
 	}
@@ -171,7 +173,7 @@ func (b *beside) autoscale(ctx context.Context) error {
 		return fmt.Errorf("making the manager: %w", err)
 	}
 	decide := &recommender.Reconciler{Client: mgr.GetClient(), Fleet: b.fleet, Policies: policies, Episodes: b.episodes,
-		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience}
+		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience, Decided: b.decided}
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return fmt.Errorf("setting up the recommender: %w", err)
 	}

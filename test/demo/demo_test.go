@@ -442,6 +442,15 @@ func TestTheTable(t *testing.T) {
 		t.Errorf("what is said does not stand above the table:\n%q", got)
 	}
 
+	out.Reset()
+	s.width = func() int { return 40 }
+	s.refresh()
+	for line := range strings.Lines(strings.TrimPrefix(out.String(), "\x1b[2A\x1b[J")) {
+		if len(strings.TrimRight(line, "\n")) > 40 {
+			t.Errorf("a line is longer than the terminal is wide: %q", line)
+		}
+	}
+
 	head, row := tableHead, r.now().String()
 	if len(head) != len(row) {
 		t.Errorf("the columns are not in line:\n%s\n%s", head, row)

@@ -33,14 +33,15 @@ const warmUp = 8 * time.Second
 func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err error) {
 	row := s.screen.begin(run)
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+			row.phase("done")
+		case ctx.Err() != nil:
+			row.phase("interrupted")
+		default:
 			row.phase("failed")
-			if ctx.Err() == nil {
-				s.diagnose(context.WithoutCancel(ctx), run)
-			}
-			return
+			s.diagnose(context.WithoutCancel(ctx), run)
 		}
-		row.phase("done")
 	}()
 
 	row.phase("installing")

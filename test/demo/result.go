@@ -132,8 +132,12 @@ func (r *Results) of(run string) *Record {
 	return nil
 }
 
-// write writes result.json, and the series beside it.
+// write writes result.json, and the series beside it. With no run ended it leaves what an
+// earlier demo wrote.
 func (r *Results) write(dir string) error {
+	if len(r.records) == 0 {
+		return nil
+	}
 	runs, series := map[string]*Record{}, map[string]any{}
 	for _, record := range r.records {
 		runs[record.Run] = record

@@ -59,6 +59,7 @@ func figure(v *float64, digits int) string {
 type screen struct {
 	out      io.Writer
 	terminal bool
+	width    func() int    // of the terminal now; 0 or nil when it is not known
 	plain    time.Duration // between two lines where there is no terminal
 	ended    chan struct{}
 
@@ -71,7 +72,12 @@ type screen struct {
 // newScreen shows on out until stop.
 func newScreen(out *os.File) *screen {
 	_, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ)
-	s := &screen{out: out, terminal: err == nil, plain: 10 * time.Second, ended: make(chan struct{})}
+	s := &screen{out: out, terminal: err == nil, width: func() int {
+		if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil {
+			return int(size.Col)
+		}
+		return 0
+	}, plain: 10 * time.Second, ended: make(chan struct{})}
 	every := s.plain
 	if s.terminal {
 		every = time.Second
@@ -142,10 +148,14 @@ func (s *screen) refresh() {
 		return
 	}
 	for _, r := range s.rows {
-		if l := r.now(); l.phase != "done" && l.phase != "failed" {
+		if l := r.now(); !l.ended() {
 			fmt.Fprintln(s.out, l.plain())
 		}
 	}
+}
+
+func (l line) ended() bool {
+	return l.phase == "done" || l.phase == "failed" || l.phase == "interrupted"
 }
 
 // plain is a line that can be read without a head.
@@ -170,13 +180,25 @@ func (s *screen) draw() {
 	if !s.terminal || len(s.rows) == 0 {
 		return
 	}
+	width := 0
+	if s.width != nil {
+		width = s.width()
+	}
 	var b strings.Builder
-	b.WriteString(tableHead + "\n")
+	b.WriteString(cut(tableHead, width) + "\n")
 	for _, r := range s.rows {
-		b.WriteString(r.now().String() + "\n")
+		b.WriteString(cut(r.now().String(), width) + "\n")
 	}
 	_, _ = io.WriteString(s.out, b.String())
 	s.drawn = len(s.rows) + 1
+}
+
+// cut keeps a line from being broken by a narrow terminal: erase counts lines.
+func cut(text string, width int) string {
+	if width > 0 && len(text) > width {
+		return text[:width]
+	}
+	return text
 }
 
 // A row is a run's line, and can be changed by the run while the screen draws it.

@@ -52,7 +52,7 @@ type Episodes interface {
 	Rewards(workload string) (mean, std float64, episodes int, ok bool)
 }
 
-// Reconciler is the controller. All fields are needed, but for Episodes.
+// Reconciler is the controller. All fields are needed, but for Episodes and Decided.
 type Reconciler struct {
 	Client   client.Client
 	Fleet    *fleet.Fleet
@@ -60,6 +60,7 @@ type Reconciler struct {
 	Episodes Episodes
 	Events   events.EventRecorder
 	Now      func() time.Time
+	Decided  func(took time.Duration, effect mdp.Effect) // told of every decision, for metrics; may be nil
 	// Step is the time between two decisions of a workload, 10 s as in AWARE.
 	Step time.Duration
 	// Patience is how long a resize may stay deferred before the workload is scaled out instead.
@@ -488,9 +489,13 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		}
 		l.Loop.Actuator = actuator
 		resized := l.updater.Resizes
+		begun := r.Now()
 		d, err := l.Loop.Step(ctx, now)
 		if err != nil {
 			d.Effect = max(d.Effect, mdp.Refused)
+		}
+		if r.Decided != nil {
+			r.Decided(r.Now().Sub(begun), d.Effect)
 		}
 		p.acting = p.acting || acting // an instance before this one may have resized, too
 		p.untold += l.updater.Resizes - resized

@@ -98,7 +98,7 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 	if w.Selector, err = metav1.LabelSelectorAsSelector(selector); err != nil {
 		return nil, fmt.Errorf("selector of %s %s: %w", kind, key, err)
 	}
-	if w.Selector.Empty() {
+	if selector == nil || w.Selector.Empty() {
 		return nil, &NoSelectorError{Workload: kind + " " + key.String()}
 	}
 	w.Replicas = 1

@@ -1,0 +1,89 @@
+package recommender_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func quantity(s string) *resource.Quantity {
+	q := resource.MustParse(s)
+	return &q
+}
+
+func web() corev1.Container {
+	return corev1.Container{Name: "web", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+	}}
+}
+
+func TestTheEnvelopeIsTheConstraintsAndTheTemplate(t *testing.T) {
+	all := v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("900m")}}
+	mine := v1alpha1.ContainerConstraints{Name: "web", Min: &v1alpha1.Size{Memory: quantity("100Mi")}, ControlledResources: []corev1.ResourceName{corev1.ResourceMemory}}
+	for name, c := range map[string]struct {
+		constraints v1alpha1.Constraints
+		cpu         mdp.Range[mdp.MilliCPU]
+		memory      mdp.Range[mdp.Bytes]
+		knobs       mdp.Set
+	}{
+		"nobody said anything: up to the template's limit, down to little, or to the request where that is less": {
+			v1alpha1.Constraints{}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"every container": {
+			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{all}}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"the container's own word counts more": {
+			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{mine, all}}, mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.MemoryLimit)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, knobs, err := recommender.Envelope(c.constraints, web(), 1)
+			if err != nil || b.CPU != c.cpu || b.Memory != c.memory || knobs != c.knobs {
+				t.Errorf("bounds %+v, knobs %v, err %v; want %v, %v, %v", b, knobs, err, c.cpu, c.memory, c.knobs)
+			}
+		})
+	}
+}
+
+func TestAnEnvelopeThatNothingFitsIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		constraints v1alpha1.ContainerConstraints
+		want        string
+	}{
+		"least above the template's limit": {v1alpha1.ContainerConstraints{Name: "*", Min: &v1alpha1.Size{CPU: quantity("2")}}, "cpu bounds [2000m, 400m]"},
+		"no CPU at all":                    {v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("0")}}, "cpu bounds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := recommender.Envelope(v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{c.constraints}}, web(), 1)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "container web") {
+				t.Errorf("err = %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestTheObjectiveIsReadFromTheSpec(t *testing.T) {
+	o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{
+		SLO:       &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{Percentile: 95, Threshold: metav1.Duration{Duration: 50 * time.Millisecond}}, Throughput: quantity("100")},
+		Objective: &v1alpha1.Objective{Alpha: resource.MustParse("0.8")}})
+	if want := (mdp.Objective{SLO: mdp.SLO{Percentile: 95, Latency: 50 * time.Millisecond, Throughput: 100}, Alpha: 0.8}); o != want {
+		t.Errorf("objective %+v, want %+v", o, want)
+	}
+	if o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{}); o.Alpha != 0.5 || o.SLO != (mdp.SLO{}) {
+		t.Errorf("objective of nothing %+v", o)
+	}
+}
+
+func TestWhatWasNotSeenIsNotTold(t *testing.T) {
+	if got := recommender.Inputs(mdp.State{Observed: mdp.SetOf(mdp.Replicas), Replicas: 2, Latency: time.Second}); got != "replicas=2" {
+		t.Errorf("inputs %q", got)
+	}
+	if got := recommender.Inputs(mdp.State{}); got != "nothing observed" {
+		t.Errorf("inputs %q", got)
+	}
+}

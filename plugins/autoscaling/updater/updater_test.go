@@ -1,0 +1,91 @@
+package updater_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/quick"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.ResourceRequirements {
+	list := func(cpu, mib int64) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+			corev1.ResourceMemory: *resource.NewQuantity(mib<<20, resource.BinarySI)}
+	}
+	return corev1.ResourceRequirements{Requests: list(requestCPU, requestMiB), Limits: list(limitCPU, limitMiB)}
+}
+
+// Whatever is resized to whatever: the limits are what was asked for, what was less than its limit stays less, what was
+// equal stays equal, and nothing is zero. Then the QoS class cannot change.
+func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
+	law := func(request, extra uint16, mib, extraMiB uint8, cpu uint16, memory uint16) bool {
+		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))
+		limit := mdp.Size{CPU: mdp.MilliCPU(cpu) + 2, Memory: mdp.Bytes(memory)<<12 + 4*mdp.MiB}
+		got := updater.Resize(template, template, mdp.Action{}.WithCPU(limit.CPU).WithMemory(limit.Memory))
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			before0, before1 := template.Requests[name], template.Limits[name]
+			after0, after1 := got.Requests[name], got.Limits[name]
+			if after0.Sign() <= 0 || before0.Cmp(before1) != after0.Cmp(after1) {
+				t.Logf("%s: %s of %s became %s of %s", name, &before0, &before1, &after0, &after1)
+				return false
+			}
+		}
+		return updater.Limits(got).CPU == limit.CPU && updater.Limits(got).Memory >= limit.Memory && updater.Limits(got).Memory < limit.Memory+mdp.MiB
+	}
+	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAnActionDoesNotSetStays(t *testing.T) {
+	now := resources(150, 300, 50, 100)
+	got := updater.Resize(resources(100, 200, 64, 128), now, mdp.Action{}.WithCPU(500))
+	if got.Limits.Cpu().MilliValue() != 500 || got.Requests.Cpu().MilliValue() != 250 || got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
+		t.Errorf("resources %v", got)
+	}
+	if now.Limits.Cpu().MilliValue() != 300 {
+		t.Error("the pod's own resources were written to")
+	}
+}
+
+func TestWhatHasNoLimitOrWouldRestartIsNoKnob(t *testing.T) {
+	c := corev1.Container{Resources: resources(100, 200, 64, 128)}
+	if updater.Knobs(c) != mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit) {
+		t.Errorf("knobs %v", updater.Knobs(c))
+	}
+	c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	delete(c.Resources.Limits, corev1.ResourceCPU)
+	if updater.Knobs(c) != 0 {
+		t.Errorf("knobs %v: there is no CPU limit, and memory would restart it", updater.Knobs(c))
+	}
+}
+
+// Bad input: an API server refuses most such workloads today, but not those that it has from earlier days.
+func TestATargetWithoutASelectorIsRefused(t *testing.T) {
+	for name, selector := range map[string]*metav1.LabelSelector{"none": nil, "an empty one": {}} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithObjects(
+				&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: selector}},
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "somebody-elses"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}).Build()
+			w, err := updater.Load(t.Context(), c, "shop", "Deployment", "web")
+			var none *updater.NoSelectorError
+			if !errors.As(err, &none) || w != nil || !strings.Contains(err.Error(), "shop/web") {
+				t.Errorf("err %v; want a refusal that names the workload", err)
+			}
+		})
+	}
+}
+
+func TestATargetOfAnUnknownKindIsRefused(t *testing.T) {
+	if _, err := updater.Load(t.Context(), fake.NewClientBuilder().Build(), "shop", "DaemonSet", "web"); err == nil || !strings.Contains(err.Error(), `"DaemonSet"`) {
+		t.Errorf("err = %v", err)
+	}
+}
