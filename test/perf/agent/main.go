@@ -239,7 +239,12 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 	defer held.Close()
 	c := agent.Default()
 	c.Node, c.Version = cluster.Node(), "bench"
-	limit := mdp.MilliCPU(150) // the policy's wish: to and fro
+	// The policy's wish goes to and fro between half and all of what the API has: AWARE has shrunk that since.
+	ceiling := crowd[0].Containers[0].Limits.CPU
+	for _, p := range crowd {
+		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
+	}
+	limit := ceiling
 	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(mdp.ContainerRef) mdp.Policy {
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil })
 	}})
@@ -257,7 +262,7 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 	// budget is never what is waited for; a step without a resize is subtracted.
 	ref := mdp.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
 	mandate := mdp.Mandates{TTL: time.Hour, All: []mdp.Mandate{{Container: ref, Mode: mdp.Auto,
-		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 200}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
+		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
 	var through, idle, bare []time.Duration
 	step := func() time.Duration {
 		now = now.Add(10 * time.Second)
@@ -267,7 +272,7 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 		return time.Since(begun)
 	}
 	for i := range rounds {
-		limit = mdp.MilliCPU(150 - 50*(i%2))
+		limit = ceiling / mdp.MilliCPU(2-i%2)
 		through = append(through, step())
 		idle = append(idle, step())
 		quota := int64(limit) * 100
