@@ -58,6 +58,23 @@ func TestTheSuitesPassWhatIsRight(t *testing.T) {
 				Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}
 		})
 	})
+	t.Run("policies joined", func(t *testing.T) {
+		mdptest.Policy(t, func() mdp.Policy {
+			cpu := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+				if err := s.Require("cpu", mdp.CPUUsage); err != nil || s.Usage.CPU <= 0 {
+					return mdp.Action{}, err
+				}
+				return mdp.Action{}.WithCPU(s.Usage.CPU), nil
+			})
+			memory := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+				if err := s.Require("memory", mdp.MemoryUsage); err != nil || s.Usage.Memory <= 0 {
+					return mdp.Action{}, err
+				}
+				return mdp.Action{}.WithMemory(s.Usage.Memory), nil
+			})
+			return mdp.Join(cpu, memory)
+		})
+	})
 	t.Run("policy", func(t *testing.T) {
 		mdptest.Policy(t, func() mdp.Policy {
 			return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {

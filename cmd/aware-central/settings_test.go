@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func TestABadFlagIsNamed(t *testing.T) {
+	for args, want := range map[string]string{
+		"--roles=scheduler,cook":    `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
+		"--roles=":                  "flag --roles: it must name at least one",
+		"--step=1ms":                "flag --step: 1ms: it must be from 1s to 10m0s",
+		"--mandate-ttl=48h":         "flag --mandate-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
+		"--deferred-patience=100ms": "flag --deferred-patience: 100ms",
+	} {
+		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		s.register(flags)
+		if err := flags.Parse([]string{args}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: err = %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestTheDefaultsAreGood(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "elsewhere")
+	s := defaults()
+	if err := s.check(); err != nil || s.linkName != "aware-central.elsewhere.svc" || s.step != 10*time.Second {
+		t.Errorf("settings %+v, err %v", s, err)
+	}
+	for _, role := range allRoles {
+		if !s.has(role) {
+			t.Errorf("role %s is off", role)
+		}
+	}
+}
+
+// The command is kube-scheduler's with our flags beside its own.
+func TestTheCommandHasBothKindsOfFlags(t *testing.T) {
+	cmd := command()
+	for _, flag := range []string{"config", "leader-elect", "logging-format", "v", "roles", "link-bind-address", "mandate-ttl"} {
+		if cmd.Flag(flag) == nil {
+			t.Errorf("no flag --%s", flag)
+		}
+	}
+}
