@@ -431,14 +431,14 @@ func TestTheTable(t *testing.T) {
 	out.Reset()
 	s.refresh()
 	got := out.String()
-	for _, want := range []string{"[2A[J", tableHead, "aware", "50 %", "1m30s", "51", "87", "640m", "12"} {
+	for _, want := range []string{"\x1b[2A\x1b[J", tableHead, "aware", "50 %", "1m30s", "51", "87", "640m", "12"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table has no %q:\n%s", want, got)
 		}
 	}
 	out.Reset()
 	s.say("hello")
-	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) || !strings.HasPrefix(got, "[2A[J") {
+	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) || !strings.HasPrefix(got, "\x1b[2A\x1b[J") {
 		t.Errorf("what is said does not stand above the table:\n%q", got)
 	}
 
