@@ -66,10 +66,10 @@ type Steps struct {
 	Up           mdp.Ratio     // at most so many times the limit in one step; 2 doubles it
 	Down         mdp.Ratio     // at least so much of the limit is left after one step; 0.8 takes a fifth
 	MemoryEvery  time.Duration // between two shrinks of memory
-	ReplicasDown time.Duration // between two removals of replicas
+	ReplicasDown time.Duration // between two removals of a replica; one is removed at a time
 }
 
-// DefaultSteps are those of the design: twice up, a fifth down, memory down once a minute.
+// DefaultSteps are those of the design: twice up, a fifth down, memory down once a minute; and a replica a minute.
 var DefaultSteps = Steps{Up: 2, Down: 0.8, MemoryEvery: time.Minute, ReplicasDown: time.Minute}
 
 // Pace keeps every step within Steps of the limit in force. A limit that is not known is not moved: without
@@ -112,6 +112,9 @@ func (p *pace) Decide(s mdp.State) (mdp.Action, error) {
 			a.Replicas, a.Clipped = s.Replicas, a.Clipped|mdp.ClippedDwell
 		} else {
 			p.lastScale = s.At
+			if a.Replicas < s.Replicas-1 {
+				a.Replicas, a.Clipped = s.Replicas-1, a.Clipped|mdp.ClippedRateDown
+			}
 		}
 	}
 	return a, nil

@@ -72,6 +72,23 @@ func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
 	}
 }
 
+func TestReplicasGoOneByOne(t *testing.T) {
+	p := guard.Pace(wants(mdp.Action{}.WithReplicas(1)), guard.DefaultSteps)
+	s := at(100, 100*mdp.MiB)
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 2}, {30 * time.Second, 3}, {61 * time.Second, 2}} {
+		s.At = noon.Add(c.after)
+		if a, _ := p.Decide(s); a.Replicas != c.want {
+			t.Errorf("after %v: %d of 3 replicas, want %d", c.after, a.Replicas, c.want)
+		}
+	}
+	if a, _ := guard.Pace(wants(mdp.Action{}.WithReplicas(9)), guard.DefaultSteps).Decide(s); a.Replicas != 9 {
+		t.Errorf("up to %d, want 9 at once", a.Replicas)
+	}
+}
+
 func TestNothingShrinksWhileTheSLOIsViolated(t *testing.T) {
 	p := guard.HoldSLO(wants(mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(10*mdp.MiB)), mdp.SLO{Percentile: 99, Latency: 5 * time.Millisecond})
 	s := at(100, 100*mdp.MiB)

@@ -52,9 +52,13 @@ type Config struct {
 
 // Default is right for most nodes but for Node, Version and Envelope.OwnNamespace.
 func Default() Config {
+	// A margin of three deviations, the paper's start, takes minutes to adapt at targets of a few percent, and every new
+	// pod would begin with it: the samples are of 100 ms, and their deviation is near their mean.
+	local := captain.Default
+	local.Margin = 1
 	return Config{
 		SampleEvery: 100 * time.Millisecond, StepEvery: time.Second,
-		Captain: captain.Default, Memory: workingset.Default,
+		Captain: local, Memory: workingset.Default,
 		Steps:    guard.Steps{Up: 2, Down: 0.5, MemoryEvery: time.Minute},
 		Headroom: 1.25, Runtime: cri.DefaultRules, Conflicts: 3, Backoff: 5 * time.Minute,
 		ShutdownIn: 20 * time.Second, Scrapes: 4, ScrapeIn: time.Second,

@@ -105,7 +105,7 @@ func command() *cobra.Command {
 	f.Float64Var(&o.rps, "rps", 45, "mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals, the same for all runs")
 	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "latency that the 99th percentile of requests may take")
-	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 30*time.Second, "the HPA's window for scaling down; Kubernetes' default is 5m")
+	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute, "the HPA's window for scaling down; the default is Kubernetes' own")
 	return c
 }
 

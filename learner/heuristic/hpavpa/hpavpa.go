@@ -9,7 +9,8 @@
 //  2. VPA's CPU samples are the short peaks of usage, raised by the share of throttled periods: what a throttled
 //     container uses says what it was given and not what it wanted (the complaint "throttling invisible").
 //  3. The histograms forget in minutes, not in a day: a resize in place costs milliseconds, not a restart.
-//  4. A latency objective is a metric like any other to HPA (value: latency; target: the objective).
+//  4. A latency objective is a metric like any other to HPA (value: latency; target: the objective), but for a pause
+//     after it added replicas: a percentile over a window still tells of the time before them.
 package hpavpa
 
 import (
@@ -31,6 +32,7 @@ type Config struct {
 	TargetUtilization int32         // percent of Largest.CPU that a replica should use at most; HPA's own example is 70
 	Tolerance         mdp.Ratio     // HPA's: a ratio this near to 1 changes nothing
 	Stabilization     time.Duration // HPA's: scaling in follows the highest of what was wanted in this window
+	Settling          time.Duration // after a scale-out for latency, how long latency asks for no other: it still tells of before
 	HalfLife          time.Duration // VPA's: a sample's weight halves in this time
 	Percentile        float64       // VPA's, in (0, 1]: of CPU peaks and of memory peaks
 	SafetyMargin      float64       // VPA's: added to the percentile; 0.15 is fifteen percent
@@ -38,7 +40,7 @@ type Config struct {
 
 // Default is HPA's and VPA's own defaults where they have one and a reason (see the package's departures) where not.
 var Default = Config{
-	TargetUtilization: 70, Tolerance: 0.1, Stabilization: time.Minute,
+	TargetUtilization: 70, Tolerance: 0.1, Stabilization: time.Minute, Settling: 30 * time.Second,
 	HalfLife: 5 * time.Minute, Percentile: 0.95, SafetyMargin: 0.15,
 }
 
@@ -66,7 +68,8 @@ type Policy struct {
 	config      Config
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
-	wanted      []wish // the replicas wanted of late, for HPA's stabilization
+	wanted      []wish    // the replicas wanted of late, for HPA's stabilization
+	grew        time.Time // when latency last asked for more replicas
 }
 
 type wish struct {
@@ -138,8 +141,10 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 	want := p.scaled(s.Replicas, ratio)
 	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
 		ratio, _ := hpa.GetMetricUsageRatio(hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}, max(1, slo.Microseconds()))
-		if ratio > 1 {
-			want = max(want, p.scaled(s.Replicas, min(ratio, 2))) // latency is not linear in replicas: double at most
+		// Latency is not linear in replicas: double at most.
+		if n := p.scaled(s.Replicas, min(ratio, 2)); n > s.Replicas && s.At.Sub(p.grew) >= p.config.Settling {
+			p.grew = s.At
+			want = max(want, n)
 		}
 	}
 	kept := p.wanted[:0]

@@ -63,6 +63,22 @@ func TestAViolatedSLOAddsReplicasOnlyWhenSizeIsUsedUp(t *testing.T) {
 	}
 }
 
+func TestLatencyAddsNoMoreReplicasBeforeTheLastOnesCouldHelp(t *testing.T) {
+	p := hpavpa.New(config())
+	slow := 170 * time.Millisecond
+	if a := decide(t, p, state(0, 1, 500, 340, 0, slow)); a.Replicas != 2 {
+		t.Fatalf("replicas = %d, want ceil(1 * 1.7)", a.Replicas)
+	}
+	for i := 1; i < 3; i++ {
+		if a := decide(t, p, state(i, 2, 500, 340, 0, slow)); a.Replicas != 2 {
+			t.Errorf("step %d: replicas = %d: the percentile still tells of one", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, state(3, 2, 500, 340, 0, slow)); a.Replicas != 4 {
+		t.Errorf("after half a minute it is still slow: replicas = %d, want ceil(2 * 1.7)", a.Replicas)
+	}
+}
+
 func TestScalingInWaitsForTheStabilizationWindow(t *testing.T) {
 	p := hpavpa.New(config())
 	decide(t, p, state(0, 3, 500, 340, 0, 50*time.Millisecond))
