@@ -8,7 +8,10 @@ KUBERNETES := $(shell awk '$$1=="k8s.io/kubernetes" {print $$2; exit}' go.mod)
 # aware-central is a kube-scheduler: it names both versions. The others are ours alone.
 LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 CENTRAL_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)-aware.$(VERSION)
-TOOLS := GOFLAGS=-modfile=$(CURDIR)/hack/tools/go.mod go tool
+
+ifeq ($(shell command -v go),)
+$(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
+endif
 
 .PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent clean
 help: ## this list

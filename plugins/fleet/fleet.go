@@ -18,9 +18,14 @@ type Fleet struct {
 	mu        sync.RWMutex
 	open      bool
 	nodes     map[string]heard
+	swept     time.Time // when nodes that are gone were last forgotten
 	summaries map[container]entry
-	mandates  map[string]map[string][]mdp.Mandate // workload -> node
+	mandates  map[string]map[string][]mdp.Mandate // node -> workload
+	where     map[string][]string                 // workload -> its nodes
 }
+
+// gone is how long after its last report a node is forgotten.
+const gone = time.Hour
 
 type heard struct {
 	report mdp.Report
@@ -37,7 +42,8 @@ type entry struct {
 
 // New makes an empty fleet.
 func New(ttl time.Duration) *Fleet {
-	return &Fleet{TTL: ttl, nodes: map[string]heard{}, summaries: map[container]entry{}, mandates: map[string]map[string][]mdp.Mandate{}}
+	return &Fleet{TTL: ttl, nodes: map[string]heard{}, summaries: map[container]entry{},
+		mandates: map[string]map[string][]mdp.Mandate{}, where: map[string][]string{}}
 }
 
 // Open says that every workload has been looked at once, so that a container without a mandate really has none. Before
@@ -54,15 +60,15 @@ func (f *Fleet) Close() {
 	defer f.mu.Unlock()
 	f.open = false
 	clear(f.mandates)
+	clear(f.where)
 }
 
 // Accept takes a node's report and gives that node's mandates; ok is false when there is nothing to say yet.
 func (f *Fleet) Accept(now time.Time, r mdp.Report) (m mdp.Mandates, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.nodes[r.Node].report.Containers {
-		delete(f.summaries, container{s.Container.PodUID, s.Container.Container})
-	}
+	f.forget(r.Node)
+	f.sweep(now)
 	f.nodes[r.Node] = heard{r, now}
 	for _, s := range r.Containers {
 		f.summaries[container{s.Container.PodUID, s.Container.Container}] = entry{s, now}
@@ -71,21 +77,51 @@ func (f *Fleet) Accept(now time.Time, r mdp.Report) (m mdp.Mandates, ok bool) {
 		return mdp.Mandates{}, false
 	}
 	m = mdp.Mandates{Sequence: r.Sequence, TTL: f.TTL}
-	for _, nodes := range f.mandates {
-		m.All = append(m.All, nodes[r.Node]...)
+	for _, all := range f.mandates[r.Node] {
+		m.All = append(m.All, all...)
 	}
 	return m, true
+}
+
+// forget drops what a node reported.
+func (f *Fleet) forget(node string) {
+	for _, s := range f.nodes[node].report.Containers {
+		delete(f.summaries, container{s.Container.PodUID, s.Container.Container})
+	}
+	delete(f.nodes, node)
+}
+
+// sweep forgets nodes that are gone, once a while: in a cluster whose nodes come and go their names would pile up.
+func (f *Fleet) sweep(now time.Time) {
+	if now.Sub(f.swept) < gone/10 {
+		return
+	}
+	f.swept = now
+	for name, h := range f.nodes {
+		if now.Sub(h.at) > gone {
+			f.forget(name)
+		}
+	}
 }
 
 // Mandate sets all mandates of a workload, by node; none takes them away.
 func (f *Fleet) Mandate(workload string, byNode map[string][]mdp.Mandate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(byNode) == 0 {
-		delete(f.mandates, workload)
-		return
+	for _, node := range f.where[workload] {
+		delete(f.mandates[node], workload)
+		if len(f.mandates[node]) == 0 {
+			delete(f.mandates, node)
+		}
 	}
-	f.mandates[workload] = byNode
+	delete(f.where, workload)
+	for node, all := range byNode {
+		if f.mandates[node] == nil {
+			f.mandates[node] = map[string][]mdp.Mandate{}
+		}
+		f.mandates[node][workload] = all
+		f.where[workload] = append(f.where[workload], node)
+	}
 }
 
 // Summary is the last word on one container, unless it is older than maxAge.

@@ -62,3 +62,34 @@ func TestUpperBoundsAreUnknownWithoutAFreshReport(t *testing.T) {
 		t.Errorf("upper = %v, %v", u, ok)
 	}
 }
+
+func TestAWorkloadThatMovesLeavesNoMandateBehind(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Open()
+	told := func(node string) int {
+		m, _ := f.Accept(noon, report(node))
+		return len(m.All)
+	}
+	f.Mandate("shop", map[string][]mdp.Mandate{"one": {{}, {}}, "two": {{}}})
+	f.Mandate("web", map[string][]mdp.Mandate{"one": {{}}})
+	if told("one") != 3 || told("two") != 1 {
+		t.Errorf("%d and %d mandates, want 3 and 1", told("one"), told("two"))
+	}
+	f.Mandate("shop", map[string][]mdp.Mandate{"two": {{}}})
+	if told("one") != 1 || told("two") != 1 {
+		t.Errorf("after shop left node one: %d and %d mandates, want 1 and 1", told("one"), told("two"))
+	}
+}
+
+func TestNodesThatAreGoneAreForgotten(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Accept(noon, report("one", "a"))
+	later := noon.Add(2 * time.Hour)
+	f.Accept(later, report("two", "b"))
+	if _, ok := f.Summary("a", "web", noon, 24*time.Hour); ok {
+		t.Error("a pod of a node that is gone for two hours is still known")
+	}
+	if n := f.Nodes(later, time.Minute); n != 1 {
+		t.Errorf("%d nodes, want 1", n)
+	}
+}

@@ -26,6 +26,7 @@ import (
 
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/cluster/images"
 )
 
 func TestTheCommandLineIsChecked(t *testing.T) {
@@ -474,7 +475,7 @@ func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
 }
 
 func TestTheVPAsManifestsAreTheModules(t *testing.T) {
-	dir, err := moduleDir(t.Context(), vpaModule)
+	dir, err := images.Source(t.Context(), vpaModule)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
 )
 
@@ -35,17 +34,16 @@ type stage struct {
 func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	s := &stage{options: o, screen: screen, began: time.Now()}
 	var err error
-	if s.source, err = moduleDir(ctx, "awarescale.dev/aware"); err != nil {
+	if s.source, err = images.Source(ctx, images.Module); err != nil {
 		return nil, err
 	}
 	// Compiling comes first: an error of the compiler need not wait for a cluster.
-	programs := map[string]string{"awarescale.dev/test-service:dev": "./test/apps/service"}
+	wanted := []images.Image{images.Service}
 	if slices.Contains(o.runs, aware) {
-		programs["awarescale.dev/aware-agent:dev"] = "./cmd/aware-agent"
-		programs["awarescale.dev/aware-central:dev"] = "./cmd/aware-central"
+		wanted = append(wanted, images.Agent, images.Central)
 	}
-	files, err := s.compile(ctx, programs)
-	if err != nil {
+	bin := filepath.Join(s.source, "out", "bin")
+	if err := images.Build(ctx, bin, s.screen.say, images.Programs(wanted...)...); err != nil {
 		return nil, err
 	}
 	// A lab that is bound goes with this process, however that goes.
@@ -56,12 +54,7 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	if s.clients, err = kubernetes.NewForConfig(s.cluster.REST()); err != nil {
 		return s, err
 	}
-	for ref, file := range files {
-		if err := s.cluster.LoadImage(ctx, ref, map[string]string{"/" + filepath.Base(file): file}, []string{"/" + filepath.Base(file)}); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
+	return s, images.Load(ctx, s.cluster, bin, wanted...)
 }
 
 // strike removes the cluster, or says how to use it.
@@ -79,53 +72,6 @@ func (s *stage) strike(ctx context.Context) error {
 	}
 	s.screen.say("the cluster is removed; all of it took %v", time.Since(s.began).Round(time.Second))
 	return nil
-}
-
-// compile builds each program as a static binary, and returns the files by image.
-func (s *stage) compile(ctx context.Context, programs map[string]string) (map[string]string, error) {
-	bin := filepath.Join(s.source, "out", "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return nil, err
-	}
-	files := map[string]string{}
-	args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}
-	for ref, program := range programs {
-		files[ref] = filepath.Join(bin, filepath.Base(program))
-		args = append(args, program)
-	}
-	began := time.Now()
-	s.screen.say("building %s", strings.Join(args[5:], " "))
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Env = s.source, append(os.Environ(), "CGO_ENABLED=0")
-	done := make(chan struct{})
-	go func() { // aware-central has the scheduler in it: minutes, when nothing is cached
-		tick := time.NewTicker(15 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				s.screen.say("building ... %v", time.Since(began).Round(time.Second))
-			case <-done:
-				return
-			}
-		}
-	}()
-	out, err := cmd.CombinedOutput()
-	close(done)
-	if err != nil {
-		return nil, fmt.Errorf("building %v: %w\n%s", args[5:], err, out)
-	}
-	s.screen.say("built in %v", time.Since(began).Round(100*time.Millisecond))
-	return files, nil
-}
-
-// moduleDir is the folder of a module's source.
-func moduleDir(ctx context.Context, module string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		return "", fmt.Errorf("looking for the source of %s (the demo runs in its own repository): %w", module, err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }
 
 // awareNamespace is where manifests/default puts AWARE.

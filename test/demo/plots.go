@@ -281,7 +281,7 @@ func (r *Results) bars(title, unit string, digits int, line *float64, value func
 		top = max(top, *line)
 	}
 	p.NominalX(names...)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4, 0, max(top, 1e-9)*1.15
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4, 0, max(top, 0.1)*1.15
 	return p, nil
 }
 

@@ -18,6 +18,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"awarescale.dev/aware/test/cluster/images"
 )
 
 // The VerticalPodAutoscaler runs as its own manifests say, in the module that its
@@ -90,7 +92,7 @@ func (s *stage) uninstallVPA(ctx context.Context) error {
 
 // vpaManifests copies the module's manifests and puts our flags on top.
 func (s *stage) vpaManifests(ctx context.Context) (string, error) {
-	module, err := moduleDir(ctx, vpaModule)
+	module, err := images.Source(ctx, vpaModule)
 	if err != nil {
 		return "", err
 	}

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/traces"
+	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,18 +80,12 @@ func run(m *testing.M) int {
 
 // install builds the images, and installs AWARE and the workload.
 func install(ctx context.Context) error {
-	programs := map[string]string{"aware-agent": "./cmd/aware-agent", "aware-central": "./cmd/aware-central", "aware": "./cmd/aware", "service": "./test/apps/service"}
-	for name, path := range programs {
-		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, name), path)
-		build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", path, err, out)
-		}
+	ours := []images.Image{images.Agent, images.Central, images.Service}
+	if err := images.Build(ctx, bin, nil, append(images.Programs(ours...), "./cmd/aware")...); err != nil {
+		return err
 	}
-	for ref, name := range map[string]string{"awarescale.dev/aware-agent:dev": "aware-agent", "awarescale.dev/aware-central:dev": "aware-central", "awarescale.dev/test-service:dev": "service"} {
-		if err := cluster.LoadImage(ctx, ref, map[string]string{"/" + name: filepath.Join(bin, name)}, []string{"/" + name}); err != nil {
-			return err
-		}
+	if err := images.Load(ctx, cluster, bin, ours...); err != nil {
+		return err
 	}
 	scheme := runtime.NewScheme()
 	clientgoscheme.AddToScheme(scheme)

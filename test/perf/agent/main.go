@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,16 +106,12 @@ func install(ctx context.Context, cluster *lab.Cluster) error {
 		return err
 	}
 	defer os.RemoveAll(bin)
-	for name, source := range map[string]string{"aware-agent": "./cmd/aware-agent", "aware-central": "./cmd/aware-central", "service": "./test/apps/service"} {
-		build := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), source)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", source, err, out)
-		}
-		ref := "awarescale.dev/" + strings.Replace(name, "service", "test-service", 1) + ":dev"
-		if err := cluster.LoadImage(ctx, ref, map[string]string{"/" + name: filepath.Join(bin, name)}, []string{"/" + name}); err != nil {
-			return err
-		}
+	ours := []images.Image{images.Agent, images.Central, images.Service}
+	if err := images.Build(ctx, bin, say, images.Programs(ours...)...); err != nil {
+		return err
+	}
+	if err := images.Load(ctx, cluster, bin, ours...); err != nil {
+		return err
 	}
 	for _, args := range [][]string{
 		{"apply", "-k", "manifests/default"}, {"apply", "-f", "test/perf/agent/pods.yaml"},

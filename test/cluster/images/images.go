@@ -1,0 +1,102 @@
+// Package images gives a lab this repository's own programs as images: each a static binary in one layer.
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/test/cluster/lab"
+)
+
+// The images, as the manifests name them, and the programs that are in them.
+var (
+	Agent   = Image{"awarescale.dev/aware-agent:dev", "./cmd/aware-agent"}
+	Central = Image{"awarescale.dev/aware-central:dev", "./cmd/aware-central"}
+	Service = Image{"awarescale.dev/test-service:dev", "./test/apps/service"}
+)
+
+// Image is one program as an image.
+type Image struct {
+	Ref     string
+	Program string // the package, from the module's root
+}
+
+// Module is this module's name.
+const Module = "awarescale.dev/aware"
+
+// Source is the folder of a module's source, ours or one that ours needs.
+func Source(ctx context.Context, module string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the source of %s (this runs in its own repository): %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Build compiles programs into a folder, as static binaries named after their packages. say is told of progress, for
+// aware-central has the scheduler in it and takes minutes when nothing is cached; it may be nil.
+func Build(ctx context.Context, bin string, say func(format string, args ...any), programs ...string) error {
+	if say == nil {
+		say = func(string, ...any) {}
+	}
+	source, err := Source(ctx, Module)
+	if err != nil {
+		return err
+	}
+	if bin, err = filepath.Abs(bin); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	began := time.Now()
+	say("building %s", strings.Join(programs, " "))
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	done := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(15 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				say("building ... %v", time.Since(began).Round(time.Second))
+			case <-done:
+				return
+			}
+		}
+	}()
+	out, err := cmd.CombinedOutput()
+	close(done)
+	if err != nil {
+		return fmt.Errorf("building %v: %w\n%s", programs, err, out)
+	}
+	say("built in %v", time.Since(began).Round(100*time.Millisecond))
+	return nil
+}
+
+// Programs are the packages of some images.
+func Programs(images ...Image) []string {
+	programs := make([]string, len(images))
+	for i, image := range images {
+		programs[i] = image.Program
+	}
+	return slices.Compact(programs)
+}
+
+// Load gives a lab images of the programs that were built into a folder.
+func Load(ctx context.Context, cluster *lab.Cluster, bin string, images ...Image) error {
+	for _, image := range images {
+		name := "/" + filepath.Base(image.Program)
+		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)}, []string{name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
