@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -62,6 +63,62 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
+	s := open(t, "mode", "canary", "max-cpu", "900m", "slo-latency-p99", "50ms")
+	one, two := s.pod("one"), s.pod("two")
+	requests := uint64(0)
+	served := func(upper float64) func(*mdp.Summary) { // a hundred requests more, all at most that slow
+		requests += 100
+		return func(sum *mdp.Summary) {
+			fast := requests
+			if upper > 0.05 {
+				fast = 0
+			}
+			sum.Latency = mdp.Histogram{Upper: []float64{0.05, 1, math.Inf(1)}, Counts: []uint64{fast, requests, requests}}
+		}
+	}
+	s.eventually("the first pod by name is resized", func() (bool, string) {
+		s.reports(395, served(0.01), one, two)
+		s.get(one, "one")
+		return limit(one).CPU > 400, limit(one).String()
+	})
+	s.reports(395, served(0.01), one, two)
+	if m, ok := s.mandate(one); !ok || m.Mode != mdp.Auto {
+		t.Errorf("the canary's mandate is %+v, %v; want auto", m.Mode, ok)
+	}
+	s.reports(395, served(0.01), one, two)
+	if m, ok := s.mandate(two); !ok || m.Mode != mdp.Recommend {
+		t.Errorf("the other pod's mandate is %+v, %v; want recommend", m.Mode, ok)
+	}
+	if s.get(two, "two"); limit(two).CPU != 400 {
+		t.Errorf("the other pod was resized to %v", limit(two))
+	}
+	s.eventually("with a violated SLO the canary has the template's size again", func() (bool, string) {
+		s.reports(395, served(1), one, two)
+		s.get(one, "one")
+		return limit(one).CPU == 400, limit(one).String()
+	})
+	s.event("CanaryReverted", "SLO is violated")
+}
+
+func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
+	s := open(t, "mode", "canary", "max-cpu", "400m", "max-replicas", "2")
+	p := s.pod("one")
+	wants := func(sum *mdp.Summary) {
+		sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
+	}
+	s.condition(v1alpha1.Active, metav1.ConditionTrue)
+	replicas := func() int32 {
+		s.reports(395, wants, p)
+		var d appsv1.Deployment
+		s.get(&d, "web")
+		return *d.Spec.Replicas
+	}
+	s.never("a canary was scaled out", func() bool { return replicas() > 1 })
+	s.annotate("mode", "auto")
+	s.eventually("two replicas", func() (bool, string) { n := replicas(); return n == 2, fmt.Sprint(n) })
 }
 
 func TestPausedHoldsWhatIsInForce(t *testing.T) {

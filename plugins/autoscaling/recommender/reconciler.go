@@ -97,6 +97,7 @@ type loop struct {
 	mdp.Loop
 	sensor  Sensor
 	updater updater.Updater
+	knobs   mdp.Set // of the container and the workload; a canary moves fewer
 	version string
 	last    mdp.Decision
 }
@@ -395,7 +396,7 @@ func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *up
 		if err != nil {
 			return fmt.Errorf("the policy of container %s: %w", c.Name, err)
 		}
-		l := &loop{version: version}
+		l := &loop{version: version, knobs: knobs}
 		l.sensor = Sensor{Fleet: r.Fleet, Container: c.Name, MaxAge: fresh}
 		l.updater = updater.Updater{Client: r.Client, Container: c.Name, Bounds: bounds, Knobs: knobs, Patience: r.Patience}
 		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: policy, Actuator: &l.updater}
@@ -484,8 +485,10 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		var actuator mdp.Actuator = &l.updater
 		if !acting {
 			actuator = refuse{}
-		} else if canary != "" {
-			l.updater.Knobs = l.updater.Knobs.Without(mdp.SetOf(mdp.Replicas))
+		}
+		l.updater.Knobs = l.knobs
+		if canary != "" {
+			l.updater.Knobs = l.knobs.Without(mdp.SetOf(mdp.Replicas))
 		}
 		l.Loop.Actuator = actuator
 		resized := l.updater.Resizes
@@ -519,7 +522,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		if i == 0 {
 			r.judge(status, p, l, d)
 			status.Replicas.Desired = w.Replicas
-			if d.Action.Sets.Has(mdp.Replicas) && l.updater.Knobs.Has(mdp.Replicas) {
+			if d.Action.Sets.Has(mdp.Replicas) && l.knobs.Has(mdp.Replicas) {
 				status.Replicas.Desired = int32(d.Action.Replicas)
 			}
 		}
