@@ -111,10 +111,10 @@ func TestOptingOutTakesTheMandatesAwayAndTheSizesBack(t *testing.T) {
 		s.get(p, "one")
 		return limit(p).CPU != 400, limit(p).String()
 	})
-	s.reports(395, nil, p)
-	if m, ok := s.mandate(p); !ok || m.Mode != mdp.Auto {
-		t.Fatalf("mandate %+v, %v", m, ok)
-	}
+	s.eventually("its mandate is auto", func() (bool, string) {
+		m, ok := s.mandate(p)
+		return ok && m.Mode == mdp.Auto, fmt.Sprintf("%+v", m)
+	})
 	s.change(func(d *appsv1.Deployment) { delete(d.Spec.Template.Labels, v1alpha1.ManagedLabel) })
 	s.eventually("no object, no mandate, the template's size", func() (bool, string) {
 		_, err := s.mpa()
