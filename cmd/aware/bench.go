@@ -1,0 +1,12 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "bench SUITE", Short: "Measure the simulated world, and policies in it",
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(validateCommand())
+	return cmd
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"awarescale.dev/aware/learner/sim/calibrate"
+	"github.com/spf13/cobra"
+)
+
+// validateCommand compares the simulator's formulas with public measurements. With --json the last line of the output is
+// one JSON object; what is going on is told on stderr.
+func validateCommand() *cobra.Command {
+	var run validation
+	cmd := &cobra.Command{
+		Use: "validate", Short: "How well the simulator's formulas predict measurements that they were not fitted to",
+		Long: `Fits the simulator's formulas to one part of public measurements and predicts the other part:
+the p99 of an application from its load and its services' CPUs, how long a function takes under other sizes, and how much
+slower a workload is beside a noisy neighbour. Without --data it uses the measurements that AWARE ships; those of
+interference may not be shipped and need --data.
+
+A folder for --data holds, each as its authors' format has it, any of:
+  cilantro-hotelres/hotelres_measurements.csv
+  chunkfunc-memory-profiles/profiles.csv
+  aws-lambda-memory/s3_writer_runtimes.csv
+  parsec-ibench-interference/parsec_interference.csv, and parsec_threads.csv`,
+		Example: "  aware bench validate\n  aware bench validate --data measurements --json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 {
+				return usage(fmt.Errorf("validate takes no arguments; %q was given", args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return run.validate(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&run.data, "data", "", "folder of measurements; empty for those that AWARE ships")
+	f.BoolVar(&run.json, "json", false, "print JSON instead of a table")
+	f.StringVar(&run.out, "out", "out/validate", "folder for report.html, report.json and pictures; empty for none")
+	f.Uint64Var(&run.seed, "seed", 1, "decides what is held out together")
+	return cmd
+}
+
+// validation is the command line of one validation.
+type validation struct {
+	data, out string
+	json      bool
+	seed      uint64
+}
+
+func (v *validation) validate(cmd *cobra.Command) error {
+	from := calibrate.Shipped()
+	if v.data != "" {
+		var err error
+		if from, err = calibrate.Dir(v.data); err != nil {
+			return usage(err)
+		}
+	}
+	progress := func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+	result, err := calibrate.Validate(from, v.seed, progress)
+	if err != nil {
+		return err
+	}
+	if v.out != "" {
+		if err := result.Report(v.out, from.String(), v.seed); err != nil {
+			return err
+		}
+		progress("report: " + v.out + "/report.html")
+	}
+	if v.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+	}
+	return result.Print(cmd.OutOrStdout())
+}

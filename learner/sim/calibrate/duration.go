@@ -1,0 +1,217 @@
+package calibrate
+
+import (
+	"math"
+	"slices"
+
+	"awarescale.dev/aware/learner/sim/law"
+)
+
+// throttles are the exponents tried; 1 is ideal, more means that small CPU limits cost more than their share.
+var throttles = []float64{0.7, 0.85, 1, 1.15, 1.3, 1.5, 1.75, 2}
+
+const (
+	throttlePrior = 0.002 // weight of (throttle-1)^2 against the mean squared relative error
+	mostParallel  = 24    // parallelisms tried
+	fewSizes      = 3     // sizes below which a series takes its family's floor share
+)
+
+// familyModel says how long runs of one family take: all its series share parallelism and throttle, each has its own
+// floor and work.
+type familyModel struct {
+	parallel, throttle float64
+	series             map[string]law.Work
+	inputs             map[string]float64
+}
+
+// observed is one series of successful runs.
+type observed struct {
+	input  float64
+	cpu    []float64
+	millis []float64
+}
+
+// fitFamily fits to successful runs of one family; nil when there is none.
+func fitFamily(runs []Run) *familyModel {
+	series := map[string]*observed{}
+	for _, r := range runs {
+		if series[r.Series] == nil {
+			series[r.Series] = &observed{input: r.Input}
+		}
+		s := series[r.Series]
+		s.cpu, s.millis = append(s.cpu, r.CPU), append(s.millis, r.Millis)
+	}
+	if len(series) == 0 {
+		return nil
+	}
+	f := bestShape(series, parallelisms(runs))
+	f.inputs = map[string]float64{}
+	for _, name := range names(series) {
+		f.inputs[name] = series[name].input
+		if len(distinct(series[name].cpu)) < fewSizes {
+			f.series[name] = f.borrowed(series, name)
+		}
+	}
+	return f
+}
+
+// names are the keys of a map in the order of the alphabet, so that sums do not depend on the order of maps.
+func names[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func distinct(v []float64) []float64 { return slices.Compact(slices.Sorted(slices.Values(v))) }
+
+// parallelisms to try: no end to it first, so that a tie goes to it, then from the largest limit seen down.
+func parallelisms(runs []Run) []float64 {
+	var cpus []float64
+	for _, r := range runs {
+		cpus = append(cpus, r.CPU)
+	}
+	cpus = distinct(cpus)
+	var some []float64
+	for i, c := range cpus {
+		some = append(some, c)
+		if i > 0 {
+			some = append(some, (c+cpus[i-1])/2)
+		}
+	}
+	slices.Sort(some)
+	out := []float64{math.Inf(1)}
+	step := max(1, (len(some)+mostParallel-1)/mostParallel)
+	for i := len(some) - 1; i >= 0; i -= step {
+		out = append(out, some[i])
+	}
+	return out
+}
+
+func bestShape(series map[string]*observed, parallel []float64) *familyModel {
+	var best *familyModel
+	lowest := math.Inf(1)
+	for _, p := range parallel {
+		for _, a := range throttles {
+			f := &familyModel{parallel: p, throttle: a, series: map[string]law.Work{}}
+			cost, n := 0.0, 0
+			for _, name := range names(series) {
+				w, e := fitWork(series[name], p, a)
+				f.series[name] = w
+				cost, n = cost+e, n+len(series[name].cpu)
+			}
+			cost = cost/float64(n) + throttlePrior*(a-1)*(a-1)
+			if best == nil || cost < lowest-1e-12 {
+				best, lowest = f, cost
+			}
+		}
+	}
+	return best
+}
+
+// fitWork finds floor and work, neither negative, with the least squared relative error; that error is the second result.
+func fitWork(s *observed, parallel, throttle float64) (law.Work, float64) {
+	var aa, ab, bb, ay, by float64
+	for i, t := range s.millis {
+		a, b := 1/t, law.Share(s.cpu[i], parallel, throttle)/t
+		aa, ab, bb, ay, by = aa+a*a, ab+a*b, bb+b*b, ay+a, by+b
+	}
+	type pair struct{ floor, work float64 }
+	trials := []pair{{ay / aa, 0}, {0, by / bb}}
+	if det := aa*bb - ab*ab; det > 1e-9*aa*bb {
+		if p := (pair{(ay*bb - by*ab) / det, (aa*by - ab*ay) / det}); p.floor >= 0 && p.work >= 0 {
+			trials = []pair{p}
+		}
+	}
+	var best pair
+	lowest := math.Inf(1)
+	for _, p := range trials {
+		e := p.floor*p.floor*aa + 2*p.floor*p.work*ab + p.work*p.work*bb - 2*p.floor*ay - 2*p.work*by + float64(len(s.cpu))
+		if e < lowest {
+			best, lowest = p, e
+		}
+	}
+	return law.Work{Floor: best.floor / 1000, CPU: best.work / 1000, Parallel: parallel, Throttle: throttle}, max(0, lowest)
+}
+
+// borrowed gives a series with few sizes the floor share, at one core, of the median series of its family that has
+// enough; only its level is its own.
+func (f *familyModel) borrowed(series map[string]*observed, name string) law.Work {
+	var shares []float64
+	for _, other := range names(series) {
+		if w := f.series[other]; len(distinct(series[other].cpu)) >= fewSizes && w.Floor+w.CPU > 0 {
+			shares = append(shares, w.Floor/(w.Floor+w.CPU))
+		}
+	}
+	if len(shares) == 0 {
+		return f.series[name]
+	}
+	w := law.Work{Floor: median(shares), CPU: 1 - median(shares), Parallel: f.parallel, Throttle: f.throttle}
+	var levels []float64
+	for i, cpu := range series[name].cpu {
+		shape, _ := w.Duration(cpu, 0)
+		levels = append(levels, series[name].millis[i]/1000/shape)
+	}
+	level := median(levels)
+	w.Floor, w.CPU = w.Floor*level, w.CPU*level
+	return w
+}
+
+// millis predicts a run. A series that was never seen is taken for the one of its family whose input is closest (in
+// ratio; the first by name among equals); ok is false when there is none.
+func (f *familyModel) millis(r Run) (t float64, ok bool) {
+	if f == nil {
+		return 0, false
+	}
+	w, known := f.series[r.Series]
+	if !known {
+		w = f.series[f.closest(r.Input)]
+	}
+	d, err := w.Duration(r.CPU, r.Memory)
+	return 1000 * d, err == nil
+}
+
+// floorShare is the median over the series of the share of the time on one core that more CPU would not shorten.
+func (f *familyModel) floorShare() *float64 {
+	var shares []float64
+	for _, name := range names(f.series) {
+		if w := f.series[name]; w.Floor+w.CPU > 0 {
+			shares = append(shares, w.Floor/(w.Floor+w.CPU))
+		}
+	}
+	return figure(median(shares))
+}
+
+func (f *familyModel) closest(input float64) string {
+	best, lowest := "", math.Inf(1)
+	for _, name := range names(f.inputs) {
+		if d := math.Abs(math.Log((1 + input) / (1 + f.inputs[name]))); d < lowest {
+			best, lowest = name, d
+		}
+	}
+	return best
+}
+
+// cliff is the memory need of a series, in bytes: the limit below which calling a run failed makes the fewest mistakes
+// on the fitting runs. It is 0 when nothing failed.
+func cliff(runs []Run) float64 {
+	limits := []float64{0}
+	for _, r := range runs {
+		limits = append(limits, r.Memory, math.Nextafter(r.Memory, math.Inf(1)))
+	}
+	best, fewest := 0.0, len(runs)+1
+	for _, limit := range distinct(limits) {
+		wrong := 0
+		for _, r := range runs {
+			if (r.Memory < limit) != r.Failed {
+				wrong++
+			}
+		}
+		if wrong < fewest {
+			best, fewest = limit, wrong
+		}
+	}
+	return best
+}

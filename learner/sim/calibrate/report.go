@@ -1,0 +1,213 @@
+package calibrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+)
+
+// Row is one line of the table that people read.
+type Row struct {
+	What     string
+	Held     int
+	Figure   string   // name of the figure
+	Value    *float64 // nil when it could not be measured
+	Target   float64  // what the project set itself
+	AtLeast  bool     // the target is a floor, else a ceiling
+	Reason   string   // why there is no value
+	Protocol string
+}
+
+// Met says whether the target is reached; not knowing is not reaching.
+func (r Row) Met() bool {
+	return r.Value != nil && (r.AtLeast && *r.Value >= r.Target || !r.AtLeast && *r.Value <= r.Target)
+}
+
+// Verdict is for people: the target, and whether it is reached.
+func (r Row) Verdict() string {
+	sign := "<="
+	if r.AtLeast {
+		sign = ">="
+	}
+	switch {
+	case r.Value == nil:
+		return fmt.Sprintf("%s %.2f: not measured", sign, r.Target)
+	case r.Met():
+		return fmt.Sprintf("%s %.2f: reached", sign, r.Target)
+	}
+	return fmt.Sprintf("%s %.2f: MISSED", sign, r.Target)
+}
+
+// Shown is the value for people.
+func (r Row) Shown() string {
+	if r.Value == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *r.Value)
+}
+
+// Table lists the figures beside their targets.
+func (r *Result) Table() []Row {
+	c, t, i := r.Cilantro, r.Time, r.Interference
+	random := "a random fifth of the windows, five times over"
+	policy := "each policy in turn"
+	return []Row{
+		{"closed loop, random", c.Random.Held, "Spearman", c.Random.Spearman, 0.65, true, c.Reason, random},
+		{"closed loop, random", c.Random.Held, "median APE", c.Random.MedianAPE, 0.30, false, c.Reason, random},
+		{"closed loop, by policy", c.ByPolicy.Held, "Spearman", c.ByPolicy.Spearman, 0.60, true, c.Reason, policy},
+		{"closed loop, by policy", c.ByPolicy.Held, "median APE", c.ByPolicy.MedianAPE, 0.50, false, c.Reason, policy},
+		{"time", t.Held, "MAPE", t.MAPE, 0.20, false, t.Reason, "a fifth of each function's sizes, five times over"},
+		{"interference", i.Held, "MAPE", i.MAPE, 0.20, false, i.Reason, "each team in turn"},
+	}
+}
+
+// Print writes the table and what else a reader should know, for people.
+func (r *Result) Print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "HELD OUT\tPOINTS\tFIGURE\tVALUE\tTARGET\tPROTOCOL")
+	for _, row := range r.Table() {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", row.What, row.Held, row.Figure, row.Shown(), row.Verdict(), row.Protocol)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, note := range r.Notes() {
+		if _, err := fmt.Fprintln(out, "-", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Notes are the sentences below the table.
+func (r *Result) Notes() []string {
+	var notes []string
+	add := func(when bool, format string, args ...any) {
+		if when {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	c, t, i := r.Cilantro, r.Time, r.Interference
+	add(c.Reason != "", "closed loop: %s", c.Reason)
+	add(c.Dropped > 0, "closed loop: %d windows have a p99 of 0 and are left out", c.Dropped)
+	add(c.Refused > 0, "closed loop: %d saturated windows report a p99 below the mean that Little's law gives them; "+
+		"they are not used to fit the tail, and are predicted like all others", c.Refused)
+	if f := c.Fit; f != nil {
+		add(true, "closed loop, fitted to all windows: %.0f clients, %.2f s think time, %.0f requests/s offered; unsaturated mean %.1f ms and p99 %.1f ms; "+
+			"saturated p99 %.2f times the mean wait, up to %.2f s", or(f.Clients), or(f.ThinkSeconds), or(f.OfferedPerSecond),
+			or(f.QuietMeanMillis), or(f.QuietP99Millis), or(f.Spread), or(f.CeilingSeconds))
+	}
+	add(t.Reason != "", "time: %s", t.Reason)
+	for _, a := range t.Absent {
+		add(t.Reason == "", "time: %s is absent", a)
+	}
+	for _, set := range names(t.Sets) {
+		add(t.Sets[set] != nil, "time, %s alone: MAPE %.3f", set, or(t.Sets[set]))
+	}
+	add(t.ByCPU != nil, "time with whole CPU limits held out: MAPE %.3f", or(t.ByCPU))
+	add(t.Dropped > 0, "time: %d runs took 0 ms and are left out", t.Dropped)
+	add(t.Unpredicted > 0, "time: %d held-out runs have no other run of their function", t.Unpredicted)
+	if f := t.Failures; f != nil {
+		add(f.Accuracy != nil, "failures from memory, same folds: %.1f %% right, %d of %d runs failed, %.1f %% of those foreseen",
+			100*or(f.Accuracy), f.Failed, f.Held, 100*or(f.Recall))
+	}
+	add(i.Reason != "", "interference: %s", i.Reason)
+	add(i.Unbased > 0, "interference: %d runs have no run alone of their own team; the others' is their base", i.Unbased)
+	add(i.Unpredicted > 0, "interference: %d runs could not be predicted", i.Unpredicted)
+	add(i.Threads != nil, "speedup with threads, each team held out in turn: MAPE %.3f", or(i.Threads))
+	return notes
+}
+
+func or(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// Picture is a drawing of predicted against measured.
+type Picture struct {
+	File string
+	Name string
+	PNG  []byte
+}
+
+func (r *Result) pictures() ([]Picture, error) {
+	var out []Picture
+	for _, d := range []struct {
+		file, name, unit string
+		points           []Point
+	}{
+		{"loop-random.png", "p99, random fifths held out", "ms", r.Cilantro.Random.points},
+		{"loop-by-policy.png", "p99, each policy held out", "ms", r.Cilantro.ByPolicy.points},
+		{"time.png", "Time of a run, sizes held out", "ms", r.Time.points},
+		{"interference.png", "Time under interference, each team held out", "s", r.Interference.points},
+	} {
+		if len(d.points) == 0 {
+			continue
+		}
+		b, err := scatter(d.name, d.unit, d.points)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Picture{d.file, d.name, b})
+	}
+	return out, nil
+}
+
+// Report writes report.html, which needs no other file, report.json and the pictures into a folder. Each file is there
+// as a whole or not at all.
+func (r *Result) Report(dir, from string, seed uint64) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	pictures, err := r.pictures()
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	var errs []error
+	for _, p := range pictures {
+		errs = append(errs, whole(filepath.Join(dir, p.File), func(w io.Writer) error { _, err := w.Write(p.PNG); return err }))
+	}
+	errs = append(errs,
+		whole(filepath.Join(dir, "report.json"), func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(r)
+		}),
+		whole(filepath.Join(dir, "report.html"), func(w io.Writer) error {
+			return page.Execute(w, struct {
+				*Result
+				From     string
+				Seed     uint64
+				Pictures []Picture
+			}{r, from, seed, pictures})
+		}))
+	return errors.Join(errs...)
+}
+
+// whole writes a file beside its place and moves it there when it is complete.
+func whole(file string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("writing %s: %w", file, err)
+		}
+	}()
+	if err = errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+var page = template.Must(template.New("report").Parse(pageText))

@@ -1,0 +1,379 @@
+package sim
+
+import "math"
+
+// fluid moves requests as work. A slice of a replica is one step of Lindley's recursion: the CPU work that arrives
+// (Poisson many requests of gamma distributed work) joins the backlog, the slice's quota is taken from it, and what is
+// left waits. So throttling, usage and backlog come out as the cgroup would show them. For latency a slice that is cut
+// short by its quota, or begins with work queued, gives a few sample requests; requests of the other slices only wait
+// for a free processor (Erlang C) and run.
+type fluid struct {
+	stations []station
+	vectors  [][]float64 // per operation: latencies of the same draws of requests
+	own      []float64
+}
+
+// station is what the fluid level knows of a service: the second's constants, and the window's samples.
+type station struct {
+	shape  *[tableSize]float64 // quantiles of a request's work, mean 1
+	tables map[float64]*[tableSize]float64
+
+	second                 int64
+	mean, none             float64 // arrivals per slice and replica, and the chance that there are none
+	work                   float64 // seconds of CPU, mean
+	inverseShape           float64
+	most                   float64 // CPU seconds that processors and threads can do in a slice
+	residual               float64 // seconds of CPU: mean work that is left of a request in progress
+	busyChance, left       float64 // chance that some work is in progress at a slice's end, and how much then
+	wait, waitChance       float64 // for a processor, in a slice that is not cut short
+	procs                  float64
+	calm, followed         float64 // requests of the window: of slices that were not cut short, and those that samples stand for
+	waitSum, waitChanceSum float64
+	samples                []sample
+}
+
+// sample is the time of some requests from arrival until their work was done, in seconds.
+type sample struct{ latency, weight float64 }
+
+func newFluid(w *World) *fluid {
+	f := &fluid{stations: make([]station, len(w.graph.Services)), vectors: make([][]float64, len(w.graph.ops))}
+	tables := map[float64]*[tableSize]float64{}
+	for i, s := range w.graph.Services {
+		if tables[s.Variation] == nil {
+			tables[s.Variation] = gammaTable(s.Variation)
+		}
+		f.stations[i] = station{shape: tables[s.Variation], second: -1}
+	}
+	for i := range f.vectors {
+		f.vectors[i] = make([]float64, draws)
+	}
+	f.own = make([]float64, draws)
+	return f
+}
+
+// prepare computes what is constant for a second.
+func (st *station) prepare(s *service, live int) {
+	if live == 0 {
+		return
+	}
+	rate := s.rate / float64(live)
+	st.work = s.mix * s.slow
+	st.mean = rate * slice
+	st.none = math.Exp(-min(st.mean, 700))
+	st.inverseShape = 1 / max(0.01, s.square-1)
+	st.procs = float64(s.Procs)
+	st.most = st.procs / s.span * slice
+	if hold := s.hold; hold > 0 {
+		st.most = min(st.most, st.work*float64(s.Threads)/hold*slice)
+	}
+	servers := min(s.Procs, s.Threads)
+	time := st.work * s.span
+	a := rate * time
+	st.residual = st.work * s.square / 2
+	st.waitChance, st.wait = 0, 0
+	if a < float64(servers) {
+		st.waitChance = queue(servers, a)
+		st.wait = time * s.square / 2 / (float64(servers) - a)
+		// No wait grows within a slice beyond what a slice's arrivals can deviate: what takes longer is in the backlog.
+		st.wait = min(st.wait, inSlice*math.Sqrt(2/math.Pi*st.mean*s.square)*time/float64(servers))
+	}
+	st.busyChance = 1 - math.Exp(-a)
+	st.left = 0
+	if st.busyChance > 0 {
+		st.left = (min(a, float64(servers))*st.residual + st.waitChance*st.wait*float64(servers)) / st.busyChance
+	}
+}
+
+func (f *fluid) slice(w *World) {
+	for i := range w.services {
+		s, st := &w.services[i], &f.stations[i]
+		live := w.live(s)
+		if w.now%slicesPerSecond == 0 || st.procs == 0 || int64(live) != st.second {
+			st.prepare(s, live)
+			st.second = int64(live)
+		}
+		if live == 0 {
+			n := s.rate * slice
+			s.arrived += n
+			s.failed += n
+			st.put(w.graph.Timeout.Seconds(), n, w.graph.Timeout.Seconds())
+		}
+		for k := range s.replicas {
+			r := &s.replicas[k]
+			s.given += r.quota
+			if w.now >= r.ready {
+				f.replica(w, s, st, r)
+			} else {
+				r.usage[w.now%samples] = 0
+			}
+		}
+	}
+}
+
+// replica is one slice of one replica.
+func (f *fluid) replica(w *World, s *service, st *station, r *replica) {
+	u := w.rng.Uint64()
+	n := poisson(st.mean, st.none, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
+	work := st.sum(n, u)
+	total := r.backlog + work
+	residual := 0.0
+	if total > 0 && float64(u>>24&0xff)*(1.0/256) < st.busyChance {
+		residual = min(total, st.left*expTable[u>>8&tableMask])
+	}
+	c := min(r.cap, st.most)
+	demand := total - residual
+	done, cut := demand, demand > c
+	s.periods++
+	if cut {
+		done = c
+		if c == r.quota {
+			s.throttled++
+		}
+	}
+	begun, queued := r.backlog, r.queued
+	r.backlog = total - done
+	r.queued = max(0, r.backlog-residual)
+	r.second += done
+	s.used += done
+	s.alive += slice
+	r.usage[w.now%samples] = float32(done)
+
+	s.arrived += n
+	lost := 0.0
+	if limit := c * w.graph.Timeout.Seconds() / slice; r.backlog > limit { // the queue is as long as clients wait
+		lost = (r.backlog - limit) / st.work
+		r.backlog, r.queued = limit, min(r.queued, limit)
+		s.failed += lost
+	}
+	jobs := r.backlog / st.work
+	s.completed += r.jobs + n - lost - jobs
+	r.jobs = jobs
+	switch {
+	case len(r.tags) > 0 || c < st.most && n > 0 && (cut || queued > 0):
+		st.follow(w, s, r, begun, work, c, n, cut, u)
+	case n > 0 && (cut || queued > 0):
+		st.inLine(w, s, begun, work, c, n, u)
+	default:
+		st.calm += n
+		st.waitSum += n * st.waitChance * st.wait
+		st.waitChanceSum += n * st.waitChance
+	}
+}
+
+// sum is the work of n requests: gamma distributed, as each of them is; for many by Wilson and Hilferty's cube.
+func (st *station) sum(n float64, u uint64) float64 {
+	switch {
+	case n == 0:
+		return 0
+	case n == 1:
+		return st.work * st.shape[u&tableMask]
+	case n == 2:
+		return st.work * (st.shape[u&tableMask] + st.shape[u>>12&tableMask])
+	}
+	k := n * st.inverseShape
+	z := normalTable[u&tableMask]
+	c := 1 - 1/(9*k) + z/(3*math.Sqrt(k))
+	if c <= 0 {
+		return 0
+	}
+	return n * st.work * c * c * c
+}
+
+// tag is some requests whose way through slices that are cut short is followed.
+type tag struct {
+	rest   float64 // CPU seconds of its work that are left
+	age    float64 // seconds since its arrival, at the beginning of the slice
+	weight float64 // requests that it stands for
+}
+
+// inSlice is the share of a slice's deviation that its waits reach; found by the tests of agreement with the request level.
+const inSlice = 0.5
+
+// Tags: how many a slice adds at most, and a replica has at most.
+const (
+	perSlice = 3
+	maxTags  = 9
+)
+
+// follow takes the replica's tags through a slice in which so much was done, and tags some of its n new requests.
+// Running requests share the quota equally, as threads do; the others wait in order of arrival.
+func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n float64, cut bool, u uint64) {
+	timeout := w.graph.Timeout.Seconds()
+	kept := r.tags[:0]
+	for _, t := range r.tags {
+		got := slice / s.span
+		switch {
+		case cut && begun >= c: // those that are there use up the quota before others come
+			got = min(got, st.level(c, begun-t.rest))
+		case cut:
+			got *= (c - begun) / work
+		}
+		if got >= t.rest {
+			st.put(t.age+t.rest*s.span, t.weight, timeout)
+			continue
+		}
+		t.rest -= got
+		t.age += slice
+		if t.age >= timeout {
+			st.put(timeout, t.weight, timeout)
+			continue
+		}
+		kept = append(kept, t)
+	}
+	r.tags = kept
+	if n == 0 || !cut && r.queued <= 0 {
+		st.calm += n
+		return
+	}
+	take := min(perSlice, int(n), maxTags-len(r.tags))
+	if take == 0 {
+		return // the samples there are stand for these, too
+	}
+	first := 0.0 // a slice of one or two requests has them as they are
+	if n == 2 {
+		first = st.work * st.shape[u&tableMask]
+	}
+	v := u
+	for i := range take {
+		v = v*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
+		mixed := (v ^ v>>32) * 0xd6e8feb86659fd93
+		mixed ^= mixed >> 32
+		at := (float64(i) + float64(mixed>>40)*0x1p-24) / float64(take) // of the slice
+		if n == 2 {
+			at = (float64(i) + 1) / 3
+			at = max(0, min(1, at+normalTable[mixed>>16&tableMask]*0.236))
+		}
+		var x, before float64
+		switch {
+		case n == 1:
+			x = work
+		case n == 2 && i == 0:
+			x = first
+		case n == 2:
+			x, before = work-first, first
+		default: // one of n shares of gamma distributed work: a beta distribution
+			g := st.shape[mixed&tableMask]
+			x = work * g / (g + n - 1)
+			rank := math.Floor(at * n)
+			before = (work - x) * rank / (n - 1)
+			at = (rank + 1) / (n + 1) // the mean of that order statistic, and its deviation
+			at = max(0, min(1, at+normalTable[mixed>>16&tableMask]*math.Sqrt(at*(1-at)/(n+2))))
+		}
+		t := tag{rest: x, age: (1 - at) * slice, weight: n / float64(take)}
+		if (begun+before)/st.residual > st.procs {
+			st.put(st.inOrder(s, begun+before, x, at, c), t.weight, timeout)
+			continue
+		}
+		got := (1 - at) * slice / s.span
+		if cut {
+			got = min(got, st.share(s, begun, before, work-before-x, x, at, c))
+		}
+		if got >= x {
+			st.put(x*s.span, t.weight, timeout)
+			continue
+		}
+		t.rest -= got
+		r.tags = append(r.tags, t)
+	}
+}
+
+// share is what a request gets in the slice in which it arrives, when the quota is not enough for all: begun is the work
+// that was there before, before and later are the other arrivals' work.
+func (st *station) share(s *service, begun, before, later, x, at, c float64) float64 {
+	if begun >= c {
+		return max(0, st.level(c, begun)-at*slice/s.span)
+	}
+	free := c - begun - before
+	if free <= 0 {
+		return 0
+	}
+	// Of the work that comes later only what comes while it runs shares the quota with it.
+	later *= min(1, x*s.span/((1-at)*slice+1e-9)) / 2
+	return free * min(1, x/(x+max(0, later)))
+}
+
+// level is how much one more request gets of c when others with so much work share it equally. The others' remaining
+// work is exponentially distributed: level + others * (1 - exp(-level/residual)) = c.
+func (st *station) level(c, others float64) float64 {
+	if others <= 0 {
+		return c
+	}
+	l := c / (1 + others/st.residual)
+	for range 3 { // Newton
+		e := math.Exp(-l / st.residual)
+		l -= (l + others*(1-e) - c) / (1 + others/st.residual*e)
+	}
+	return l
+}
+
+func (st *station) put(latency, weight, timeout float64) {
+	st.samples = append(st.samples, sample{min(latency, timeout), weight})
+	st.followed += weight
+}
+
+// inLine gives the latencies of some of a slice's requests when processors, not the quota, are what there is too little of.
+func (st *station) inLine(w *World, s *service, begun, work, c, n float64, u uint64) {
+	take := min(perSlice, int(n))
+	v := u
+	for i := range take {
+		v = v*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
+		mixed := (v ^ v>>32) * 0xd6e8feb86659fd93
+		mixed ^= mixed >> 32
+		at := (float64(i) + float64(mixed>>40)*0x1p-24) / float64(take)
+		g := st.shape[mixed&tableMask]
+		x := work * g / (g + n - 1)
+		if n == 1 {
+			x = work
+		}
+		st.put(st.inOrder(s, begun+(work-x)*at, x, at, c), n/float64(take), w.graph.Timeout.Seconds())
+	}
+}
+
+// inOrder is the time from the arrival of a request, at a share of its slice and with so much work ahead of it, until its
+// own work x is done, when requests are served in order of arrival: more of them are there than processors.
+func (st *station) inOrder(s *service, ahead, x, at, c float64) float64 {
+	speed := st.procs / s.span
+	run := x * s.span
+	// With several processors some of the work ahead is in the others' hands when its turn comes.
+	drain := max(0, (ahead-(st.procs-1)*st.residual)/speed-at*slice)
+	rest := ahead - c + x // of the work ahead and its own, after this slice
+	if ahead < c {
+		mine := min(c-ahead, max(0, (1-at)*slice-drain)/s.span)
+		if x <= mine {
+			return drain + run
+		}
+		rest = x - mine
+	}
+	per := c
+	if x > per {
+		per = max(min(per, slice/s.span), 1e-9)
+	}
+	full := math.Floor(rest / per)
+	over := rest - full*per
+	own := min(over, x)
+	return max((1-at+full)*slice+own*s.span+(over-own)/speed, drain+run)
+}
+
+func (f *fluid) drop(s *service, r *replica) float64 {
+	lost := r.jobs
+	r.jobs = 0
+	r.backlog, r.queued, r.tags = 0, 0, r.tags[:0]
+	return lost
+}
+
+func (f *fluid) move(s *service, from, to *replica) {
+	to.backlog += from.backlog
+	to.queued += from.queued
+	to.jobs += from.jobs
+	from.backlog, from.queued, from.jobs = 0, 0, 0
+}
+
+func (f *fluid) waiting(_ *service, r *replica) float64 { return r.jobs }
+
+func (f *fluid) inside(s *service) float64 {
+	n := 0.0
+	for k := range s.replicas {
+		n += s.replicas[k].jobs
+	}
+	return n
+}

@@ -1,0 +1,404 @@
+package sim
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// requests follows every request by itself: a discrete-event simulation. It is the fluid level's dumb twin: slow, and
+// with nothing in it but what a replica does.
+//
+// A request takes a thread of a random replica (or waits in line for one), computes in order of arrival on one of the
+// replica's processors, waits for I/O, calls what it has to call, and answers. All processors of a replica stop when the
+// quota of a period of 100 ms is used up, and go on when the next one begins.
+type requests struct {
+	w      *World
+	rng    *rand.Rand
+	now    float64
+	events events
+	serial uint64
+	pods   [][]*pod // per service, those that take requests
+	done   *tally
+}
+
+// pod is the request level's view of a replica.
+type pod struct {
+	s       *service
+	inside  int      // requests that hold a thread
+	line    []*visit // that wait for one
+	ready   []*visit // that wait for a processor
+	running []*visit
+	left    float64 // CPU seconds of this slice's quota
+	used    float64 // CPU seconds in this slice
+	at      float64 // time up to which the running work is done
+	version uint64
+	cut     bool
+}
+
+// visit is one request at one service.
+type visit struct {
+	op      int
+	parent  *visit
+	pod     *pod
+	began   float64 // the request of the client
+	entered float64 // this service
+	rest    float64 // CPU seconds
+	stage   int
+	pending int
+	waits   bool // a parent waits for it
+	lost    bool
+}
+
+type event struct {
+	at      float64
+	serial  uint64 // events at the same time keep their order
+	visit   *visit // arrives, or has waited for its I/O
+	arrives bool
+	pod     *pod // some work is done, or the quota is used up
+	version uint64
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || (e[i].at == e[j].at && e[i].serial < e[j].serial)
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newRequests(w *World) *requests {
+	return &requests{w: w, rng: rand.New(w.rng), pods: make([][]*pod, len(w.graph.Services)), done: &tally{}}
+}
+
+func (q *requests) push(e event) {
+	q.serial++
+	e.serial = q.serial
+	heap.Push(&q.events, e)
+}
+
+func (q *requests) slice(w *World) {
+	start := float64(w.now) * slice
+	q.now = start
+	q.begin(w)
+	for k, e := range w.graph.endpoints {
+		n := int(distuv.Poisson{Lambda: max(1e-12, w.rate*w.graph.shares[k]*slice), Src: q.rng}.Rand())
+		for range n {
+			at := start + q.rng.Float64()*slice
+			q.push(event{at: at + w.services[w.graph.ops[e].service].delay, arrives: true, visit: &visit{op: e, began: at}})
+		}
+	}
+	end := start + slice
+	for len(q.events) > 0 && q.events[0].at < end {
+		e := heap.Pop(&q.events).(event)
+		q.now = e.at
+		switch {
+		case e.pod != nil:
+			if e.version == e.pod.version {
+				q.compute(e.pod)
+			}
+		case e.arrives:
+			q.enter(e.visit)
+		default:
+			q.proceed(e.visit)
+		}
+	}
+	q.now = end
+	q.finish(w)
+}
+
+// begin gives every replica its quota.
+func (q *requests) begin(w *World) {
+	for i := range w.services {
+		s := &w.services[i]
+		q.pods[i] = q.pods[i][:0]
+		for k := range s.replicas {
+			r := &s.replicas[k]
+			s.given += r.quota
+			if w.now < r.ready {
+				continue
+			}
+			p, ok := r.request.(*pod)
+			if !ok {
+				p = &pod{s: s}
+				r.request = p
+			}
+			p.left, p.used, p.cut, p.at = r.cap, 0, false, q.now
+			q.pods[i] = append(q.pods[i], p)
+			q.schedule(p)
+		}
+	}
+}
+
+// finish writes the slice into the replicas' books.
+func (q *requests) finish(w *World) {
+	for i := range w.services {
+		s := &w.services[i]
+		for k := range s.replicas {
+			r := &s.replicas[k]
+			if w.now < r.ready {
+				r.usage[w.now%samples] = 0
+				continue
+			}
+			p := r.request.(*pod)
+			q.advance(p)
+			s.periods++
+			if p.cut && r.cap == r.quota {
+				s.throttled++
+			}
+			s.alive += slice
+			s.used += p.used
+			r.second += p.used
+			r.usage[w.now%samples] = float32(p.used)
+			r.backlog, r.queued = 0, 0
+			for _, v := range p.running {
+				r.backlog += v.rest
+			}
+			for _, v := range p.ready {
+				r.queued += v.rest
+			}
+			for _, v := range p.line {
+				r.queued += w.graph.ops[v.op].work * s.slow
+			}
+			r.backlog += r.queued
+		}
+	}
+}
+
+// enter brings a request to a replica of its service.
+func (q *requests) enter(v *visit) {
+	o := &q.w.graph.ops[v.op]
+	s := &q.w.services[o.service]
+	s.arrived++
+	v.entered = q.now
+	shape := 1 / (s.Variation * s.Variation)
+	v.rest = o.work * s.slow * distuv.Gamma{Alpha: shape, Beta: shape, Src: q.rng}.Rand()
+	pods := q.pods[o.service]
+	if len(pods) == 0 {
+		q.fail(v)
+		return
+	}
+	p := pods[q.rng.IntN(len(pods))]
+	v.pod = p
+	if p.inside >= s.Threads {
+		p.line = append(p.line, v)
+		return
+	}
+	p.inside++
+	p.ready = append(p.ready, v)
+	q.compute(p)
+}
+
+// advance does the work of the time that passed.
+func (q *requests) advance(p *pod) {
+	if n := len(p.running); n > 0 && p.left > 0 {
+		each := min((q.now-p.at)/p.s.span, p.left/float64(n))
+		for _, v := range p.running {
+			v.rest -= each
+		}
+		p.left -= each * float64(n)
+		p.used += each * float64(n)
+	}
+	p.at = q.now
+}
+
+const tiny = 1e-11
+
+// compute advances a replica, lets go what is done, and takes up what waits.
+func (q *requests) compute(p *pod) {
+	q.advance(p)
+	kept := p.running[:0]
+	var over []*visit
+	for _, v := range p.running {
+		if v.rest <= tiny {
+			over = append(over, v)
+		} else {
+			kept = append(kept, v)
+		}
+	}
+	p.running = kept
+	for len(p.running) < p.s.Procs && len(p.ready) > 0 {
+		v := p.ready[0]
+		p.ready = p.ready[1:]
+		if q.now-v.entered > q.w.graph.Timeout.Seconds() {
+			q.fail(v)
+			q.leave(p)
+			continue
+		}
+		p.running = append(p.running, v)
+	}
+	q.schedule(p)
+	for _, v := range over {
+		if wait := q.w.graph.ops[v.op].wait; wait > 0 {
+			q.push(event{at: q.now + wait, visit: v})
+		} else {
+			q.proceed(v)
+		}
+	}
+}
+
+// schedule foresees when something happens to a replica's running work.
+func (q *requests) schedule(p *pod) {
+	p.version++
+	n := len(p.running)
+	if n == 0 {
+		return
+	}
+	if p.left <= tiny {
+		p.cut, p.left = true, 0
+		return
+	}
+	next := p.left / float64(n)
+	for _, v := range p.running {
+		next = min(next, v.rest)
+	}
+	q.push(event{at: q.now + max(0, next)*p.s.span, pod: p, version: p.version})
+}
+
+// proceed takes a request that has computed to its next stage of calls, or to its end.
+func (q *requests) proceed(v *visit) {
+	o := &q.w.graph.ops[v.op]
+	for v.stage < len(o.stages) {
+		stage := o.stages[v.stage]
+		v.stage++
+		var out []int
+		for _, e := range stage {
+			if e.share >= 1 || q.rng.Float64() < e.share {
+				out = append(out, e.op)
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		v.pending = len(out)
+		for _, to := range out {
+			q.call(to, v, true)
+		}
+		return
+	}
+	p := v.pod
+	p.s.completed++
+	q.leave(p)
+	for _, e := range o.background {
+		if e.share >= 1 || q.rng.Float64() < e.share {
+			q.call(e.op, v, false)
+		}
+	}
+	q.answer(v, q.now-v.began)
+}
+
+func (q *requests) call(to int, from *visit, waits bool) {
+	v := &visit{op: to, parent: from, waits: waits, began: q.now}
+	q.push(event{at: q.now + q.w.services[q.w.graph.ops[to].service].delay, arrives: true, visit: v})
+}
+
+// answer tells whoever waits for the request.
+func (q *requests) answer(v *visit, latency float64) {
+	if v.parent == nil {
+		q.done.put(latency, 1)
+		return
+	}
+	if !v.waits {
+		return
+	}
+	v.parent.pending--
+	if v.parent.pending == 0 && !v.parent.lost {
+		q.proceed(v.parent)
+	}
+}
+
+func (q *requests) fail(v *visit) {
+	v.lost = true
+	q.w.services[q.w.graph.ops[v.op].service].failed++
+	q.answer(v, math.Max(q.w.graph.Timeout.Seconds(), q.now-v.began))
+}
+
+// leave frees a thread, for the first in line.
+func (q *requests) leave(p *pod) {
+	p.inside--
+	for len(p.line) > 0 && p.inside < p.s.Threads {
+		v := p.line[0]
+		p.line = p.line[1:]
+		if q.now-v.entered > q.w.graph.Timeout.Seconds() {
+			q.fail(v)
+			continue
+		}
+		p.inside++
+		p.ready = append(p.ready, v)
+		q.push(event{at: q.now, pod: p, version: p.version})
+	}
+}
+
+func (q *requests) tally(_ *World, t *tally) {
+	t.add(q.done)
+	q.done.reset()
+}
+
+// drop fails the requests that wait or compute in a replica; those that await others' answers are let be.
+func (q *requests) drop(_ *service, r *replica) float64 {
+	p, ok := r.request.(*pod)
+	if !ok {
+		return 0
+	}
+	r.request = nil
+	r.backlog, r.queued = 0, 0
+	for _, vs := range [][]*visit{p.running, p.ready, p.line} {
+		for _, v := range vs {
+			q.fail(v)
+		}
+	}
+	p.inside -= len(p.running) + len(p.ready)
+	p.running, p.ready, p.line = nil, nil, nil
+	p.version++
+	return 0 // fail has counted them
+}
+
+func (q *requests) move(s *service, from, to *replica) {
+	a, ok := from.request.(*pod)
+	if !ok {
+		return
+	}
+	b, ok := to.request.(*pod)
+	if !ok {
+		b = &pod{s: s}
+		to.request = b
+	}
+	for _, v := range append(a.running, a.ready...) {
+		v.pod = b
+		b.inside++
+		b.ready = append(b.ready, v)
+	}
+	for _, v := range a.line {
+		v.pod = b
+		b.line = append(b.line, v)
+	}
+	a.inside -= len(a.running) + len(a.ready)
+	a.running, a.ready, a.line = nil, nil, nil
+	a.version++
+}
+
+func (q *requests) waiting(_ *service, r *replica) float64 {
+	p, ok := r.request.(*pod)
+	if !ok {
+		return 0
+	}
+	return float64(len(p.running) + len(p.ready) + len(p.line))
+}
+
+func (q *requests) inside(s *service) float64 {
+	n := 0
+	for k := range s.replicas {
+		if p, ok := s.replicas[k].request.(*pod); ok {
+			n += p.inside + len(p.line)
+		}
+	}
+	return float64(n)
+}

@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Sensor looks at the service. Its figures are over the time since it last looked; those of latency over the windows that
+// ended in it, and they are the application's, as its clients see it. When the world's metrics are late, a State is of
+// that much earlier, and before there is one only the knobs are known.
+func (h Handle) Sensor() mdp.Sensor { return &sensor{Handle: h, since: h.w.cursor(h.s)} }
+
+type sensor struct {
+	Handle
+	since   cursor
+	rate    float64
+	history []mdp.State // when metrics are late: not yet shown, oldest first
+	shown   mdp.State
+}
+
+// cursor is where a sensor has read up to.
+type cursor struct {
+	at                              int64
+	used, alive, periods, throttled float64
+	completed                       float64
+	kills                           int
+	windows                         int64
+}
+
+func (w *World) cursor(i int) cursor {
+	s := &w.services[i]
+	return cursor{w.now, s.used, s.alive, s.periods, s.throttled, s.completed, s.kills, w.now / w.window}
+}
+
+// Sense reads the service. It fails only when ctx is done.
+func (s *sensor) Sense(ctx context.Context, _ time.Time) (mdp.State, error) {
+	if err := ctx.Err(); err != nil {
+		return mdp.State{}, fmt.Errorf("sensing %s: %w", s.Name(), err)
+	}
+	state := s.read()
+	if s.w.config.Metrics == 0 {
+		return state, nil
+	}
+	s.history = append(s.history, state)
+	for len(s.history) > 0 && !s.history[0].At.After(state.At.Add(-s.w.config.Metrics)) {
+		s.shown, s.history = s.history[0], s.history[1:]
+	}
+	late := s.shown
+	if late.Observed == 0 {
+		late.At = state.At
+	}
+	late.Observed |= mdp.Knobs
+	late.Replicas, late.Limit = state.Replicas, state.Limit
+	return late, nil
+}
+
+func (s *sensor) read() mdp.State {
+	w, svc := s.w, &s.w.services[s.s]
+	state := mdp.State{At: w.Now(), Observed: mdp.Knobs, Replicas: w.live(svc), Limit: svc.size}
+	if len(svc.replicas) > 0 {
+		state.Limit = svc.replicas[0].size
+	}
+	now, was := w.cursor(s.s), s.since
+	if now.at == was.at {
+		return state
+	}
+	s.since = now
+	state.Observed |= mdp.SetOf(mdp.OOMKills, mdp.Throughput)
+	state.OOMKills = now.kills - was.kills
+	seconds := float64(now.at-was.at) * slice
+	rate := (now.completed - was.completed) / seconds
+	state.Throughput = mdp.Rate(rate)
+	if s.rate > 0 {
+		state.Observed |= mdp.SetOf(mdp.LoadChange)
+		state.LoadChange = mdp.Ratio(rate / s.rate)
+	}
+	s.rate = rate
+	if alive := now.alive - was.alive; alive > 0 {
+		state.Observed |= mdp.SetOf(mdp.CPUUsage)
+		state.Usage.CPU = milli((now.used - was.used) / alive)
+	}
+	if periods := now.periods - was.periods; periods > 0 {
+		state.Observed |= mdp.SetOf(mdp.Throttled)
+		state.Throttled = mdp.Ratio((now.throttled - was.throttled) / periods)
+	}
+	w.peaks(svc, &state)
+	if slo := w.graph.SLO; now.windows > was.windows && slo.Percentile > 0 {
+		if l, ok := w.latency.quantile(slo.Percentile); ok {
+			state.Observed |= mdp.SetOf(mdp.Latency)
+			state.Latency = l
+		}
+	}
+	return state
+}
+
+// peaks reads the short samples of usage and the memory of the replicas.
+func (w *World) peaks(svc *service, state *mdp.State) {
+	have := int(min(samples, w.now))
+	live := 0
+	var peak, deviation, memory float64
+	for k := range svc.replicas {
+		r := &svc.replicas[k]
+		if w.now-r.ready < int64(have) {
+			continue
+		}
+		live++
+		var sum, squares float32
+		top := float32(0)
+		for i := range r.usage[:have] {
+			u := r.usage[i]
+			sum += u
+			squares += u * u
+			top = max(top, u)
+		}
+		mean := float64(sum) / float64(have)
+		peak = max(peak, float64(top)/slice)
+		deviation += math.Sqrt(max(0, float64(squares)/float64(have)-mean*mean)) / slice
+		memory += float64(r.memory)
+	}
+	if live == 0 || have == 0 {
+		return
+	}
+	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation, mdp.MemoryUsage)
+	state.CPUPeak = milli(peak)
+	state.CPUDeviation = milli(deviation / float64(live))
+	state.Usage.Memory = mdp.Bytes(memory / float64(live))
+}
+
+func milli(cores float64) mdp.MilliCPU { return mdp.MilliCPU(math.Round(cores * 1000)) }

@@ -1,0 +1,333 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/heuristic/captain"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/learner/sim"
+)
+
+var roomy = sim.Uniform(4, mdp.Size{CPU: 64000, Memory: 1 << 40})
+
+func web() sim.App {
+	a := one(sim.Service{
+		Threads: 64, Procs: 8, Variation: 0.8, Start: time.Second, Size: mdp.Size{CPU: 1000, Memory: 512 * mdp.MiB},
+		Memory: sim.Memory{Base: 64 * mdp.MiB, PerRequest: mdp.MiB},
+	}, 5*time.Millisecond, time.Millisecond)
+	b := &a.Services[0].Bounds
+	b.Replicas.Max, b.CPU.Max, b.Memory.Max = 8, 4000, 8<<30
+	return a
+}
+
+func start(t testing.TB, c sim.Config) *sim.World {
+	t.Helper()
+	if c.Cluster.Nodes == nil {
+		c.Cluster = roomy
+	}
+	w, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestItIsAWorld(t *testing.T) {
+	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
+		for _, way := range []sim.Level{sim.L1, sim.L2} {
+			t.Run(fmt.Sprintf("fidelity %d, level L%d", level, way), func(t *testing.T) {
+				mdptest.World(t, func(t *testing.T) mdptest.Setup {
+					w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Fidelity: level})
+					w.Advance(5 * time.Second)
+					h := w.Services()[0]
+					knobs := mdp.Knobs
+					if way == sim.L1 {
+						knobs = knobs.Without(mdp.SetOf(mdp.Replicas))
+					}
+					return mdptest.Setup{
+						Sensor: h.Sensor(), Actuator: h.Actuator(way), Now: w.Now, Advance: w.Advance, Bounds: h.Bounds(), Knobs: knobs,
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestTheProductionLoopRunsInIt(t *testing.T) {
+	w := start(t, sim.Config{App: web(), Load: sim.Steady(60), Seed: 1})
+	h := w.Services()[0]
+	loop := mdp.Loop{
+		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L1), Policy: captain.New(captain.Default),
+		Objective: mdp.Objective{SLO: web().SLO, Alpha: 0.5},
+	}
+	var last mdp.Decision
+	for range 600 {
+		w.Advance(time.Second)
+		d, err := loop.Step(t.Context(), w.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = d
+	}
+	// 60 requests of 5 ms use 0.3 cores.
+	if l := last.State.Limit.CPU; l < 300 || l > 900 {
+		t.Errorf("after ten minutes the captain holds %v, want somewhat above 300m", l)
+	}
+	if l, ok := w.Latency(99); !ok || l > 200*time.Millisecond {
+		t.Errorf("p99 = %v (%v)", l, ok)
+	}
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
+		story := func(seed uint64) string {
+			app, load, _ := tree(rand.New(rand.NewPCG(3, 3)))
+			w := start(t, sim.Config{App: app, Load: load, Seed: seed, Fidelity: level, Anomalies: []sim.Anomaly{
+				{Kind: sim.CPUStress, Target: "node-0", Intensity: 0.9, From: 20 * time.Second, To: 30 * time.Second},
+			}})
+			var b strings.Builder
+			sensors := make([]mdp.Sensor, len(w.Services()))
+			for i, h := range w.Services() {
+				sensors[i] = h.Sensor()
+			}
+			for i := range 6 {
+				w.Advance(10 * time.Second)
+				for k, h := range w.Services() {
+					s, err := sensors[k].Sense(t.Context(), w.Now())
+					if err != nil {
+						t.Fatal(err)
+					}
+					fmt.Fprintf(&b, "%+v\n", s)
+					if i == 2 {
+						if _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithReplicas(3)); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				fmt.Fprintf(&b, "%+v\n", w.Account())
+			}
+			return b.String()
+		}
+		if story(5) != story(5) {
+			t.Errorf("fidelity %d: two runs of seed 5 differ", level)
+		}
+		if story(5) == story(6) {
+			t.Errorf("fidelity %d: seeds 5 and 6 do the same", level)
+		}
+	}
+}
+
+// Little's law, for the requests that are in the system: their number is their rate times their time in it. The number is
+// arrivals less departures, the time is the mean latency: two different books.
+func TestFlowIsConserved(t *testing.T) {
+	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
+		r := rand.New(rand.NewPCG(4, 4))
+		for range 20 {
+			app, load, what := tree(r)
+			w := start(t, sim.Config{App: app, Load: load, Seed: 1, Fidelity: level})
+			for range 6 {
+				w.Advance(10 * time.Second)
+				for _, f := range w.Flows() {
+					if off := f.Arrived - f.Completed - f.Failed - f.Inside; math.Abs(off) > 1e-6*f.Arrived+1e-6 {
+						t.Fatalf("fidelity %d, %s, %s: arrived %.3f = completed %.3f + failed %.3f + inside %.3f is %.3f off",
+							level, what, f.Service, f.Arrived, f.Completed, f.Failed, f.Inside, off)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLittlesLaw(t *testing.T) {
+	// One processor at 70 %: a queue to be counted.
+	app := one(sim.Service{Threads: 10_000, Procs: 1, Variation: 1, Size: mdp.Size{CPU: 1000}}, 10*time.Millisecond, 0)
+	w := start(t, sim.Config{App: app, Load: sim.Steady(70), Seed: 2, Fidelity: sim.Requests})
+	inside, n := 0.0, 0
+	m := w.Mark()
+	for range 36_000 {
+		w.Advance(sim.Slice)
+		inside += w.Flows()[0].Inside
+		n++
+	}
+	mean := 0.0
+	for p := 0.5; p < 100; p++ {
+		l, _ := w.Overall(m, p)
+		mean += l.Seconds() / 100
+	}
+	if l, want := inside/float64(n), 70*mean; math.Abs(l-want) > 0.1*want {
+		t.Errorf("%.2f requests are inside, and rate times latency is %.2f", l, want)
+	}
+}
+
+func TestNothingUsesMoreThanItHas(t *testing.T) {
+	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
+		r := rand.New(rand.NewPCG(5, 5))
+		for range 20 {
+			app, load, what := tree(r)
+			w := start(t, sim.Config{App: app, Load: 3 * load, Seed: 1, Fidelity: level})
+			for range 100 {
+				was := w.Account()
+				w.Advance(sim.Slice)
+				now := w.Account()
+				if used, given := now.Used-was.Used, now.Allocated-was.Allocated; used > given*(1+1e-9) {
+					t.Fatalf("fidelity %d, %s: used %.6f of %.6f core-seconds", level, what, used, given)
+				}
+			}
+		}
+	}
+}
+
+func TestMoreCPUNeverRaisesTheTail(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	for range 40 {
+		app, load, what := single(r)
+		before := math.Inf(1)
+		for _, more := range []float64{1, 1.5, 2, 3, 5} {
+			bigger := app
+			bigger.Services = []sim.Service{app.Services[0]}
+			bigger.Services[0].Size.CPU = min(64000, mdp.MilliCPU(float64(app.Services[0].Size.CPU)*more))
+			p99 := run(t, bigger, load, sim.Fluid, 1, 10*time.Minute).p99
+			if p99 > before*1.03 { // a bin of the histogram is 2.2 % wide
+				t.Errorf("%s: at %.1f times the CPU p99 rises from %.4f to %.4f", what, more, before, p99)
+			}
+			before = p99
+		}
+	}
+}
+
+func TestALoadBeyondCapacityIsGivenUpInTheEnd(t *testing.T) {
+	app := web()
+	app.Services[0].Memory.PerRequest = 1024
+	w := start(t, sim.Config{App: app, Load: sim.Steady(400), Seed: 1}) // 2 cores of work for 1 core
+	w.Advance(2 * time.Minute)
+	f := w.Flows()[0]
+	if f.Failed < 0.3*f.Arrived || f.Failed > 0.6*f.Arrived {
+		t.Errorf("%.0f of %.0f requests failed, want about half", f.Failed, f.Arrived)
+	}
+	if l, _ := w.Latency(99); l < 5*time.Second {
+		t.Errorf("p99 = %v at twice the load that can be served", l)
+	}
+}
+
+func TestMemoryBelowNeedKills(t *testing.T) {
+	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
+	sensor := w.Services()[0].Sensor()
+	if _, err := w.Services()[0].Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithMemory(32*mdp.MiB)); err != nil {
+		t.Fatal(err)
+	}
+	w.Advance(10 * time.Second)
+	if s, _ := sensor.Sense(t.Context(), w.Now()); s.OOMKills < 1 || s.Replicas != 0 && s.OOMKills < 2 {
+		t.Errorf("%d kills, %d replicas", s.OOMKills, s.Replicas)
+	}
+}
+
+func TestARaiseWithoutRoomIsDeferredAndHappensLater(t *testing.T) {
+	app := web()
+	w := start(t, sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 2500, Memory: 4 << 30}), Load: sim.Steady(20), Seed: 1})
+	h := w.Services()[0]
+	act := func(a mdp.Action) mdp.Effect {
+		e, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Advance(5 * time.Second)
+		return e
+	}
+	act(mdp.Action{}.WithReplicas(2))
+	act(mdp.Action{}.WithCPU(1500)) // 3 cores of 2.5
+	s, _ := h.Sensor().Sense(t.Context(), w.Now())
+	if e := act(mdp.Action{}.WithCPU(1500)); e != mdp.Deferred {
+		t.Errorf("asked again: %v, want %v (limit %v)", e, mdp.Deferred, s.Limit.CPU)
+	}
+	act(mdp.Action{}.WithReplicas(1))
+	if s, _ := h.Sensor().Sense(t.Context(), w.Now()); s.Limit.CPU != 1500 {
+		t.Errorf("with room the limit is %v, want 1500m", s.Limit.CPU)
+	}
+	if e := act(mdp.Action{}.WithReplicas(3)); e != mdp.Deferred {
+		t.Errorf("three replicas of 1.5 cores on 2.5: %v, want %v", e, mdp.Deferred)
+	}
+}
+
+func TestLateMetricsAreUnknownFirst(t *testing.T) {
+	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Metrics: 15 * time.Second})
+	sensor := w.Services()[0].Sensor()
+	w.Advance(10 * time.Second)
+	if s, _ := sensor.Sense(t.Context(), w.Now()); s.Observed != mdp.Knobs {
+		t.Errorf("after 10 s of metrics that are 15 s late %v is known", s.Observed)
+	}
+	w.Advance(20 * time.Second)
+	if s, _ := sensor.Sense(t.Context(), w.Now()); !s.Knows(mdp.CPUUsage, mdp.Latency) || !s.At.Equal(sim.Epoch.Add(10*time.Second)) {
+		t.Errorf("after 30 s: %v of %v", s.Observed, s.At)
+	}
+}
+
+func TestEveryAnomalyHurts(t *testing.T) {
+	app := web()
+	app.Services[0].Sensitive = sim.Pressure{0.5, 1, 1, 1, 1}
+	p99 := func(a ...sim.Anomaly) time.Duration {
+		w := start(t, sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 2000, Memory: 8 << 30}), Load: sim.Steady(80), Seed: 1, Anomalies: a})
+		w.Advance(time.Minute)
+		l, _ := w.Latency(99)
+		return l
+	}
+	calm := p99()
+	for _, k := range sim.Kinds {
+		target := map[bool]string{true: "", false: "node-0"}[k == sim.WorkloadVariation]
+		if k == sim.NetworkDelay {
+			target = "app"
+		}
+		if hurt := p99(sim.Anomaly{Kind: k, Target: target, Intensity: 1, To: time.Hour}); hurt < calm*11/10 {
+			t.Errorf("%s: p99 %v, without it %v", k, hurt, calm)
+		}
+	}
+}
+
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	change := func(f func(*sim.App)) sim.App {
+		a := web()
+		a.Services = append([]sim.Service(nil), a.Services...)
+		a.Operations = append([]sim.Operation(nil), a.Operations...)
+		f(&a)
+		return a
+	}
+	for _, c := range []struct {
+		name string
+		app  sim.App
+		want string
+	}{
+		{"a circle", change(func(a *sim.App) {
+			a.Operations[0].Stages = [][]sim.Call{{{Operation: "again", Share: 1}}}
+			a.Operations = append(a.Operations, sim.Operation{Name: "again", Service: "app", Work: 1, Stages: [][]sim.Call{{{Operation: "serve", Share: 1}}}})
+		}), `application "one": its calls go in a circle: [serve again serve]`},
+		{"no threads", change(func(a *sim.App) { a.Services[0].Threads = 0 }), `application "one": service "app": threads 0: it must be at least 1`},
+		{"a size below its floor", change(func(a *sim.App) { a.Services[0].Size.CPU = 5 }), `within its bounds (cpu 10m to`},
+		{"an unknown callee", change(func(a *sim.App) {
+			a.Operations[0].Stages = [][]sim.Call{{{Operation: "nobody", Share: 1}}}
+		}), `operation "serve" calls "nobody": there is no such operation`},
+		{"a share above one", change(func(a *sim.App) {
+			a.Operations[0].Background = []sim.Call{{Operation: "serve", Share: 2}}
+		}), `share 2: it must be in (0, 1]`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.app.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestAnActionOutsideTheSpaceIsNamedAndRefused(t *testing.T) {
+	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
+	effect, err := w.Services()[0].Actuator(sim.L2).Act(context.Background(), w.Now(), mdp.Action{}.WithCPU(5))
+	want := "acting on app: cpu-limit 5m is outside of its action space, 10m to 4000m"
+	if effect != mdp.Refused || err == nil || err.Error() != want {
+		t.Errorf("%v, %v; want %q", effect, err, want)
+	}
+}

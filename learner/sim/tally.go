@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// tally is a histogram of latencies with bins of equal ratio. Weights need not be whole: the fluid level counts shares of
+// requests.
+type tally struct {
+	bins  [bins]float64
+	total float64
+}
+
+const (
+	perOctave = 32  // a bin is 2.2 % wide
+	bins      = 800 // 25 octaves: 15 us to 512 s
+	lowest    = -16 // log2 of the first bin's lower end, in seconds
+)
+
+func (t *tally) reset() {
+	if t.total != 0 {
+		*t = tally{}
+	}
+}
+
+// put adds a latency in seconds.
+func (t *tally) put(latency, weight float64) {
+	i := int((fastLog2(latency) - lowest) * perOctave)
+	t.bins[max(0, min(bins-1, i))] += weight
+	t.total += weight
+}
+
+func (t *tally) add(o *tally) {
+	if o.total == 0 {
+		return
+	}
+	for i, v := range o.bins {
+		t.bins[i] += v
+	}
+	t.total += o.total
+}
+
+func (t *tally) sub(o *tally) {
+	if o == nil {
+		return
+	}
+	for i, v := range o.bins {
+		t.bins[i] -= v
+	}
+	t.total -= o.total
+}
+
+// quantile is the latency that the percentile of requests did not exceed; from the top, where percentiles are asked for.
+func (t *tally) quantile(percentile float64) (time.Duration, bool) {
+	if t.total <= 0 {
+		return 0, false
+	}
+	above := t.total * (1 - percentile/100)
+	for i := bins - 1; i >= 0; i-- {
+		if v := t.bins[i]; v > 0 && v >= above {
+			part := 1 - above/v
+			return time.Duration(math.Exp2((float64(i)+part)/perOctave+lowest) * float64(time.Second)), true
+		}
+		above -= max(0, t.bins[i])
+	}
+	return 0, true
+}
+
+// fastLog2 is the logarithm to within 1e-4: the exponent, and a table of the mantissa's first bits.
+func fastLog2(x float64) float64 {
+	if x < 1e-5 {
+		return lowest
+	}
+	bits := math.Float64bits(x)
+	return float64(int(bits>>52)-1023) + log2Table[bits>>(52-logBits)&(1<<logBits-1)]
+}
+
+const logBits = 12
+
+var log2Table = func() (t [1 << logBits]float64) {
+	for i := range t {
+		t[i] = math.Log2(1 + (float64(i)+0.5)/(1<<logBits))
+	}
+	return t
+}()
