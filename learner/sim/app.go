@@ -13,13 +13,13 @@ import (
 type App struct {
 	Name       string
 	SLO        mdp.SLO       // of the whole application, as its clients see it
-	Timeout    time.Duration // a request that would wait longer than this in one queue is given up; 0 is [DefaultTimeout]
+	Timeout    time.Duration // clients wait no longer than this, and no queue keeps a request longer; 0 is [DefaultTimeout]
 	Services   []Service
 	Operations []Operation
 	Endpoints  []Endpoint
 }
 
-// DefaultTimeout is after how much waiting in one queue a request is given up.
+// DefaultTimeout is after how much waiting a request is given up.
 const DefaultTimeout = 10 * time.Second
 
 // Service is a workload: replicas of one container.

@@ -20,7 +20,7 @@ func (f *fluid) tally(w *World, t *tally) {
 		weight := w.opRate[e] * float64(w.window) * slice / draws
 		if weight > 0 {
 			for _, l := range f.vectors[e] {
-				t.put(l+s.delay, weight)
+				t.put(min(l+s.delay, g.Timeout.Seconds()), weight)
 			}
 		}
 	}

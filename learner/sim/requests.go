@@ -2,7 +2,6 @@ package sim
 
 import (
 	"container/heap"
-	"math"
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -303,7 +302,7 @@ func (q *requests) call(to int, from *visit, waits bool) {
 // answer tells whoever waits for the request.
 func (q *requests) answer(v *visit, latency float64) {
 	if v.parent == nil {
-		q.done.put(latency, 1)
+		q.done.put(min(latency, q.w.graph.Timeout.Seconds()), 1)
 		return
 	}
 	if !v.waits {
@@ -318,7 +317,7 @@ func (q *requests) answer(v *visit, latency float64) {
 func (q *requests) fail(v *visit) {
 	v.lost = true
 	q.w.services[q.w.graph.ops[v.op].service].failed++
-	q.answer(v, math.Max(q.w.graph.Timeout.Seconds(), q.now-v.began))
+	q.answer(v, q.w.graph.Timeout.Seconds())
 }
 
 // leave frees a thread, for the first in line.

@@ -376,7 +376,7 @@ func (w *World) second() {
 		w.account.Memory += float64(s.size.Memory) * float64(len(s.replicas))
 		s.gain = 1
 		if arrived := s.arrived - s.before.arrived; arrived > 0 && s.congested() {
-			s.gain = min(4, (s.completed-s.before.completed)/arrived)
+			s.gain = max(0, min(4, (s.completed-s.before.completed)/arrived))
 		}
 		s.before.arrived, s.before.completed = s.arrived, s.completed
 	}

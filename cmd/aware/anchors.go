@@ -1,0 +1,229 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/sim/workload"
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+)
+
+func tuneCommand() *cobra.Command {
+	var out string
+	var seeds int
+	var apps, policies []string
+	cmd := &cobra.Command{
+		Use: "tune", Short: "Find each baseline's settings for each cell on the warm-up trace", Args: cobra.NoArgs,
+		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate. Taken are the\n" +
+			"settings that hold the fewest cores among those that keep the objective with every seed. What is written is a file that\n" +
+			"aware bench anchors --tuned reads; aware comes with such a file.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if seeds < 1 || seeds > 100 {
+				return usage(fmt.Errorf("--seeds %d: it must be in [1, 100]", seeds))
+			}
+			cells, err := chosenCells(apps)
+			if err != nil {
+				return err
+			}
+			if len(policies) == 0 {
+				policies, _ = bench.Policies()
+			}
+			for _, p := range policies {
+				if _, err := bench.Named(p); err != nil {
+					return usage(fmt.Errorf("--policies: %w", err))
+				}
+			}
+			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(policies))
+			book, err := bench.TuneAll(cmd.Context(), cells, policies, seeds, func(t bench.Tuned) {
+				p.step(fmt.Sprintf("%s under %s: %s %s", t.App, t.Trace, t.Choice.Policy, shortSettings(t.Choice)))
+			})
+			if err != nil {
+				return err
+			}
+			text, err := json.MarshalIndent(book, "", " ")
+			if err != nil {
+				return err
+			}
+			if out == "-" {
+				_, err = cmd.OutOrStdout().Write(append(text, '\n'))
+				return err
+			}
+			return writeWhole(out, append(text, '\n'))
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "out/tuned.json", "where the settings go; - is standard output")
+	cmd.Flags().IntVar(&seeds, "seeds", 2, "runs of each point")
+	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
+	return cmd
+}
+
+func anchorsCommand() *cobra.Command {
+	var out, tuned string
+	var seeds int
+	var asJSON bool
+	var apps, policies, traces, files []string
+	cmd := &cobra.Command{
+		Use: "anchors", Short: "Run every baseline, tuned, in the twelve cells", Args: cobra.NoArgs,
+		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores, and counts\n" +
+			"only where the p99 over the hour meets the objective; otherwise the policy violates.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if seeds < 1 || seeds > 1000 {
+				return usage(fmt.Errorf("--seeds %d: it must be in [1, 1000]", seeds))
+			}
+			cells, err := chosenCells(apps)
+			if err != nil {
+				return err
+			}
+			for _, file := range traces {
+				t, err := workload.Open(file)
+				if err != nil {
+					return fmt.Errorf("--trace: %w", err)
+				}
+				t.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+				more, err := bench.Columns(t)
+				if err != nil {
+					return fmt.Errorf("--trace %s: %w", file, err)
+				}
+				cells = append(cells, slices.DeleteFunc(more, func(c bench.Cell) bool {
+					return len(apps) > 0 && !slices.Contains(apps, c.Application)
+				})...)
+			}
+			who, err := contestants(policies, files)
+			if err != nil {
+				return err
+			}
+			book, err := openBook(tuned)
+			if err != nil {
+				return err
+			}
+			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(who))
+			rows, err := bench.Anchors(cmd.Context(), cells, who, book, seeds, func(r bench.Row) {
+				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms", r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
+			})
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				if err := bench.Report(out, rows, seeds); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(out, "index.html"))
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"cells": rows})
+			}
+			return bench.Print(cmd.OutOrStdout(), rows)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "out/anchors", "folder of the report; empty for none")
+	cmd.Flags().StringVar(&tuned, "tuned", "", "settings of aware bench tune instead of those that aware comes with")
+	cmd.Flags().IntVar(&seeds, "seeds", 3, "runs of each policy in each cell")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
+	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv")
+	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files")
+	return cmd
+}
+
+// chosenCells are the cells of some applications; of all when none is named.
+func chosenCells(apps []string) ([]bench.Cell, error) {
+	for _, a := range apps {
+		if !slices.Contains(bench.Applications(), a) {
+			return nil, usage(fmt.Errorf("--app %q: known are %s", a, strings.Join(bench.Applications(), ", ")))
+		}
+	}
+	cells, err := bench.Cells()
+	return slices.DeleteFunc(cells, func(c bench.Cell) bool { return len(apps) > 0 && !slices.Contains(apps, c.Application) }), err
+}
+
+// contestants are the named baselines (all, when none is) and the policies of files.
+func contestants(policies, files []string) ([]bench.Contestant, error) {
+	names, _ := bench.Policies()
+	if len(policies) == 0 {
+		policies = names
+	}
+	var who []bench.Contestant
+	for _, p := range policies {
+		if _, err := bench.Named(p); err != nil {
+			return nil, usage(fmt.Errorf("--policies: %w", err))
+		}
+		who = append(who, bench.Contestant{Name: p})
+	}
+	for _, file := range files {
+		c, err := openChoice(file)
+		if err != nil {
+			return nil, err
+		}
+		who = append(who, bench.Contestant{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), Choice: &c})
+	}
+	return who, nil
+}
+
+// openChoice reads a policy file.
+func openChoice(file string) (bench.Choice, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return bench.Choice{}, fmt.Errorf("policy: %w", err)
+	}
+	defer f.Close()
+	return bench.ReadChoice(file, f)
+}
+
+func openBook(file string) (bench.Book, error) {
+	if file == "" {
+		return bench.Shipped()
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return bench.Book{}, fmt.Errorf("tuned settings: %w", err)
+	}
+	defer f.Close()
+	return bench.ReadBook(file, f)
+}
+
+func shortSettings(c bench.Choice) string {
+	var b strings.Builder
+	for k, v := range c.Settings {
+		if !strings.HasPrefix(k, "cpu.") {
+			fmt.Fprintf(&b, "%s=%g ", k, v)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// writeWhole writes a file so that it is there whole or not at all.
+func writeWhole(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, text, 0o644)
+}
+
+// progress says how far a long job is: a line for each step, with rate and what is left.
+type progress struct {
+	out   io.Writer
+	all   int
+	done  int
+	start time.Time
+}
+
+func newProgress(out io.Writer, all int) *progress {
+	return &progress{out: out, all: all, start: time.Now()}
+}
+
+func (p *progress) step(what string) {
+	p.done++
+	took := time.Since(p.start)
+	left := took / time.Duration(p.done) * time.Duration(p.all-p.done)
+	fmt.Fprintf(p.out, "%d/%d, %v left: %s\n", p.done, p.all, left.Round(time.Second), what)
+}

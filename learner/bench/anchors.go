@@ -1,0 +1,119 @@
+package bench
+
+import (
+	"context"
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Interval is a mean over seeds with its 95 % confidence interval (Student's t).
+type Interval struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// interval is the one of a figure of some runs; with a single run it has no width, and says nothing about the next.
+func interval(runs []Score, figure func(Score) float64) Interval {
+	xs := make([]float64, len(runs))
+	for i, r := range runs {
+		xs[i] = figure(r)
+	}
+	mean, std := stat.MeanStdDev(xs, nil)
+	if len(xs) < 2 {
+		return Interval{mean, mean, mean}
+	}
+	n := float64(len(xs))
+	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * std / math.Sqrt(n)
+	return Interval{mean, mean - half, mean + half}
+}
+
+// Row is a policy's score in a cell: the means over the seeds.
+type Row struct {
+	App      string   `json:"app"`
+	Trace    string   `json:"trace"`
+	Policy   string   `json:"policy"`
+	Cores    float64  `json:"cores"`
+	P99MS    float64  `json:"p99_ms"`
+	Violates bool     `json:"violates"` // the mean p99 over the hour is above the objective
+	Ratio    float64  `json:"slo_violation_ratio"`
+	Flapping float64  `json:"flapping"`
+	SLOMS    float64  `json:"slo_ms"`
+	CoresCI  Interval `json:"cores_ci"`
+	P99CI    Interval `json:"p99_ms_ci"`
+	RatioCI  Interval `json:"slo_violation_ratio_ci"`
+	Mitigate float64  `json:"time_to_mitigate_s"`
+	Used     float64  `json:"used_cores"`
+	Memory   float64  `json:"memory_gib"`
+	Started  float64  `json:"replicas_started"`
+	Resizes  float64  `json:"resizes"`
+	Runs     []Score  `json:"runs"`
+	Settings any      `json:"settings,omitempty"`
+}
+
+func row(cell Cell, c Choice, runs []Score) Row {
+	mean := func(figure func(Score) float64) float64 { return interval(runs, figure).Mean }
+	r := Row{
+		App: cell.Application, Trace: cell.Trace.Name, Policy: c.Policy, Runs: runs, SLOMS: cell.App.SLO.Latency.Seconds() * 1000,
+		CoresCI: interval(runs, func(s Score) float64 { return s.Cores }),
+		P99CI:   interval(runs, func(s Score) float64 { return s.P99MS }),
+		RatioCI: interval(runs, func(s Score) float64 { return s.Ratio }),
+
+		Flapping: mean(func(s Score) float64 { return s.Flapping }), Mitigate: mean(func(s Score) float64 { return s.Mitigate }),
+		Used: mean(func(s Score) float64 { return s.Used }), Memory: mean(func(s Score) float64 { return s.MemoryGiB }),
+		Started: mean(func(s Score) float64 { return float64(s.Started) }), Resizes: mean(func(s Score) float64 { return float64(s.Resizes) }),
+	}
+	r.Cores, r.P99MS, r.Ratio = r.CoresCI.Mean, r.P99CI.Mean, r.RatioCI.Mean
+	r.Violates = r.P99MS > r.SLOMS
+	if c.Policy != "static" {
+		r.Settings = c.Settings
+	} else {
+		r.Settings = map[string]float64{"factor": c.get("factor")}
+	}
+	return r
+}
+
+// Contestant is a policy that takes part: a tuned baseline, or a policy file.
+type Contestant struct {
+	Name   string
+	Choice *Choice // nil is the baseline of that name, as it was tuned
+}
+
+// Anchors runs every contestant in every cell with seeds 1 to n; done is told after each row.
+func Anchors(ctx context.Context, cells []Cell, contestants []Contestant, book Book, seeds int, done func(Row)) ([]Row, error) {
+	rows := make([]Row, len(cells)*len(contestants))
+	said := make(chan struct{}, 1)
+	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
+		cell, who := cells[i/len(contestants)], contestants[i%len(contestants)]
+		var c Choice
+		if who.Choice != nil {
+			c = *who.Choice
+		} else {
+			t, err := book.For(cell, who.Name)
+			if err != nil {
+				return err
+			}
+			c = t.Choice
+		}
+		runs := make([]Score, seeds)
+		for k := range runs {
+			seed := uint64(k + 1)
+			warm, err := warmTower(ctx, cell, c, seed)
+			if err != nil {
+				return err
+			}
+			if runs[k], err = Run(ctx, cell, c, Options{Seed: seed, Tower: warm}); err != nil {
+				return err
+			}
+		}
+		rows[i] = row(cell, c, runs)
+		rows[i].Policy = who.Name
+		said <- struct{}{}
+		done(rows[i])
+		<-said
+		return nil
+	})
+	return rows, err
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim/workload"
+)
+
+// application is one of Autothrottle's three: how much of a trace's rate it gets, and its constant load.
+type application struct {
+	name     string
+	times    float64
+	constant float64
+	bin      mdp.Rate
+}
+
+var applications = []application{
+	{"train-ticket", 1, 200, 20},
+	{"social-network", 1.5, 500, 20},
+	{"hotel-reservation", 10, 2000, 200},
+}
+
+// Applications names those of the cells.
+func Applications() []string {
+	var names []string
+	for _, a := range applications {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+// traces are the columns; the warm-up trace is another one.
+var traces = []string{"diurnal", "constant", "noisy", "bursty"}
+
+const warmUp = "diurnal-2"
+
+// Cells are the twelve: three applications under four traces of an hour.
+func Cells() ([]Cell, error) {
+	var cells []Cell
+	for _, a := range applications {
+		for _, name := range traces {
+			t, err := a.trace(name)
+			if err != nil {
+				return nil, err
+			}
+			c, err := a.cell(t)
+			if err != nil {
+				return nil, err
+			}
+			cells = append(cells, c)
+		}
+	}
+	return cells, nil
+}
+
+// Columns are the three applications under another trace, with the same multipliers.
+func Columns(t workload.Trace) ([]Cell, error) {
+	var cells []Cell
+	for _, a := range applications {
+		scaled, err := t.Times(a.times)
+		if err != nil {
+			return nil, err
+		}
+		scaled.Name = t.Name
+		c, err := a.cell(scaled)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, c)
+	}
+	return cells, nil
+}
+
+func (a application) trace(name string) (workload.Trace, error) {
+	if name == "constant" {
+		t, err := workload.Constant(a.constant, time.Hour)
+		t.Name = name
+		return t, err
+	}
+	t, err := workload.Named(name)
+	if err != nil {
+		return t, err
+	}
+	t, err = t.Times(a.times)
+	t.Name = name
+	return t, err
+}
+
+func (a application) cell(t workload.Trace) (Cell, error) {
+	app, err := workload.NamedApp(a.name)
+	if err != nil {
+		return Cell{}, err
+	}
+	warm, err := workload.Named(warmUp)
+	if err != nil {
+		return Cell{}, err
+	}
+	// The warm-up trace at the cell's mean rate: the form is that of another day, the height is known to whoever runs it.
+	if warm, err = warm.Scaled(t.Mean()); err != nil {
+		return Cell{}, fmt.Errorf("%s under %s: %w", a.name, t.Name, err)
+	}
+	warm.Name = warmUp
+	return Cell{Application: a.name, App: app, Trace: t, Warm: warm, Bin: a.bin}, nil
+}
+
+// Single is a cell of any application and trace.
+func Single(name string, t workload.Trace) (Cell, error) {
+	for _, a := range applications {
+		if a.name == name {
+			return a.cell(t)
+		}
+	}
+	return application{name: name, bin: 20}.cell(t)
+}

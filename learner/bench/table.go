@@ -1,0 +1,36 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Print writes the rows as a table, a block for each cell; the fewest cores of a cell among the policies that hold the
+// objective are marked.
+func Print(out io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	cell := ""
+	best := map[string]float64{}
+	for _, r := range rows {
+		if c, ok := best[r.App+r.Trace]; !r.Violates && (!ok || r.Cores < c) {
+			best[r.App+r.Trace] = r.Cores
+		}
+	}
+	for _, r := range rows {
+		if name := r.App + ", " + r.Trace; name != cell {
+			cell = name
+			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tFLAPPING\tMEMORY GIB\tRESIZES\t\n", name, r.SLOMS)
+		}
+		mark := ""
+		switch {
+		case r.Violates:
+			mark = "violates"
+		case r.Cores == best[r.App+r.Trace]:
+			mark = "fewest"
+		}
+		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\n", r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
+			r.P99MS, 100*r.Ratio, r.Flapping, r.Memory, r.Resizes, mark)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the tuned settings
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"time"
+
+	"awarescale.dev/aware/learner/heuristic/tower"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+	"golang.org/x/sync/errgroup"
+)
+
+// Tuned is a baseline's settings for a cell, and how they came about.
+type Tuned struct {
+	App    string  `json:"app"`
+	Trace  string  `json:"trace"`
+	Choice Choice  `json:"choice"`
+	On     string  `json:"on"`    // the trace it was tuned on, and its mean rate
+	Seeds  int     `json:"seeds"` // runs of each trial
+	Holds  bool    `json:"holds"` // whether any trial held the objective in all runs; otherwise the least p99 was taken
+	Trials []Trial `json:"trials"`
+}
+
+// Trial is one point of the grid.
+type Trial struct {
+	Settings map[string]float64 `json:"settings"`
+	Cores    float64            `json:"cores"`
+	P99MS    float64            `json:"p99_ms"` // the worst of its runs
+}
+
+// Book is all tuned settings, with what made them.
+type Book struct {
+	Encoding int     `json:"encoding"`
+	How      string  `json:"how"`
+	Tuned    []Tuned `json:"tuned"`
+}
+
+//go:embed tuned.json
+var shipped []byte
+
+// Shipped are the tuned settings that come with aware.
+func Shipped() (Book, error) { return ReadBook("tuned.json (embedded)", bytes.NewReader(shipped)) }
+
+// ReadBook reads tuned settings. Errors call it name.
+func ReadBook(name string, r io.Reader) (Book, error) {
+	var b Book
+	d := json.NewDecoder(io.LimitReader(r, 16<<20))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&b); err != nil {
+		return b, fmt.Errorf("tuned settings %s: %w", name, err)
+	}
+	if b.Encoding != Encoding {
+		return b, fmt.Errorf("tuned settings %s: encoding %d: this aware reads encoding %d", name, b.Encoding, Encoding)
+	}
+	for _, t := range b.Tuned {
+		if err := t.Choice.Check(); err != nil {
+			return b, fmt.Errorf("tuned settings %s: %s under %s: %w", name, t.App, t.Trace, err)
+		}
+	}
+	return b, nil
+}
+
+// For is the settings of a baseline in a cell; those of the same application's diurnal trace stand in for a trace that was
+// never tuned for.
+func (b Book) For(c Cell, policy string) (Tuned, error) {
+	var near *Tuned
+	for i, t := range b.Tuned {
+		if t.App != c.Application || t.Choice.Policy != policy {
+			continue
+		}
+		if t.Trace == c.Trace.Name {
+			return t, nil
+		}
+		if t.Trace == traces[0] {
+			near = &b.Tuned[i]
+		}
+	}
+	if near != nil {
+		return *near, nil
+	}
+	return Tuned{}, fmt.Errorf("%s was never tuned for %s: run aware bench tune", policy, c.Application)
+}
+
+// Tune tries a baseline's grid on the cell's warm-up trace, an hour for each seed, and takes the settings with the least
+// cores among those that held the objective in every run.
+func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, error) {
+	c, err := Named(policy)
+	if err != nil {
+		return Tuned{}, err
+	}
+	b, err := c.baseline()
+	if err != nil {
+		return Tuned{}, err
+	}
+	switch policy {
+	case "static":
+		peaks, err := peaks(ctx, cell)
+		if err != nil {
+			return Tuned{}, err
+		}
+		c = c.with(peaks)
+	case "autothrottle":
+		c = c.with(map[string]float64{"bin_rps": float64(cell.Bin)})
+	}
+	t := Tuned{App: cell.Application, Trace: cell.Trace.Name, Seeds: seeds, On: fmt.Sprintf("%s, mean %.0f requests/s", cell.Warm.Name, cell.Warm.Mean())}
+	best := math.Inf(1)
+	for _, settings := range b.grid {
+		tried, trial := c.with(settings), Trial{Settings: settings}
+		for seed := range seeds {
+			s, err := rehearse(ctx, cell, tried, uint64(1000+seed))
+			if err != nil {
+				return t, err
+			}
+			trial.Cores += s.Cores / float64(seeds)
+			trial.P99MS = max(trial.P99MS, s.P99MS)
+		}
+		t.Trials = append(t.Trials, trial)
+		holds := trial.P99MS <= float64(cell.App.SLO.Latency)/float64(time.Millisecond)
+		worth := trial.Cores
+		if !holds {
+			worth = trial.P99MS
+		}
+		if holds && !t.Holds || holds == t.Holds && worth < best {
+			best, t.Choice, t.Holds = worth, tried, holds
+		}
+	}
+	return t, nil
+}
+
+// rehearse runs a choice on the cell's warm-up trace only.
+func rehearse(ctx context.Context, cell Cell, c Choice, seed uint64) (Score, error) {
+	cell.Trace = cell.Warm
+	warm, err := warmTower(ctx, cell, c, seed)
+	if err != nil {
+		return Score{}, err
+	}
+	return Run(ctx, cell, c, Options{Seed: seed, Tower: warm})
+}
+
+// warmTower gives a tower its hours under the warm-up trace; nil for a choice without one.
+func warmTower(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.Tower, error) {
+	hours := c.get("warm_hours")
+	if c.Policy != "autothrottle" || hours == 0 {
+		return nil, nil
+	}
+	var warm *tower.Tower
+	cell.Trace = cell.Warm
+	_, err := Run(ctx, cell, c, Options{
+		Seed: seed + 77, Length: time.Duration(hours * float64(time.Hour)), After: func(t *tower.Tower) { warm = t },
+	})
+	return warm, err
+}
+
+// peaks are the most that each service uses in a window of the warm-up trace, with room to: what a careful owner would
+// give it for ever.
+func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
+	app := cell.App
+	w, err := sim.New(sim.Config{App: app, Cluster: Machines, Load: cell.Warm, Seed: 999})
+	if err != nil {
+		return nil, err
+	}
+	most := map[string]float64{}
+	sensors := make([]mdp.Sensor, len(app.Services))
+	for i, h := range w.Services() {
+		sensors[i] = h.Sensor()
+	}
+	for w.Elapsed() < cell.Warm.Length() {
+		w.Advance(5 * time.Second)
+		for i, h := range w.Services() {
+			s, err := sensors[i].Sense(ctx, w.Now())
+			if err != nil {
+				return nil, err
+			}
+			if s.Knows(mdp.CPUPeak) {
+				most["cpu."+h.Name()] = max(most["cpu."+h.Name()], float64(max(1, s.CPUPeak)))
+			}
+		}
+	}
+	return most, nil
+}
+
+// inParallel runs jobs on as many goroutines as there are CPUs, and ends with the first error.
+func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return job(ctx, i)
+		})
+	}
+	return g.Wait()
+}
+
+// TuneAll tunes baselines in cells; done is told after each.
+func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (Book, error) {
+	book := Book{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
+		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds; "+
+			"taken are the least cores among the points that hold the objective in every run", warmUp, seeds)}
+	said := make(chan struct{}, 1)
+	err := inParallel(ctx, len(book.Tuned), func(ctx context.Context, i int) error {
+		t, err := Tune(ctx, cells[i/len(policies)], policies[i%len(policies)], seeds)
+		if err != nil {
+			return err
+		}
+		book.Tuned[i] = t
+		said <- struct{}{}
+		done(t)
+		<-said
+		return nil
+	})
+	return book, err
+}
