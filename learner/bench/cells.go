@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -93,6 +94,10 @@ func (a application) cell(t workload.Trace) (Cell, error) {
 	if err != nil {
 		return Cell{}, err
 	}
+	return under(a, app, t)
+}
+
+func under(a application, app sim.App, t workload.Trace) (Cell, error) {
 	warm, err := workload.Named(warmUp)
 	if err != nil {
 		return Cell{}, err
@@ -105,12 +110,22 @@ func (a application) cell(t workload.Trace) (Cell, error) {
 	return Cell{Application: a.name, App: app, Trace: t, Warm: warm, Bin: a.bin}, nil
 }
 
-// Single is a cell of any application and trace.
-func Single(name string, t workload.Trace) (Cell, error) {
-	for _, a := range applications {
-		if a.name == name {
-			return a.cell(t)
+// Single is a cell of any application and trace. The trace's rates are multiplied; times 0 is what the application has in
+// the twelve cells, or 1.
+func Single(name string, app sim.App, t workload.Trace, times float64) (Cell, error) {
+	a := application{name: name, times: 1, bin: 20}
+	for _, known := range applications {
+		if known.name == name {
+			a = known
 		}
 	}
-	return application{name: name, bin: 20}.cell(t)
+	if times == 0 {
+		times = a.times
+	}
+	scaled, err := t.Times(times)
+	if err != nil {
+		return Cell{}, err
+	}
+	scaled.Name = t.Name
+	return under(a, app, scaled)
 }

@@ -56,7 +56,7 @@ func baselines() []baseline {
 	}
 	return []baseline{
 		{
-			name: "static", does: "the same limits for ever: peaks of the warm-up and a margin", every: 10 * time.Second, level: sim.L2,
+			name: "static", does: "the same limits for ever: what the peak rate takes", every: 10 * time.Second, level: sim.L2,
 			settings: []setting{{name: "factor", fallback: 1, min: 0.01, max: 100}, {name: "cpu.", min: 1, max: 1e6, perService: true}},
 			grid:     sweep("factor", 0.7, 0.8, 0.9, 1, 1.15, 1.3, 1.5),
 			fresh: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
@@ -89,7 +89,7 @@ func baselines() []baseline {
 			name: "hpa-vpa", does: "HPA's and VPA's arithmetic together, as AWARE begins with", every: 10 * time.Second, level: sim.L2,
 			settings: []setting{{name: "utilization", fallback: float64(hpavpa.Default.TargetUtilization), min: 1, max: 100},
 				{name: "margin", fallback: hpavpa.Default.SafetyMargin, min: 0, max: 5}},
-			grid: sweep("margin", 0.05, 0.15, 0.3, 0.5, 0.8, 1.2),
+			grid: sweep("margin", 0, 0.05, 0.15, 0.3, 0.5, 0.8),
 			fresh: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				h := hpavpa.Default
 				h.SLO, h.Largest = app.SLO, mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}

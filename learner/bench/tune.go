@@ -14,6 +14,7 @@ import (
 	"awarescale.dev/aware/learner/heuristic/tower"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/workload"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -101,6 +102,11 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 	}
 	switch policy {
 	case "static":
+		// Whoever gives limits for ever gives them for the worst: the trace's peak rate, all the time.
+		if cell.Warm, err = workload.Constant(cell.Trace.Peak(), 20*time.Minute); err != nil {
+			return Tuned{}, err
+		}
+		cell.Warm.Name = "constant at the trace's peak"
 		peaks, err := peaks(ctx, cell)
 		if err != nil {
 			return Tuned{}, err
@@ -158,8 +164,7 @@ func warmTower(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.To
 	return warm, err
 }
 
-// peaks are the most that each service uses in a window of the warm-up trace, with room to: what a careful owner would
-// give it for ever.
+// peaks are the most that each service uses in 100 ms of the warm-up trace, in millicores.
 func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
 	app := cell.App
 	w, err := sim.New(sim.Config{App: app, Cluster: Machines, Load: cell.Warm, Seed: 999})
@@ -204,7 +209,7 @@ func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int)
 // TuneAll tunes baselines in cells; done is told after each.
 func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (Book, error) {
 	book := Book{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
-		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds; "+
+		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
 			"taken are the least cores among the points that hold the objective in every run", warmUp, seeds)}
 	said := make(chan struct{}, 1)
 	err := inParallel(ctx, len(book.Tuned), func(ctx context.Context, i int) error {

@@ -6,10 +6,11 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/simtest"
 )
 
 func BenchmarkStep(b *testing.B) {
-	app := one(sim.Service{Threads: 64, Procs: 8, Variation: 0.8, Replicas: 1, Size: mdp.Size{CPU: 2000}}, 5*time.Millisecond, time.Millisecond)
+	app := simtest.One(sim.Service{Threads: 64, Procs: 8, Variation: 0.8, Replicas: 1, Size: mdp.Size{CPU: 2000}}, 5*time.Millisecond, time.Millisecond)
 	w, err := sim.New(sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 64000, Memory: 1 << 40}), Load: sim.Steady(200), Seed: 1})
 	if err != nil {
 		b.Fatal(err)

@@ -1,7 +1,12 @@
 package sim
 
-// draws is how many requests of each operation stand for a window.
-const draws = 512
+// draws is how many requests of each operation stand for a window. Their work is stratified: each 256th of the
+// distribution has one, in an order that is another one for each operation and window, so a percentile is far less noisy
+// than that of as many independent draws.
+const (
+	drawBits = 8
+	draws    = 1 << drawBits
+)
 
 // tally composes the window's end-to-end latencies: operations from the leaves up, each as the latencies of the same
 // number of requests; stages add up, parallel calls wait for the slowest, and nobody waits for background calls.
@@ -112,10 +117,13 @@ func (st *station) draw(w *World, s *service, o *op, out []float64) {
 		step = (st.followed + st.calm) / draws
 		next = step * float64(w.rng.Uint64()>>11) * 0x1p-53
 	}
+	order := w.rng.Uint64()
+	stride, shift := order|1, order>>32
 	for k := range out {
 		u := w.rng.Uint64()
 		if uint32(u>>32) <= calm {
-			l := o.wait + work*st.shape[u&tableMask]
+			stratum := (uint64(k)*stride + shift) & (draws - 1)
+			l := o.wait + work*st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
 			if uint32(u>>12&tableMask) < waits {
 				l += wait * expTable[u>>20&tableMask]
 			}

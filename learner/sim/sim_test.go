@@ -13,12 +13,13 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/mdp/mdptest"
 	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/simtest"
 )
 
 var roomy = sim.Uniform(4, mdp.Size{CPU: 64000, Memory: 1 << 40})
 
 func web() sim.App {
-	a := one(sim.Service{
+	a := simtest.One(sim.Service{
 		Threads: 64, Procs: 8, Variation: 0.8, Start: time.Second, Size: mdp.Size{CPU: 1000, Memory: 512 * mdp.MiB},
 		Memory: sim.Memory{Base: 64 * mdp.MiB, PerRequest: mdp.MiB},
 	}, 5*time.Millisecond, time.Millisecond)
@@ -88,7 +89,7 @@ func TestTheProductionLoopRunsInIt(t *testing.T) {
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		story := func(seed uint64) string {
-			app, load, _ := tree(rand.New(rand.NewPCG(3, 3)))
+			app, load, _ := simtest.Tree(rand.New(rand.NewPCG(3, 3)))
 			w := start(t, sim.Config{App: app, Load: load, Seed: seed, Fidelity: level, Anomalies: []sim.Anomaly{
 				{Kind: sim.CPUStress, Target: "node-0", Intensity: 0.9, From: 20 * time.Second, To: 30 * time.Second},
 			}})
@@ -130,7 +131,7 @@ func TestFlowIsConserved(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		r := rand.New(rand.NewPCG(4, 4))
 		for range 20 {
-			app, load, what := tree(r)
+			app, load, what := simtest.Tree(r)
 			w := start(t, sim.Config{App: app, Load: load, Seed: 1, Fidelity: level})
 			for range 6 {
 				w.Advance(10 * time.Second)
@@ -147,7 +148,7 @@ func TestFlowIsConserved(t *testing.T) {
 
 func TestLittlesLaw(t *testing.T) {
 	// One processor at 70 %: a queue to be counted.
-	app := one(sim.Service{Threads: 10_000, Procs: 1, Variation: 1, Size: mdp.Size{CPU: 1000}}, 10*time.Millisecond, 0)
+	app := simtest.One(sim.Service{Threads: 10_000, Procs: 1, Variation: 1, Size: mdp.Size{CPU: 1000}}, 10*time.Millisecond, 0)
 	w := start(t, sim.Config{App: app, Load: sim.Steady(70), Seed: 2, Fidelity: sim.Requests})
 	inside, n := 0.0, 0
 	m := w.Mark()
@@ -170,7 +171,7 @@ func TestNothingUsesMoreThanItHas(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		r := rand.New(rand.NewPCG(5, 5))
 		for range 20 {
-			app, load, what := tree(r)
+			app, load, what := simtest.Tree(r)
 			w := start(t, sim.Config{App: app, Load: 3 * load, Seed: 1, Fidelity: level})
 			for range 100 {
 				was := w.Account()
@@ -187,13 +188,17 @@ func TestNothingUsesMoreThanItHas(t *testing.T) {
 func TestMoreCPUNeverRaisesTheTail(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for range 40 {
-		app, load, what := single(r)
+		app, load, what := simtest.Single(r)
 		before := math.Inf(1)
 		for _, more := range []float64{1, 1.5, 2, 3, 5} {
 			bigger := app
 			bigger.Services = []sim.Service{app.Services[0]}
 			bigger.Services[0].Size.CPU = min(64000, mdp.MilliCPU(float64(app.Services[0].Size.CPU)*more))
-			p99 := run(t, bigger, load, sim.Fluid, 1, 10*time.Minute).p99
+			f, err := simtest.Run(bigger, load, sim.Fluid, 1, 10*time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p99 := f.P99
 			if p99 > before*1.03 { // a bin of the histogram is 2.2 % wide
 				t.Errorf("%s: at %.1f times the CPU p99 rises from %.4f to %.4f", what, more, before, p99)
 			}

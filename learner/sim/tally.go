@@ -10,6 +10,8 @@ import (
 type tally struct {
 	bins  [bins]float64
 	total float64
+	low   int // bins outside of low to high are empty; both zero in an empty tally
+	high  int
 }
 
 const (
@@ -19,34 +21,44 @@ const (
 )
 
 func (t *tally) reset() {
-	if t.total != 0 {
-		*t = tally{}
-	}
+	clear(t.bins[t.low : t.high+1])
+	t.total, t.low, t.high = 0, 0, 0
 }
 
 // put adds a latency in seconds.
 func (t *tally) put(latency, weight float64) {
-	i := int((fastLog2(latency) - lowest) * perOctave)
-	t.bins[max(0, min(bins-1, i))] += weight
+	i := max(0, min(bins-1, int((fastLog2(latency)-lowest)*perOctave)))
+	t.bins[i] += weight
 	t.total += weight
+	t.widen(i, i)
+}
+
+// widen notes that bins are in use.
+func (t *tally) widen(low, high int) {
+	if t.high == 0 {
+		t.low, t.high = low, high
+		return
+	}
+	t.low, t.high = min(t.low, low), max(t.high, high)
 }
 
 func (t *tally) add(o *tally) {
 	if o.total == 0 {
 		return
 	}
-	for i, v := range o.bins {
-		t.bins[i] += v
+	for i := o.low; i <= o.high; i++ {
+		t.bins[i] += o.bins[i]
 	}
 	t.total += o.total
+	t.widen(o.low, o.high)
 }
 
 func (t *tally) sub(o *tally) {
 	if o == nil {
 		return
 	}
-	for i, v := range o.bins {
-		t.bins[i] -= v
+	for i := o.low; i <= o.high; i++ {
+		t.bins[i] -= o.bins[i]
 	}
 	t.total -= o.total
 }
@@ -57,7 +69,7 @@ func (t *tally) quantile(percentile float64) (time.Duration, bool) {
 		return 0, false
 	}
 	above := t.total * (1 - percentile/100)
-	for i := bins - 1; i >= 0; i-- {
+	for i := t.high; i >= t.low; i-- {
 		if v := t.bins[i]; v > 0 && v >= above {
 			part := 1 - above/v
 			return time.Duration(math.Exp2((float64(i)+part)/perOctave+lowest) * float64(time.Second)), true

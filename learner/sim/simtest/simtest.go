@@ -1,0 +1,164 @@
+// Package simtest draws random applications, and measures how far the simulator's fluid level is from its request level on
+// them. The tests of sim hold it to a bound; make bench-sim prints it.
+package simtest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+)
+
+// One is an application of one service.
+func One(s sim.Service, work, wait time.Duration) sim.App {
+	s.Name = "app"
+	s.Bounds = mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 64},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 10, Max: 64000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 64 << 30},
+	}
+	if s.Size.Memory == 0 {
+		s.Size.Memory = 8 << 30
+	}
+	if s.Replicas == 0 {
+		s.Replicas = 1
+	}
+	if s.Parallel == 0 {
+		s.Parallel = 1
+	}
+	return sim.App{
+		Name: "one", SLO: mdp.SLO{Percentile: 99, Latency: time.Second}, Services: []sim.Service{s},
+		Operations: []sim.Operation{{Name: "serve", Service: "app", Work: work, Wait: wait}},
+		Endpoints:  []sim.Endpoint{{Operation: "serve", Share: 1}},
+	}
+}
+
+// Figures are those of a run.
+type Figures struct{ P99, Utilisation float64 }
+
+// Run lets an application run for a time, after half a minute that does not count.
+func Run(app sim.App, load sim.Load, level sim.Fidelity, seed uint64, d time.Duration) (Figures, error) {
+	w, err := sim.New(sim.Config{
+		App: app, Cluster: sim.Uniform(20, mdp.Size{CPU: 64000, Memory: 1 << 40}), Load: load, Seed: seed, Fidelity: level,
+	})
+	if err != nil {
+		return Figures{}, err
+	}
+	w.Advance(30 * time.Second)
+	m := w.Mark()
+	w.Advance(d)
+	l, _ := w.Overall(m, 99)
+	a := w.Account()
+	return Figures{l.Seconds(), (a.Used - m.Account.Used) / (a.Allocated - m.Account.Allocated)}, nil
+}
+
+// Single is a random service: from half a millisecond to 100 ms of work, from a tenth of a core to eight, from 10 % to
+// 90 % of what it can do.
+func Single(r *rand.Rand) (sim.App, sim.Steady, string) {
+	between := func(a, b float64) float64 { return a * math.Pow(b/a, r.Float64()) }
+	work := between(0.0005, 0.1)
+	limit := between(0.1, 8)
+	procs := 1 + r.IntN(16)
+	threads := procs + r.IntN(64)
+	variation := 0.3 + r.Float64()
+	wait := between(0.0002, 0.02)
+	replicas := 1 + r.IntN(3)
+	can := min(limit, float64(procs)) / work
+	can = min(can, 0.9*float64(threads)/(work+wait))
+	load := (0.1 + 0.8*r.Float64()) * can * float64(replicas)
+	app := One(sim.Service{
+		Threads: threads, Procs: procs, Variation: variation, Replicas: replicas, Size: mdp.Size{CPU: mdp.MilliCPU(limit * 1000)},
+	}, time.Duration(work*1e9), time.Duration(wait*1e9))
+	return app, sim.Steady(load), fmt.Sprintf("work %.1fms limit %.2f procs %d threads %d cv %.2f wait %.1fms replicas %d load %.0f/s = %.2f of capacity",
+		work*1e3, limit, procs, threads, variation, wait*1e3, replicas, load, load/can/float64(replicas))
+}
+
+// Tree is a random application: up to twelve services, one operation each, called one after the other or at once, some
+// by a share of the requests only.
+func Tree(r *rand.Rand) (sim.App, sim.Steady, string) {
+	between := func(a, b float64) float64 { return a * math.Pow(b/a, r.Float64()) }
+	n := 3 + r.IntN(10)
+	rate := between(20, 300)
+	app := sim.App{Name: "tree", SLO: mdp.SLO{Percentile: 99, Latency: time.Second}, Endpoints: []sim.Endpoint{{Operation: "op0", Share: 1}}}
+	visits := make([]float64, n)
+	visits[0] = 1
+	for i := range n {
+		app.Operations = append(app.Operations, sim.Operation{
+			Name: fmt.Sprint("op", i), Service: fmt.Sprint("s", i),
+			Work: time.Duration(between(0.0005, 0.01) * 1e9), Wait: time.Duration(between(0.0002, 0.005) * 1e9),
+		})
+		if i == 0 {
+			continue
+		}
+		parent, share := r.IntN(i), 1.0
+		if r.IntN(3) == 0 {
+			share = 0.2 + 0.6*r.Float64()
+		}
+		visits[i] = visits[parent] * share
+		p := &app.Operations[parent]
+		call := sim.Call{Operation: fmt.Sprint("op", i), Share: mdp.Ratio(share)}
+		switch {
+		case r.IntN(8) == 0:
+			p.Background = append(p.Background, call)
+		case len(p.Stages) > 0 && r.IntN(2) == 0:
+			last := len(p.Stages) - 1
+			p.Stages[last] = append(p.Stages[last], call)
+		default:
+			p.Stages = append(p.Stages, []sim.Call{call})
+		}
+	}
+	for i := range n {
+		need := rate * visits[i] * app.Operations[i].Work.Seconds()
+		s := One(sim.Service{
+			Threads: 512, Procs: 4 + r.IntN(16), Variation: 0.4 + 0.8*r.Float64(), Replicas: 1 + r.IntN(2),
+		}, time.Millisecond, 0).Services[0]
+		s.Name = fmt.Sprint("s", i)
+		s.Size.CPU = mdp.MilliCPU(max(50, 1000*need/float64(s.Replicas)/(0.2+0.5*r.Float64())))
+		app.Services = append(app.Services, s)
+	}
+	return app, sim.Steady(rate), fmt.Sprintf("%d services, %.0f/s", n, rate)
+}
+
+// Agreement is how far the fluid level is from the requests on one application.
+type Agreement struct {
+	Error       float64 // of p99, as a share of the requests' one
+	Utilisation float64 // difference
+	Fluid       Figures
+	Requests    Figures
+	What        string
+}
+
+// Draw makes a random application, its load, and says in words what they are.
+type Draw func(*rand.Rand) (sim.App, sim.Steady, string)
+
+// Agree measures so many random applications; the result is sorted by the error.
+func Agree(cases int, seed uint64, draw Draw) ([]Agreement, error) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	var all []Agreement
+	for range cases {
+		app, load, what := draw(r)
+		// Enough requests for a p99, and enough periods for a queue to forget.
+		d := time.Duration(max(120, min(30_000/float64(load), 7200))) * time.Second
+		slow, err := Run(app, load, sim.Requests, 7, d)
+		if err != nil {
+			return nil, err
+		}
+		fast, err := Run(app, load, sim.Fluid, 8, 2*d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Agreement{math.Abs(fast.P99-slow.P99) / slow.P99, math.Abs(fast.Utilisation - slow.Utilisation), fast, slow, what})
+	}
+	slices.SortFunc(all, func(a, b Agreement) int { return cmp.Compare(a.Error, b.Error) })
+	return all, nil
+}
+
+// Summary is the median and the 95th percentile of the errors.
+func Summary(all []Agreement) (median, p95 float64) {
+	return all[len(all)/2].Error, all[(len(all)*95+99)/100-1].Error
+}

@@ -1,0 +1,242 @@
+package workload
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+)
+
+// Composition is one of AWARE's synthetic applications: the segments that each of its requests runs, one after the other.
+type Composition []Segment
+
+// String is the segments' names, as ReadCompositions reads them.
+func (c Composition) String() string {
+	names := make([]string, len(c))
+	for i, s := range c {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ",")
+}
+
+// maxSegments is how many segments an application has at most. The published ones have one to three.
+const maxSegments = 32
+
+// theirs are the names in the published compositions of those segments that have another name here. They use eleven of the
+// sixteen.
+//
+//	readFile         read         floatOperations  float
+//	writeFile        write        matMul           matmul
+//	imageResize      resize       compress         compress
+//	imageRotate      rotate       decompress       decompress
+//	imageCompress    jpeg         json2yaml        json
+//	sleep            sleep
+var theirs = map[string]string{
+	"readFile": "read", "writeFile": "write", "imageResize": "resize", "imageRotate": "rotate", "imageCompress": "jpeg",
+	"floatOperations": "float", "matMul": "matmul", "json2yaml": "json",
+}
+
+// ReadCompositions reads applications, one per line, as names of segments with commas between them: ours, or those of the
+// paper's artefact. Blank lines, and lines that begin with #, are left out. Errors call the file name, and give the line.
+func ReadCompositions(name string, r io.Reader) ([]Composition, error) {
+	var all []Composition
+	lines := bufio.NewScanner(r)
+	number := 0
+	for lines.Scan() {
+		number++
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Split(line, ",")
+		if len(words) > maxSegments {
+			return nil, fmt.Errorf("compositions %s, line %d: %d segments: at most %d", name, number, len(words), maxSegments)
+		}
+		var c Composition
+		for _, word := range words {
+			word = strings.TrimSpace(word)
+			if ours, known := theirs[word]; known {
+				word = ours
+			}
+			s, err := FindSegment(word)
+			if err != nil {
+				return nil, fmt.Errorf("compositions %s, line %d: %w", name, number, err)
+			}
+			c = append(c, s)
+		}
+		all = append(all, c)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("compositions %s, after line %d: %w", name, number, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("compositions %s: there are none in it", name)
+	}
+	return all, nil
+}
+
+// Compositions are the 1,000 applications that were published with AWARE.
+func Compositions() []Composition {
+	const file = "data/aware/generatedFunctions.txt"
+	all, err := ReadCompositions(file, embedded(file))
+	if err != nil {
+		panic(err) // it is compiled in
+	}
+	return all
+}
+
+// generated is how many different applications of one to three segments there are.
+const generated = 16 + 16*16 + 16*16*16
+
+// Generate draws n different applications as AWARE does (dissertation §5.5.1), by sampling from the 16 segments with
+// replacement: a number of segments from one to three, each as likely as the others, then the segments; what was drawn
+// before is drawn again. The published ones look like that: of their eleven segments they have all 11 applications of one
+// and all 121 of two. The same seed gives the same applications.
+func Generate(seed uint64, n int) ([]Composition, error) {
+	if n < 1 || n > generated {
+		return nil, fmt.Errorf("generating %d applications: there are 1 to %d", n, generated)
+	}
+	pool := Segments()
+	r := rand.New(source(seed))
+	seen := map[string]bool{}
+	var all []Composition
+	for len(all) < n {
+		c := make(Composition, 1+r.IntN(3))
+		for i := range c {
+			c[i] = pool[r.IntN(len(pool))]
+		}
+		if name := c.String(); !seen[name] {
+			seen[name] = true
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// The applications of [Compositions] are divided by 8 to 2, as in the paper.
+const (
+	pretraining = 800
+	published   = 1000
+)
+
+// Split divides the numbers of [Compositions] at random: 800 to pretrain on, and 200 that are never seen in pretraining.
+func Split(seed uint64) (pretrain, unseen []int) {
+	order := rand.New(source(seed)).Perm(published)
+	return order[:pretraining], order[pretraining:]
+}
+
+// What every generated application has, beside its segments. All of it is chosen.
+const (
+	handling    = 100 * us      // of CPU, to take a request and to answer it
+	runtimeBase = 30 * mdp.MiB  // of memory
+	margin      = 3             // of the SLO over the unloaded p99, and of the first size over the mean need
+	leastSize   = 500           // thousandths of a core: what a replica has in the beginning at least
+	leastMemory = 128 * mdp.MiB // the same
+	poolThreads = 256
+	poolProcs   = 8
+)
+
+// envelope is what may be done with a generated application. Chosen: up to 80 cores, which a doubled load, and an update
+// that makes requests 27 times as long, still fit in at a hundred requests per second.
+var envelope = mdp.Bounds{
+	Replicas: mdp.Range[int]{Min: 1, Max: 10},
+	CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
+	Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 8 << 30},
+}
+
+// Work is the mean CPU time of a request.
+func (c Composition) Work() time.Duration {
+	sum := handling
+	for _, s := range c {
+		sum += s.Work
+	}
+	return sum
+}
+
+// Unloaded is a percentile of the time of a request that has as many CPUs as it can use.
+func (c Composition) Unloaded(percentile float64) time.Duration {
+	s, o := c.service()
+	span := float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
+	shape := 1 / (s.Variation * s.Variation)
+	work := distuv.Gamma{Alpha: shape, Beta: shape}.Quantile(percentile/100) * float64(o.Work) * span
+	return o.Wait + time.Duration(work)
+}
+
+// App is the application as one service that the segments run in, one after the other, for a load of the given mean.
+//
+// Its SLO is a p99 of three times its unloaded p99, rounded up to whole 5 ms: as an owner would have set it who looked at
+// the application on an idle machine. It starts with three times the CPU that the load needs in the mean, in as few
+// replicas as its bounds allow.
+func (c Composition) App(load mdp.Rate) (sim.App, error) {
+	fail := func(err error) (sim.App, error) { return sim.App{}, fmt.Errorf("application %v: %w", c, err) }
+	if len(c) == 0 || len(c) > maxSegments {
+		return fail(fmt.Errorf("%d segments: there must be 1 to %d", len(c), maxSegments))
+	}
+	if !(load > 0 && load <= MaxRate) {
+		return fail(fmt.Errorf("load %v: it must be above 0 and at most %g requests per second", float64(load), MaxRate))
+	}
+	s, o := c.service()
+	slo := margin * c.Unloaded(99)
+	slo = (slo + 5*ms - 1) / (5 * ms) * (5 * ms)
+	need := math.Ceil(margin*float64(load)*o.Work.Seconds()*10) * 100 // thousandths of a core, in whole hundreds
+	s.Replicas = max(1, int(math.Ceil(need/float64(envelope.CPU.Max))))
+	if s.Replicas > envelope.Replicas.Max {
+		return fail(fmt.Errorf("%v requests per second of %v of work: %d replicas of %v at the beginning, and its bounds allow %d",
+			float64(load), o.Work, s.Replicas, envelope.CPU.Max, envelope.Replicas.Max))
+	}
+	s.Size.CPU = max(leastSize, mdp.MilliCPU(math.Ceil(need/float64(s.Replicas)/100)*100))
+	inside := min(poolThreads, float64(load)*slo.Seconds())
+	s.Size.Memory = max(leastMemory, s.Memory.Base+mdp.Bytes(2*inside*float64(s.Memory.PerRequest)))
+	s.Size.Memory = min(envelope.Memory.Max, (s.Size.Memory+64*mdp.MiB-1)/(64*mdp.MiB)*(64*mdp.MiB))
+	app := sim.App{
+		Name:       c.String(),
+		SLO:        mdp.SLO{Percentile: 99, Latency: slo},
+		Services:   []sim.Service{s},
+		Operations: []sim.Operation{o},
+		Endpoints:  []sim.Endpoint{{Operation: o.Name, Share: 1}},
+	}
+	return app, app.Check()
+}
+
+// service adds the segments up: work and waits as they are, what depends on the kind of work in proportion to the work, and
+// of memory what they keep, and the most that one of them needs for a request.
+func (c Composition) service() (sim.Service, sim.Operation) {
+	s := sim.Service{
+		Name: "app", Threads: poolThreads, Procs: poolProcs, Parallel: 1,
+		Memory: sim.Memory{Base: runtimeBase, PerRequest: 32 << 10}, Bounds: envelope,
+	}
+	o := sim.Operation{Name: "app.serve", Service: s.Name, Work: c.Work()}
+	total := o.Work.Seconds()
+	serial := handling.Seconds()
+	variance := math.Pow(0.1*handling.Seconds(), 2)
+	for _, g := range c {
+		work := g.Work.Seconds()
+		o.Wait += g.Wait
+		variance += math.Pow(g.variation()*work, 2)
+		s.Parallel = max(s.Parallel, g.Parallel)
+		if g.Parallel > 1 {
+			serial += work * float64(g.Serial)
+		} else {
+			serial += work
+		}
+		s.Memory.Base += g.Memory.Base
+		s.Memory.PerRequest = max(s.Memory.PerRequest, g.Memory.PerRequest)
+		for r := range s.Sensitive {
+			s.Sensitive[r] += g.Sensitive[r] * work / total
+			s.Exerts[r] += g.Exerts[r] * work / total
+		}
+	}
+	s.Variation = math.Sqrt(variance) / total
+	if s.Parallel > 1 {
+		s.Serial = mdp.Ratio(serial / total)
+	}
+	return s, o
+}
