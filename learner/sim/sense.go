@@ -88,6 +88,7 @@ func (s *sensor) read() mdp.State {
 		state.Throttled = mdp.Ratio((now.throttled - was.throttled) / periods)
 	}
 	w.peaks(svc, &state)
+	w.resident(svc, &state)
 	if slo := w.graph.SLO; now.windows > was.windows && slo.Percentile > 0 {
 		if l, ok := w.latency.quantile(slo.Percentile); ok {
 			state.Observed |= mdp.SetOf(mdp.Latency)
@@ -97,11 +98,24 @@ func (s *sensor) read() mdp.State {
 	return state
 }
 
-// peaks reads the short samples of usage and the memory of the replicas.
+// resident is what the replicas hold, or held when they were killed.
+func (w *World) resident(svc *service, state *mdp.State) {
+	if len(svc.replicas) == 0 {
+		return
+	}
+	sum := mdp.Bytes(0)
+	for k := range svc.replicas {
+		sum += svc.replicas[k].memory
+	}
+	state.Observed |= mdp.SetOf(mdp.MemoryUsage)
+	state.Usage.Memory = sum / mdp.Bytes(len(svc.replicas))
+}
+
+// peaks reads the short samples of usage.
 func (w *World) peaks(svc *service, state *mdp.State) {
 	have := int(min(samples, w.now))
 	live := 0
-	var peak, deviation, memory float64
+	var peak, deviation float64
 	for k := range svc.replicas {
 		r := &svc.replicas[k]
 		if w.now-r.ready < int64(have) {
@@ -110,8 +124,7 @@ func (w *World) peaks(svc *service, state *mdp.State) {
 		live++
 		var sum, squares float32
 		top := float32(0)
-		for i := range r.usage[:have] {
-			u := r.usage[i]
+		for _, u := range r.usage[:have] {
 			sum += u
 			squares += u * u
 			top = max(top, u)
@@ -119,15 +132,13 @@ func (w *World) peaks(svc *service, state *mdp.State) {
 		mean := float64(sum) / float64(have)
 		peak = max(peak, float64(top)/slice)
 		deviation += math.Sqrt(max(0, float64(squares)/float64(have)-mean*mean)) / slice
-		memory += float64(r.memory)
 	}
 	if live == 0 || have == 0 {
 		return
 	}
-	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation, mdp.MemoryUsage)
+	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
 	state.CPUPeak = milli(peak)
 	state.CPUDeviation = milli(deviation / float64(live))
-	state.Usage.Memory = mdp.Bytes(memory / float64(live))
 }
 
 func milli(cores float64) mdp.MilliCPU { return mdp.MilliCPU(math.Round(cores * 1000)) }

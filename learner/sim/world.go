@@ -518,7 +518,7 @@ func (w *World) memory(s *service) {
 			s.kills++
 			w.account.OOMKills++
 			r.ready = w.after(w.startTime(s, true))
-			r.memory = s.Memory.Base
+			r.memory = r.size.Memory // as its cgroup shows
 		}
 	}
 }

@@ -1,0 +1,188 @@
+package bench_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/sim/workload"
+)
+
+func cells(t testing.TB) []bench.Cell {
+	t.Helper()
+	all, err := bench.Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 12 {
+		t.Fatalf("%d cells, want twelve", len(all))
+	}
+	return all
+}
+
+func shipped(t testing.TB) bench.Book {
+	t.Helper()
+	book, err := bench.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
+
+func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
+	book := shipped(t)
+	names, _ := bench.Policies()
+	for _, c := range cells(t) {
+		for _, name := range names {
+			tuned, err := book.For(c, name)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if tuned.Trace != c.Trace.Name || len(tuned.Trials) < 3 {
+				t.Errorf("%s under %s: %s was tuned on %s in %d trials", c.Application, c.Trace.Name, name, tuned.Trace, len(tuned.Trials))
+			}
+		}
+	}
+}
+
+func TestAStaticAllocationAtItsPeakNeverViolates(t *testing.T) {
+	rows, err := bench.Anchors(t.Context(), cells(t), []bench.Contestant{{Name: "static"}}, shipped(t), 1, func(bench.Row) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Violates || r.Ratio > 0 {
+			t.Errorf("%s under %s: p99 %.0f ms of %.0f, %.2f %% of the windows over it", r.App, r.Trace, r.P99MS, r.SLOMS, 100*r.Ratio)
+		}
+	}
+}
+
+// Autothrottle's claim (NSDI 2024, §5.2): fewer cores than Kubernetes' rule, at the same objective.
+func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("twelve hours under a tower that has four to warm up: half a minute")
+	}
+	who := []bench.Contestant{{Name: "k8s-cpu"}, {Name: "autothrottle"}}
+	rows, err := bench.Anchors(t.Context(), cells(t), who, shipped(t), 1, func(bench.Row) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fewer, compared := 0, 0
+	for i := 0; i < len(rows); i += 2 {
+		k, a := rows[i], rows[i+1]
+		t.Logf("%s under %s: k8s-cpu %.2f cores, %.0f ms; autothrottle %.2f cores, %.0f ms", k.App, k.Trace, k.Cores, k.P99MS, a.Cores, a.P99MS)
+		if a.Violates {
+			continue
+		}
+		compared++
+		if k.Violates || a.Cores < k.Cores {
+			fewer++
+		}
+	}
+	if fewer < 8 {
+		t.Errorf("in %d of %d cells, want most of twelve", fewer, compared)
+	}
+}
+
+func TestTheSameSeedGivesTheSameRows(t *testing.T) {
+	one := func() string {
+		rows, err := bench.Anchors(t.Context(), cells(t)[8:9], []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}, shipped(t), 2, func(bench.Row) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if a, b := one(), one(); a != b {
+		t.Errorf("two runs differ:\n%s\n%s", a, b)
+	}
+}
+
+func TestATraceOfYourOwnAddsColumns(t *testing.T) {
+	trace, err := workload.ReadRates("mine", strings.NewReader(strings.Repeat("100\n300\n", 300)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace.Name = "mine"
+	more, err := bench.Columns(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := bench.Anchors(t.Context(), more, []bench.Contestant{{Name: "captain"}}, shipped(t), 1, func(bench.Row) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 3 || rows[0].Trace != "mine" || rows[0].Cores <= 0 {
+		t.Errorf("%d rows, the first %+v", len(rows), rows[0])
+	}
+}
+
+func TestARunIsCountedAfterItsWarmUpOnly(t *testing.T) {
+	c := cells(t)[8]
+	choice, err := bench.Named("static")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	s, err := bench.Run(t.Context(), c, choice, bench.Options{Seed: 1, Length: 5 * time.Minute, Watch: func(bench.Point) { n++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != 30 || s.WindowCount != 30 {
+		t.Errorf("%d points and %d windows in five minutes, want 30", n, s.WindowCount)
+	}
+	if s.Flapping != 0 || s.Resizes != 0 {
+		t.Errorf("a static allocation flaps by %v and was resized %d times", s.Flapping, s.Resizes)
+	}
+}
+
+func TestWhatIsWrongWithAPolicyFileIsNamed(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"another encoding", `{"encoding":2,"policy":"captain","settings":{}}`, "policy p.json: encoding 2: this aware reads encoding 1"},
+		{"an unknown policy", `{"encoding":1,"policy":"magic"}`, `policy p.json: policy "magic": known are static, `},
+		{"an unknown setting", `{"encoding":1,"policy":"captain","settings":{"tarket":1}}`, `policy p.json: setting "tarket": captain has target`},
+		{"a value outside", `{"encoding":1,"policy":"captain","settings":{"target":1.5}}`, "policy p.json: setting target 1.5: it must be in [0, 0.99]"},
+		{"truncated", `{"encoding":1,"pol`, "policy p.json: unexpected EOF"},
+		{"an unknown field", `{"encoding":1,"policy":"captain","weights":[]}`, `unknown field "weights"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := bench.ReadChoice("p.json", strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func FuzzReadChoice(f *testing.F) {
+	f.Add([]byte(`{"encoding":1,"policy":"captain","settings":{"target":0.1}}`))
+	f.Add([]byte(`{"encoding":1,"policy":"static","settings":{"cpu.web":100}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if c, err := bench.ReadChoice("fuzzed", bytes.NewReader(text)); err == nil {
+			if err := c.Check(); err != nil {
+				t.Errorf("read, but %v", err)
+			}
+		}
+	})
+}
+
+func FuzzReadBook(f *testing.F) {
+	f.Add([]byte(`{"encoding":1,"how":"","tuned":[{"app":"a","trace":"t","choice":{"encoding":1,"policy":"captain","settings":{}}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b, err := bench.ReadBook("fuzzed", bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, x := range b.Tuned {
+			if err := x.Choice.Check(); err != nil {
+				t.Errorf("read, but %v", err)
+			}
+		}
+	})
+}
