@@ -17,14 +17,14 @@ type Cell struct {
 	Application string
 	App         sim.App
 	Trace       workload.Trace // counted
-	Warm        workload.Trace // the warm-up trace at this cell's mean rate; settings are tuned on it
+	Warm        workload.Trace // the warm-up trace at this cell's mean rate: settings are tuned on it, and towers have their first hours
 	Bin         mdp.Rate       // of the tower
 }
 
 // Machines are those of Autothrottle's cluster: five of 32 cores.
 var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
-// WarmUp is how long a policy drives, under the warm-up trace, before anything is counted.
+// WarmUp is how long a policy drives, under the beginning of the trace, before the trace begins anew and is counted.
 const WarmUp = 12 * time.Minute
 
 // Score is what came of a run.
@@ -97,7 +97,7 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 		warm = 0
 	}
 	w, err := sim.New(sim.Config{
-		App: cell.App, Cluster: o.Cluster, Load: then{cell.Warm, warm, cell.Trace}, Seed: o.Seed, Fidelity: o.Fidelity, Anomalies: o.Anomaly,
+		App: cell.App, Cluster: o.Cluster, Load: then{cell.Trace, warm, cell.Trace}, Seed: o.Seed, Fidelity: o.Fidelity, Anomalies: o.Anomaly,
 	})
 	if err != nil {
 		return fail(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim/law"
 )
 
 // App is an application: services, what can be asked of them, and how clients ask.
@@ -119,10 +120,8 @@ func (s Service) check() error {
 	return nil
 }
 
-// span is the time of a request on free CPUs as a share of its work: Amdahl's law.
-func (s Service) span() float64 {
-	return float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
-}
+// span is the time of a request on free CPUs as a share of its work.
+func (s Service) span() float64 { return 1 / law.Amdahl(float64(s.Serial), float64(s.Parallel)) }
 
 // graph is an App with names resolved.
 type graph struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim/law"
 )
 
 // Load is how much clients ask of the application.
@@ -467,12 +468,11 @@ func (w *World) press(stress []Pressure) {
 	w.contend(stress)
 }
 
-// slowdown is by how much work grows under pressure: each resource by its own sensitivity, all of them together by the
-// product, as iBench's single-resource stressors on PARSEC suggest.
+// slowdown is by how much work grows under pressure on all resources together: law.Slowdown, without its maps.
 func slowdown(sensitive, pressure Pressure) float64 {
 	f := 1.0
 	for r := range sensitive {
-		f *= 1 + sensitive[r]*min(1, pressure[r])
+		f *= law.Slower(sensitive[r], pressure[r])
 	}
 	return f
 }

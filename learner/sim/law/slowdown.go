@@ -1,5 +1,10 @@
 package law
 
+import (
+	"maps"
+	"slices"
+)
+
 // Shared names a resource that the cores of a node share, in the words of iBench (Delimitrou and Kozyrakis, IISWC 2013).
 type Shared string
 
@@ -24,25 +29,13 @@ type Pressure map[Shared]float64
 // an assumption: the measurements it is calibrated with press on one resource at a time.
 func Slowdown(s Sensitivity, p Pressure) float64 {
 	f := 1.0
-	for _, r := range []Shared{Core, L1Data, L1Code, L2, LastLevel, Bandwidth} {
-		f *= one(s[r], p[r])
-	}
-	for r, share := range p {
-		if !known(r) {
-			f *= one(s[r], share)
-		}
+	for _, r := range slices.Sorted(maps.Keys(p)) { // in one order, for the same bits
+		f *= Slower(s[r], p[r])
 	}
 	return f
 }
 
-func one(sensitivity, pressure float64) float64 {
+// Slower is the slowdown by one resource.
+func Slower(sensitivity, pressure float64) float64 {
 	return 1 + max(0, sensitivity)*min(1, max(0, pressure))
-}
-
-func known(r Shared) bool {
-	switch r {
-	case Core, L1Data, L1Code, L2, LastLevel, Bandwidth:
-		return true
-	}
-	return false
 }
