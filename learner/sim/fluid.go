@@ -15,19 +15,25 @@ type fluid struct {
 
 // station is what the fluid level knows of a service: the second's constants, and the window's samples.
 type station struct {
-	shape  *[tableSize]float64 // quantiles of a request's work, mean 1
-	tables map[float64]*[tableSize]float64
+	shape *[tableSize]float64 // quantiles of a request's work, mean 1
 
-	second                 int64
-	mean, none             float64 // arrivals per slice and replica, and the chance that there are none
-	work                   float64 // seconds of CPU, mean
-	inverseShape           float64
-	most                   float64 // CPU seconds that processors and threads can do in a slice
-	residual               float64 // seconds of CPU: mean work that is left of a request in progress
-	busyChance, left       float64 // chance that some work is in progress at a slice's end, and how much then
-	wait, waitChance       float64 // for a processor, in a slice that is not cut short
-	procs                  float64
-	calm, followed         float64 // requests of the window: of slices that were not cut short, and those that samples stand for
+	// A second's constants.
+	inputs       inputs  // that they were computed from
+	mean         float64 // arrivals per slice and replica
+	root, none   float64 // the mean's square root, and the chance of no arrival
+	work         float64 // CPU seconds of a request, mean
+	inverseShape float64 // of the gamma distribution of a request's work: its squared coefficient of variation, inverted
+	cube         [cubes]cube
+	procs        float64
+	most         float64 // CPU seconds that processors and threads can do in a slice
+	residual     float64 // CPU seconds that are left of a request in progress, mean
+	busyChance   float64 // that some work is in progress at a slice's end
+	left         float64 // and how much then, in CPU seconds
+	waitChance   float64 // of waiting for a processor, in a slice that is not cut short
+	wait         float64 // and how long then, in seconds
+
+	// The window's books.
+	calm, followed         float64 // requests of slices that were not cut short, and those that samples stand for
 	waitSum, waitChanceSum float64
 	samples                []sample
 }
@@ -42,7 +48,7 @@ func newFluid(w *World) *fluid {
 		if tables[s.Variation] == nil {
 			tables[s.Variation] = gammaTable(s.Variation)
 		}
-		f.stations[i] = station{shape: tables[s.Variation], second: -1}
+		f.stations[i] = station{shape: tables[s.Variation]}
 	}
 	for i := range f.vectors {
 		f.vectors[i] = make([]float64, draws)
@@ -51,8 +57,19 @@ func newFluid(w *World) *fluid {
 	return f
 }
 
+// inputs are what a second's constants depend on.
+type inputs struct {
+	live                          int // replicas that take requests
+	rate, mix, square, slow, hold float64
+}
+
 // prepare computes what is constant for a second.
 func (st *station) prepare(s *service, live int) {
+	now := inputs{live, s.rate, s.mix, s.square, s.slow, s.hold}
+	if now == st.inputs {
+		return
+	}
+	st.inputs = now
 	if live == 0 {
 		return
 	}
@@ -60,7 +77,11 @@ func (st *station) prepare(s *service, live int) {
 	st.work = s.mix * s.slow
 	st.mean = rate * slice
 	st.none = math.Exp(-min(st.mean, 700))
-	st.inverseShape = 1 / max(0.01, s.square-1)
+	if shape := 1 / max(0.01, s.square-1); shape != st.inverseShape {
+		st.inverseShape = shape
+		st.tabulate()
+	}
+	st.root = math.Sqrt(st.mean)
 	st.procs = float64(s.Procs)
 	st.most = st.procs / s.span * slice
 	if hold := s.hold; hold > 0 {
@@ -85,35 +106,36 @@ func (st *station) prepare(s *service, live int) {
 }
 
 func (f *fluid) slice(w *World) {
+	slot := w.now % samples
+	begins := w.now%slicesPerSecond == 0
 	for i := range w.services {
 		s, st := &w.services[i], &f.stations[i]
 		live := w.live(s)
-		if w.now%slicesPerSecond == 0 || st.procs == 0 || int64(live) != st.second {
+		if begins || live != st.inputs.live {
 			st.prepare(s, live)
-			st.second = int64(live)
 		}
 		if live == 0 {
 			n := s.rate * slice
 			s.arrived += n
 			s.failed += n
-			st.put(w.graph.Timeout.Seconds(), n, w.graph.Timeout.Seconds())
+			st.put(w.timeout, n, w.timeout)
 		}
 		for k := range s.replicas {
 			r := &s.replicas[k]
 			s.given += r.quota
 			if w.now >= r.ready {
-				f.replica(w, s, st, r)
+				f.replica(w, s, st, r, slot)
 			} else {
-				r.usage[w.now%samples] = 0
+				r.usage[slot] = 0
 			}
 		}
 	}
 }
 
 // replica is one slice of one replica.
-func (f *fluid) replica(w *World, s *service, st *station, r *replica) {
+func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int64) {
 	u := w.rng.Uint64()
-	n := poisson(st.mean, st.none, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
+	n := poisson(st.mean, st.root, st.none, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
 	work := st.sum(n, u)
 	total := r.backlog + work
 	residual := 0.0
@@ -136,11 +158,11 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica) {
 	r.second += done
 	s.used += done
 	s.alive += slice
-	r.usage[w.now%samples] = float32(done)
+	r.usage[slot] = float32(done)
 
 	s.arrived += n
 	lost := 0.0
-	if limit := c * w.graph.Timeout.Seconds() / slice; r.backlog > limit { // the queue is as long as clients wait
+	if limit := c * w.timeout / slice; r.backlog > limit { // the queue is as long as clients wait
 		lost = (r.backlog - limit) / st.work
 		r.backlog, r.queued = limit, min(r.queued, limit)
 		s.failed += lost
@@ -160,6 +182,23 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica) {
 	}
 }
 
+// cube is Wilson and Hilferty's: a gamma distributed variable of shape k and mean 1 is about (shift + scale*z)^3, z being
+// normal.
+type cube struct{ shift, scale float64 }
+
+func cubeOf(k float64) cube { return cube{1 - 1/(9*k), 1 / (3 * math.Sqrt(k))} }
+
+func (c cube) at(z float64) float64 { return c.shift + c.scale*z }
+
+// cubes is for how many requests the cube is kept.
+const cubes = 64
+
+func (st *station) tabulate() {
+	for n := 1; n < cubes; n++ {
+		st.cube[n] = cubeOf(float64(n) * st.inverseShape)
+	}
+}
+
 // sum is the work of n requests: gamma distributed, as each of them is; for many by Wilson and Hilferty's cube.
 func (st *station) sum(n float64, u uint64) float64 {
 	switch {
@@ -170,9 +209,13 @@ func (st *station) sum(n float64, u uint64) float64 {
 	case n == 2:
 		return st.work * (st.shape[u&tableMask] + st.shape[u>>12&tableMask])
 	}
-	k := n * st.inverseShape
 	z := normalTable[u&tableMask]
-	c := 1 - 1/(9*k) + z/(3*math.Sqrt(k))
+	c := 0.0
+	if n < cubes {
+		c = st.cube[int(n)].at(z)
+	} else {
+		c = cubeOf(n * st.inverseShape).at(z)
+	}
 	if c <= 0 {
 		return 0
 	}
@@ -198,7 +241,7 @@ const (
 // follow takes the replica's tags through a slice in which so much was done, and tags some of its n new requests.
 // Running requests share the quota equally, as threads do; the others wait in order of arrival.
 func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n float64, cut bool, u uint64) {
-	timeout := w.graph.Timeout.Seconds()
+	timeout := w.timeout
 	kept := r.tags[:0]
 	for _, t := range r.tags {
 		got := slice / s.span
@@ -325,7 +368,7 @@ func (st *station) inLine(w *World, s *service, begun, work, c, n float64, u uin
 		if n == 1 {
 			x = work
 		}
-		st.put(st.inOrder(s, begun+(work-x)*at, x, at, c), n/float64(take), w.graph.Timeout.Seconds())
+		st.put(st.inOrder(s, begun+(work-x)*at, x, at, c), n/float64(take), w.timeout)
 	}
 }
 

@@ -24,9 +24,7 @@ func (f *fluid) tally(w *World, t *tally) {
 		s := &w.services[g.ops[e].service]
 		weight := w.opRate[e] * float64(w.window) * slice / draws
 		if weight > 0 {
-			for _, l := range f.vectors[e] {
-				t.put(min(l+s.delay, g.Timeout.Seconds()), weight)
-			}
+			t.putAll(f.vectors[e], s.delay, w.timeout, weight)
 		}
 	}
 	for i := range f.stations {

@@ -34,10 +34,9 @@ func gammaTable(variation float64) *[tableSize]float64 {
 }
 
 // poisson draws a number of arrivals with mean m from a uniform number u in [0, 1) and, for larger means, a normal one.
-// e is exp(-m).
-func poisson(m, e, u, z float64) float64 {
+// root is m's square root, e is exp(-m).
+func poisson(m, root, e, u, z float64) float64 {
 	if m > 10 {
-		root := math.Sqrt(m)
 		return max(0, math.Floor(m+root*z+(z*z-1)/6+0.5)) // Cornish-Fisher
 	}
 	p, sum, n := e, e, 0.0

@@ -227,7 +227,7 @@ func (q *requests) compute(p *pod) {
 	for len(p.running) < p.s.Procs && len(p.ready) > 0 {
 		v := p.ready[0]
 		p.ready = p.ready[1:]
-		if q.now-v.entered > q.w.graph.Timeout.Seconds() {
+		if q.now-v.entered > q.w.timeout {
 			q.fail(v)
 			q.leave(p)
 			continue
@@ -302,7 +302,7 @@ func (q *requests) call(to int, from *visit, waits bool) {
 // answer tells whoever waits for the request.
 func (q *requests) answer(v *visit, latency float64) {
 	if v.parent == nil {
-		q.done.put(min(latency, q.w.graph.Timeout.Seconds()), 1)
+		q.done.put(min(latency, q.w.timeout), 1)
 		return
 	}
 	if !v.waits {
@@ -317,7 +317,7 @@ func (q *requests) answer(v *visit, latency float64) {
 func (q *requests) fail(v *visit) {
 	v.lost = true
 	q.w.services[q.w.graph.ops[v.op].service].failed++
-	q.answer(v, q.w.graph.Timeout.Seconds())
+	q.answer(v, q.w.timeout)
 }
 
 // leave frees a thread, for the first in line.
@@ -326,7 +326,7 @@ func (q *requests) leave(p *pod) {
 	for len(p.line) > 0 && p.inside < p.s.Threads {
 		v := p.line[0]
 		p.line = p.line[1:]
-		if q.now-v.entered > q.w.graph.Timeout.Seconds() {
+		if q.now-v.entered > q.w.timeout {
 			q.fail(v)
 			continue
 		}

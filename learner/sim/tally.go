@@ -27,10 +27,26 @@ func (t *tally) reset() {
 
 // put adds a latency in seconds.
 func (t *tally) put(latency, weight float64) {
-	i := max(0, min(bins-1, int((fastLog2(latency)-lowest)*perOctave)))
+	i := bin(latency)
 	t.bins[i] += weight
 	t.total += weight
 	t.widen(i, i)
+}
+
+// putAll adds latencies, each later by delay and cut at most.
+func (t *tally) putAll(latencies []float64, delay, most, weight float64) {
+	low, high := bins, 0
+	for _, l := range latencies {
+		i := bin(min(l+delay, most))
+		t.bins[i] += weight
+		low, high = min(low, i), max(high, i)
+	}
+	t.total += weight * float64(len(latencies))
+	t.widen(low, high)
+}
+
+func bin(latency float64) int {
+	return max(0, min(bins-1, int((fastLog2(latency)-lowest)*perOctave)))
 }
 
 // widen notes that bins are in use.

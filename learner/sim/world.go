@@ -60,6 +60,7 @@ type World struct {
 	graph    *graph
 	now      int64 // slices
 	window   int64 // slices
+	timeout  float64 // seconds, of the application
 	due      int64 // the slice in which the next size comes into force
 	services []service
 	nodes    []node
@@ -173,7 +174,7 @@ func New(c Config) (*World, error) {
 		return nil, fmt.Errorf("metrics delay %v: it must not be negative", c.Metrics)
 	}
 	w := &World{
-		config: c, graph: g, window: int64(c.Window / Slice),
+		config: c, graph: g, window: int64(c.Window / Slice), timeout: g.Timeout.Seconds(),
 		rng: rand.NewPCG(c.Seed, 0x5ca1ab1e),
 		due: never, opRate: make([]float64, len(g.ops)), latency: &tally{}, all: &tally{},
 	}
