@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/cmd/aware/live"
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/workload"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func gymCommand() *cobra.Command {
+	var g gymnasium
+	cmd := &cobra.Command{
+		Use: "gym", Short: "Serve a workload, simulated or real, as a Gymnasium-style environment",
+		Long: `Serves init, reset and step over gRPC and HTTP with JSON on one port, for learners in any language
+(learner/gym/example/autoscale.py drives it with Python's standard library). Nobody has to authenticate: who reaches the
+port may act.
+
+Without --workload each client gets simulated worlds of its own. With it the one client acts on a real workload that has
+opted in, with the rights of the kubeconfig's user; its mode must be observe or recommend, so that central does not act as
+well. When the client or this command ends, the workload is put back to what it was.`,
+		Example: "  aware gym\n  aware gym --app social-network --trace bursty --rate 300 --seed 7\n  aware gym --workload prod/deployment/shop",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 {
+				return usage(fmt.Errorf("gym takes no arguments; %q was given", args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.serve(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&g.listen, "listen", "127.0.0.1:7780", "address to serve on; with --workload it must be of this machine only")
+	f.StringVar(&g.app, "app", "hotel-reservation", "simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
+	f.StringVar(&g.trace, "trace", "diurnal", "its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
+	f.Float64Var(&g.rate, "rate", 0, "mean requests per second to scale the trace to; 0 takes it as it is")
+	f.Uint64Var(&g.seed, "seed", 1, "of a session's first simulated episode")
+	f.StringVar(&g.workload, "workload", "", "real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
+	f.DurationVar(&g.step, "step", 10*time.Second, "time between two actions")
+	f.DurationVar(&g.idle, "idle", 10*time.Minute, "after which a session that is not used ends")
+	g.flags = genericclioptions.NewConfigFlags(true)
+	g.flags.Namespace = nil // the workload names it
+	g.flags.AddFlags(f)
+	return cmd
+}
+
+// gymnasium is the command line of one gym server.
+type gymnasium struct {
+	listen, app, trace, workload string
+	rate                         float64
+	seed                         uint64
+	step, idle                   time.Duration
+	flags                        *genericclioptions.ConfigFlags
+}
+
+// grace is how long putting workloads back may take at the end.
+const grace = 30 * time.Second
+
+func (g *gymnasium) serve(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	server, err := g.server(ctx)
+	if err != nil {
+		return err
+	}
+	server.Closed = func(_ string, err error) { fmt.Fprintln(cmd.ErrOrStderr(), "aware: ending a session:", err) }
+	listener, err := net.Listen("tcp", g.listen)
+	if err != nil {
+		return fmt.Errorf("flag --listen: %w", err)
+	}
+	h := server.HTTP()
+	calls, breakOff := context.WithCancel(context.WithoutCancel(ctx)) // a real step is not awaited at the end
+	defer breakOff()
+	h.BaseContext = func(net.Listener) context.Context { return calls }
+	sessions, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() { server.Run(sessions, grace); close(ended) }()
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(listener) }()
+	fmt.Fprintf(cmd.OutOrStdout(), "Serving %s on http://%s\nTry: python3 learner/gym/example/autoscale.py http://%s\n", g.what(), listener.Addr(), listener.Addr())
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		breakOff()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err = h.Shutdown(last); errors.Is(err, context.DeadlineExceeded) {
+			err = h.Close()
+		}
+	}
+	end()
+	<-ended
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (g *gymnasium) what() string {
+	if g.workload != "" {
+		return "workload " + g.workload
+	}
+	return "simulated " + g.app + " under " + g.trace
+}
+
+func (g *gymnasium) server(ctx context.Context) (*gym.Server, error) {
+	switch {
+	case g.step < time.Second:
+		return nil, usage(fmt.Errorf("flag --step %v: it must be at least 1s", g.step))
+	case g.idle < time.Second:
+		return nil, usage(fmt.Errorf("flag --idle %v: it must be at least 1s", g.idle))
+	case g.rate < 0:
+		return nil, usage(fmt.Errorf("flag --rate %v: it must not be negative", g.rate))
+	}
+	s := &gym.Server{Seed: g.seed, Now: time.Now, Idle: g.idle}
+	if g.workload != "" {
+		return s, g.real(ctx, s)
+	}
+	if _, err := g.simulated(gym.Brief{}); err != nil {
+		return nil, usage(err)
+	}
+	s.Workloads, s.Traces = workload.Apps(), workload.Traces()
+	s.Open = func(_ context.Context, b gym.Brief) (gym.Environment, error) { return g.simulated(b) }
+	return s, nil
+}
+
+// real makes a server of one real workload, which takes one session at a time.
+func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
+	target, err := live.Parse(g.workload)
+	if err != nil {
+		return usage(fmt.Errorf("flag --workload: %w", err))
+	}
+	if err := local(g.listen); err != nil {
+		return usage(err)
+	}
+	c, err := g.client()
+	if err != nil {
+		return err
+	}
+	s.Sessions, s.Workloads = 1, []string{target.String()}
+	s.Open = func(ctx context.Context, b gym.Brief) (gym.Environment, error) {
+		if b.Workload != "" {
+			if asked, err := live.Parse(b.Workload); err != nil || asked != target {
+				return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: s.Workloads}
+			}
+		}
+		if b.Trace != "" {
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("options.trace %q: a real workload has its own load", b.Trace))
+		}
+		t := target
+		t.Container = b.Service
+		env, err := live.Open(ctx, c, t, g.step)
+		var refused *live.RefusedError
+		if errors.As(err, &refused) {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return env, nil
+	}
+	_, err = live.Open(ctx, c, target, g.step) // what is wrong is said now
+	return err
+}
+
+// local is nil for an address that only this machine reaches.
+func local(listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("flag --listen: %w", err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("flag --listen %s: with --workload it must be a loopback address, for who reaches the port moves a real workload with your rights", listen)
+	}
+	return nil
+}
+
+func (g *gymnasium) client() (client.Client, error) {
+	config, err := g.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("making the scheme: %w", err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the API server %s: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+// simulated makes an environment of simulated worlds. Clients may name what is compiled in, and the command line's own;
+// they open no other files.
+func (g *gymnasium) simulated(b gym.Brief) (gym.Environment, error) {
+	if b.Workload != "" && b.Workload != g.app && !slices.Contains(workload.Apps(), b.Workload) {
+		return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
+	}
+	if b.Trace != "" && b.Trace != g.trace && !slices.Contains(workload.Traces(), b.Trace) {
+		return nil, &gym.NotFoundError{Key: "trace", Value: b.Trace, Known: workload.Traces()}
+	}
+	app, err := openApp(either(b.Workload, g.app))
+	if err != nil {
+		return nil, err
+	}
+	load, err := workload.Open(either(b.Trace, g.trace))
+	if err != nil {
+		return nil, err
+	}
+	if g.rate > 0 {
+		if load, err = load.Scaled(g.rate); err != nil {
+			return nil, err
+		}
+	}
+	env, err := gym.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{App: app, Cluster: roomFor(app), Load: load, Seed: seed}, nil
+	}, b.Service, equally, g.step)
+	if err != nil {
+		return nil, err
+	}
+	return env, nil
+}
+
+// equally weighs the SLO and efficiency.
+const equally = 0.5
+
+func either(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
+}
+
+// node is a machine of the simulated cluster.
+var node = mdp.Size{CPU: 64_000, Memory: 256 << 30}
+
+// roomFor is a cluster with room for the application at its first sizes and for any one service at its largest.
+func roomFor(app sim.App) sim.Cluster {
+	var all, most mdp.Size
+	for _, s := range app.Services {
+		n := mdp.MilliCPU(s.Replicas)
+		all.CPU, all.Memory = all.CPU+n*s.Size.CPU, all.Memory+mdp.Bytes(n)*s.Size.Memory
+		most.CPU = max(most.CPU, mdp.MilliCPU(s.Bounds.Replicas.Max)*s.Bounds.CPU.Max)
+		most.Memory = max(most.Memory, mdp.Bytes(s.Bounds.Replicas.Max)*s.Bounds.Memory.Max)
+	}
+	nodes := max((all.CPU+most.CPU)/node.CPU, mdp.MilliCPU((all.Memory+most.Memory)/node.Memory)) + 2
+	return sim.Uniform(int(nodes), node)
+}

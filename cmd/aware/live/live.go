@@ -1,0 +1,334 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/autoscaling/slo"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"awarescale.dev/aware/plugins/fleet"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Target is the workload to control.
+type Target struct {
+	Namespace string
+	Kind      string // Deployment, StatefulSet or ReplicaSet
+	Name      string
+	Container string // whose limits are moved; empty is the first one that can be resized
+}
+
+func (t Target) String() string { return t.Namespace + "/" + t.Kind + "/" + t.Name }
+
+// kinds are the workloads' kinds by the names that people write.
+var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
+	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet", "replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet"}
+
+// Parse reads a workload as NAMESPACE/KIND/NAME.
+func Parse(s string) (Target, error) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 || slices.Contains(parts, "") {
+		return Target{}, fmt.Errorf("workload %q: it must be NAMESPACE/KIND/NAME, such as prod/deployment/shop", s)
+	}
+	kind, known := kinds[strings.ToLower(parts[1])]
+	if !known {
+		return Target{}, fmt.Errorf("workload %q: kind %q: it must be deployment, statefulset or replicaset", s, parts[1])
+	}
+	return Target{Namespace: parts[0], Kind: kind, Name: parts[2]}, nil
+}
+
+// RefusedError says why a workload may not be acted upon.
+type RefusedError struct{ Workload, Why string }
+
+func (e *RefusedError) Error() string { return "workload " + e.Workload + ": " + e.Why }
+
+// patience is how long a resize may stay deferred before the workload is scaled out instead; central's default.
+const patience = 2 * time.Minute
+
+// recent is how old central's decision may be at the first look; central decides every 10 s.
+const recent = time.Minute
+
+// Open makes an environment of the target. The client's user needs to read MultidimPodAutoscalers, the workload, its pods,
+// PodDisruptionBudgets and other autoscalers, and to patch pods/resize and /scale.
+func Open(ctx context.Context, c client.Client, t Target, step time.Duration) (*gym.Running, error) {
+	w := &world{client: c, target: t}
+	mpa, loaded, err := w.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	why, err := w.forbidden(ctx, mpa)
+	switch {
+	case err != nil:
+		return nil, err
+	case why != "":
+		return nil, &RefusedError{t.String(), why}
+	}
+	container, bounds, knobs, err := envelope(mpa, loaded, t.Container)
+	if err != nil {
+		return nil, err
+	}
+	w.target.Container, w.replicas = container, loaded.Replicas
+	w.sensor = recommender.Sensor{Fleet: fleet.New(time.Minute), Container: container}
+	w.updater = updater.Updater{Client: c, Container: container, Bounds: bounds, Knobs: knobs, Patience: patience}
+	objective := recommender.Objective(mpa.Spec)
+	if err := objective.SLO.Check(); err != nil {
+		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
+	}
+	return gym.Live(gym.Pair{Sensor: w, Actuator: w}, gym.Spaces{Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds,
+		Signals: told, Step: step}, objective, w.putBack)
+}
+
+// told is what central's status tells, and what pods do.
+const told = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.Throttled | 1<<mdp.Latency | 1<<mdp.Throughput
+
+// envelope is the container to control and how far, as central has it.
+func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, container string) (string, mdp.Bounds, mdp.Set, error) {
+	var names []string
+	for i, c := range w.Template.Spec.Containers {
+		names = append(names, c.Name)
+		if container != "" && container != c.Name {
+			continue
+		}
+		bounds, knobs, err := recommender.Envelope(mpa.Spec.Constraints, c, w.Replicas)
+		if err != nil {
+			return "", bounds, 0, &RefusedError{w.Key(), err.Error()}
+		}
+		if mpa.Spec.Constraints.Replicas != nil && (i == 0 || container != "") {
+			knobs |= mdp.SetOf(mdp.Replicas)
+		}
+		if knobs != 0 {
+			return c.Name, bounds, knobs, nil
+		}
+	}
+	if container != "" && !slices.Contains(names, container) {
+		return "", mdp.Bounds{}, 0, &gym.NotFoundError{Key: "container", Value: container, Known: names}
+	}
+	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(), "no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
+}
+
+// world is the workload as a Sensor and an Actuator. Both load it anew each time.
+type world struct {
+	client   client.Client
+	target   Target
+	sensor   recommender.Sensor
+	updater  updater.Updater
+	replicas int32 // at the beginning
+
+	looked  bool
+	decided time.Time // central's decision whose figures were taken last
+	why     string
+}
+
+func (w *world) load(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, *updater.Workload, error) {
+	var all v1alpha1.MultidimPodAutoscalerList
+	if err := w.client.List(ctx, &all, client.InNamespace(w.target.Namespace)); err != nil {
+		if meta.IsNoMatchError(err) {
+			return nil, nil, &RefusedError{w.target.String(), "the cluster has no MultidimPodAutoscaler: AWARE is not installed there"}
+		}
+		return nil, nil, fmt.Errorf("listing the MultidimPodAutoscalers of namespace %s: %w", w.target.Namespace, err)
+	}
+	i := slices.IndexFunc(all.Items, func(m v1alpha1.MultidimPodAutoscaler) bool {
+		return m.Spec.TargetRef.Kind == w.target.Kind && m.Spec.TargetRef.Name == w.target.Name
+	})
+	if i < 0 {
+		return nil, nil, &RefusedError{w.target.String(), fmt.Sprintf("it has no MultidimPodAutoscaler: is its pod template labelled %s=true?", v1alpha1.ManagedLabel)}
+	}
+	loaded, err := updater.Load(ctx, w.client, w.target.Namespace, w.target.Kind, w.target.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, &RefusedError{w.target.String(), err.Error()}
+	}
+	return &all.Items[i], loaded, err
+}
+
+// forbidden is why the workload may not be moved from here; empty when it may.
+func (w *world) forbidden(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler) (string, error) {
+	mode, err := mdp.ParseMode(mpa.Spec.Mode)
+	switch {
+	case err != nil:
+		return "spec.mode: " + err.Error(), nil
+	case mode == mdp.Off:
+		return "its mode is off, so nothing is read of it: it must be observe or recommend", nil
+	case mode != mdp.Observe && mode != mdp.Recommend:
+		return fmt.Sprintf("its mode is %s, so central moves it, and two must not: the mode must be observe or recommend", mode), nil
+	case mpa.Spec.Paused:
+		return "it is paused: its owner holds everything as it is", nil
+	}
+	others, err := recommender.Conflicts(ctx, w.client, w.target.Namespace, w.target.Kind, w.target.Name)
+	if err != nil {
+		return "", err
+	}
+	if len(others) > 0 {
+		return strings.Join(others, ", ") + " moves it, and two must not", nil
+	}
+	return "", nil
+}
+
+// Sense looks at the pods, and at what central decided on since the last look.
+func (w *world) Sense(ctx context.Context, now time.Time) (mdp.State, error) {
+	mpa, loaded, err := w.load(ctx)
+	if err != nil {
+		return mdp.State{}, err
+	}
+	var figures mdp.State
+	if d, ok := newest(mpa.Status.Decisions, w.target.Container); ok {
+		at := d.Time.Time
+		if w.looked && !at.Equal(w.decided) || !w.looked && now.Sub(at) < recent {
+			if figures, err = inputs(d.Inputs); err != nil {
+				return mdp.State{}, fmt.Errorf("status of MultidimPodAutoscaler %s: %w", mpa.Name, err)
+			}
+			if l := mpa.Status.Latency; figures.Knows(mdp.Latency) && l != nil {
+				figures.Latency = l.Duration // it has more digits
+			}
+		}
+		w.decided = at
+	}
+	w.looked = true
+	w.sensor.Workload = loaded
+	w.sensor.Reading = slo.Reading{Observed: figures.Observed & mdp.SetOf(mdp.Latency, mdp.Throughput), Latency: figures.Latency, Throughput: figures.Throughput}
+	s, err := w.sensor.Sense(ctx, now)
+	if err != nil {
+		return s, err
+	}
+	s.Observed |= figures.Observed.Without(mdp.Knobs) // those the pods themselves tell
+	s.Usage, s.CPUPeak, s.Throttled = figures.Usage, figures.CPUPeak, figures.Throttled
+	return s, nil
+}
+
+// newest is central's last decision on a container. It names the container where it decides on several.
+func newest(all []v1alpha1.DecisionStatus, container string) (v1alpha1.DecisionStatus, bool) {
+	for _, d := range all {
+		name, rest, several := strings.Cut(strings.TrimPrefix(d.Inputs, "container "), ": ")
+		if !several {
+			return d, true
+		}
+		if name == container {
+			d.Inputs = rest
+			return d, true
+		}
+	}
+	return v1alpha1.DecisionStatus{}, false
+}
+
+// inputs reads what [recommender.Inputs] wrote, such as "replicas=2 cpu-limit=400m cpu=180m memory=40Mi latency=12.3ms". A figure
+// of a newer central that this one does not know is left out.
+func inputs(text string) (mdp.State, error) {
+	var s mdp.State
+	if text == "nothing observed" {
+		return s, nil
+	}
+	for part := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(part, "=")
+		read, known := readers[key]
+		if !known {
+			continue
+		}
+		if err := read.into(&s, value); err != nil {
+			return mdp.State{}, fmt.Errorf("inputs %q: %s: %w", text, key, err)
+		}
+		s.Observed |= mdp.SetOf(read.signal)
+	}
+	return s, nil
+}
+
+var readers = map[string]struct {
+	signal mdp.Signal
+	into   func(s *mdp.State, value string) error
+}{
+	"cpu":       {mdp.CPUUsage, func(s *mdp.State, v string) error { return milli(&s.Usage.CPU, v) }},
+	"cpu-peak":  {mdp.CPUPeak, func(s *mdp.State, v string) error { return milli(&s.CPUPeak, v) }},
+	"throttled": {mdp.Throttled, func(s *mdp.State, v string) error { return number(&s.Throttled, v) }},
+	"memory": {mdp.MemoryUsage, func(s *mdp.State, v string) error {
+		q, err := resource.ParseQuantity(v)
+		s.Usage.Memory = mdp.Bytes(q.Value())
+		return err
+	}},
+	"latency": {mdp.Latency, func(s *mdp.State, v string) (err error) {
+		s.Latency, err = time.ParseDuration(v)
+		return err
+	}},
+	"throughput": {mdp.Throughput, func(s *mdp.State, v string) error { return number(&s.Throughput, strings.TrimSuffix(v, "/s")) }},
+}
+
+func milli(into *mdp.MilliCPU, v string) error {
+	q, err := resource.ParseQuantity(v)
+	*into = mdp.MilliCPU(q.MilliValue())
+	return err
+}
+
+func number[T ~float64](into *T, v string) error {
+	q, err := resource.ParseQuantity(v)
+	*into = T(q.AsApproximateFloat64())
+	return err
+}
+
+// Act moves the workload as central would, unless it may not.
+func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+	w.why = ""
+	mpa, loaded, err := w.load(ctx)
+	if err != nil {
+		return mdp.Failed, err
+	}
+	if w.why, err = w.forbidden(ctx, mpa); err != nil {
+		return mdp.Failed, err
+	}
+	if w.why != "" {
+		return mdp.Refused, nil
+	}
+	w.updater.Workload = loaded
+	effect, err := w.updater.Act(ctx, now, a)
+	w.why = w.updater.Reason
+	return effect, err
+}
+
+// Why is the reason of the last Act.
+func (w *world) Why() string { return w.why }
+
+// putBack gives the pods the template's sizes, and the workload its replicas. What central or somebody else moves by now is
+// theirs to put back.
+func (w *world) putBack(ctx context.Context) error {
+	mpa, loaded, err := w.load(ctx)
+	var gone *RefusedError
+	if errors.As(err, &gone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why, err := w.forbidden(ctx, mpa)
+	switch mode := mdp.Mode(mpa.Spec.Mode); {
+	case err != nil:
+		return err
+	case mode == mdp.Auto || mode == mdp.Canary:
+		return nil
+	case mpa.Spec.Paused:
+		return &RefusedError{w.target.String(), "it was not put back: " + why}
+	}
+	w.updater.Workload = loaded
+	if err := w.updater.PutBack(ctx); err != nil {
+		return fmt.Errorf("putting the sizes of %s back: %w", w.target, err)
+	}
+	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(mdp.Off) {
+		return nil
+	}
+	scale := updater.Updater{Client: w.client, Container: w.target.Container, Knobs: mdp.SetOf(mdp.Replicas), Patience: patience, Workload: loaded,
+		Bounds: mdp.Bounds{Replicas: mdp.Range[int]{Min: int(w.replicas), Max: int(w.replicas)}}}
+	effect, err := scale.Act(ctx, time.Now(), mdp.Action{}.WithReplicas(int(w.replicas)))
+	if err == nil && effect == mdp.Refused {
+		err = errors.New(scale.Reason)
+	}
+	if err != nil {
+		return fmt.Errorf("putting %s back to %d replicas: %w", w.target, w.replicas, err)
+	}
+	return nil
+}

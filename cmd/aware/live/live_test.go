@@ -1,0 +1,160 @@
+package live
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// What central writes into the status is what is read from it: the two must change together.
+func TestInputsAreReadAsCentralWritesThem(t *testing.T) {
+	full := mdp.State{Observed: told, Replicas: 3, Limit: mdp.Size{CPU: 1500, Memory: 512 * mdp.MiB}, Usage: mdp.Size{CPU: 1234, Memory: 77 * mdp.MiB},
+		CPUPeak: 1400, Throttled: 0.25, Latency: 12300 * time.Microsecond, Throughput: 1017.5}
+	for name, observed := range map[string]mdp.Set{"all": told, "none": 0, "no latency": told.Without(mdp.SetOf(mdp.Latency)),
+		"more than the status tells": told | mdp.SetOf(mdp.CPUPressure, mdp.OOMKills)} {
+		t.Run(name, func(t *testing.T) {
+			s := full
+			s.Observed = observed
+			got, err := inputs(recommender.Inputs(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := (observed & told).Without(mdp.Knobs); got.Observed != want {
+				t.Errorf("observed %v, want %v", got.Observed, want)
+			}
+			if got.Knows(mdp.Latency) && got.Latency != full.Latency || got.Knows(mdp.CPUUsage) && (got.Usage != full.Usage ||
+				got.CPUPeak != full.CPUPeak || got.Throttled != full.Throttled || got.Throughput != full.Throughput) {
+				t.Errorf("%q was read as %+v", recommender.Inputs(s), got)
+			}
+		})
+	}
+}
+
+func TestInputsThatAreNoFiguresAreNamed(t *testing.T) {
+	if _, err := inputs("cpu=fast"); err == nil || !strings.Contains(err.Error(), `"cpu=fast"`) {
+		t.Errorf("err = %v", err)
+	}
+	if s, err := inputs("flavour=sweet cpu=5m"); err != nil || s.Observed != mdp.SetOf(mdp.CPUUsage) || s.Usage.CPU != 5 {
+		t.Errorf("a figure of a newer central: %+v, %v", s, err)
+	}
+}
+
+func FuzzInputs(f *testing.F) {
+	f.Add("replicas=2 cpu-limit=400m cpu=180m memory=40Mi latency=12.3ms throughput=9.5/s throttled=0.10")
+	f.Add("container web: nothing observed")
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, err := inputs(text); err != nil && s != (mdp.State{}) {
+			t.Errorf("%q: %v beside %+v", text, err, s)
+		}
+	})
+}
+
+func TestAWorkloadIsNamedByNamespaceKindAndName(t *testing.T) {
+	if got, err := Parse("prod/deploy/shop"); err != nil || got.String() != "prod/Deployment/shop" {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, wrong := range []string{"", "shop", "deployment/shop", "prod/deployment/", "prod/daemonset/shop", "a/b/c/d"} {
+		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), `"`+wrong+`"`) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+// shop is a workload in a cluster that is only told of.
+func shop(t *testing.T, change func(*v1alpha1.MultidimPodAutoscaler), others ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	clientgoscheme.AddToScheme(scheme)
+	v1alpha1.AddToScheme(scheme)
+	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	labels := map[string]string{"app": "shop", v1alpha1.ManagedLabel: "true"}
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "helper"}, {Name: "web", Resources: corev1.ResourceRequirements{Limits: size}}}}
+	m := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "shop"}}}
+	if change != nil {
+		change(m)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(others, m,
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop-1", Labels: labels}, Spec: spec, Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})...).Build()
+}
+
+var target = Target{Namespace: "prod", Kind: "Deployment", Name: "shop"}
+
+func TestTwoDoNotMoveOneWorkload(t *testing.T) {
+	mode := func(mode string) func(*v1alpha1.MultidimPodAutoscaler) {
+		return func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Mode = mode }
+	}
+	for name, c := range map[string]struct {
+		client client.Client
+		target Target
+		says   string
+	}{
+		"auto":            {shop(t, mode("auto")), target, "mode is auto, so central moves it"},
+		"canary":          {shop(t, mode("canary")), target, "mode is canary"},
+		"off":             {shop(t, mode("off")), target, "nothing is read of it"},
+		"paused":          {shop(t, func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Paused = true }), target, "paused"},
+		"another HPA":     {shop(t, nil, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"}}}), target, "HorizontalPodAutoscaler old moves it"},
+		"not opted in":    {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "bank"}, "prod/Deployment/bank: it has no MultidimPodAutoscaler"},
+		"nothing to move": {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "helper"}, "nothing to move"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Open(t.Context(), c.client, c.target, time.Second)
+			var refused *RefusedError
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("err = %v; want a refusal that says %q", err, c.says)
+			}
+		})
+	}
+	for _, harmless := range []string{"observe", "recommend"} {
+		if env, err := Open(t.Context(), shop(t, mode(harmless)), target, time.Second); err != nil || env.Spaces().Service != "web" {
+			t.Errorf("mode %s: %v", harmless, err)
+		}
+	}
+	var unknown *gym.NotFoundError
+	if _, err := Open(t.Context(), shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "cache"}, time.Second); !errors.As(err, &unknown) {
+		t.Errorf("an unknown container: %v", err)
+	}
+}
+
+func TestCentralsFiguresAreTakenOnce(t *testing.T) {
+	now := time.Now()
+	c := shop(t, func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Status.Latency = &metav1.Duration{Duration: 12340 * time.Microsecond}
+		m.Status.Decisions = []v1alpha1.DecisionStatus{
+			{Time: metav1.NewTime(now), Inputs: "container helper: cpu=1m"},
+			{Time: metav1.NewTime(now), Inputs: "container web: replicas=9 cpu=180m memory=40Mi latency=12.3ms throughput=9.5/s"}}
+	})
+	env, err := Open(t.Context(), c, target, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := env.Reset(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput); s.Observed != want || s.Usage.CPU != 180 ||
+		s.Usage.Memory != 40*mdp.MiB || s.Latency != 12340*time.Microsecond || s.Replicas != 1 || s.Limit != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
+		t.Errorf("the first state is %+v", s)
+	}
+	if s, err = env.Reset(t.Context(), 0); err != nil || s.Observed != mdp.Knobs {
+		t.Errorf("with no new decision: %+v, %v", s, err)
+	}
+}
