@@ -60,7 +60,7 @@ func tuneCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "out/tuned.json", "where the settings go; - is standard output")
-	cmd.Flags().IntVar(&seeds, "seeds", 2, "runs of each point")
+	cmd.Flags().IntVar(&seeds, "seeds", bench.TuningSeeds, "runs of each point")
 	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
 	return cmd
@@ -130,7 +130,7 @@ func anchorsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
-	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv")
+	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
 	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files")
 	return cmd
 }

@@ -133,7 +133,7 @@ func (s *simulation) choice(cell bench.Cell) (bench.Choice, error) {
 	if err != nil {
 		return c, err
 	}
-	if t, err := book.For(cell, s.policy); err == nil {
+	if t, ok := book.Near(cell, s.policy); ok {
 		return t.Choice, nil
 	}
 	return c, nil

@@ -78,24 +78,31 @@ func row(cell Cell, c Choice, runs []Score) Row {
 // Contestant is a policy that takes part: a tuned baseline, or a policy file.
 type Contestant struct {
 	Name   string
-	Choice *Choice // nil is the baseline of that name, as it was tuned
+	Choice *Choice // nil is the baseline of that name, tuned
 }
 
-// Anchors runs every contestant in every cell with seeds 1 to n; done is told after each row.
+// choice is the contestant's in a cell: a baseline that the book does not have there is tuned now.
+func (c Contestant) choice(ctx context.Context, cell Cell, book Book) (Choice, error) {
+	if c.Choice != nil {
+		return *c.Choice, nil
+	}
+	if t, ok := book.For(cell, c.Name); ok {
+		return t.Choice, nil
+	}
+	t, err := Tune(ctx, cell, c.Name, TuningSeeds)
+	return t.Choice, err
+}
+
+// Anchors runs every contestant in every cell with seeds 1 to n; done is told after each row. Baselines are tuned first where
+// the book has nothing for the cell, as for traces that aware does not come with.
 func Anchors(ctx context.Context, cells []Cell, contestants []Contestant, book Book, seeds int, done func(Row)) ([]Row, error) {
 	rows := make([]Row, len(cells)*len(contestants))
 	said := make(chan struct{}, 1)
 	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
 		cell, who := cells[i/len(contestants)], contestants[i%len(contestants)]
-		var c Choice
-		if who.Choice != nil {
-			c = *who.Choice
-		} else {
-			t, err := book.For(cell, who.Name)
-			if err != nil {
-				return err
-			}
-			c = t.Choice
+		c, err := who.choice(ctx, cell, book)
+		if err != nil {
+			return err
 		}
 		runs := make([]Score, seeds)
 		for k := range runs {

@@ -37,13 +37,9 @@ func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 	names, _ := bench.Policies()
 	for _, c := range cells(t) {
 		for _, name := range names {
-			tuned, err := book.For(c, name)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			if tuned.Trace != c.Trace.Name || len(tuned.Trials) < 3 {
-				t.Errorf("%s under %s: %s was tuned on %s in %d trials", c.Application, c.Trace.Name, name, tuned.Trace, len(tuned.Trials))
+			tuned, ok := book.For(c, name)
+			if !ok || len(tuned.Trials) < 3 {
+				t.Errorf("%s under %s: %s was tuned in %d trials", c.Application, c.Trace.Name, name, len(tuned.Trials))
 			}
 		}
 	}
@@ -55,7 +51,7 @@ func TestAStaticAllocationAtItsPeakNeverViolates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
-		if r.Violates || r.Ratio > 0.01 {
+		if r.Violates || r.Ratio != 0 || r.Flapping != 0 {
 			t.Errorf("%s under %s: p99 %.0f ms of %.0f, %.2f %% of the windows over it", r.App, r.Trace, r.P99MS, r.SLOMS, 100*r.Ratio)
 		}
 	}

@@ -152,7 +152,7 @@ func (m *meter) window() {
 	now := m.world.Account()
 	seconds := window.Seconds()
 	cores := (now.Allocated - m.last.Allocated) / seconds
-	m.alloc = append(m.alloc, cores)
+	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // what is smaller comes of adding floats
 	m.windows++
 	l, ok := m.world.Latency(m.slo.Percentile)
 	violated := ok && l > m.slo.Latency

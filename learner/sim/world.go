@@ -58,10 +58,10 @@ var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type World struct {
 	config   Config
 	graph    *graph
-	now      int64 // slices
-	window   int64 // slices
+	now      int64   // slices
+	window   int64   // slices
 	timeout  float64 // seconds, of the application
-	due      int64 // the slice in which the next size comes into force
+	due      int64   // the slice in which the next size comes into force
 	services []service
 	nodes    []node
 	rng      *rand.PCG
@@ -302,8 +302,7 @@ func (w *World) Latency(percentile float64) (l time.Duration, ok bool) {
 
 // Overall is the same over all windows since the given mark.
 func (w *World) Overall(since Mark, percentile float64) (l time.Duration, ok bool) {
-	var t tally
-	t = *w.all
+	t := *w.all
 	t.sub(since.all)
 	return t.quantile(percentile)
 }
