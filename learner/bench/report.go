@@ -155,6 +155,7 @@ func pareto(rows []Row) (picture, error) {
 	}
 	level(p, rows[0].SLOMS)
 	p.Legend.Top = true
+	p.X.Max *= 1.3 // room for the legend
 	return render(p)
 }
 

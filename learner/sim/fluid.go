@@ -6,22 +6,27 @@ import "math"
 // (Poisson many requests of gamma distributed work) joins the backlog, the slice's quota is taken from it, and what is
 // left waits. So throttling, usage and backlog come out as the cgroup would show them. For latency a slice that is cut
 // short by its quota, or begins with work queued, gives a few sample requests; requests of the other slices only wait
-// for a free processor (Erlang C) and run.
+// for a free processor (Erlang C) and run. What a service completes more or less than usual its callees get, damped.
 type fluid struct {
 	stations []station
 	vectors  [][]float64 // per operation: latencies of the same draws of requests
 	own      []float64
+	order    []int // services, callers first where that can be
 }
 
 // station is what the fluid level knows of a service: the second's constants, and the window's samples.
 type station struct {
 	shape *[tableSize]float64 // quantiles of a request's work, mean 1
+	feeds []feed
+	heard bool    // it is some service's feed
+	debt  float64 // of slices whose callers passed on less than nothing, in means of a slice's arrivals
+	flow  float64 // requests that were completed in this slice, in means of it
 
 	// A second's constants.
 	inputs       inputs  // that they were computed from
 	mean         float64 // arrivals per slice and replica
-	root, none   float64 // the mean's square root, and the chance of no arrival
 	work         float64 // CPU seconds of a request, mean
+	perWork      float64 // and requests of a CPU second
 	inverseShape float64 // of the gamma distribution of a request's work: its squared coefficient of variation, inverted
 	cube         [cubes]cube
 	procs        float64
@@ -36,6 +41,12 @@ type station struct {
 	calm, followed         float64 // requests of slices that were not cut short, and those that samples stand for
 	waitSum, waitChanceSum float64
 	samples                []sample
+}
+
+// feed is one source of a service's arrivals.
+type feed struct {
+	caller int
+	weight float64 // its share of the arrivals
 }
 
 // sample is the time of some requests from arrival until their work was done, in seconds.
@@ -54,7 +65,66 @@ func newFluid(w *World) *fluid {
 		f.vectors[i] = make([]float64, draws)
 	}
 	f.own = make([]float64, draws)
+	seen := make([]bool, len(f.stations))
+	visit := func(i int) {
+		if !seen[i] {
+			seen[i] = true
+			f.order = append(f.order, i)
+		}
+	}
+	for k := len(w.graph.order) - 1; k >= 0; k-- {
+		visit(w.graph.ops[w.graph.order[k]].service)
+	}
+	for i := range f.stations {
+		f.stations[i].flow = 1
+		visit(i) // those that nobody calls, too
+	}
 	return f
+}
+
+// connect finds where each service's arrivals come from.
+func (f *fluid) connect(w *World) {
+	for i := range f.stations {
+		f.stations[i].feeds, f.stations[i].heard = f.stations[i].feeds[:0], false
+	}
+	for k := range w.graph.ops {
+		o := &w.graph.ops[k]
+		caller := &w.services[o.service]
+		call := func(e edge) {
+			to := w.graph.ops[e.op].service
+			if rate := w.opRate[k] * caller.gain * e.share; rate > 0 {
+				st := &f.stations[to]
+				st.feeds = append(st.feeds, feed{o.service, rate / w.services[to].rate})
+				f.stations[o.service].heard = true
+			}
+		}
+		for _, stage := range o.stages {
+			for _, e := range stage {
+				call(e)
+			}
+		}
+		for _, e := range o.background {
+			call(e)
+		}
+	}
+}
+
+// passedOn is the share of a caller's swings that its callees get within the same slice: waits and answers smear the
+// rest. Found by the tests of agreement with the request level.
+const passedOn = 0.4
+
+// arrivals is the mean of a service's arrivals in this slice, for each of its replicas: when a caller that was throttled
+// lets go, its callees have more to do than usual.
+func (f *fluid) arrivals(st *station) float64 {
+	if len(st.feeds) == 0 {
+		return st.mean
+	}
+	swing := st.debt
+	for _, from := range st.feeds {
+		swing += passedOn * from.weight * (f.stations[from.caller].flow - 1)
+	}
+	st.debt = min(0, 1+swing)
+	return st.mean * (1 + swing - st.debt)
 }
 
 // inputs are what a second's constants depend on.
@@ -75,13 +145,12 @@ func (st *station) prepare(s *service, live int) {
 	}
 	rate := s.rate / float64(live)
 	st.work = s.mix * s.slow
+	st.perWork = 1 / st.work
 	st.mean = rate * slice
-	st.none = math.Exp(-min(st.mean, 700))
-	if shape := 1 / max(0.01, s.square-1); shape != st.inverseShape {
+	if shape := 1 / max(0.01, s.square-1); math.Abs(shape-st.inverseShape) > 1e-9*shape { // not for rounding
 		st.inverseShape = shape
 		st.tabulate()
 	}
-	st.root = math.Sqrt(st.mean)
 	st.procs = float64(s.Procs)
 	st.most = st.procs / s.span * slice
 	if hold := s.hold; hold > 0 {
@@ -108,7 +177,10 @@ func (st *station) prepare(s *service, live int) {
 func (f *fluid) slice(w *World) {
 	slot := w.now % samples
 	begins := w.now%slicesPerSecond == 0
-	for i := range w.services {
+	if begins {
+		f.connect(w)
+	}
+	for _, i := range f.order {
 		s, st := &w.services[i], &f.stations[i]
 		live := w.live(s)
 		if begins || live != st.inputs.live {
@@ -120,22 +192,26 @@ func (f *fluid) slice(w *World) {
 			s.failed += n
 			st.put(w.timeout, n, w.timeout)
 		}
+		mean, before := f.arrivals(st), s.completed
 		for k := range s.replicas {
 			r := &s.replicas[k]
 			s.given += r.quota
 			if w.now >= r.ready {
-				f.replica(w, s, st, r, slot)
+				f.replica(w, s, st, r, slot, mean)
 			} else {
 				r.usage[slot] = 0
 			}
 		}
+		if usual := s.rate * s.gain * slice; st.heard && usual > 0 {
+			st.flow = (s.completed - before) / usual
+		}
 	}
 }
 
-// replica is one slice of one replica.
-func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int64) {
+// replica is one slice of one replica, in which so many requests arrive on average.
+func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int64, mean float64) {
 	u := w.rng.Uint64()
-	n := poisson(st.mean, st.root, st.none, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
+	n := poisson(mean, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
 	work := st.sum(n, u)
 	total := r.backlog + work
 	residual := 0.0
@@ -162,12 +238,12 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 
 	s.arrived += n
 	lost := 0.0
-	if limit := c * w.timeout / slice; r.backlog > limit { // the queue is as long as clients wait
+	if limit := c * w.timeout * slicesPerSecond; r.backlog > limit { // the queue is as long as clients wait
 		lost = (r.backlog - limit) / st.work
 		r.backlog, r.queued = limit, min(r.queued, limit)
 		s.failed += lost
 	}
-	jobs := r.backlog / st.work
+	jobs := r.backlog * st.perWork
 	s.completed += r.jobs + n - lost - jobs
 	r.jobs = jobs
 	switch {

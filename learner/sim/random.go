@@ -34,12 +34,12 @@ func gammaTable(variation float64) *[tableSize]float64 {
 }
 
 // poisson draws a number of arrivals with mean m from a uniform number u in [0, 1) and, for larger means, a normal one.
-// root is m's square root, e is exp(-m).
-func poisson(m, root, e, u, z float64) float64 {
-	if m > 10 {
-		return max(0, math.Floor(m+root*z+(z*z-1)/6+0.5)) // Cornish-Fisher
+func poisson(m, u, z float64) float64 {
+	if m > few {
+		return max(0, math.Floor(m+math.Sqrt(m)*z+(z*z-1)/6+0.5)) // Cornish-Fisher
 	}
-	p, sum, n := e, e, 0.0
+	p := none(m)
+	sum, n := p, 0.0
 	for u > sum && n < 60 {
 		n++
 		p *= m * inverse[int(n)]
@@ -47,6 +47,23 @@ func poisson(m, root, e, u, z float64) float64 {
 	}
 	return n
 }
+
+// few is the mean up to which Poisson's distribution is summed.
+const few = 10
+
+// none is exp(-m), the chance of no arrival, for m in [0, few]: by table and the first terms of the series.
+func none(m float64) float64 {
+	k := int(m * 64)
+	r := float64(k)/64 - m
+	return noneTable[k] * (1 + r*(1+r*(0.5+r*(1.0/6))))
+}
+
+var noneTable = func() (t [few*64 + 1]float64) {
+	for k := range t {
+		t[k] = math.Exp(-float64(k) / 64)
+	}
+	return t
+}()
 
 var inverse = func() (t [64]float64) {
 	for i := 1; i < len(t); i++ {
@@ -67,9 +84,9 @@ func queue(n int, a float64) float64 {
 	if n > 64 {
 		return math.Pow(rho, math.Sqrt(2*float64(n+1))) // Sakasegawa's approximation
 	}
-	b := 1.0 // Erlang B, by its recursion
+	inverseB, inverseA := 1.0, 1/a // Erlang B's recursion, on its inverse
 	for k := 1; k <= n; k++ {
-		b = a * b / (float64(k) + a*b)
+		inverseB = 1 + inverseB*float64(k)*inverseA
 	}
-	return b / (1 - rho*(1-b))
+	return 1 / (inverseB*(1-rho) + rho)
 }
