@@ -1,0 +1,55 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+)
+
+// Normaliser brings vectors to mean 0 and deviation 1 by what it saw of them (Chan et al. 1979's merge of batches). Its
+// exported fields are all its state.
+type Normaliser struct {
+	Mean, Square []float64 // Square is the sum of squared differences from the mean
+	Count        float64
+	Most         float64 // results are cut at plus and minus this; 0 does not cut
+	Frozen       bool    // when set, what is seen changes nothing: evaluation, and serving
+}
+
+// NewNormaliser is one for vectors of n numbers that cuts at 10, as the reference implementations do.
+func NewNormaliser(n int) *Normaliser {
+	return &Normaliser{Mean: make([]float64, n), Square: make([]float64, n), Most: 10}
+}
+
+// See takes a vector into account.
+func (n *Normaliser) See(x []float64) {
+	if len(x) != len(n.Mean) {
+		panic(fmt.Sprintf("a normaliser for %d numbers cannot see %d", len(n.Mean), len(x)))
+	}
+	if n.Frozen {
+		return
+	}
+	n.Count++
+	for i, v := range x {
+		d := v - n.Mean[i]
+		n.Mean[i] += d / n.Count
+		n.Square[i] += d * (v - n.Mean[i])
+	}
+}
+
+// Deviation is the i-th number's, or 1 before there are two different values.
+func (n *Normaliser) Deviation(i int) float64 {
+	if n.Count < 2 || n.Square[i] <= 0 {
+		return 1
+	}
+	return math.Sqrt(n.Square[i]/n.Count + 1e-8)
+}
+
+// Normalise writes the normalised x into to, which may be x.
+func (n *Normaliser) Normalise(to, x []float64) {
+	for i, v := range x {
+		v = (v - n.Mean[i]) / n.Deviation(i)
+		if n.Most > 0 {
+			v = max(-n.Most, min(n.Most, v))
+		}
+		to[i] = v
+	}
+}
