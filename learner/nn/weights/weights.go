@@ -22,10 +22,11 @@ type Tensor struct {
 	Data  []float64
 }
 
-// File is what a file holds.
+// File is what a file holds. Names of tensors and blobs are one space.
 type File struct {
 	Meta    map[string]string
 	Tensors map[string]Tensor
+	Blobs   map[string][]byte // anything else, such as the state of a random source; at rest tensors of U8
 }
 
 // Largest is the size in bytes up to which files are read.
@@ -63,6 +64,14 @@ func Encode(f File) ([]byte, error) {
 			shape = []int{}
 		}
 		header[name] = entry{"F64", shape, [2]int{begin, len(numbers)}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Blobs)) {
+		if _, twice := header[name]; twice || name == metadata || name == "" {
+			return nil, fmt.Errorf("blob %q: the name is taken", name)
+		}
+		begin := len(numbers)
+		numbers = append(numbers, f.Blobs[name]...)
+		header[name] = entry{"U8", []int{len(f.Blobs[name])}, [2]int{begin, len(numbers)}}
 	}
 	meta := maps.Clone(f.Meta)
 	if meta == nil {
@@ -111,7 +120,7 @@ func Decode(raw []byte) (File, error) {
 	if err := d.Decode(&header); err != nil {
 		return File{}, fmt.Errorf("the header: %w", err)
 	}
-	f := File{Meta: map[string]string{}, Tensors: map[string]Tensor{}}
+	f := File{Meta: map[string]string{}, Tensors: map[string]Tensor{}, Blobs: map[string][]byte{}}
 	if m, ok := header[metadata]; ok {
 		if err := json.Unmarshal(m, &f.Meta); err != nil {
 			return File{}, fmt.Errorf("the metadata: %w", err)
@@ -124,18 +133,25 @@ func Decode(raw []byte) (File, error) {
 		if err := json.Unmarshal(header[name], &e); err != nil {
 			return File{}, fmt.Errorf("tensor %q: %w", name, err)
 		}
-		n, begin, end := size(e.Shape), e.Offsets[0], e.Offsets[1]
+		n, begin, end, each := size(e.Shape), e.Offsets[0], e.Offsets[1], 8
+		if e.Dtype == "U8" {
+			each = 1
+		}
 		switch {
-		case e.Dtype != "F64":
-			return File{}, fmt.Errorf("tensor %q: numbers are %q: it must be F64", name, e.Dtype)
+		case e.Dtype != "F64" && e.Dtype != "U8":
+			return File{}, fmt.Errorf("tensor %q: numbers are %q: it must be F64 or U8", name, e.Dtype)
 		case n < 0:
 			return File{}, fmt.Errorf("tensor %q: shape %v is not one", name, e.Shape)
 		case begin < 0 || end < begin || end > len(numbers):
 			return File{}, fmt.Errorf("tensor %q: bytes %d to %d of %d: it is cut short, or tampered with", name, begin, end, len(numbers))
-		case end-begin != 8*n:
+		case end-begin != each*n:
 			return File{}, fmt.Errorf("tensor %q: %d bytes for shape %v", name, end-begin, e.Shape)
 		}
 		covered += end - begin
+		if each == 1 {
+			f.Blobs[name] = bytes.Clone(numbers[begin:end])
+			continue
+		}
 		t := Tensor{Shape: e.Shape, Data: make([]float64, n)}
 		for i := range t.Data {
 			t.Data[i] = math.Float64frombits(binary.LittleEndian.Uint64(numbers[begin+8*i:]))
@@ -196,4 +212,13 @@ func (f File) Take(name string, shape ...int) ([]float64, error) {
 		return nil, fmt.Errorf("tensor %q has shape %v: it must be %v", name, t.Shape, shape)
 	}
 	return t.Data, nil
+}
+
+// Blob is a blob's bytes, or an error that names what is missing.
+func (f File) Blob(name string) ([]byte, error) {
+	b, ok := f.Blobs[name]
+	if !ok {
+		return nil, fmt.Errorf("blob %q is missing", name)
+	}
+	return b, nil
 }

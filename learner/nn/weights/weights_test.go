@@ -20,6 +20,7 @@ var sample = weights.File{
 		"actor.0.bias":   {Shape: []int{2}, Data: []float64{math.SmallestNonzeroFloat64, math.MaxFloat64}},
 		"loss":           {Shape: []int{}, Data: []float64{math.Pi}},
 	},
+	Blobs: map[string][]byte{"random": {1, 2, 3}},
 }
 
 func TestWeightsComeBackExactly(t *testing.T) {
@@ -47,7 +48,7 @@ func TestWeightsComeBackExactly(t *testing.T) {
 
 func TestEqualContentIsEqualBytes(t *testing.T) {
 	a, _ := weights.Encode(sample)
-	b, _ := weights.Encode(weights.File{Meta: maps.Clone(sample.Meta), Tensors: maps.Clone(sample.Tensors)})
+	b, _ := weights.Encode(weights.File{Meta: maps.Clone(sample.Meta), Tensors: maps.Clone(sample.Tensors), Blobs: sample.Blobs})
 	if !bytes.Equal(a, b) {
 		t.Error("two encodings differ")
 	}

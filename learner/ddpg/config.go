@@ -1,0 +1,113 @@
+package ddpg
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Config is all settings of an Agent. Default gives those to begin with.
+type Config struct {
+	State, Action int       // numbers in an observation and in an action
+	Low, High     []float64 // bounds of each number of an action
+
+	Hidden     []int             // widths of the hidden layers of both networks
+	Activation kernel.Activation // of the hidden layers
+
+	Gamma      float64 // discount of a step's future, in [0, 1)
+	Tau        float64 // share of the way that targets go after an update, in (0, 1]
+	ActorRate  float64 // Adam's step sizes
+	CriticRate float64
+	Decay      float64 // weight decay (L2) of the critic; 0.01 in the paper
+	Batch      int     // transitions of an update
+	Capacity   int     // of the replay buffer
+	Warmup     int     // steps that are random, before the first update
+	Every      int     // steps from one round of updates to the next
+	Updates    int     // updates of a round
+	Delay      int     // critic updates for one of the actor and the targets: TD3 has 2, DDPG 1
+
+	Noise       Noise
+	Twin        bool    // two critics, the smaller value counts (TD3)
+	TargetNoise float64 // deviation of the noise on target actions, in [-1, 1]'s scale (TD3: 0.2); 0 is none
+	TargetCut   float64 // where that noise is cut (TD3: 0.5)
+
+	Seed uint64
+}
+
+// Noise is what exploration adds to an action, in the scale of [-1, 1].
+type Noise struct {
+	Sigma float64 // deviation; of one step for Ornstein-Uhlenbeck
+	Theta float64 // how fast an Ornstein-Uhlenbeck process goes back to zero, times Step; 0 is independent Gaussian noise
+	Step  float64 // dt of the process
+	Final float64 // Sigma goes linearly to this over Over steps
+	Over  int     // 0 leaves Sigma as it is
+}
+
+// Default is what reference implementations begin with.
+func Default(state int, low, high []float64) Config {
+	return Config{
+		State: state, Action: len(low), Low: low, High: high,
+		Hidden: []int{64, 64}, Activation: kernel.ReLU,
+		Gamma: 0.99, Tau: 0.005, ActorRate: 1e-3, CriticRate: 1e-3, Batch: 128, Capacity: 200_000, Warmup: 1000, Every: 1, Updates: 1, Delay: 1,
+		Noise: Noise{Sigma: 0.1}, TargetCut: 0.5,
+	}
+}
+
+// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+func (c Config) Check() error {
+	bad := func(name string, value any, rule string) error {
+		return fmt.Errorf("ddpg: %s %v: it must be %s", name, value, rule)
+	}
+	switch {
+	case c.State < 1:
+		return bad("state", c.State, "at least 1")
+	case c.Action < 1 || len(c.Low) != c.Action || len(c.High) != c.Action:
+		return bad("action", c.Action, fmt.Sprintf("at least 1, with as many bounds (there are %d and %d)", len(c.Low), len(c.High)))
+	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
+		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
+	case c.Activation != kernel.Tanh && c.Activation != kernel.ReLU:
+		return bad("activation", c.Activation, "tanh or relu")
+	case !(c.Gamma >= 0 && c.Gamma < 1):
+		return bad("gamma", c.Gamma, "in [0, 1)")
+	case !(c.Tau > 0 && c.Tau <= 1):
+		return bad("tau", c.Tau, "in (0, 1]")
+	case !(c.ActorRate > 0) || !(c.CriticRate > 0):
+		return bad("rate", min(c.ActorRate, c.CriticRate), "above 0")
+	case !(c.Decay >= 0):
+		return bad("decay", c.Decay, "at least 0")
+	case c.Batch < 1 || c.Capacity < c.Batch:
+		return bad("batch", c.Batch, fmt.Sprintf("in [1, capacity %d]", c.Capacity))
+	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.Delay < 1:
+		return bad("warmup, every, updates, delay", []int{c.Warmup, c.Every, c.Updates, c.Delay}, "at least 0, 1, 1, 1")
+	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) || !(c.Noise.Final >= 0) || c.Noise.Over < 0:
+		return bad("noise", c.Noise, "of sigma, theta and final at least 0, with a step above 0")
+	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):
+		return bad("target noise", c.TargetNoise, "at least 0")
+	}
+	for i := range c.Low {
+		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
+			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
+		}
+	}
+	return nil
+}
+
+// Actor is the network that decides.
+func (c Config) Actor() kernel.MLP {
+	return kernel.NewMLP(c.Activation, kernel.Tanh, append(append([]int{c.State}, c.Hidden...), c.Action)...)
+}
+
+// Critic is the network that judges a state and an action, beside each other.
+func (c Config) Critic() kernel.MLP {
+	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
+}
+
+// critics is how many there are.
+func (c Config) critics() int {
+	if c.Twin {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,76 @@
+package dqn
+
+import (
+	"math"
+
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel"
+	G "gorgonia.org/gorgonia"
+)
+
+// Gradients computes the loss mean(weight * huber(Q(s, a) - y)) and its gradient for batches of one size: s [batch][State]; a,
+// y, weight [batch]. errors gets Q(s, a) - y. It is the seam between the algorithm and what differentiates.
+type Gradients interface {
+	Gradient(theta, s, a, y, weight, grad, errors []float64) (loss float64, err error)
+}
+
+// huber is the loss of the chosen values q [batch][choices], its gradient, and the errors.
+func huber(q, a, y, weight, dq, errors []float64) float64 {
+	choices := len(q) / len(a)
+	clear(dq)
+	loss, n := 0.0, float64(len(a))
+	for i := range a {
+		at := i*choices + int(a[i])
+		e := q[at] - y[i]
+		errors[i] = e
+		if math.Abs(e) <= 1 {
+			loss += weight[i] * 0.5 * e * e / n
+			dq[at] = weight[i] * e / n
+		} else {
+			loss += weight[i] * (math.Abs(e) - 0.5) / n
+			dq[at] = weight[i] * math.Copysign(1, e) / n
+		}
+	}
+	return loss
+}
+
+type gorgonia struct {
+	graph                *graph.Graph[float64]
+	state                graph.Input[float64]
+	a, y, weight, errors []float64
+}
+
+// Gorgonia builds the loss for that shape.
+func Gorgonia(c Config) (Gradients, error) {
+	g := &gorgonia{}
+	m := c.Network()
+	var err error
+	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *G.Node {
+		g.state = b.Input("state", c.Batch, c.State)
+		return b.Loss("huber", func(in, grads [][]float64) (float64, error) {
+			return huber(in[0], g.a, g.y, g.weight, grads[0], g.errors), nil
+		}, b.MLP("values", m, g.state.Node, 0))
+	})
+	return g, err
+}
+
+func (g *gorgonia) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {
+	copy(g.graph.Theta, theta)
+	copy(g.state.Data, s)
+	g.a, g.y, g.weight, g.errors = a, y, weight, errors
+	loss, err := g.graph.Run()
+	copy(grad, g.graph.Grad)
+	return loss, err
+}
+
+type hand struct{ tape *kernel.Tape[float64] }
+
+// Hand is the same by hand: kernels one after the other.
+func Hand(c Config) Gradients { return hand{kernel.NewTape[float64](c.Network(), c.Batch)} }
+
+func (h hand) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {
+	q := h.tape.Forward(theta, s, len(a))
+	loss := huber(q, a, y, weight, h.tape.Out(), errors)
+	h.tape.Backward(theta, grad, nil)
+	return loss, nil
+}

@@ -1,0 +1,32 @@
+package dqn
+
+// Table is Q-learning without a network (Watkins and Dayan 1992).
+type Table struct {
+	Gamma, Rate float64
+	Q           [][]float64 // [state][choice]
+}
+
+// NewTable is a table of zeros.
+func NewTable(states, choices int, gamma, rate float64) *Table {
+	t := &Table{Gamma: gamma, Rate: rate, Q: make([][]float64, states)}
+	for i := range t.Q {
+		t.Q[i] = make([]float64, choices)
+	}
+	return t
+}
+
+// Learn moves the value of what was done towards what came of it.
+func (t *Table) Learn(state, choice int, reward float64, next int, terminated bool) {
+	y := reward
+	if !terminated {
+		y += t.Gamma * t.Q[next][t.Best(next)]
+	}
+	t.Q[state][choice] += t.Rate * (y - t.Q[state][choice])
+}
+
+// Best is the best choice in a state; of equal ones the first.
+func (t *Table) Best(state int) int {
+	var best [1]int
+	argmax(t.Q[state], len(t.Q[state]), best[:])
+	return best[0]
+}

@@ -1,0 +1,142 @@
+package env
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Env is a world in episodes. It is used by one goroutine at a time. The caller owns all slices, and no call but saving
+// and restoring allocates.
+type Env interface {
+	// Name is what Make knows it by.
+	Name() string
+	// Observation and Action are always the same. Their slices are shared: they are not to be changed.
+	Observation() Space
+	Action() Space
+	// Reset begins an episode and writes its first observation into obs, of length Observation().Dim(). The seed settles
+	// all randomness of the episode.
+	Reset(seed uint64, obs []float64) error
+	// Step carries an action out and writes what is then seen into obs, also when that ends the episode: it is the true
+	// final observation. Terminated and truncated may both be true. On an error nothing has happened; it is
+	// ErrNotRunning before the first Reset and after the end.
+	Step(action, obs []float64) (reward float64, terminated, truncated bool, err error)
+	// Observe writes the present observation into obs once more, as one needs it after a restore. Before the first Reset
+	// it is ErrNotRunning.
+	Observe(obs []float64) error
+	// MarshalBinary saves all state. UnmarshalBinary restores it in an Env of the same name; on an error nothing has
+	// changed.
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// ErrNotRunning says that there is no episode to go on with.
+var ErrNotRunning = errors.New("no episode is running: Reset begins one")
+
+// Space is what an observation or an action is made of. A discrete one has N > 0 choices, and its value is one number, the
+// index of the choice; a continuous one has N = 0, and a Low and a High for each number of its value.
+type Space struct {
+	N         int
+	Low, High []float64
+}
+
+// Discrete is the space of the indices 0 to n-1.
+func Discrete(n int) Space { return Space{N: n} }
+
+// Box is the space of as many numbers as there are in high, each between minus its bound and its bound.
+func Box(high ...float64) Space {
+	low := make([]float64, len(high))
+	for i, h := range high {
+		low[i] = -h
+	}
+	return Space{Low: low, High: high}
+}
+
+// Dim is how many numbers a value has.
+func (s Space) Dim() int {
+	if s.N > 0 {
+		return 1
+	}
+	return len(s.Low)
+}
+
+// Check is nil for what an environment takes as an action. In a discrete space that is an index in it. In a continuous one
+// it is numbers whose squares are finite, as rewards charge for squares; they may lie beyond the bounds, where the
+// environment clips them (22-rl-checklist.md, item 15: actions are sampled unbounded).
+func (s Space) Check(action []float64) error {
+	if len(action) != s.Dim() {
+		return fmt.Errorf("action %v has %d numbers: it must have %d", action, len(action), s.Dim())
+	}
+	if s.N > 0 {
+		if a := action[0]; !isIndex(a, s.N) {
+			return fmt.Errorf("action %v: it must be a whole number from 0 to %d", a, s.N-1)
+		}
+		return nil
+	}
+	for i, a := range action {
+		if q := a * a; math.IsNaN(q) || math.IsInf(q, 0) {
+			return fmt.Errorf("action[%d] = %v: it and its square must be finite", i, a)
+		}
+	}
+	return nil
+}
+
+// Contains says whether v is a value of the space, the bounds included.
+func (s Space) Contains(v []float64) bool {
+	if len(v) != s.Dim() {
+		return false
+	}
+	if s.N > 0 {
+		return isIndex(v[0], s.N)
+	}
+	for i, x := range v {
+		if !(x >= s.Low[i] && x <= s.High[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s Space) equal(t Space) bool {
+	if s.N != t.N || len(s.Low) != len(t.Low) {
+		return false
+	}
+	for i := range s.Low {
+		if s.Low[i] != t.Low[i] || s.High[i] != t.High[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// isIndex is false for NaN.
+func isIndex(x float64, n int) bool { return x >= 0 && x < float64(n) && x == math.Trunc(x) }
+
+// kinds are all environments that there are.
+func kinds() []kind {
+	return []kind{
+		cartPole(), pendulum(), mountainCar(), mountainCarContinuous(), acrobot(),
+		identityDiscrete(), identityContinuous(), grid4x4(),
+	}
+}
+
+// Names are those that Make knows.
+func Names() []string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// Make gives the environment of that name, in which no episode is running yet.
+func Make(name string) (Env, error) {
+	for _, k := range kinds() {
+		if k.name == name {
+			return newEpisode(k), nil
+		}
+	}
+	return nil, fmt.Errorf("make environment %q: there are %s", name, strings.Join(Names(), ", "))
+}

@@ -1,0 +1,135 @@
+package ppo
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Config is all settings of an Agent. Default gives those to begin with.
+type Config struct {
+	State     int       // numbers in an observation
+	Choices   int       // of a discrete action; 0 is continuous
+	Low, High []float64 // bounds of each number of a continuous action
+
+	Hidden     []int // widths of the hidden layers of both networks
+	Activation kernel.Activation
+
+	Envs      int     // environments at once
+	Horizon   int     // steps of each in a rollout
+	Minibatch int     // transitions of an update; it divides Envs * Horizon
+	Epochs    int     // times that a rollout is gone over
+	Gamma     float64 // discount of a step's future
+	Lambda    float64 // of the advantage estimate
+	Clip      float64 // how far a ratio may be from 1
+	Value     float64 // weight of the value's loss
+	Entropy   float64 // weight of the entropy
+	MaxNorm   float64 // of a gradient
+	Rate      float64 // Adam's step size
+	Over      int     // steps over which Rate and, with AnnealClip, Clip go to zero; 0 leaves them
+
+	AnnealClip           bool
+	Deviation            float64 // logarithm of a continuous policy's first deviation
+	NormaliseObservation bool
+	NormaliseReward      bool
+
+	Seed uint64
+}
+
+// Default is what reference implementations begin with for discrete actions (choices above 0) and continuous ones.
+func Default(state, choices int, low, high []float64) Config {
+	c := Config{
+		State: state, Choices: choices, Low: low, High: high, Hidden: []int{64, 64}, Activation: kernel.Tanh,
+		Gamma: 0.99, Lambda: 0.95, Clip: 0.2, Value: 0.5, MaxNorm: 0.5,
+	}
+	if choices > 0 {
+		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate, c.Entropy = 4, 128, 128, 4, 2.5e-4, 0.01
+	} else {
+		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate = 1, 2048, 64, 10, 3e-4
+		c.NormaliseObservation, c.NormaliseReward = true, true
+	}
+	return c
+}
+
+// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+func (c Config) Check() error {
+	bad := func(name string, value any, rule string) error {
+		return fmt.Errorf("ppo: %s %v: it must be %s", name, value, rule)
+	}
+	all := c.Envs * c.Horizon
+	switch {
+	case c.State < 1:
+		return bad("state", c.State, "at least 1")
+	case c.Choices < 0 || c.Choices == 1:
+		return bad("choices", c.Choices, "at least 2, or 0 for continuous actions")
+	case c.Choices > 0 && len(c.Low)+len(c.High) > 0 || c.Choices == 0 && (len(c.Low) == 0 || len(c.Low) != len(c.High)):
+		return bad("bounds", [][]float64{c.Low, c.High}, "of continuous actions, as many lower as upper ones, and none of discrete ones")
+	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
+		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
+	case c.Activation != kernel.Tanh && c.Activation != kernel.ReLU:
+		return bad("activation", c.Activation, "tanh or relu")
+	case c.Envs < 1 || c.Horizon < 1 || c.Epochs < 1:
+		return bad("envs, horizon, epochs", []int{c.Envs, c.Horizon, c.Epochs}, "at least 1 each")
+	case c.Minibatch < 1 || all%c.Minibatch != 0:
+		return bad("minibatch", c.Minibatch, fmt.Sprintf("a divisor of envs * horizon = %d", all))
+	case !(c.Gamma >= 0 && c.Gamma <= 1) || !(c.Lambda >= 0 && c.Lambda <= 1):
+		return bad("gamma, lambda", []float64{c.Gamma, c.Lambda}, "in [0, 1]")
+	case !(c.Clip > 0) || !(c.MaxNorm > 0) || !(c.Rate > 0):
+		return bad("clip, norm, rate", []float64{c.Clip, c.MaxNorm, c.Rate}, "above 0")
+	case !(c.Value >= 0) || !(c.Entropy >= 0) || c.Over < 0:
+		return bad("value, entropy, over", []any{c.Value, c.Entropy, c.Over}, "at least 0")
+	case math.IsNaN(c.Deviation) || math.IsInf(c.Deviation, 0):
+		return bad("deviation", c.Deviation, "a number")
+	}
+	for i := range c.Low {
+		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
+			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
+		}
+	}
+	return nil
+}
+
+// Action is how many numbers an action has.
+func (c Config) Action() int {
+	if c.Choices > 0 {
+		return 1
+	}
+	return len(c.Low)
+}
+
+// Outputs is the width of the policy's output: a logit for each choice, or a mean for each number.
+func (c Config) Outputs() int {
+	if c.Choices > 0 {
+		return c.Choices
+	}
+	return len(c.Low)
+}
+
+func (c Config) network(outputs int) kernel.MLP {
+	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), outputs)...)
+}
+
+// Policy is the network that decides.
+func (c Config) Policy() kernel.MLP { return c.network(c.Outputs()) }
+
+// Critic is the network that values states.
+func (c Config) Critic() kernel.MLP { return c.network(1) }
+
+// deviations is the number of parameters between policy and critic: the logarithms of a continuous policy's deviations.
+func (c Config) deviations() int {
+	if c.Choices > 0 {
+		return 0
+	}
+	return len(c.Low)
+}
+
+// Params is the number of all parameters: those of the policy, of its deviations, of the critic.
+func (c Config) Params() int { return c.Policy().Params() + c.deviations() + c.Critic().Params() }
+
+// parts divides parameters.
+func (c Config) parts(theta []float64) (policy, deviations, critic []float64) {
+	n, d := c.Policy().Params(), c.deviations()
+	return theta[:n], theta[n : n+d], theta[n+d:]
+}

@@ -1,0 +1,172 @@
+package ppo
+
+import "math"
+
+// Minibatch is the part of a rollout that one update learns from. Rows are transitions.
+type Minibatch struct {
+	State     []float64 // [n][State]
+	Action    []float64 // [n][Action], as sampled
+	LogProb   []float64 // of the action when it was sampled
+	Advantage []float64 // normalised
+	Return    []float64
+	Legal     []bool // [n][Choices]; nil when all are
+	Clip      float64
+}
+
+// Stats are figures of an update.
+type Stats struct {
+	Loss, Policy, Value, Entropy float64
+	KL                           float64 // mean((ratio-1) - log ratio), Schulman's estimate
+	Clipped                      float64 // share of ratios beyond Clip
+	Norm                         float64 // of the gradient before it was clipped
+}
+
+// illegal is the logit of an action that is not legal: no chance is left.
+const illegal = -1e8
+
+// Loss is the loss of a minibatch, and its gradients with respect to the policy's outputs [n][Outputs], the logarithms of
+// deviations (of a continuous policy), and the values [n].
+func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDeviations, dValues []float64) Stats {
+	var s Stats
+	n := len(values)
+	clear(dDeviations)
+	width := c.Outputs()
+	for i := range n {
+		out, d := outputs[i*width:][:width], dOutputs[i*width:][:width]
+		var logProb, entropy float64
+		if c.Choices > 0 {
+			var legal []bool
+			if m.Legal != nil {
+				legal = m.Legal[i*width:][:width]
+			}
+			logProb, entropy = categorical(out, legal, int(m.Action[i]), d)
+		} else {
+			logProb = normal(out, deviations, m.Action[i*width:][:width])
+			for _, l := range deviations {
+				entropy += l + 0.5*math.Log(2*math.Pi*math.E)
+			}
+		}
+		ratio := math.Exp(logProb - m.LogProb[i])
+		a := m.Advantage[i]
+		free, cut := -a*ratio, -a*max(1-m.Clip, min(1+m.Clip, ratio))
+		scale := 0.0 // of the gradient of logProb
+		if free >= cut {
+			scale = -a * ratio / float64(n)
+		}
+		s.Policy += max(free, cut) / float64(n)
+		s.Entropy += entropy / float64(n)
+		s.KL += (ratio - 1 - (logProb - m.LogProb[i])) / float64(n)
+		if math.Abs(ratio-1) > m.Clip {
+			s.Clipped += 1 / float64(n)
+		}
+		if c.Choices > 0 {
+			c.backCategorical(d, int(m.Action[i]), entropy, scale, n)
+		} else {
+			for j, l := range deviations {
+				v := math.Exp(-2 * l)
+				off := m.Action[i*width+j] - out[j]
+				d[j] = scale * off * v
+				dDeviations[j] += scale*(off*off*v-1) - c.Entropy/float64(n)
+			}
+		}
+		e := values[i] - m.Return[i]
+		s.Value += 0.5 * e * e / float64(n)
+		dValues[i] = c.Value * e / float64(n)
+	}
+	s.Loss = s.Policy + c.Value*s.Value - c.Entropy*s.Entropy
+	return s
+}
+
+// backCategorical turns logarithms of probabilities, in d, into the gradient of the loss with respect to the logits:
+//
+//	d logProb(a) / d logit_j = [j = a] - p_j
+//	d entropy / d logit_j    = -p_j (log p_j + entropy)
+func (c Config) backCategorical(d []float64, action int, entropy, scale float64, n int) {
+	for j, l := range d {
+		p := math.Exp(l)
+		g := -scale * p
+		if j == action {
+			g += scale
+		}
+		if p > 0 {
+			g += c.Entropy / float64(n) * p * (l + entropy)
+		}
+		d[j] = g
+	}
+}
+
+// categorical is the logarithm of a choice's probability and the entropy, by logits of which only the legal ones count. It
+// leaves the logarithms of all probabilities in logs.
+func categorical(logits []float64, legal []bool, action int, logs []float64) (logProb, entropy float64) {
+	most := math.Inf(-1)
+	for j, l := range logits {
+		if legal != nil && !legal[j] {
+			l = illegal
+		}
+		logs[j] = l
+		most = max(most, l)
+	}
+	sum := 0.0
+	for _, l := range logs {
+		sum += math.Exp(l - most)
+	}
+	norm := most + math.Log(sum)
+	for j := range logs {
+		logs[j] -= norm
+		if p := math.Exp(logs[j]); p > 0 {
+			entropy -= p * logs[j]
+		}
+	}
+	return logs[action], entropy
+}
+
+// normal is the logarithm of the density of independent normal numbers.
+func normal(mean, deviations, action []float64) float64 {
+	sum := 0.0
+	for j, l := range deviations {
+		off := (action[j] - mean[j]) * math.Exp(-l)
+		sum -= 0.5*off*off + l + 0.5*math.Log(2*math.Pi)
+	}
+	return sum
+}
+
+// Advantages computes generalised advantage estimates and returns (advantage + value) of a rollout, time by time:
+//
+//	delta = r + gamma * V(s') * (1 - terminated) - V(s)
+//	A     = delta + gamma * lambda * (1 - ended) * A'
+//
+// rewards, values and next, V(s') of the true next observation, are [time][envs]; ended is terminated or truncated.
+func Advantages(gamma, lambda float64, envs int, rewards, values, next []float64, terminated, ended []bool, advantages, returns []float64) {
+	for e := range envs {
+		a := 0.0
+		for i := len(rewards) - envs + e; i >= 0; i -= envs {
+			v := next[i]
+			if terminated[i] {
+				v = 0
+			}
+			if ended[i] {
+				a = 0
+			}
+			a = rewards[i] + gamma*v - values[i] + gamma*lambda*a
+			advantages[i], returns[i] = a, a+values[i]
+		}
+	}
+}
+
+// Normalise brings advantages to mean 0 and deviation 1; a single one stays.
+func Normalise(a []float64) {
+	if len(a) < 2 {
+		return
+	}
+	mean, square := 0.0, 0.0
+	for _, v := range a {
+		mean += v / float64(len(a))
+	}
+	for _, v := range a {
+		square += (v - mean) * (v - mean) / float64(len(a)-1)
+	}
+	scale := 1 / (math.Sqrt(square) + 1e-8)
+	for i := range a {
+		a[i] = (a[i] - mean) * scale
+	}
+}

@@ -1,0 +1,276 @@
+package train_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/ddpg"
+	"awarescale.dev/aware/learner/dqn"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/ppo"
+	"awarescale.dev/aware/learner/train"
+)
+
+// student is a learner, small, and an environment in which it learns.
+type student struct {
+	name string
+	env  string
+	fine float64 // mean return of who has learned the identity
+	make func(t testing.TB, seed uint64, width int) train.Learner
+}
+
+func students() []student {
+	must := func(t testing.TB, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	spaces := func(t testing.TB, name string) (observed int, action env.Space) {
+		e, err := env.Make(name)
+		must(t, err)
+		return e.Observation().Dim(), e.Action()
+	}
+	return []student{
+		{"ddpg", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityContinuous-v0")
+			c := ddpg.Default(n, a.Low, a.High)
+			c.Hidden, c.Batch, c.Warmup, c.Seed, c.Gamma = []int{width, width}, 32, 100, seed, 0.5
+			l, err := ddpg.New(c)
+			must(t, err)
+			return l
+		}},
+		{"td3", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityContinuous-v0")
+			c := ddpg.Default(n, a.Low, a.High)
+			c.Hidden, c.Batch, c.Warmup, c.Seed, c.Gamma = []int{width, width}, 32, 100, seed, 0.5
+			c.Twin, c.TargetNoise, c.Delay, c.Noise = true, 0.2, 2, ddpg.Noise{Sigma: 0.3, Theta: 0.15, Step: 1}
+			l, err := ddpg.New(c)
+			must(t, err)
+			return l
+		}},
+		{"ppo", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityDiscrete-v0")
+			c := ppo.Default(n, a.N, nil, nil)
+			c.Hidden, c.Horizon, c.Minibatch, c.Rate, c.Seed, c.Gamma = []int{width}, 32, 32, 3e-3, seed, 0.5
+			l, err := ppo.New(c)
+			must(t, err)
+			return l
+		}},
+		{"ppo, continuous", "IdentityContinuous-v0", -10, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityContinuous-v0")
+			c := ppo.Default(n, 0, a.Low, a.High)
+			c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Rate, c.Seed, c.Gamma = []int{width}, 4, 32, 32, 3e-3, seed, 0.5
+			l, err := ppo.New(c)
+			must(t, err)
+			return l
+		}},
+		{"dqn", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityDiscrete-v0")
+			c := dqn.Default(n, a.N)
+			c.Hidden, c.Batch, c.Warmup, c.Falls, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			l, err := dqn.New(c)
+			must(t, err)
+			return l
+		}},
+		{"dqn, prioritised, of three steps", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
+			n, a := spaces(t, "IdentityDiscrete-v0")
+			c := dqn.Default(n, a.N)
+			c.Hidden, c.Batch, c.Warmup, c.Falls, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			c.Prioritised, c.Steps = true, 3
+			l, err := dqn.New(c)
+			must(t, err)
+			return l
+		}},
+	}
+}
+
+func begin(t testing.TB, s student, seed uint64, steps int) *train.Run {
+	t.Helper()
+	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.make(t, seed, 16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func walk(t testing.TB, r *train.Run, until int) []byte {
+	t.Helper()
+	if err := r.Go(t.Context(), until); err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := weights.Encode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// First learn the identity.
+func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
+	for _, s := range students() {
+		t.Run(s.name, func(t *testing.T) {
+			r := begin(t, s, 1, 8000)
+			walk(t, r, 8000)
+			returns, err := r.Final(10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mean := 0.0
+			for _, v := range returns {
+				mean += v / float64(len(returns))
+			}
+			if mean < s.fine {
+				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.fine, r.Judged)
+			}
+		})
+	}
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	for _, s := range students() {
+		one, two, other := walk(t, begin(t, s, 3, 1500), 1500), walk(t, begin(t, s, 3, 1500), 1500), walk(t, begin(t, s, 4, 1500), 1500)
+		if !bytes.Equal(one, two) {
+			t.Errorf("%s: two runs of a seed differ", s.name)
+		}
+		if bytes.Equal(one, other) {
+			t.Errorf("%s: another seed does the same", s.name)
+		}
+	}
+}
+
+// A run that was written to a file and taken up by another process ends as the one that never stopped: also in the midst of
+// an episode, a rollout, a round of evaluations.
+func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
+	for _, s := range students() {
+		want := walk(t, begin(t, s, 5, 2000), 2000)
+		raw := walk(t, begin(t, s, 5, 2000), 777)
+		f, err := weights.Decode(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := begin(t, s, 5, 2000)
+		if err := again.Restore(f); err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		if got := walk(t, again, 2000); !bytes.Equal(got, want) {
+			t.Errorf("%s: the resumed run is another one", s.name)
+		}
+	}
+}
+
+func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
+	all := students()
+	for i, s := range all {
+		r := begin(t, s, 1, 1000)
+		before := walk(t, r, 300)
+		good, err := weights.Decode(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil := func(change func(f *weights.File)) weights.File {
+			f := weights.File{Meta: maps.Clone(good.Meta), Tensors: maps.Clone(good.Tensors), Blobs: maps.Clone(good.Blobs)}
+			change(&f)
+			return f
+		}
+		var tensor string
+		for _, name := range slices.Sorted(maps.Keys(good.Tensors)) {
+			if !strings.HasPrefix(name, "train.") && len(good.Tensors[name].Data) > 1 {
+				tensor = name
+				break
+			}
+		}
+		other := all[(i+2)%len(all)]
+		foreign, err := weights.Decode(walk(t, begin(t, other, 1, 1000), 300))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide := s.make(t, 1, 17)
+		wider, err := wide.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, f := range map[string]weights.File{
+			"another algorithm": spoil(func(f *weights.File) { f.Meta["algorithm"] = "magic" }),
+			"another encoding":  spoil(func(f *weights.File) { f.Meta["encoding"] = "99" }),
+			"a missing tensor":  spoil(func(f *weights.File) { delete(f.Tensors, tensor) }),
+			"a tensor with NaN": spoil(func(f *weights.File) {
+				x := slices.Clone(f.Tensors[tensor].Data)
+				x[1] = math.NaN()
+				f.Tensors[tensor] = weights.Tensor{Shape: f.Tensors[tensor].Shape, Data: x}
+			}),
+			"no random source":            spoil(func(f *weights.File) { delete(f.Blobs, "random") }),
+			"no environments":             spoil(func(f *weights.File) { delete(f.Blobs, "train.envs") }),
+			"another run":                 spoil(func(f *weights.File) { f.Meta["train"] = strings.Replace(f.Meta["train"], `"Seed":1`, `"Seed":2`, 1) }),
+			"another learner's":           foreign,
+			"the learner's without a run": wider,
+		} {
+			if err := r.Restore(f); err == nil {
+				t.Errorf("%s: %s was taken", s.name, what)
+			}
+		}
+		if err := s.make(t, 1, 16).Restore(wider); err == nil {
+			t.Errorf("%s: weights of wider layers were taken", s.name)
+		}
+		if after := walk(t, r, 300); !bytes.Equal(before, after) {
+			t.Errorf("%s: a refused restore changed something", s.name)
+		}
+	}
+}
+
+// What is no number is refused by name; what was learned stays, and learning goes on.
+func TestNaNIsRefused(t *testing.T) {
+	for _, s := range students() {
+		l := s.make(t, 1, 16)
+		e, err := env.Make(s.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := l.Envs()
+		obs, actions := make([]float64, n*e.Observation().Dim()), make([]float64, n*e.Action().Dim())
+		rewards, ends := make([]float64, n), make([]bool, n)
+		if err := l.Explore(obs, actions); err != nil {
+			t.Fatal(err)
+		}
+		rewards[0] = math.NaN()
+		if err := l.Learn(rewards, obs, ends, ends); err == nil || !strings.Contains(err.Error(), "NaN") {
+			t.Errorf("%s: a reward of NaN: %v", s.name, err)
+		}
+		rewards[0] = 1
+		if err := l.Learn(rewards, obs, ends, ends); err != nil {
+			t.Errorf("%s: afterwards: %v", s.name, err)
+		}
+	}
+}
+
+func TestRunsThatCannotBe(t *testing.T) {
+	s := students()[0]
+	for says, c := range map[string]train.Config{
+		"steps 0":        {Env: s.env},
+		`"Nowhere-v0"`:   {Env: "Nowhere-v0", Steps: 1},
+		"evaluations ev": {Env: s.env, Steps: 1, Evaluate: 5},
+	} {
+		if _, err := train.New(c, s.make(t, 1, 16)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+func ExampleRun() {
+	e, _ := env.Make("IdentityDiscrete-v0")
+	l, _ := dqn.New(dqn.Default(e.Observation().Dim(), e.Action().N))
+	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, l)
+	_, err := r.Final(3)
+	fmt.Println(err)
+	// Output: <nil>
+}

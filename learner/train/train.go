@@ -1,0 +1,315 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Learner is an algorithm's agent. Rows are environments.
+type Learner interface {
+	// Envs is the number of environments that it learns in at once.
+	Envs() int
+	// Explore chooses actions for observations.
+	Explore(obs, actions []float64) error
+	// Learn takes what the actions of the last Explore led to; final has the true next observations, also of episodes that
+	// ended.
+	Learn(rewards, final []float64, terminated, truncated []bool) error
+	// Snapshot is the actor as it is served, and Head makes an action of its output: without exploration.
+	Snapshot() kernel.Snapshot
+	Head(out, action []float64)
+	// Save is all state, and Restore brings it back.
+	Save() (weights.File, error)
+	Restore(weights.File) error
+}
+
+// Config is the settings of a Run.
+type Config struct {
+	Env      string // that env.Make knows
+	Steps    int    // of all environments together
+	Seed     uint64
+	Evaluate int // steps from one evaluation to the next; 0 evaluates nothing, and the last actor is kept
+	Episodes int // of an evaluation
+}
+
+// Check is nil for settings that a Run can be made of.
+func (c Config) Check() error {
+	switch {
+	case c.Steps < 1:
+		return fmt.Errorf("training: steps %d: it must be at least 1", c.Steps)
+	case c.Evaluate < 0 || c.Evaluate > 0 && c.Episodes < 1:
+		return fmt.Errorf("training: evaluations every %d steps of %d episodes: it must be at least 0 and 1", c.Evaluate, c.Episodes)
+	}
+	return nil
+}
+
+// Point is a point of a curve.
+type Point struct {
+	Step int
+	Mean float64 // return
+}
+
+// Run is a training.
+type Run struct {
+	Curve    []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
+	Judged   []Point // of the evaluations
+	Steps    int
+	Episodes int
+
+	c       Config
+	learner Learner
+	envs    *env.Vector
+	actions []float64
+	returns []float64 // of the episodes that are running
+	recent  []float64 // of the last that ended
+	best    *kernel.Snapshot
+	score   float64
+	next    int // step of the next evaluation
+}
+
+// New makes a Run at its beginning.
+func New(c Config, l Learner) (*Run, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	var all []env.Env
+	for range l.Envs() {
+		e, err := env.Make(c.Env)
+		if err != nil {
+			return nil, fmt.Errorf("training: %w", err)
+		}
+		all = append(all, e)
+	}
+	v, err := env.NewVector(c.Seed, all...)
+	if err == nil {
+		err = v.Reset()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("training: %w", err)
+	}
+	return &Run{
+		c: c, learner: l, envs: v, actions: make([]float64, v.Len()*v.Action().Dim()), returns: make([]float64, v.Len()),
+		score: math.Inf(-1), next: c.Evaluate,
+	}, nil
+}
+
+// Go takes steps until there were so many, or as many as the Config says, or ctx ends.
+func (r *Run) Go(ctx context.Context, until int) error {
+	for until = min(until, r.c.Steps); r.Steps < until; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("training, step %d: %w", r.Steps, err)
+		}
+		if err := r.step(); err != nil {
+			return fmt.Errorf("training, step %d: %w", r.Steps, err)
+		}
+	}
+	return nil
+}
+
+// Done tells whether all steps were taken.
+func (r *Run) Done() bool { return r.Steps >= r.c.Steps }
+
+func (r *Run) step() error {
+	if err := r.learner.Explore(r.envs.Observations, r.actions); err != nil {
+		return err
+	}
+	if err := r.envs.StepAll(r.actions); err != nil {
+		return err
+	}
+	if err := r.learner.Learn(r.envs.Rewards, r.envs.Final, r.envs.Terminated, r.envs.Truncated); err != nil {
+		return err
+	}
+	r.Steps += r.envs.Len()
+	for i, reward := range r.envs.Rewards {
+		r.returns[i] += reward
+		if r.envs.Terminated[i] || r.envs.Truncated[i] {
+			r.ended(r.returns[i])
+			r.returns[i] = 0
+		}
+	}
+	if r.c.Evaluate > 0 && r.Steps >= r.next {
+		r.next += r.c.Evaluate
+		return r.evaluate()
+	}
+	return nil
+}
+
+func (r *Run) ended(total float64) {
+	const last = 20
+	r.Episodes++
+	r.recent = append(r.recent, total)
+	if len(r.recent) > last {
+		r.recent = r.recent[1:]
+	}
+	r.Curve = append(r.Curve, Point{r.Steps, r.Recent()})
+}
+
+// Recent is the mean return of the last 20 episodes with exploration; NaN before the first has ended.
+func (r *Run) Recent() float64 {
+	sum := 0.0
+	for _, v := range r.recent {
+		sum += v
+	}
+	return sum / float64(len(r.recent))
+}
+
+// evaluate judges the actor as it is, and keeps it when it is the best.
+func (r *Run) evaluate() error {
+	now := r.learner.Snapshot()
+	returns, err := r.play(now, uint64(len(r.Judged))+1, r.c.Episodes)
+	if err != nil {
+		return err
+	}
+	mean := 0.0
+	for _, v := range returns {
+		mean += v / float64(len(returns))
+	}
+	r.Judged = append(r.Judged, Point{r.Steps, mean})
+	if mean >= r.score {
+		r.score, r.best = mean, clone(now)
+	}
+	return nil
+}
+
+func clone(s kernel.Snapshot) *kernel.Snapshot {
+	s.Theta = append([]float64(nil), s.Theta...)
+	s.Mean = append([]float64(nil), s.Mean...)
+	s.Scale = append([]float64(nil), s.Scale...)
+	return &s
+}
+
+// play is the returns of episodes of an actor. Its seeds are those of the round, and no other's.
+func (r *Run) play(s kernel.Snapshot, round uint64, episodes int) ([]float64, error) {
+	e, err := env.Make(r.c.Env)
+	if err != nil {
+		return nil, err
+	}
+	var server kernel.Server
+	var scratch kernel.Scratch
+	if err := server.Publish(s); err != nil {
+		return nil, fmt.Errorf("evaluating: %w", err)
+	}
+	seeds := rand.New(rand.NewPCG(r.c.Seed^0xe7a1, round))
+	obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
+	returns := make([]float64, episodes)
+	for i := range returns {
+		if err := e.Reset(seeds.Uint64(), obs); err != nil {
+			return nil, fmt.Errorf("evaluating: %w", err)
+		}
+		for end := false; !end; {
+			out, _, ok := server.Decide(obs, 1, &scratch)
+			if !ok {
+				return nil, errors.New("evaluating: the actor decides nothing")
+			}
+			r.learner.Head(out, action)
+			reward, terminated, truncated, err := e.Step(action, obs)
+			if err != nil {
+				return nil, fmt.Errorf("evaluating: %w", err)
+			}
+			returns[i] += reward
+			end = terminated || truncated
+		}
+	}
+	return returns, nil
+}
+
+// Kept is the actor that the run stands for: the best one that was evaluated, or the last.
+func (r *Run) Kept() kernel.Snapshot {
+	if r.best != nil {
+		return *r.best
+	}
+	return r.learner.Snapshot()
+}
+
+// Final is the returns of fresh episodes of the actor that was kept.
+func (r *Run) Final(episodes int) ([]float64, error) { return r.play(r.Kept(), 0, episodes) }
+
+// state is what a checkpoint has of the run itself.
+type state struct {
+	Config                Config
+	Steps, Episodes, Next int
+	Curve, Judged         []Point
+	Returns, Recent       []float64
+	Score                 *float64 // nil: nothing was kept yet
+	Version               uint64
+}
+
+// Save is a checkpoint: everything, the learner's state among it.
+func (r *Run) Save() (weights.File, error) {
+	f, err := r.learner.Save()
+	if err != nil {
+		return f, err
+	}
+	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Judged: r.Judged, Returns: r.returns, Recent: r.recent}
+	if r.best != nil {
+		s.Score, s.Version = &r.score, r.best.Version
+		for name, data := range map[string][]float64{"theta": r.best.Theta, "mean": r.best.Mean, "scale": r.best.Scale} {
+			f.Tensors["train.best."+name] = weights.Tensor{Shape: []int{len(data)}, Data: data}
+		}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return f, fmt.Errorf("saving a training: %w", err)
+	}
+	f.Meta["train"] = string(text)
+	if f.Blobs["train.envs"], err = r.envs.MarshalBinary(); err != nil {
+		return f, fmt.Errorf("saving a training: %w", err)
+	}
+	return f, nil
+}
+
+// Restore goes back to a checkpoint of a run with the same environment, seed and evaluations; the number of steps may be
+// another one.
+func (r *Run) Restore(f weights.File) error {
+	var s state
+	if err := json.Unmarshal([]byte(f.Meta["train"]), &s); err != nil {
+		return fmt.Errorf("resuming a training: %w", err)
+	}
+	was := s.Config
+	was.Steps = r.c.Steps
+	if was != r.c {
+		return fmt.Errorf("resuming a training of %+v: it must be of %+v", s.Config, r.c)
+	}
+	if len(s.Returns) != len(r.returns) {
+		return fmt.Errorf("resuming a training in %d environments: it must be %d", len(s.Returns), len(r.returns))
+	}
+	var best *kernel.Snapshot
+	if s.Score != nil {
+		b := r.learner.Snapshot()
+		b.Version = s.Version
+		for name, to := range map[string]*[]float64{"theta": &b.Theta, "mean": &b.Mean, "scale": &b.Scale} {
+			data, err := f.Take("train.best."+name, len(*to))
+			if err != nil {
+				return fmt.Errorf("resuming a training: %w", err)
+			}
+			*to = data
+		}
+		best = clone(b)
+	}
+	blob, err := f.Blob("train.envs")
+	if err != nil {
+		return fmt.Errorf("resuming a training: %w", err)
+	}
+	before, err := r.envs.MarshalBinary()
+	if err != nil {
+		return fmt.Errorf("resuming a training: %w", err)
+	}
+	if err := r.envs.UnmarshalBinary(blob); err != nil {
+		return fmt.Errorf("resuming a training: %w", err)
+	}
+	if err := r.learner.Restore(f); err != nil {
+		return fmt.Errorf("resuming a training: %w", errors.Join(err, r.envs.UnmarshalBinary(before)))
+	}
+	r.Steps, r.Episodes, r.next, r.Curve, r.Judged, r.returns, r.recent = s.Steps, s.Episodes, s.Next, s.Curve, s.Judged, s.Returns, s.Recent
+	if best != nil {
+		r.best, r.score = best, *s.Score
+	}
+	return nil
+}
