@@ -53,6 +53,6 @@ func command() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand())
+	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand(), trainCommand())
 	return root
 }

@@ -118,8 +118,9 @@ const (
 	width  = 1024
 )
 
-// worth is the number of multiplications that pay for a goroutine more.
-const worth = 1 << 19
+// worth is the number of multiplications that pay for a goroutine more: a tenth of a millisecond of work. The products of a
+// recurrent layer's single steps stay below it; its two directions have a goroutine each already.
+const worth = 1 << 22
 
 // space is what packing needs.
 type space[T float32 | float64] struct{ a, b, c []T }
@@ -160,30 +161,45 @@ func (p *product[T]) run(m, n int, beta T, pool *sync.Pool) {
 	p.divide(m, n, workers, pool)
 }
 
-// divide gives each worker a share of the rows, or of the columns, of whole tiles.
+// task is a product that several goroutines share: whole tiles of its rows, or of its columns.
+type task[T float32 | float64] struct {
+	product[T]
+	m, n, workers int
+	pool          *sync.Pool
+	wait          sync.WaitGroup
+}
+
+// divide has the workers do their parts; the caller is one of them.
 func (p *product[T]) divide(m, n, workers int, pool *sync.Pool) {
-	q := *p // the goroutines' own: p itself need not leave the stack of small products
-	var wait sync.WaitGroup
-	each := func(all, tile int, do func(s *space[T], from, to int)) {
-		tiles := (all + tile - 1) / tile
-		for w := range workers {
-			from, to := w*tiles/workers*tile, min(all, (w+1)*tiles/workers*tile)
-			if from >= to {
-				continue
-			}
-			wait.Go(func() {
-				s := pool.Get().(*space[T])
-				do(s, from, to)
-				pool.Put(s)
-			})
-		}
+	t := &task[T]{product: *p, m: m, n: n, workers: workers, pool: pool} // p itself need not leave the stack of small products
+	t.wait.Add(workers - 1)
+	for w := 1; w < workers; w++ {
+		go func() {
+			t.work(w)
+			t.wait.Done()
+		}()
 	}
-	if m >= n {
-		each(m, q.rows, func(s *space[T], from, to int) { q.part(s, from, to, 0, n) })
+	t.work(0)
+	t.wait.Wait()
+}
+
+func (t *task[T]) work(w int) {
+	all, tile := t.m, t.rows
+	if t.n > t.m {
+		all, tile = t.n, t.cols
+	}
+	tiles := (all + tile - 1) / tile
+	from, to := w*tiles/t.workers*tile, min(all, (w+1)*tiles/t.workers*tile)
+	if from >= to {
+		return
+	}
+	s := t.pool.Get().(*space[T])
+	if t.n > t.m {
+		t.part(s, 0, t.m, from, to)
 	} else {
-		each(n, q.cols, func(s *space[T], from, to int) { q.part(s, 0, m, from, to) })
+		t.part(s, from, to, 0, t.n)
 	}
-	wait.Wait()
+	t.pool.Put(s)
 }
 
 // part adds rows i0 to i1 and columns j0 to j1 of the product.

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/page"
+	"awarescale.dev/aware/learner/train"
+	"awarescale.dev/aware/learner/train/recipe"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/plot/plotter"
+)
+
+// trainOptions are train's flags.
+type trainOptions struct {
+	env, algorithm, out, resume, gemm string
+	steps, every                      int
+	seed                              uint64
+	json                              bool
+}
+
+func trainCommand() *cobra.Command {
+	var o trainOptions
+	cmd := &cobra.Command{
+		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
+		Long: "Trains by the settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
+			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
+			"Environments: " + strings.Join(env.Names(), ", ") + ".\n" +
+			"Algorithms: " + strings.Join(recipe.Algorithms(), ", ") + ".\n\n" +
+			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume goes on from it as if there had\n" +
+			"been no stop. The actor that was kept is in actor.safetensors.",
+		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.env, "env", "CartPole-v1", "environment")
+	f.StringVar(&o.algorithm, "algo", "ppo", "algorithm")
+	f.IntVar(&o.steps, "steps", 0, "steps of all environments together; 0 is what the recipe is meant for")
+	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same run")
+	f.StringVar(&o.out, "out", "out/train", "folder of report, weights and checkpoints; empty for none")
+	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
+	f.StringVar(&o.resume, "resume", "", "checkpoint to go on from")
+	f.StringVar(&o.gemm, "gemm", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
+	f.BoolVar(&o.json, "json", false, "print one line of JSON")
+	return cmd
+}
+
+func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
+	if o.steps < 0 || o.every < 0 {
+		return usage(fmt.Errorf("--steps %d, --checkpoint %d: they must not be negative", o.steps, o.every))
+	}
+	if o.steps == 0 {
+		o.steps = recipe.Steps(o.env)
+	}
+	kernels := gemm.Choose()
+	if o.gemm != "" {
+		var err error
+		if kernels, err = gemm.Named(o.gemm); err != nil {
+			return usage(fmt.Errorf("--gemm: %w", err))
+		}
+	}
+	blas64.Use(kernels.BLAS())
+	blas32.Use(kernels.BLAS())
+	r, _, err := recipe.Make(o.algorithm, o.env, o.steps, o.seed)
+	if err != nil {
+		return usage(err)
+	}
+	if o.resume != "" {
+		f, err := weights.Read(o.resume)
+		if err == nil {
+			err = r.Restore(f)
+		}
+		if err != nil {
+			return fmt.Errorf("--resume %s: %w", o.resume, err)
+		}
+	}
+	if o.out != "" {
+		if err := os.MkdirAll(o.out, 0o755); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	begin := time.Now()
+	if err := o.walk(ctx, r, progress); err != nil {
+		return err
+	}
+	returns, err := r.Final(100)
+	if err != nil {
+		return err
+	}
+	mean, deviation := stat.MeanStdDev(returns, nil)
+	result := map[string]any{
+		"env": o.env, "algo": o.algorithm, "seed": o.seed, "steps": r.Steps, "mean100": mean, "std100": deviation, "wall_s": time.Since(begin).Seconds(),
+		"gemm": kernels.Name,
+	}
+	if err := o.report(r, result, progress); err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(out).Encode(result)
+	}
+	_, err = fmt.Fprintf(out, "%s on %s, seed %d: mean return of 100 fresh episodes %.1f, deviation %.1f, after %d steps in %v\n",
+		o.algorithm, o.env, o.seed, mean, deviation, r.Steps, time.Since(begin).Round(100*time.Millisecond))
+	return err
+}
+
+// walk goes to the end, with a line of progress and checkpoints on the way.
+func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer) error {
+	file, ok := progress.(*os.File)
+	live := ok && term.IsTerminal(int(file.Fd()))
+	begin, first, last := time.Now(), r.Steps, r.Steps
+	for tell := time.Now(); !r.Done(); {
+		err := r.Go(ctx, r.Steps+500)
+		stopped := err != nil && ctx.Err() != nil
+		if err != nil && !stopped {
+			return err
+		}
+		if o.out != "" && o.every > 0 && (stopped || r.Steps-last >= o.every) {
+			last = r.Steps
+			if err := o.checkpoint(r); err != nil {
+				return err
+			}
+		}
+		if stopped {
+			return fmt.Errorf("interrupted at step %d: %w", r.Steps, errors.Join(err, o.checkpointed()))
+		}
+		if every := time.Second; live && time.Since(tell) > every/5 || time.Since(tell) > 10*every || r.Done() {
+			tell = time.Now()
+			rate := float64(r.Steps-first) / time.Since(begin).Seconds()
+			left := time.Duration(float64(o.steps-r.Steps) / rate * float64(time.Second))
+			line := fmt.Sprintf("%d of %d steps, %.0f/s, %v left; %d episodes, last 20 returned %.1f%s", r.Steps, o.steps, rate, left.Round(time.Second), r.Episodes,
+				r.Recent(), judged(r))
+			if live {
+				fmt.Fprintf(progress, "\r\x1b[K%s", line)
+				if r.Done() {
+					fmt.Fprintln(progress)
+				}
+			} else {
+				fmt.Fprintln(progress, line)
+			}
+		}
+	}
+	return nil
+}
+
+func judged(r *train.Run) string {
+	if n := len(r.Judged); n > 0 {
+		return fmt.Sprintf("; without exploration %.1f", r.Judged[n-1].Mean)
+	}
+	return ""
+}
+
+func (o trainOptions) path(name string) string { return filepath.Join(o.out, name) }
+
+func (o trainOptions) checkpoint(r *train.Run) error {
+	f, err := r.Save()
+	if err != nil {
+		return err
+	}
+	return weights.Write(o.path("checkpoint.safetensors"), f)
+}
+
+// checkpointed says where one can go on from.
+func (o trainOptions) checkpointed() error {
+	if o.out == "" || o.every == 0 {
+		return nil
+	}
+	return fmt.Errorf("go on with --resume %s", o.path("checkpoint.safetensors"))
+}
+
+func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Writer) error {
+	if o.out == "" {
+		return nil
+	}
+	kept := r.Kept()
+	layers := make([]string, len(kept.MLP))
+	for i, d := range kept.MLP {
+		layers[i] = fmt.Sprintf("%dx%d %v", d.In, d.Out, d.Act)
+	}
+	f := weights.File{
+		Meta:    map[string]string{"algorithm": o.algorithm, "env": o.env, "seed": fmt.Sprint(o.seed), "layers": strings.Join(layers, ", ")},
+		Tensors: map[string]weights.Tensor{},
+	}
+	for name, data := range map[string][]float64{"theta": kept.Theta, "mean": kept.Mean, "scale": kept.Scale} {
+		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: data}
+	}
+	if err := weights.Write(o.path("actor.safetensors"), f); err != nil {
+		return err
+	}
+	line := func(name string, points []train.Point) page.Line {
+		l := page.Line{Name: name}
+		for _, p := range points {
+			l.Points = append(l.Points, plotter.XY{X: float64(p.Step), Y: p.Mean})
+		}
+		return l
+	}
+	curve, err := page.Lines("return", "steps", "mean return", nil, line("last 20 episodes, with exploration", r.Curve), line("10 episodes, without", r.Judged))
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(result, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := page.Write(o.out, "train.json", map[string]any{"result": result, "curve": r.Curve, "evaluations": r.Judged}, page.Page{
+		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env), About: "mean100 is the mean return of 100 fresh episodes, without exploration, by the actor that was kept.",
+		Text: string(text), Pictures: []page.Picture{curve},
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "report: %s\n", o.path("index.html"))
+	return nil
+}

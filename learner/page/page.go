@@ -1,0 +1,129 @@
+// Package page makes reports that need nothing but a browser: one HTML file with its pictures in it, and the data beside it.
+package page
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"image/color"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// Page is what a report shows.
+type Page struct {
+	Title, About, Text string
+	Pictures           []Picture
+}
+
+// Picture is a drawn plot.
+type Picture struct {
+	Name string
+	Src  template.URL
+}
+
+var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222 }
+figure { display: inline-block; margin: .5em; width: 33em; max-width: 100% } img { max-width: 100% } pre { overflow-x: auto; font-size: 12px }
+</style></head><body><h1>{{.Title}}</h1><p>{{.About}}</p>
+{{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}"></figure>
+{{end}}<pre>{{.Text}}</pre></body></html>
+`))
+
+// Write writes index.html, and data as JSON under a name of its own, into a folder; each is there whole or as it was.
+func Write(dir, name string, data any, p Page) error {
+	text, err := json.MarshalIndent(data, "", " ")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	var html bytes.Buffer
+	if err := pageTemplate.Execute(&html, p); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	for file, content := range map[string][]byte{name: text, "index.html": html.Bytes()} {
+		if err := renameio.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	return nil
+}
+
+// Ink is the i-th colour: ones that people who do not see all of them can tell apart (Okabe and Ito).
+func Ink(i int) color.Color {
+	inks := [...]color.RGBA{
+		{0x00, 0x72, 0xb2, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
+		{0x56, 0xb4, 0xe9, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x22, 0x22, 0x22, 0xff}, {0x99, 0x99, 0x33, 0xff},
+	}
+	return inks[i%len(inks)]
+}
+
+// sans is as wide as Arial and Helvetica.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
+
+func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
+
+// Line is a line of a plot, with a name for the legend or none.
+type Line struct {
+	Name   string
+	Points plotter.XYs
+}
+
+// Lines draws lines over each other, and a dashed one at level where that is not nil.
+func Lines(title, x, y string, level *float64, lines ...Line) (Picture, error) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Add(plotter.NewGrid())
+	for i, line := range lines {
+		if len(line.Points) == 0 {
+			continue
+		}
+		l, err := plotter.NewLine(line.Points)
+		if err != nil {
+			return Picture{}, fmt.Errorf("drawing %s: %w", title, err)
+		}
+		l.Color = Ink(i)
+		p.Add(l)
+		if line.Name != "" {
+			p.Legend.Add(line.Name, l)
+		}
+	}
+	if level != nil {
+		Level(p, *level)
+	}
+	p.Y.Min = min(p.Y.Min, 0) // heights can be compared only from zero
+	return Render(p)
+}
+
+// Level adds a dashed line, such as an objective, and room above it.
+func Level(p *plot.Plot, y float64) {
+	f := plotter.NewFunction(func(float64) float64 { return y })
+	f.Color, f.Dashes = Ink(5), []vg.Length{vg.Points(4), vg.Points(3)}
+	p.Add(f)
+	p.Y.Max = max(p.Y.Max, y+0.1*max(y, -y))
+	p.Y.Min = min(p.Y.Min, y)
+}
+
+// Render draws a plot.
+func Render(p *plot.Plot) (Picture, error) {
+	w, err := p.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "png")
+	if err != nil {
+		return Picture{}, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
+	}
+	var b bytes.Buffer
+	if _, err := w.WriteTo(&b); err != nil {
+		return Picture{}, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
+	}
+	return Picture{p.Title.Text, template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()))}, nil
+}

@@ -1,0 +1,84 @@
+// Package recipe has settings with which each algorithm is known to learn in an environment, and what it should reach.
+package recipe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"awarescale.dev/aware/learner/ddpg"
+	"awarescale.dev/aware/learner/dqn"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/ppo"
+	"awarescale.dev/aware/learner/train"
+)
+
+// Algorithms are those that learn by acting.
+func Algorithms() []string { return []string{ddpg.Algorithm, dqn.Algorithm, ppo.Algorithm, "td3"} }
+
+// Steps is for how many steps a recipe is meant, where nobody says otherwise.
+func Steps(environment string) int {
+	switch environment {
+	case "Pendulum-v1":
+		return 30_000
+	case "Acrobot-v1", "MountainCar-v0":
+		return 200_000
+	case "IdentityDiscrete-v0", "IdentityContinuous-v0", "Grid4x4-v0":
+		return 10_000
+	}
+	return 100_000
+}
+
+// Make is a training by an algorithm's recipe for an environment; where there is none, by the algorithm's default settings.
+func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, train.Learner, error) {
+	e, err := env.Make(environment)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := learner(algorithm, e, steps, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := train.New(train.Config{Env: environment, Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}, l)
+	return r, l, err
+}
+
+func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner, error) {
+	state, action := e.Observation().Dim(), e.Action()
+	discrete := action.N > 0
+	switch algorithm {
+	case ddpg.Algorithm, "td3":
+		if discrete {
+			return nil, fmt.Errorf("%s learns continuous actions, and those of %s are discrete: take ppo or dqn", algorithm, e.Name())
+		}
+		c := ddpg.Default(state, action.Low, action.High)
+		c.Seed = seed
+		if algorithm == "td3" {
+			c.Twin, c.TargetNoise, c.Delay = true, 0.2, 2
+		}
+		if e.Name() == "MountainCarContinuous-v0" {
+			// Noise of independent steps never gets the car up the hill: it must push one way for as long as a swing takes.
+			c.Noise = ddpg.Noise{Sigma: 1, Theta: 0.15, Step: 0.05, Final: 0.2, Over: steps / 2}
+		}
+		return ddpg.New(c)
+	case dqn.Algorithm:
+		if !discrete {
+			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo", e.Name())
+		}
+		c := dqn.Default(state, action.N)
+		c.Seed, c.Over, c.Falls = seed, steps, max(1, steps/10)
+		return dqn.New(c)
+	case ppo.Algorithm:
+		c := ppo.Default(state, action.N, action.Low, action.High)
+		c.Seed, c.Over = seed, steps
+		switch e.Name() {
+		case "CartPole-v1": // rl-zoo's
+			c.Envs, c.Horizon, c.Minibatch, c.Epochs = 8, 32, 256, 20
+			c.Gamma, c.Lambda, c.Rate, c.Entropy, c.AnnealClip = 0.98, 0.8, 1e-3, 0, true
+		case "Pendulum-v1":
+			c.Envs, c.Horizon, c.Minibatch, c.Gamma, c.Rate = 4, 1024, 64, 0.9, 1e-3
+		}
+		return ppo.New(c)
+	}
+	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm, strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
+}

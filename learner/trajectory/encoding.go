@@ -1,0 +1,186 @@
+package trajectory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// The body of a transition in an SQLite store. Varints are those of encoding/binary: a uvarint is unsigned, a varint is
+// zigzag. A float is the 8 bytes of its IEEE 754 bits, little-endian.
+//
+//	transition = version flags reward state action state
+//	version    = 1 byte, 1
+//	flags      = 1 byte: 1 terminated, 2 truncated
+//	reward     = float
+//	state      = at observed fields
+//	at         = varint Unix seconds, uvarint nanoseconds
+//	observed   = uvarint, a bit for each signal
+//	fields     = of each signal in observed, by its number: a varint, or a float for a ratio or a rate
+//	action     = sets fields clipped
+//	sets       = uvarint, a bit for each knob
+//	clipped    = uvarint
+//
+// A signal's number and kind never change within a version. A signal added to mdp takes the next number; bodies written before
+// do not observe it.
+const bodyVersion = 1
+
+const (
+	flagTerminated = 1 << iota
+	flagTruncated
+)
+
+func bitsOf(v float64) uint64  { return math.Float64bits(v) }
+func floatOf(b uint64) float64 { return math.Float64frombits(b) }
+
+// appendBody appends the encoding of a transition that passed [row.check].
+func appendBody(b []byte, t *mdp.Transition) []byte {
+	var flags byte
+	if t.Terminated {
+		flags |= flagTerminated
+	}
+	if t.Truncated {
+		flags |= flagTruncated
+	}
+	b = append(b, bodyVersion, flags)
+	b = binary.LittleEndian.AppendUint64(b, bitsOf(float64(t.Reward)))
+	b = appendState(b, &t.State)
+	action := asState(t.Action)
+	b = binary.AppendUvarint(b, uint64(action.Observed))
+	b = appendFields(b, &action)
+	b = binary.AppendUvarint(b, uint64(t.Action.Clipped))
+	return appendState(b, &t.Next)
+}
+
+func appendState(b []byte, s *mdp.State) []byte {
+	b = binary.AppendVarint(b, s.At.Unix())
+	b = binary.AppendUvarint(b, uint64(s.At.Nanosecond()))
+	b = binary.AppendUvarint(b, uint64(s.Observed))
+	return appendFields(b, s)
+}
+
+func appendFields(b []byte, s *mdp.State) []byte {
+	for signal, f := range fields {
+		switch {
+		case !s.Observed.Has(mdp.Signal(signal)):
+		case f.float:
+			b = binary.LittleEndian.AppendUint64(b, f.get(s))
+		default:
+			b = binary.AppendVarint(b, int64(f.get(s)))
+		}
+	}
+	return b
+}
+
+// decodeBody reads what appendBody wrote. It refuses everything that appendBody would not write, but for varints that are
+// longer than they need be.
+func decodeBody(b []byte) (mdp.Transition, error) {
+	var t mdp.Transition
+	if len(b) < 2 {
+		return t, fmt.Errorf("a body of %d bytes: it has at least a version and flags", len(b))
+	}
+	if b[0] != bodyVersion {
+		return t, fmt.Errorf("a body of version %d: this program reads version %d", b[0], bodyVersion)
+	}
+	if b[1] > flagTerminated|flagTruncated {
+		return t, fmt.Errorf("flags %#x: only %#x are known", b[1], flagTerminated|flagTruncated)
+	}
+	t.Terminated, t.Truncated = b[1]&flagTerminated != 0, b[1]&flagTruncated != 0
+	r := bodyReader{rest: b[2:]}
+	t.Reward = mdp.Reward(floatOf(r.float()))
+	t.State = r.state()
+	action := r.fields(mdp.State{Observed: r.set(mdp.Knobs)})
+	clipped := r.unsigned(math.MaxUint16)
+	t.Action = asAction(action, mdp.Clips(clipped))
+	t.Next = r.state()
+	if r.err == nil && len(r.rest) > 0 {
+		r.err = fmt.Errorf("%d bytes after the end", len(r.rest))
+	}
+	if r.err != nil {
+		return mdp.Transition{}, r.err
+	}
+	return t, nil
+}
+
+// bodyReader takes a body apart. After its first error it gives zeros.
+type bodyReader struct {
+	rest []byte
+	err  error
+}
+
+var errShort = errors.New("the body ends too early, or a number in it is too long")
+
+// take moves on by n bytes; n is what the varint readers return, so it is not above zero when there was nothing to read.
+func (r *bodyReader) take(n int) bool {
+	if r.err == nil && (n <= 0 || n > len(r.rest)) {
+		r.err = errShort
+	}
+	if r.err != nil {
+		return false
+	}
+	r.rest = r.rest[n:]
+	return true
+}
+
+func (r *bodyReader) unsigned(most uint64) uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if !r.take(n) {
+		return 0
+	}
+	if v > most {
+		r.err = fmt.Errorf("%d where at most %d can be", v, most)
+		return 0
+	}
+	return v
+}
+
+func (r *bodyReader) signed() int64 {
+	v, n := binary.Varint(r.rest)
+	if !r.take(n) {
+		return 0
+	}
+	return v
+}
+
+func (r *bodyReader) float() uint64 {
+	at := r.rest
+	if !r.take(8) {
+		return 0
+	}
+	bits := binary.LittleEndian.Uint64(at)
+	if v := floatOf(bits); !finite(v) {
+		r.err = fmt.Errorf("%v where a finite number must be", v)
+	}
+	return bits
+}
+
+func (r *bodyReader) set(of mdp.Set) mdp.Set {
+	s := mdp.Set(r.unsigned(math.MaxUint32))
+	if extra := s.Without(of); extra != 0 && r.err == nil {
+		r.err = fmt.Errorf("a set with %#x, where only %#x can be", uint32(extra), uint32(of))
+	}
+	return s
+}
+
+func (r *bodyReader) state() mdp.State {
+	seconds, nanos := r.signed(), r.unsigned(uint64(time.Second-1))
+	return r.fields(mdp.State{At: time.Unix(seconds, int64(nanos)).UTC(), Observed: r.set(known)})
+}
+
+// fields reads those in s.Observed into s.
+func (r *bodyReader) fields(s mdp.State) mdp.State {
+	for signal, f := range fields {
+		switch {
+		case r.err != nil || !s.Observed.Has(mdp.Signal(signal)):
+		case f.float:
+			f.set(&s, r.float())
+		default:
+			f.set(&s, uint64(r.signed()))
+		}
+	}
+	return s
+}
