@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-sim anchors clean
+.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-sim bench-learner learn anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -24,7 +24,7 @@ test: unit node api e2e ## all tests, on a real cluster that is built if need be
 	@go run ./test/cluster check-clean
 
 unit: ## what needs no cluster
-	go test $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
+	PATH="$$(hack/influxd):$$PATH" go test $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build
@@ -51,6 +51,12 @@ bench-agent: ## what the node agent costs; the last line is JSON
 
 bench-sim: ## the simulated world: steps a second, memory, the fluid level against the requests; the last line is JSON
 	go run ./test/perf/sim
+
+bench-learner: ## updates through gorgonia against by hand, decisions, many agents; the last line is JSON
+	go run ./test/perf/learner
+
+learn: ## do the learners learn? every gate on three seeds, with a table; about ten minutes
+	go run ./test/learn
 
 anchors: ## every tuned baseline in the twelve cells, with a report in out/anchors
 	go run ./cmd/aware bench anchors
