@@ -73,3 +73,11 @@ func UniformMLP(m kernel.MLP, theta []float64, last float64, r *rand.Rand) {
 		theta = theta[d.Params():]
 	}
 }
+
+// UniformGRU begins a recurrent layer as PyTorch would: all parameters between plus and minus one over the root of its width.
+func UniformGRU(g kernel.GRU, theta []float64, r *rand.Rand) {
+	bound := 1 / math.Sqrt(float64(g.Hidden))
+	for i := range theta[:g.Params()] {
+		theta[i] = bound * (2*r.Float64() - 1)
+	}
+}

@@ -147,28 +147,41 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 	copy(a.value[at:][:c.Envs], a.critic.Forward(critic, state, c.Envs))
 	for i := range c.Envs {
 		row, action := out[i*c.Outputs():][:c.Outputs()], a.action[(at+i)*c.Action():][:c.Action()]
-		if c.Choices > 0 {
-			var mask []bool
-			if a.legal != nil {
-				mask = a.legal[(at+i)*c.Choices:][:c.Choices]
-				for j := range mask {
-					mask[j] = legal == nil || legal[i*c.Choices+j]
-				}
+		var mask []bool
+		if a.legal != nil {
+			mask = a.legal[(at+i)*c.Choices:][:c.Choices]
+			for j := range mask {
+				mask[j] = legal == nil || legal[i*c.Choices+j]
 			}
-			logs := a.policy.Out()[i*c.Outputs():][:c.Outputs()] // free until the next way back
-			categorical(row, mask, 0, logs)
-			action[0] = float64(sample(logs, a.r.Float64()))
-			a.logProb[at+i] = logs[int(action[0])]
-			actions[i] = action[0]
-			continue
 		}
-		for j, mean := range row {
-			action[j] = mean + math.Exp(deviations[j])*a.r.NormFloat64()
-			actions[i*c.Action()+j] = max(c.Low[j], min(c.High[j], action[j]))
-		}
-		a.logProb[at+i] = normal(row, deviations, action)
+		free := a.policy.Out()[i*c.Outputs():][:c.Outputs()] // until the next way back
+		a.logProb[at+i] = c.choose(row, deviations, mask, free, a.r, action)
+		c.clip(action, actions[i*c.Action():][:c.Action()])
 	}
 	return nil
+}
+
+// choose samples an action by a row of the policy's output, and gives the logarithm of its probability. logs is room for a
+// logarithm of each choice.
+func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, r *rand.Rand, action []float64) float64 {
+	if c.Choices > 0 {
+		categorical(row, legal, 0, logs)
+		k := sample(logs, r.Float64())
+		action[0] = float64(k)
+		return logs[k]
+	}
+	for j, mean := range row {
+		action[j] = mean + math.Exp(deviations[j])*r.NormFloat64()
+	}
+	return normal(row, deviations, action)
+}
+
+// clip is what the environment is told of an action.
+func (c Config) clip(action, told []float64) {
+	copy(told, action)
+	for j := range c.Low {
+		told[j] = max(c.Low[j], min(c.High[j], action[j]))
+	}
 }
 
 // sample is the choice that a uniform number picks.

@@ -133,6 +133,30 @@ func (t *GRUTape[T]) forward(k int, w *way[T], theta, x, y []T) {
 	}
 }
 
+// GRUStep takes the state h [batch][Hidden] of a layer of one direction a step further, in place, by x [batch][In]: what acting
+// does, one step at a time. gates is room for 6*batch*Hidden numbers.
+func GRUStep[T Float](g GRU, theta, x, h []T, batch int, gates []T) {
+	H := g.Hidden
+	wx, theta := theta[:3*H*g.In], theta[3*H*g.In:]
+	wh, theta := theta[:3*H*H], theta[3*H*H:]
+	bx, bh := theta[:3*H], theta[3*H:][:3*H]
+	gx, gh := gates[:3*batch*H], gates[3*batch*H:][:3*batch*H]
+	for b := range batch {
+		copy(gx[b*3*H:][:3*H], bx)
+		copy(gh[b*3*H:][:3*H], bh)
+	}
+	Gemm(false, true, batch, 3*H, g.In, 1, x[:batch*g.In], wx, 1, gx)
+	Gemm(false, true, batch, 3*H, H, 1, h[:batch*H], wh, 1, gh)
+	for b := range batch {
+		gx, gh, h := gx[b*3*H:][:3*H], gh[b*3*H:][:3*H], h[b*H:][:H]
+		for j := range H {
+			r, z := sigmoid(gx[j]+gh[j]), sigmoid(gx[H+j]+gh[H+j])
+			n := tanh(gx[2*H+j] + r*gh[2*H+j])
+			h[j] = (1-z)*n + z*h[j]
+		}
+	}
+}
+
 // Backward computes the gradients of the parameters and, when dx is not nil, of x, from dy [time][batch][Out]. theta and x
 // are those of the pass.
 func (t *GRUTape[T]) Backward(theta, x, dy, dtheta, dx []T) {

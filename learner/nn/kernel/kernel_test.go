@@ -155,6 +155,24 @@ func TestOneGRUStepByHand(t *testing.T) {
 	}
 }
 
+// Acting step by step is the pass over the whole sequence.
+func TestStepsAreTheSequence(t *testing.T) {
+	g := kernel.GRU{In: 3, Hidden: 5}
+	const time, batch = 7, 2
+	theta, x := nntest.Normal(1, g.Params(), 0.7), nntest.Normal(2, time*batch*3, 1)
+	y := make([]float64, time*batch*5)
+	kernel.NewGRUTape[float64](g, time, batch).Forward(theta, x, y)
+	h, gates := make([]float64, batch*5), make([]float64, 6*batch*5)
+	for i := range time {
+		kernel.GRUStep(g, theta, x[i*batch*3:], h, batch, gates)
+		for j, v := range h {
+			if math.Abs(v-y[i*batch*5+j]) > 1e-14 {
+				t.Fatalf("step %d: %v, in the sequence %v", i, v, y[i*batch*5+j])
+			}
+		}
+	}
+}
+
 // Float32 does the same within its own precision: nothing is computed in the wrong type.
 func TestFloat32FollowsFloat64(t *testing.T) {
 	m := kernel.NewMLP(kernel.Tanh, kernel.Linear, 8, 64, 64, 5)

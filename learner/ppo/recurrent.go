@@ -1,0 +1,322 @@
+package ppo
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+	G "gorgonia.org/gorgonia"
+)
+
+// Recurrent learns to learn (RL^2, Duan et al. 2016): policy and critic remember a trial, which is Horizon steps of one task and
+// may have several episodes in it. Beside the observation they see the last action, its reward, and whether it ended an
+// episode; the memory is empty when a trial begins, and is kept across the episodes in it. The advantage goes across their
+// ends, too, for what is learned of a task in one episode is worth something in the next. Learning goes back through the whole
+// trial. One goroutine uses it at a time.
+type Recurrent struct {
+	Theta   []float64 // policy's memory and head, deviations, critic's memory and head
+	Last    Stats
+	Refused int // updates that came to no number; the last one's reason is in Trouble
+	Trouble error
+
+	c       Config
+	shape   memories
+	graph   *graph.Graph[float64]
+	input   graph.Input[float64]
+	batch   *Minibatch
+	stats   Stats
+	adam    *nn.Adam
+	pcg     *rand.PCG
+	r       *rand.Rand
+	steps   int
+	time    int
+	h, v    []float64 // memories of policy and critic, [envs][Hidden]
+	gates   []float64
+	out     []float64
+	x       []float64 // [time][envs][seen]
+	told    []float64 // last action, reward and end, [envs][seen-State]
+	action  []float64
+	logProb []float64
+	value   []float64
+	reward  []float64
+}
+
+// memories is where parameters are.
+type memories struct {
+	policy, critic    kernel.GRU
+	policyHead        kernel.Dense
+	criticHead        kernel.Dense
+	seen, deviations  int
+	pHead, dev        int // where they begin
+	critics, cHead, n int
+}
+
+func (c Config) memories() memories {
+	m := memories{seen: c.State + c.Outputs() + 2, deviations: c.deviations()}
+	m.policy = kernel.GRU{In: m.seen, Hidden: c.Hidden[0]}
+	m.critic = m.policy
+	m.policyHead, m.criticHead = kernel.Dense{In: c.Hidden[0], Out: c.Outputs()}, kernel.Dense{In: c.Hidden[0], Out: 1}
+	m.pHead = m.policy.Params()
+	m.dev = m.pHead + m.policyHead.Params()
+	m.critics = m.dev + m.deviations
+	m.cHead = m.critics + m.critic.Params()
+	m.n = m.cHead + m.criticHead.Params()
+	return m
+}
+
+// NewRecurrent makes one. Of Config.Hidden there is one width, that of the memories; minibatches are whole trials, so Minibatch
+// is a multiple of Horizon; nothing is normalised, and Epochs go over the same trials.
+func NewRecurrent(c Config) (*Recurrent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(c.Hidden) != 1:
+		return nil, fmt.Errorf("recurrent ppo: hidden %v: it must be one width", c.Hidden)
+	case c.Minibatch%c.Horizon != 0:
+		return nil, fmt.Errorf("recurrent ppo: minibatch %d: it must be a multiple of horizon %d: whole trials", c.Minibatch, c.Horizon)
+	case c.NormaliseObservation || c.NormaliseReward:
+		return nil, fmt.Errorf("recurrent ppo: normalise observation %v, reward %v: it must be neither", c.NormaliseObservation, c.NormaliseReward)
+	}
+	m, n := c.memories(), c.Envs*c.Horizon
+	a := &Recurrent{
+		c: c, shape: m, adam: nn.NewAdam(m.n, c.Rate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
+		h: make([]float64, c.Envs*c.Hidden[0]), v: make([]float64, c.Envs*c.Hidden[0]), gates: make([]float64, 6*c.Envs*c.Hidden[0]),
+		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), told: make([]float64, c.Envs*(m.seen-c.State)),
+		action: make([]float64, n*c.Action()), logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n),
+	}
+	a.r = rand.New(a.pcg)
+	var err error
+	a.graph, err = graph.Build(m.n, func(b *graph.Builder[float64]) *G.Node {
+		trials := c.Minibatch / c.Horizon
+		a.input = b.Input("trials", c.Minibatch, m.seen)
+		p := b.GRU("policy", m.policy, c.Horizon, trials, a.input.Node, 0)
+		v := b.GRU("critic", m.critic, c.Horizon, trials, a.input.Node, m.critics)
+		in := []*G.Node{
+			b.Dense("policy/head", m.policyHead, p, b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),
+			b.Dense("critic/head", m.criticHead, v, b.Params("critic/head/theta", m.cHead, m.criticHead.Params())),
+		}
+		if m.deviations > 0 {
+			in = append(in, b.Params("deviations", m.dev, m.deviations))
+		}
+		return b.Loss("ppo", func(in, grads [][]float64) (float64, error) {
+			var deviations, dDeviations []float64
+			if len(in) == 3 {
+				deviations, dDeviations = in[2], grads[2]
+			}
+			a.stats = c.Loss(a.batch, in[0], deviations, in[1], grads[0], dDeviations, grads[1])
+			return a.stats.Loss, nil
+		}, in...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recurrent ppo: %w", err)
+	}
+	a.Theta = a.graph.Theta // the graph is the agent's own
+	nn.UniformGRU(m.policy, a.Theta, a.r)
+	nn.UniformGRU(m.critic, a.Theta[m.critics:], a.r)
+	nn.Orthogonal(m.policyHead, a.Theta[m.pHead:], 0.01, a.r)
+	nn.Orthogonal(m.criticHead, a.Theta[m.cHead:], 1, a.r)
+	for i := range m.deviations {
+		a.Theta[m.dev+i] = c.Deviation
+	}
+	return a, nil
+}
+
+// Envs is the number of tasks that are tried at once.
+func (a *Recurrent) Envs() int { return a.c.Envs }
+
+// Begins tells whether the next step begins a trial: then there may be other tasks.
+func (a *Recurrent) Begins() bool { return a.time == 0 }
+
+// Explore samples an action for each task's observation, obs [envs][State].
+func (a *Recurrent) Explore(obs, actions []float64) error {
+	c, m := a.c, a.shape
+	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
+		return fmt.Errorf("recurrent ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
+	}
+	if !nn.Finite(obs) {
+		return fmt.Errorf("recurrent ppo: the observation %v: %w", obs, ErrNotFinite)
+	}
+	if a.time == 0 {
+		clear(a.h)
+		clear(a.v)
+		clear(a.told)
+	}
+	at, rest := a.time*c.Envs, m.seen-c.State
+	x := a.x[at*m.seen:][:c.Envs*m.seen]
+	for i := range c.Envs {
+		copy(x[i*m.seen:][:c.State], obs[i*c.State:])
+		copy(x[i*m.seen+c.State:][:rest], a.told[i*rest:])
+	}
+	kernel.GRUStep(m.policy, a.Theta, x, a.h, c.Envs, a.gates)
+	kernel.GRUStep(m.critic, a.Theta[m.critics:], x, a.v, c.Envs, a.gates)
+	kernel.DenseForward(m.criticHead, a.Theta[m.cHead:m.n], a.v, c.Envs, a.value[at:][:c.Envs])
+	kernel.DenseForward(m.policyHead, a.Theta[m.pHead:m.dev], a.h, c.Envs, a.out)
+	logs := make([]float64, c.Outputs())
+	for i := range c.Envs {
+		action := a.action[(at+i)*c.Action():][:c.Action()]
+		a.logProb[at+i] = c.choose(a.out[i*c.Outputs():][:c.Outputs()], a.Theta[m.dev:m.critics], nil, logs, a.r, action)
+		c.clip(action, actions[i*c.Action():][:c.Action()])
+	}
+	return nil
+}
+
+// Learn takes what the actions of the last Explore led to. At the end of a trial it learns from it.
+func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
+	c := a.c
+	if len(rewards) != c.Envs || len(ended) != c.Envs {
+		return fmt.Errorf("recurrent ppo: %d rewards and %d ends: it must be %d", len(rewards), len(ended), c.Envs)
+	}
+	if !nn.Finite(rewards) {
+		return fmt.Errorf("recurrent ppo: rewards %v: %w", rewards, ErrNotFinite)
+	}
+	at, rest := a.time*c.Envs, a.shape.seen-c.State
+	copy(a.reward[at:], rewards)
+	for i, r := range rewards {
+		told, action := a.told[i*rest:][:rest], a.action[(at+i)*c.Action():][:c.Action()]
+		clear(told)
+		if c.Choices > 0 {
+			told[int(action[0])] = 1
+		} else {
+			c.clip(action, told[:c.Action()])
+		}
+		told[rest-2] = r
+		if ended[i] {
+			told[rest-1] = 1
+		}
+	}
+	a.steps += c.Envs
+	if a.time++; a.time == c.Horizon {
+		a.time = 0
+		a.improve()
+	}
+	return nil
+}
+
+// improve learns from a whole trial of every task.
+func (a *Recurrent) improve() {
+	c, n := a.c, len(a.value)
+	next, ends := make([]float64, n), make([]bool, n)
+	copy(next, a.value[c.Envs:])
+	for i := n - c.Envs; i < n; i++ {
+		ends[i] = true // nothing comes after a trial
+	}
+	advantages, returns := make([]float64, n), make([]float64, n)
+	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, ends, ends, advantages, returns)
+	clip := c.Clip
+	if c.Over > 0 {
+		left := max(0, 1-float64(a.steps-n)/float64(c.Over))
+		a.adam.Rate = c.Rate * left
+		if c.AnnealClip {
+			clip *= left
+		}
+	}
+	trials := c.Minibatch / c.Horizon
+	for range c.Epochs {
+		tasks := a.r.Perm(c.Envs)
+		for from := 0; from < c.Envs; from += trials {
+			if err := a.update(tasks[from:][:trials], advantages, returns, clip); err != nil {
+				a.Refused++
+				a.Trouble = err
+			}
+		}
+	}
+}
+
+func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip float64) error {
+	c, m, n := a.c, a.shape, a.c.Minibatch
+	b := &Minibatch{
+		Action: make([]float64, n*c.Action()), LogProb: make([]float64, n), Advantage: make([]float64, n), Return: make([]float64, n), Clip: clip,
+	}
+	for t := range c.Horizon {
+		for k, task := range tasks {
+			to, from := t*len(tasks)+k, t*c.Envs+task
+			copy(a.input.Data[to*m.seen:][:m.seen], a.x[from*m.seen:])
+			copy(b.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
+			b.LogProb[to], b.Advantage[to], b.Return[to] = a.logProb[from], advantages[from], returns[from]
+		}
+	}
+	Normalise(b.Advantage)
+	a.batch = b
+	if _, err := a.graph.Run(); err != nil {
+		return fmt.Errorf("updating recurrent ppo: %w", err)
+	}
+	if !nn.Finite(a.graph.Grad) {
+		return fmt.Errorf("updating recurrent ppo: the gradient: %w", ErrNotFinite)
+	}
+	a.stats.Norm = nn.Clip(c.MaxNorm, a.graph.Grad)
+	a.adam.Update(a.Theta, a.graph.Grad)
+	a.Last = a.stats
+	return nil
+}
+
+// remembered is what weights have of a Recurrent beside numbers.
+type remembered struct {
+	Config                 Config
+	Steps, Time, AdamSteps int
+	Rate                   float64
+}
+
+func (a *Recurrent) numbers() map[string][]float64 {
+	return map[string][]float64{
+		"theta": a.Theta, "adam.m": a.adam.M, "adam.v": a.adam.V, "memory.policy": a.h, "memory.critic": a.v, "told": a.told, "trial.x": a.x,
+		"trial.action": a.action, "trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
+	}
+}
+
+// Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
+func (a *Recurrent) Save() (weights.File, error) {
+	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
+	for name, data := range a.numbers() {
+		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: append([]float64(nil), data...)}
+	}
+	text, err := json.Marshal(remembered{a.c, a.steps, a.time, a.adam.Steps, a.adam.Rate})
+	if err != nil {
+		return f, fmt.Errorf("saving recurrent ppo: %w", err)
+	}
+	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["state"] = Algorithm+"-recurrent", fmt.Sprint(Encoding), string(text)
+	if f.Blobs["random"], err = a.pcg.MarshalBinary(); err != nil {
+		return f, fmt.Errorf("saving recurrent ppo: random source: %w", err)
+	}
+	return f, nil
+}
+
+// Restore brings back what Save gave, of one of the same shape. On an error nothing has changed.
+func (a *Recurrent) Restore(f weights.File) error {
+	fail := func(err error) error { return fmt.Errorf("restoring recurrent ppo: %w", err) }
+	if f.Meta["algorithm"] != Algorithm+"-recurrent" || f.Meta["encoding"] != fmt.Sprint(Encoding) {
+		return fail(fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], Algorithm+"-recurrent", Encoding))
+	}
+	var s remembered
+	if err := json.Unmarshal([]byte(f.Meta["state"]), &s); err != nil {
+		return fail(fmt.Errorf("metadata \"state\": %w", err))
+	}
+	if s.Time < 0 || s.Time >= a.c.Horizon {
+		return fail(fmt.Errorf("step %d of a trial: it must be in [0, %d)", s.Time, a.c.Horizon))
+	}
+	to := a.numbers()
+	read := map[string][]float64{}
+	for name, data := range to {
+		from, err := f.Take(name, len(data))
+		if err != nil {
+			return fail(err)
+		}
+		if !nn.Finite(from) {
+			return fail(fmt.Errorf("tensor %q holds what is no number", name))
+		}
+		read[name] = from
+	}
+	var pcg rand.PCG
+	if err := pcg.UnmarshalBinary(f.Blobs["random"]); err != nil {
+		return fail(fmt.Errorf("random source: %w", err))
+	}
+	for name, data := range read {
+		copy(to[name], data)
+	}
+	*a.pcg, a.steps, a.time, a.adam.Steps, a.adam.Rate = pcg, s.Steps, s.Time, s.AdamSteps, s.Rate
+	return nil
+}

@@ -1,0 +1,183 @@
+package ppo
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/nn/nntest"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+func recurrent(t testing.TB, change func(c *Config)) *Recurrent {
+	t.Helper()
+	c := Default(1, 2, nil, nil)
+	c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate, c.Gamma, c.Lambda = []int{16}, 16, 8, 64, 4, 1e-2, 0.95, 0.95
+	if change != nil {
+		change(&c)
+	}
+	a, err := NewRecurrent(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// bandits are tasks of two arms, one of which pays; which one, nothing tells but trying. There is nothing to see.
+type bandits struct {
+	pays []int
+	r    *rand.Rand
+}
+
+// trial plays a whole trial and returns the share of paid steps after the first two.
+func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
+	t.Helper()
+	n := a.Envs()
+	for i := range b.pays {
+		b.pays[i] = b.r.IntN(2)
+	}
+	obs, actions, rewards, ended := make([]float64, n), make([]float64, n), make([]float64, n), make([]bool, n)
+	paid := 0.0
+	for step := range a.c.Horizon {
+		if err := a.Explore(obs, actions); err != nil {
+			t.Fatal(err)
+		}
+		for i := range rewards {
+			rewards[i] = 0
+			if int(actions[i]) == b.pays[i] {
+				rewards[i] = 1
+				if step >= 2 {
+					paid++
+				}
+			}
+			ended[i] = true // each pull is an episode: the memory goes across
+		}
+		if err := a.Learn(rewards, ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paid / float64(n*(a.c.Horizon-2))
+}
+
+// Who remembers nothing is paid half of the time, whatever is learned.
+func TestItLearnsToLearnABandit(t *testing.T) {
+	for seed := uint64(1); seed <= 2; seed++ {
+		a := recurrent(t, func(c *Config) { c.Seed = seed })
+		b := &bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(seed, 3))}
+		last := 0.0
+		for round := range 120 {
+			paid := b.trial(t, a)
+			if round >= 100 {
+				last += paid / 20
+			}
+		}
+		if last < 0.9 || a.Refused > 0 {
+			t.Errorf("seed %d: %.2f of the later steps are paid; refused %d: %v", seed, last, a.Refused, a.Trouble)
+		}
+	}
+}
+
+func TestGradientsThroughATrial(t *testing.T) {
+	for _, c := range []func(c *Config){nil, func(c *Config) {
+		c.Choices, c.Low, c.High, c.Hidden, c.Envs, c.Minibatch = 0, []float64{-1}, []float64{1}, []int{256}, 2, 16
+	}} {
+		a := recurrent(t, c)
+		m := &Minibatch{
+			Action: make([]float64, a.c.Minibatch), LogProb: nntest.Normal(1, a.c.Minibatch, 0.3), Advantage: nntest.Normal(2, a.c.Minibatch, 1),
+			Return: nntest.Normal(3, a.c.Minibatch, 1), Clip: 0.2,
+		}
+		for i := range m.LogProb {
+			m.LogProb[i]--
+			m.Action[i] = float64(i % 2)
+		}
+		a.batch = m
+		copy(a.input.Data, nntest.Normal(4, len(a.input.Data), 1))
+		copy(a.Theta, nntest.Normal(5, len(a.Theta), 0.2))
+		loss := func() float64 {
+			l, err := a.graph.Run()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		loss()
+		nntest.Gradient(t, "trial", loss, a.Theta, slices.Clone(a.graph.Grad), 80)
+	}
+}
+
+// The steps of acting and the sequence of learning are one function: the first ratio is 1.
+func TestTheFirstRatioOfATrialIsOne(t *testing.T) {
+	a := recurrent(t, func(c *Config) { c.Epochs, c.Rate = 1, 1e-300 })
+	(&bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(1, 3))}).trial(t, a)
+	if a.Refused > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
+		t.Errorf("KL %g, clipped %v, refused %d: %v", a.Last.KL, a.Last.Clipped, a.Refused, a.Trouble)
+	}
+}
+
+func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
+	play := func(a *Recurrent, from, to int) {
+		obs, actions, rewards := make([]float64, 16), make([]float64, 16), make([]float64, 16)
+		for step := from; step < to; step++ {
+			if err := a.Explore(obs, actions); err != nil {
+				t.Fatal(err)
+			}
+			for i := range rewards {
+				rewards[i] = actions[i] * float64(step%3)
+			}
+			if err := a.Learn(rewards, make([]bool, 16)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	encode := func(a *Recurrent) []byte {
+		f, err := a.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := weights.Encode(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	whole := recurrent(t, nil)
+	play(whole, 0, 40)
+	half := recurrent(t, nil)
+	play(half, 0, 13) // in the midst of a trial
+	f, err := weights.Decode(encode(half))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := recurrent(t, func(c *Config) { c.Seed = 99 })
+	if err := rest.Restore(f); err != nil {
+		t.Fatal(err)
+	}
+	rest.c.Seed = 0
+	play(rest, 13, 40)
+	if !bytes.Equal(encode(whole), encode(rest)) {
+		t.Error("the resumed learner is another one")
+	}
+	f.Meta["algorithm"] = "ppo"
+	if err := rest.Restore(f); err == nil || !strings.Contains(err.Error(), `it must be "ppo-recurrent"`) {
+		t.Error(err)
+	}
+}
+
+func TestWhatARecurrentOneCannotBe(t *testing.T) {
+	c := Default(1, 2, nil, nil)
+	c.Hidden, c.Envs, c.Horizon, c.Minibatch = []int{16}, 4, 8, 16
+	for says, change := range map[string]func(c *Config){
+		"one width":   func(c *Config) { c.Hidden = []int{16, 16} },
+		"whole trial": func(c *Config) { c.Minibatch = 4 },
+		"neither":     func(c *Config) { c.NormaliseReward = true },
+	} {
+		d := c
+		change(&d)
+		if _, err := NewRecurrent(d); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
