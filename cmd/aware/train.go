@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -136,12 +135,15 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 		}
 		if o.out != "" && o.every > 0 && (stopped || r.Steps-last >= o.every) {
 			last = r.Steps
-			if err := o.checkpoint(r); err != nil {
-				return err
+			failed := o.checkpoint(r)
+			if failed != nil { // such as a full disk: the last checkpoint is still there, and there will be a next one
+				fmt.Fprintf(progress, "no checkpoint at step %d, training goes on: %v\n", r.Steps, failed)
+			} else if stopped {
+				fmt.Fprintf(progress, "go on with --resume %s\n", o.path("checkpoint.safetensors"))
 			}
 		}
 		if stopped {
-			return fmt.Errorf("interrupted at step %d: %w", r.Steps, errors.Join(err, o.checkpointed()))
+			return fmt.Errorf("interrupted at step %d", r.Steps)
 		}
 		if every := time.Second; live && time.Since(tell) > every/5 || time.Since(tell) > 10*every || r.Done() {
 			tell = time.Now()
@@ -177,14 +179,6 @@ func (o trainOptions) checkpoint(r *train.Run) error {
 		return err
 	}
 	return weights.Write(o.path("checkpoint.safetensors"), f)
-}
-
-// checkpointed says where one can go on from.
-func (o trainOptions) checkpointed() error {
-	if o.out == "" || o.every == 0 {
-		return nil
-	}
-	return fmt.Errorf("go on with --resume %s", o.path("checkpoint.safetensors"))
 }
 
 func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Writer) error {
