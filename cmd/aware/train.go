@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/page"
@@ -20,8 +21,6 @@ import (
 	"awarescale.dev/aware/learner/train/recipe"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"gonum.org/v1/gonum/blas/blas32"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/plot/plotter"
 )
@@ -76,8 +75,7 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 			return usage(fmt.Errorf("--gemm: %w", err))
 		}
 	}
-	blas64.Use(kernels.BLAS())
-	blas32.Use(kernels.BLAS())
+	graph.Use(kernels.BLAS())
 	r, _, err := recipe.Make(o.algorithm, o.env, o.steps, o.seed)
 	if err != nil {
 		return usage(err)

@@ -15,11 +15,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/train/recipe"
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
-	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -65,7 +65,7 @@ func main() {
 }
 
 func prove(ctx context.Context, first uint64, seeds int, only string) error {
-	blas64.Use(gemm.Choose().BLAS())
+	graph.Use(gemm.Choose().BLAS())
 	var results []result
 	for _, g := range gates {
 		for s := range seeds {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
 	G "gorgonia.org/gorgonia"
 )
 
@@ -111,3 +114,11 @@ func (s *step) run(before G.Value) (G.Value, error) {
 
 // Value is a node's value after a run.
 func (p *Plan) Value(n *G.Node) G.Value { return p.values[p.index[n]] }
+
+// Use has gorgonia, and the kernels that graphs are made of, multiply matrices by a BLAS. A program calls it once, before it
+// builds graphs; without it the BLAS is gonum's.
+func Use(b gemm.Implementation) {
+	blas64.Use(b)
+	blas32.Use(b)
+	G.Use(b)
+}

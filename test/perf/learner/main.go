@@ -23,7 +23,6 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/ppo"
 	"awarescale.dev/aware/learner/replay"
-	"gonum.org/v1/gonum/blas/blas64"
 	G "gorgonia.org/gorgonia"
 )
 
@@ -43,7 +42,7 @@ func measure(name string) error {
 	if err != nil {
 		return err
 	}
-	use(set)
+	graph.Use(set.BLAS())
 	result := map[string]figures{}
 	for _, part := range []struct {
 		name string
@@ -60,11 +59,6 @@ func measure(name string) error {
 		result[part.name] = f
 	}
 	return json.NewEncoder(os.Stdout).Encode(result)
-}
-
-func use(s gemm.Set) {
-	blas64.Use(s.BLAS())
-	G.Use(s.BLAS())
 }
 
 // compare is the median time of each, in seconds, over rounds in turn.
@@ -292,8 +286,8 @@ func encoderStep(set gemm.Set) (figures, error) {
 		return nil, err
 	}
 	slow := func() error {
-		use(gemm.Gonum())
-		defer use(set)
+		graph.Use(gemm.Gonum().BLAS())
+		defer graph.Use(set.BLAS())
 		return byGraph()
 	}
 	both, err := compare(3, 1, slow, byGraph)

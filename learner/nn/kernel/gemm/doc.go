@@ -3,9 +3,8 @@
 //
 // # The story
 //
-// [Choose] looks at the CPU once and gives the best [Set] of kernels, or gonum alone; [Set.BLAS] is an implementation of
-// gonum's BLAS interfaces that blas64.Use, blas32.Use and gorgonia.Use take. AWARE_GEMM=gonum, avx2 or avx512 in the
-// environment chooses by hand (cmd's matter; this package reads no environment).
+// [Choose] looks at the CPU and gives the best [Set] of kernels, or gonum alone; [Named] gives one by its name. [Set.BLAS] is an
+// implementation of gonum's BLAS interfaces that blas64.Use, blas32.Use and gorgonia.Use take (graph.Use does all three).
 //
 // # How a product is made
 //
