@@ -7,11 +7,13 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"awarescale.dev/aware/learner/ddpg"
 	"awarescale.dev/aware/learner/dqn"
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/ppo"
 	"awarescale.dev/aware/learner/train"
@@ -251,6 +253,60 @@ func TestNaNIsRefused(t *testing.T) {
 			t.Errorf("%s: afterwards: %v", s.name, err)
 		}
 	}
+}
+
+// Learners train, each on a goroutine, while their actors are served to others: under the race detector this is the proof that
+// serving never reads what training writes. Trained beside each other they become what they become alone.
+func TestTrainingAndServingAtOnce(t *testing.T) {
+	all := students()
+	alone := make([][]byte, len(all))
+	for i, s := range all {
+		alone[i] = walk(t, begin(t, s, 9, 1200), 1200)
+	}
+	var wait sync.WaitGroup
+	for i, s := range all {
+		e, err := env.Make(s.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var server kernel.Server
+		l := s.make(t, 9, 16)
+		r, err := train.New(train.Config{Env: s.env, Steps: 1200, Seed: 9, Evaluate: 500, Episodes: 2}, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		wait.Go(func() {
+			defer close(done)
+			for !r.Done() {
+				if err := r.Go(t.Context(), r.Steps+100); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := server.Publish(l.Snapshot()); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := walk(t, r, 1200); !bytes.Equal(got, alone[i]) {
+				t.Errorf("%s: trained beside others it became another one", s.name)
+			}
+		})
+		wait.Go(func() {
+			var scratch kernel.Scratch
+			obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if out, _, ok := server.Decide(obs, 1, &scratch); ok {
+					l.Head(out, action)
+				}
+			}
+		})
+	}
+	wait.Wait()
 }
 
 func TestRunsThatCannotBe(t *testing.T) {
