@@ -69,9 +69,20 @@ func DenseDelta[T Float](a Activation, y, dy []T) {
 			dy[i] *= 1 - v*v
 		}
 	case ReLU:
-		for i, v := range y[:len(dy)] {
-			if v <= 0 {
-				dy[i] = 0
+		// Which units are awake is as good as random, and a branch would be guessed wrong half of the time: y is not negative, so
+		// its bits, negated, are a sign where it is not zero.
+		switch y := any(y).(type) {
+		case []float64:
+			dy := any(dy).([]float64)
+			for i, v := range y[:len(dy)] {
+				awake := uint64(-int64(math.Float64bits(v)) >> 63)
+				dy[i] = math.Float64frombits(math.Float64bits(dy[i]) & awake)
+			}
+		case []float32:
+			dy := any(dy).([]float32)
+			for i, v := range y[:len(dy)] {
+				awake := uint32(-int32(math.Float32bits(v)) >> 31)
+				dy[i] = math.Float32frombits(math.Float32bits(dy[i]) & awake)
 			}
 		}
 	}

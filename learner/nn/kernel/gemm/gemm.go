@@ -260,9 +260,18 @@ func (p *product[T]) packA(to []T, i0, rows, k0, deep int) {
 			}
 			continue
 		}
+		row := func(r int) []T { return p.a[(i0+i+r)*p.lda+k0:][:deep] }
+		if n == 8 && p.rows == 8 { // eight rows at once: the panel is written from its beginning to its end
+			a, b, c, d, e, f, g, h := row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)
+			for q := range deep {
+				to := (*[8]T)(panel[8*q:])
+				to[0], to[1], to[2], to[3] = p.alpha*a[q], p.alpha*b[q], p.alpha*c[q], p.alpha*d[q]
+				to[4], to[5], to[6], to[7] = p.alpha*e[q], p.alpha*f[q], p.alpha*g[q], p.alpha*h[q]
+			}
+			continue
+		}
 		for r := range n {
-			from := p.a[(i0+i+r)*p.lda+k0:][:deep]
-			for q, v := range from {
+			for q, v := range row(r) {
 				panel[q*p.rows+r] = p.alpha * v
 			}
 		}
