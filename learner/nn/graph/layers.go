@@ -104,13 +104,12 @@ func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, x *G.Node, 
 			return nil
 		},
 		diff: func(in G.Nodes, out, grad *G.Node) (G.Nodes, error) {
-			// One way back gives both gradients. The input's node takes the parameters' one as an input: first that, then this.
-			// The output's node is an input of the first: the tape must have been run forward.
-			dx := make([]T, time*batch*g.In)
+			// The output's node is an input of the first: the tape must have been run forward. The parameters' one is an input of
+			// the second: the tape must have been run back.
 			dtheta, err := later(&op[T]{
 				name: name + "/params", shape: tensor.Shape{g.Params()},
 				do: func(in [][]T, to []T) error {
-					tape.Backward(in[1], in[0], in[3], to, dx)
+					tape.Backward(in[1], in[0], in[3], to, nil)
 					return nil
 				},
 			}, in[0], in[1], out, grad)
@@ -119,11 +118,11 @@ func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, x *G.Node, 
 			}
 			input, err := later(&op[T]{
 				name: name + "/input", shape: tensor.Shape{time * batch, g.In},
-				do: func(_ [][]T, to []T) error {
-					copy(to, dx)
+				do: func(in [][]T, to []T) error {
+					tape.Input(in[0], to)
 					return nil
 				},
-			}, dtheta)
+			}, in[1], dtheta)
 			return G.Nodes{input, dtheta}, err
 		},
 	}, x, theta)

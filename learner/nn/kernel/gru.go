@@ -160,24 +160,33 @@ func GRUStep[T Float](g GRU, theta, x, h []T, batch int, gates []T) {
 // Backward computes the gradients of the parameters and, when dx is not nil, of x, from dy [time][batch][Out]. theta and x
 // are those of the pass.
 func (t *GRUTape[T]) Backward(theta, x, dy, dtheta, dx []T) {
+	n := t.gru.each()
+	t.both(func(k int, w *way[T]) { t.backward(k, w, theta[k*n:][:n], x, dy, dtheta[k*n:][:n]) })
+	if dx != nil {
+		t.Input(theta, dx)
+	}
+}
+
+// Input computes the gradient of x after Backward has been there.
+func (t *GRUTape[T]) Input(theta, dx []T) {
+	g, rows := t.gru, t.time*t.batch
 	t.both(func(k int, w *way[T]) {
-		to := dx
-		if k == 1 && dx != nil {
+		to := dx[:rows*g.In]
+		if k == 1 {
 			to = t.dx
 		}
-		n := t.gru.each()
-		t.backward(k, w, theta[k*n:][:n], x, dy, dtheta[k*n:][:n], to)
+		Gemm(false, false, rows, g.In, 3*g.Hidden, 1, w.gx, theta[k*g.each():][:3*g.Hidden*g.In], 0, to)
 	})
-	if t.gru.Bidirectional && dx != nil {
+	if g.Bidirectional {
 		for i, v := range t.dx {
 			dx[i] += v
 		}
 	}
 }
 
-func (t *GRUTape[T]) backward(k int, w *way[T], theta, x, dy, dtheta, dx []T) {
+func (t *GRUTape[T]) backward(k int, w *way[T], theta, x, dy, dtheta []T) {
 	g, H := t.gru, t.gru.Hidden
-	wx, wh := theta[:3*H*g.In], theta[3*H*g.In:][:3*H*H]
+	wh := theta[3*H*g.In:][:3*H*H]
 	out := g.Out()
 	clear(w.dh)
 	for i := t.time - 1; i >= 0; i-- {
@@ -209,9 +218,6 @@ func (t *GRUTape[T]) backward(k int, w *way[T], theta, x, dy, dtheta, dx []T) {
 	Gemm(true, false, 3*H, H, rows, 1, w.dgh, w.h[:rows*H], 0, dwh)
 	sum(w.gx, dbx)
 	sum(w.dgh, dbh)
-	if dx != nil {
-		Gemm(false, false, rows, g.In, 3*H, 1, w.gx, wx, 0, dx[:rows*g.In])
-	}
 }
 
 // sum adds up the rows of a matrix that is as wide as to.
