@@ -67,7 +67,7 @@ func (a *Agent) Snapshot() Snapshot {
 	return Snapshot{uint64(a.Updates), copied(a.Policy.VAE), copied(a.Policy.Perturbation), copied(a.Policy.Critics[0])}
 }
 
-// Snapshot is the parameters that decide: equation 12 has three networks where other algorithms have an actor.
+// Snapshot is the parameters that decide: three networks where other algorithms have an actor.
 type Snapshot struct {
 	Version                   uint64
 	VAE, Perturbation, Critic []float64

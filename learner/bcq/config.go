@@ -39,8 +39,8 @@ const (
 	cut      = 0.5
 )
 
-// Default is what the paper has, but for the networks' widths: 400-300 and 750-750 there, for bodies of up to 376 numbers on a
-// GPU, take forty times as long on two cores of a CPU as these, which suffice for states of a dozen numbers.
+// Default is what the paper has, but for the networks' widths: those there, 400-300 and 750-750, have thirty and more than a hundred
+// times the weights of these, which two cores of a CPU train in a minute for states of a few numbers.
 func Default(state int, low, high []float64) Config {
 	return Config{
 		State: state, Action: len(low), Low: low, High: high,

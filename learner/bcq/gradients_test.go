@@ -74,6 +74,9 @@ func losses(c Config, g Gradients, in inputs) map[string]struct {
 }
 
 func TestGradientsAreThoseOfCentralDifferences(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, and nothing is concurrent here")
+	}
 	for _, c := range shapes()[:3] {
 		g, err := Gorgonia(c)
 		if err != nil {

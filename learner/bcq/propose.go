@@ -33,8 +33,8 @@ func (p *proposals) of(s []float64, times int) {
 	}
 }
 
-// generate decodes an action for every row, of latent numbers from N(0, 1) that are cut at 0.5 and -0.5 (section 4.1 of the
-// paper cuts nothing; the authors' code does). The result [rows][Action] is its own, until the next time.
+// generate decodes an action for every row, of latent numbers from N(0, 1) that are cut at 0.5 and -0.5
+// as in the authors' code. The result [rows][Action] is its own, until the next time.
 func (p *proposals) generate(vae []float64, r *rand.Rand) []float64 {
 	s, z := p.c.State, p.c.Latent
 	for i := range p.rows {

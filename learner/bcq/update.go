@@ -88,7 +88,7 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	return s, nil
 }
 
-// targets computes y: equation 13, the largest over the candidates for the next state of a mixture of both target critics.
+// targets computes y (algorithm 1): the largest over the candidates for the next state of a mixture of both target critics.
 func (u *Updater) targets(p *Policy, b *replay.Batch, r *rand.Rand) {
 	c := u.c
 	u.next.of(b.Next, c.Candidates)

@@ -95,6 +95,10 @@ func TestTheLikeliestChoiceIsCloned(t *testing.T) {
 			t.Errorf("in %v the choice is %v: it must be %v", s, got, want)
 		}
 	}
+	out := a.tape.Forward(a.Network.Theta, []float64{0.5, 0.1}, 1)
+	if most := out[2] - out[1]; math.Abs(most-math.Log(1.5)) > 0.4 || out[2]-out[0] < 3 { // six to four, and never
+		t.Errorf("logarithms of probability %v", out)
+	}
 }
 
 func TestGradients(t *testing.T) {

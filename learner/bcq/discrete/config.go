@@ -63,7 +63,7 @@ func (c Config) Network() kernel.MLP {
 }
 
 // Choose is the action of largest value among those that the data's policy could have taken: those for which
-// pi(a|s) / max pi(.|s) > Threshold (equation 4 of the paper; its softmax cancels, and only differences of logits are left).
+// pi(a|s) / max pi(.|s) > Threshold (the softmax cancels, and only differences of logits are left).
 func (c Config) Choose(values, logits []float64) int {
 	least := slices.Max(logits) + math.Log(c.Threshold)
 	best := -1

@@ -88,7 +88,7 @@ func TestLossesByHand(t *testing.T) {
 	}
 }
 
-// Equation 4: an action counts when it is more than three tenths as likely as the likeliest.
+// An action counts when it is more than three tenths as likely as the likeliest.
 func TestOnlyLikelyActionsAreChosen(t *testing.T) {
 	c := Default(1, 3)
 	logits := []float64{math.Log(0.60), math.Log(0.19), math.Log(0.17)} // shares 1, 0.317, 0.283
@@ -215,6 +215,9 @@ func agent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 // The record's policy mostly walks into the wall: its clone does so always. What is learned of the same record is the best there is,
 // from each cell to the nearest corner.
 func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, and nothing is concurrent here")
+	}
 	best := 0.0
 	for cell := 1; cell < env.GridCells-1; cell++ {
 		row, column := cell/4, cell%4
@@ -242,6 +245,9 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 // A way that the record never goes is never gone, nor counted in what others are worth: cells to the right of which a corner lies
 // nearest go round. Without the restriction, it is gone.
 func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, and nothing is concurrent here")
+	}
 	const right = 2
 	gone := func(threshold float64) (n int) {
 		c := settings()
@@ -286,10 +292,11 @@ func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
 		if !ok || version != 50 {
 			t.Fatal(version, ok)
 		}
-		q := kernel.NewTape[float64](c.Network(), 1).Forward(a.Policy.Values.Theta, obs, 1)
-		for k, v := range q {
-			if math.Abs(out[k]-v) > 1e-12 {
-				t.Fatalf("value %d is %v, served %v", k, v, out[k])
+		for n, network := range [][]float64{a.Policy.Values.Theta, a.Policy.Behaviour.Theta} {
+			for k, v := range kernel.NewTape[float64](c.Network(), 1).Forward(network, obs, 1) {
+				if got := out[n*c.Choices+k]; math.Abs(got-v) > 1e-12 {
+					t.Fatalf("output %d of network %d is %v, served %v", k, n, v, got)
+				}
 			}
 		}
 		if a.Head(out, got); got[0] != want[0] {

@@ -1,12 +1,12 @@
 // Package discrete is batch-constrained Q-learning for discrete actions (Fujimoto, Conti, Ghavamzadeh and Pineau 2019,
-// "Benchmarking Batch Deep Reinforcement Learning Algorithms", arXiv:1910.01708, section 4).
+// "Benchmarking Batch Deep Reinforcement Learning Algorithms", arXiv:1910.01708).
 //
 // # The story
 //
 // One network learns what the data's policy does, pi_b(a|s); another one what it is worth, Q(s, a), where only actions count that
 // the first one finds likely enough:
 //
-//	allowed   = actions with pi_b(a|s) / max pi_b(.|s) > Threshold                    equation 4
+//	allowed   = actions with pi_b(a|s) / max pi_b(.|s) > Threshold
 //	y         = r + bootstrap * Q'(s', argmax over allowed at s' of Q(s', a))         double DQN under that restriction
 //	values    : mean of Huber(Q(s, a) - y)                                   -> Adam, and the target follows by Tau
 //	behaviour : mean(-log pi_b(a|s)) + Flat * mean(logits^2)                 -> Adam

@@ -5,10 +5,10 @@
 // # The data
 //
 // 30,000 steps of an expert who lets chance play where nothing can break: while the pendulum hangs below the horizontal, four of five
-// actions are random; above, all are the expert's. A clone takes the mean of both below, and hardly swings up. DDPG has seen all actions
+// actions are random (a fifth of all); above, all are the expert's. A clone takes the mean of both below, and swings up late. DDPG has seen all actions
 // below, and one above: it takes others there, of which its critic says much, and falls. BCQ takes the best below and the expert's above.
 //
-// Mean returns of 100 episodes, 10,000 updates, gemm's AVX-512 kernel (the expert's own is -161; a minute a seed on one core):
+// Mean returns of 100 episodes, 10,000 updates, gemm's AVX-512 kernel (the expert's own is -161; one to two minutes a seed):
 //
 //	seed   data    bcq   clone    ddpg
 //	1      -405   -189    -462   -1596
@@ -27,7 +27,7 @@
 //	never: the expert alone                    -129          -129           -1050 to -1310   nothing is better than to clone
 //	a fixed random policy, half of episodes    -340 to -970  -840 to -1060  -850 to -1580    the expert's is too rare below
 //	a fixed one, half of the steps of half of
-//	  the episodes                             -140 to -700  -420 to -880   -140 to -1160    depends on which policy was drawn
+//	  the episodes                             -140 to -860  -420 to -880   -140 to -1160    depends on which policy was drawn
 //	six of these in turns                      -137          -850           -136 to -650     they are chance again
 //
 // So the claim is not that BCQ wins on any data: where chance tried everything, DDPG needs no constraint and learns faster, and where a

@@ -39,6 +39,9 @@ func TestTheWholeProof(t *testing.T) {
 // Smaller, and of data on which a difference shows after fewer updates: three of ten episodes are chance's alone. There is no action
 // in it that DDPG would have to guess, so its mean return says nothing here.
 func TestLearningBeatsCloning(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, and nothing is concurrent here")
+	}
 	s := Full()
 	s.Mix, s.Generative, s.Updates, s.Judged = Mix{Random: 0.3, Whole: true}, []int{64, 64}, 3500, 50
 	p, err := Prove(1, s)
