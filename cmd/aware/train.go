@@ -76,7 +76,7 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		}
 	}
 	graph.Use(kernels.BLAS())
-	r, _, err := recipe.Make(o.algorithm, o.env, o.steps, o.seed)
+	r, err := recipe.Make(o.algorithm, o.env, o.steps, o.seed)
 	if err != nil {
 		return usage(err)
 	}

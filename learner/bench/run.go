@@ -58,13 +58,10 @@ type Point struct {
 type Options struct {
 	Seed     uint64
 	Fidelity sim.Fidelity
-	Cluster  sim.Cluster        // the zero one is Machines
 	Watch    func(Point)        // is shown every window; may be nil
-	Anomaly  []sim.Anomaly      // times are since the beginning of the world
 	Length   time.Duration      // of what is counted; 0 is the trace's length
 	After    func(*tower.Tower) // is given the tower at the end; may be nil
 	Tower    *tower.Tower       // a warm one; nil is a new one
-	Calm     bool               // without warm-up
 }
 
 // then is one load after another.
@@ -86,18 +83,11 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	fail := func(err error) (Score, error) {
 		return Score{}, fmt.Errorf("%s under %s with %s: %w", cell.Application, cell.Trace.Name, c.Policy, err)
 	}
-	if o.Cluster.Nodes == nil {
-		o.Cluster = Machines
-	}
 	if o.Length == 0 {
 		o.Length = cell.Trace.Length()
 	}
-	warm := WarmUp
-	if o.Calm {
-		warm = 0
-	}
 	w, err := sim.New(sim.Config{
-		App: cell.App, Cluster: o.Cluster, Load: then{cell.Trace, warm, cell.Trace}, Seed: o.Seed, Fidelity: o.Fidelity, Anomalies: o.Anomaly,
+		App: cell.App, Cluster: Machines, Load: then{cell.Trace, WarmUp, cell.Trace}, Seed: o.Seed, Fidelity: o.Fidelity,
 	})
 	if err != nil {
 		return fail(err)
@@ -107,17 +97,17 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 		return fail(err)
 	}
 	var m *meter
-	for end := warm + o.Length; w.Elapsed() < end; {
+	for end := WarmUp + o.Length; w.Elapsed() < end; {
 		if err := ctx.Err(); err != nil {
 			return fail(err)
 		}
-		if w.Elapsed() == warm {
+		if w.Elapsed() == WarmUp {
 			m = newMeter(w, cell.App.SLO, o.Watch)
 		}
 		if err := p.second(ctx); err != nil {
 			return fail(err)
 		}
-		if m != nil && (w.Elapsed()-warm)%window == 0 {
+		if m != nil && (w.Elapsed()-WarmUp)%window == 0 {
 			m.window()
 		}
 	}

@@ -44,7 +44,7 @@ func (a Anomaly) check(services, nodes map[string]int) error {
 	if a.From < 0 || a.To <= a.From {
 		return fmt.Errorf("anomaly %s on %q: from %v to %v: it must end after it begins", a.Kind, a.Target, a.From, a.To)
 	}
-	known := true
+	var known bool
 	switch a.Kind {
 	case WorkloadVariation:
 		known = a.Target == ""

@@ -285,13 +285,13 @@ func (st *station) sum(n float64, u uint64) float64 {
 	case n == 2:
 		return st.work * (st.shape[u&tableMask] + st.shape[u>>12&tableMask])
 	}
-	z := normalTable[u&tableMask]
-	c := 0.0
+	law := cube{}
 	if n < cubes {
-		c = st.cube[int(n)].at(z)
+		law = st.cube[int(n)]
 	} else {
-		c = cubeOf(n * st.inverseShape).at(z)
+		law = cubeOf(n * st.inverseShape)
 	}
+	c := law.at(normalTable[u&tableMask])
 	if c <= 0 {
 		return 0
 	}

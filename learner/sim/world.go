@@ -68,7 +68,6 @@ type World struct {
 	engine   engine
 	rate     float64   // requests per second now
 	opRate   []float64 // per operation, per second
-	mesh     float64   // seconds that a call takes on the network beyond its operation's own waiting
 	account  Account
 	latency  *tally // of the window that is over
 	all      *tally // of all windows since the beginning
@@ -119,7 +118,6 @@ type service struct {
 	square float64 // its second moment, over mix squared
 	slow   float64 // factor on work: interference
 	hold   float64 // seconds that a request stays in a replica once it was taken in
-	down   float64 // seconds of its calls, mean
 	gain   float64 // completed over arrived, last second
 	delay  float64 // seconds, network delay on calls to it
 

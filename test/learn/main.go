@@ -138,7 +138,7 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 
 func (r *result) run(ctx context.Context) error {
 	begin := time.Now()
-	run, _, err := recipe.Make(r.Algo, r.Env, r.Steps, r.Seed)
+	run, err := recipe.Make(r.Algo, r.Env, r.Steps, r.Seed)
 	if err != nil {
 		return err
 	}

@@ -84,20 +84,23 @@ func Open(nameOrPath string) (Trace, error) {
 	return Sum(nameOrPath, traces...)
 }
 
+// Multiple is by how much Autothrottle's experiments multiply their traces for an application of [Apps]; ok is false for
+// others.
+func Multiple(app string) (times float64, ok bool) {
+	times, ok = map[string]float64{"train-ticket": 1, "social-network": 1.5, "hotel-reservation": 10}[app]
+	return times, ok
+}
+
 // Cell is the load of one of Autothrottle's experiments: an application of [Apps] under diurnal, diurnal-2 (with which its
-// authors warm up), noisy or bursty, at the multiple of their figure for the application, or under their constant rate.
+// authors warm up), noisy or bursty, at its [Multiple], or under their constant rate for it.
 func Cell(app, trace string) (Trace, error) {
-	cells := map[string]struct{ times, constant float64 }{
-		"train-ticket":      {1, 200},
-		"social-network":    {1.5, 500},
-		"hotel-reservation": {10, 2000},
-	}
-	c, known := cells[app]
+	times, known := Multiple(app)
 	if !known {
 		return Trace{}, fmt.Errorf("application %q: known are %s", app, strings.Join(Apps(), ", "))
 	}
 	if trace == "constant" {
-		return Constant(c.constant, time.Hour)
+		constant := map[string]float64{"train-ticket": 200, "social-network": 500, "hotel-reservation": 2000}
+		return Constant(constant[app], time.Hour)
 	}
 	if !slices.Contains(autothrottle, trace) {
 		return Trace{}, fmt.Errorf("trace %q: known are constant, %s", trace, strings.Join(autothrottle, ", "))
@@ -106,5 +109,5 @@ func Cell(app, trace string) (Trace, error) {
 	if err != nil {
 		return Trace{}, err
 	}
-	return t.Times(c.times)
+	return t.Times(times)
 }

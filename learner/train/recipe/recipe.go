@@ -30,17 +30,16 @@ func Steps(environment string) int {
 }
 
 // Make is a training by an algorithm's recipe for an environment; where there is none, by the algorithm's default settings.
-func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, train.Learner, error) {
+func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, error) {
 	e, err := env.Make(environment)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l, err := learner(algorithm, e, steps, seed)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r, err := train.New(train.Config{Env: environment, Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}, l)
-	return r, l, err
+	return train.New(train.Config{Env: environment, Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}, l)
 }
 
 func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner, error) {

@@ -17,24 +17,20 @@
 package trace
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
-// MaxRate is the highest rate a trace may have, in requests per second. Beyond
-// it a typing error is likelier than a machine that could send so many.
-const MaxRate = 1e6
+// MaxRate is the highest rate a trace may have, in requests per second.
+const MaxRate = workload.MaxRate
 
 // ErrNoRates is wrapped by the error for a file without a single rate.
-var ErrNoRates = errors.New("no rates")
+var ErrNoRates = workload.ErrNoRates
 
 // Trace is a rate of requests that changes in steps of equal length.
 type Trace struct {
@@ -52,44 +48,11 @@ func ReadFile(path string) (Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace from r. Errors call it name, and give the line and the
-// value.
+// Read reads a trace from r, as the simulator does. Errors call it name, and give
+// the line and the value.
 func Read(name string, r io.Reader) (Trace, error) {
-	t := Trace{Step: time.Second}
-	lines := bufio.NewScanner(r)
-	number := 0
-	for lines.Scan() {
-		number++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		rate, err := parseRate(line)
-		if err != nil {
-			return Trace{}, fmt.Errorf("trace %s, line %d: rate %q: %w", name, number, line, err)
-		}
-		t.Rates = append(t.Rates, rate)
-	}
-	if err := lines.Err(); err != nil {
-		return Trace{}, fmt.Errorf("trace %s, after line %d: %w", name, number, err)
-	}
-	if len(t.Rates) == 0 {
-		return Trace{}, fmt.Errorf("trace %s: %w", name, ErrNoRates)
-	}
-	return t, nil
-}
-
-func parseRate(text string) (float64, error) {
-	rate, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil || math.IsNaN(rate):
-		return 0, errors.New("not a number")
-	case rate < 0:
-		return 0, errors.New("below 0 requests/s")
-	case rate > MaxRate:
-		return 0, fmt.Errorf("over %g requests/s", MaxRate)
-	}
-	return rate, nil
+	t, err := workload.ReadRates(name, r)
+	return Trace{Step: t.Step, Rates: t.Rates}, err
 }
 
 // Scale returns the trace with its steps time as long and its rates rate as

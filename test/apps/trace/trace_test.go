@@ -36,16 +36,16 @@ func TestRead(t *testing.T) {
 
 func TestReadErrorsNameFileLineAndValue(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"a word":          {"# header\n1\nmany\n", `trace t.txt, line 3: rate "many": not a number`},
-		"two on one line": {"1 2\n", `line 1: rate "1 2": not a number`},
-		"negative":        {"1\n-2\n", `line 2: rate "-2": below 0`},
-		"not a number":    {"NaN\n", `line 1: rate "NaN": not a number`},
-		"infinite":        {"Inf\n", `line 1: rate "Inf": over 1e+06`},
-		"minus infinite":  {"-Inf\n", `line 1: rate "-Inf": below 0`},
-		"overflow":        {"1e999\n", `line 1: rate "1e999": not a number`},
-		"beyond reason":   {"1000001\n", `line 1: rate "1000001": over 1e+06`},
-		"empty file":      {"", "trace t.txt: no rates"},
-		"only comments":   {"# nothing\n\n", "trace t.txt: no rates"},
+		"a word":          {"# header\n1\nmany\n", `trace t.txt, line 3: rate "many": it must be a number`},
+		"two on one line": {"1 2\n", `line 1: rate "1 2": it must be a number`},
+		"negative":        {"1\n-2\n", `line 2: rate "-2": it must not be negative`},
+		"not a number":    {"NaN\n", `line 1: rate "NaN": it must be a number`},
+		"infinite":        {"Inf\n", `line 1: rate "Inf": it must be a number`},
+		"minus infinite":  {"-Inf\n", `line 1: rate "-Inf": it must be a number`},
+		"overflow":        {"1e999\n", `line 1: rate "1e999": it must be a number`},
+		"beyond reason":   {"1000001\n", `line 1: rate "1000001": it must be at most 1e+06`},
+		"empty file":      {"", "trace t.txt: there are no rates"},
+		"only comments":   {"# nothing\n\n", "trace t.txt: there are no rates"},
 		"an endless line": {"1\n" + strings.Repeat("1", 1<<17), "trace t.txt, after line 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
