@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"awarescale.dev/aware/learner/nn/graph"
-	G "gorgonia.org/gorgonia"
 )
 
 // Gradients computes the gradients of the three losses for batches of one size. It is the seam between the algorithm and what
@@ -36,58 +35,46 @@ type gorgonia struct {
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{frozen: make([]float64, c.Critic().Params())}
 	var err error
-	if g.vae, err = graph.Build(c.encoder()+c.Decoder().Params(), func(b *graph.Builder[float64]) *G.Node {
+	if g.vae, err = graph.Build(c.encoder()+c.Decoder().Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.vaeState, g.vaeAction = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.Action)
 		g.noise = b.Input("noise", c.Batch, c.Latent)
 		trunk, latents := c.Trunk(), c.Latents()
 		h := b.MLP("trunk", trunk, b.Join("state and action", g.vaeState.Node, g.vaeAction.Node), 0)
 		mean := b.Dense("mean", latents, h, b.Params("mean/theta", trunk.Params(), latents.Params()))
 		log := b.Dense("log", latents, h, b.Params("log/theta", trunk.Params()+latents.Params(), latents.Params()))
-		log = clamp(b, "log", log, leastLog, mostLog)
-		deviation := b.Must(G.Exp(log))
-		z := b.Must(G.Add(mean, b.Must(G.HadamardProd(deviation, g.noise.Node))))
+		log = b.Clamp("log", log, leastLog, mostLog)
+		deviation := b.Exp(log)
+		z := b.Add(mean, b.Mul(deviation, g.noise.Node))
 		u := b.MLP("decoder", c.Decoder(), b.Join("state and latent", g.vaeState.Node, z), c.encoder())
-		miss := b.Must(G.Mean(b.Must(G.Square(b.Must(G.Sub(u, g.vaeAction.Node))))))
+		miss := b.MeanSquare(u, g.vaeAction.Node)
 		// KL of N(m, d) from N(0, 1) is (m^2 + d^2 - 1)/2 - log d. Each term has its mean taken alone.
-		squares := b.Must(G.Mean(b.Must(G.Add(b.Must(G.Square(mean)), b.Must(G.Square(deviation))))))
-		half := b.Must(G.Mul(squares, constant("half", 0.5*c.Divergence)))
-		logs := b.Must(G.Mul(b.Must(G.Mean(log)), constant("whole", c.Divergence)))
-		kl := b.Must(G.Sub(b.Must(G.Sub(half, logs)), constant("rest", 0.5*c.Divergence)))
-		return b.Must(G.Add(miss, kl))
+		squares := b.Mean(b.Add(b.Square(mean), b.Square(deviation)))
+		half := b.Scale("half", squares, 0.5*c.Divergence)
+		logs := b.Scale("whole", b.Mean(log), c.Divergence)
+		kl := b.Shift("rest", b.Sub(half, logs), -0.5*c.Divergence)
+		return b.Add(miss, kl)
 	}); err != nil {
 		return nil, fmt.Errorf("generative model: %w", err)
 	}
-	if g.critic, err = graph.Build(c.Critic().Params(), func(b *graph.Builder[float64]) *G.Node {
+	if g.critic, err = graph.Build(c.Critic().Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.criticState, g.criticAction = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.Action)
 		g.y = b.Input("target", c.Batch, 1) // [batch][1], as Q: gorgonia refuses two shapes
 		q := b.MLP("critic", c.Critic(), b.Join("state and action", g.criticState.Node, g.criticAction.Node), 0)
-		return b.Must(G.Mean(b.Must(G.Square(b.Must(G.Sub(q, g.y.Node))))))
+		return b.MeanSquare(q, g.y.Node)
 	}); err != nil {
 		return nil, fmt.Errorf("critic: %w", err)
 	}
-	if g.move, err = graph.Build(c.Perturbation().Params(), func(b *graph.Builder[float64]) *G.Node {
+	if g.move, err = graph.Build(c.Perturbation().Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.moveState, g.moveAction = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.Action)
 		xi := b.MLP("perturbation", c.Perturbation(), b.Join("state and action", g.moveState.Node, g.moveAction.Node), 0)
-		moved := b.Must(G.Add(g.moveAction.Node, b.Must(G.Mul(xi, constant("phi", c.Phi)))))
-		moved = clamp(b, "moved", moved, -1, 1)
+		moved := b.Add(g.moveAction.Node, b.Scale("phi", xi, c.Phi))
+		moved = b.Clamp("moved", moved, -1, 1)
 		q := b.FrozenMLP("critic", c.Critic(), b.Join("state and moved action", g.moveState.Node, moved), g.frozen)
-		return b.Must(G.Neg(b.Must(G.Mean(q))))
+		return b.Neg(b.Mean(q))
 	}); err != nil {
 		return nil, fmt.Errorf("perturbation: %w", err)
 	}
 	return g, nil
-}
-
-// constant is a number in a graph; the name is its own, for gorgonia takes two of one name for one.
-func constant(name string, v float64) *G.Node { return G.NewConstant(v, G.WithName(name)) }
-
-// clamp cuts x at low and high: low + max(x - low, 0) - max(x - high, 0), as gorgonia has no operation for it that can be
-// differentiated.
-func clamp(b *graph.Builder[float64], name string, x *G.Node, low, high float64) *G.Node {
-	least, most := constant(name+"/low", low), constant(name+"/high", high)
-	above := b.Must(G.Rectify(b.Must(G.Sub(x, least))))
-	beyond := b.Must(G.Rectify(b.Must(G.Sub(x, most))))
-	return b.Must(G.Add(b.Must(G.Sub(above, beyond)), least))
 }
 
 func (g *gorgonia) VAE(theta, s, a, noise, grad []float64) (float64, error) {

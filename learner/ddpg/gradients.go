@@ -3,7 +3,6 @@ package ddpg
 import (
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
-	G "gorgonia.org/gorgonia"
 )
 
 // Gradients computes the gradients of the two losses for batches of one size. It is the seam between the algorithm and what
@@ -28,22 +27,22 @@ func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	actor, critic := c.Actor(), c.Critic()
 	var err error
-	g.critic, err = graph.Build(critic.Params(), func(b *graph.Builder[float64]) *G.Node {
+	g.critic, err = graph.Build(critic.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.sa = b.Input("state and action", c.Batch, c.State+c.Action)
 		g.y, g.w = b.Input("target", c.Batch, 1), b.Input("weight", c.Batch, 1)
 		q := b.MLP("critic", critic, g.sa.Node, 0) // [batch][1], as the target: gorgonia refuses two shapes
-		squared := b.Must(G.Square(b.Must(G.Sub(q, g.y.Node))))
-		return b.Must(G.Mean(b.Must(G.HadamardProd(g.w.Node, squared))))
+		squared := b.Square(b.Sub(q, g.y.Node))
+		return b.Mean(b.Mul(g.w.Node, squared))
 	})
 	if err != nil {
 		return nil, err
 	}
 	g.criticFrozen = make([]float64, critic.Params())
-	g.actor, err = graph.Build(actor.Params(), func(b *graph.Builder[float64]) *G.Node {
+	g.actor, err = graph.Build(actor.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.s = b.Input("state", c.Batch, c.State)
 		a := b.MLP("actor", actor, g.s.Node, 0)
 		q := b.FrozenMLP("critic", critic, b.Join("state and action", g.s.Node, a), g.criticFrozen)
-		return b.Must(G.Neg(b.Must(G.Mean(q))))
+		return b.Neg(b.Mean(q))
 	})
 	return g, err
 }

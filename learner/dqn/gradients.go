@@ -5,7 +5,6 @@ import (
 
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
-	G "gorgonia.org/gorgonia"
 )
 
 // Gradients computes the loss mean(weight * huber(Q(s, a) - y)) and its gradient for batches of one size: s [batch][State]; a,
@@ -45,7 +44,7 @@ func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	m := c.Network()
 	var err error
-	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *G.Node {
+	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.state = b.Input("state", c.Batch, c.State)
 		return b.Loss("huber", func(in, grads [][]float64) (float64, error) {
 			return huber(in[0], g.a, g.y, g.weight, grads[0], g.errors), nil

@@ -3,7 +3,6 @@ package ppo
 import (
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
-	G "gorgonia.org/gorgonia"
 )
 
 // Gradients computes the loss of a minibatch and its gradient with respect to all parameters. It is the seam between the
@@ -24,9 +23,9 @@ func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	policy, critic := c.Policy(), c.Critic()
 	var err error
-	g.graph, err = graph.Build(c.Params(), func(b *graph.Builder[float64]) *G.Node {
+	g.graph, err = graph.Build(c.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.state = b.Input("state", c.Minibatch, c.State)
-		in := []*G.Node{
+		in := []*graph.Node{
 			b.MLP("policy", policy, g.state.Node, 0),
 			b.MLP("critic", critic, g.state.Node, policy.Params()+c.deviations()),
 		}

@@ -9,7 +9,6 @@ import (
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
-	G "gorgonia.org/gorgonia"
 )
 
 // Recurrent learns to learn (RL^2, Duan et al. 2016): policy and critic remember a trial, which is Horizon steps of one task and
@@ -91,12 +90,12 @@ func NewRecurrent(c Config) (*Recurrent, error) {
 	}
 	a.r = rand.New(a.pcg)
 	var err error
-	a.graph, err = graph.Build(m.n, func(b *graph.Builder[float64]) *G.Node {
+	a.graph, err = graph.Build(m.n, func(b *graph.Builder[float64]) *graph.Node {
 		trials := c.Minibatch / c.Horizon
 		a.input = b.Input("trials", c.Minibatch, m.seen)
 		p := b.GRU("policy", m.policy, c.Horizon, trials, a.input.Node, 0)
 		v := b.GRU("critic", m.critic, c.Horizon, trials, a.input.Node, m.critics)
-		in := []*G.Node{
+		in := []*graph.Node{
 			b.Dense("policy/head", m.policyHead, p, b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),
 			b.Dense("critic/head", m.criticHead, v, b.Params("critic/head/theta", m.cHead, m.criticHead.Params())),
 		}

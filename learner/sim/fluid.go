@@ -285,7 +285,7 @@ func (st *station) sum(n float64, u uint64) float64 {
 	case n == 2:
 		return st.work * (st.shape[u&tableMask] + st.shape[u>>12&tableMask])
 	}
-	law := cube{}
+	var law cube
 	if n < cubes {
 		law = st.cube[int(n)]
 	} else {

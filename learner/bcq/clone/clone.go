@@ -15,7 +15,6 @@ import (
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/replay"
-	G "gorgonia.org/gorgonia"
 )
 
 // Algorithm and Encoding say in saved weights what they are of.
@@ -167,7 +166,7 @@ func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	m := c.Network()
 	var err error
-	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *G.Node {
+	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.s, g.a = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.width())
 		out := b.MLP("network", m, g.s.Node, 0)
 		if c.Choices > 0 {
@@ -175,7 +174,7 @@ func Gorgonia(c Config) (Gradients, error) {
 				return offline.CrossEntropy(in[0], g.a.Data, 0, grads[0]), nil
 			}, out)
 		}
-		return b.Must(G.Mean(b.Must(G.Square(b.Must(G.Sub(out, g.a.Node))))))
+		return b.MeanSquare(out, g.a.Node)
 	})
 	return g, err
 }

@@ -7,7 +7,6 @@ import (
 	"awarescale.dev/aware/learner/bcq/internal/offline"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
-	G "gorgonia.org/gorgonia"
 )
 
 // Gradients computes the gradients of the two losses for batches of one size: [Gorgonia] in production, [Hand] in tests and
@@ -51,7 +50,7 @@ func Gorgonia(c Config) (Gradients, error) {
 		l := &loss{}
 		m := c.Network()
 		var err error
-		l.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *G.Node {
+		l.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
 			l.s, l.a, l.y = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, 1), b.Input("target", c.Batch, 1)
 			return b.Loss(name, func(in, grads [][]float64) (float64, error) { return f(l, in[0], grads[0]), nil }, b.MLP("network", m, l.s.Node, 0))
 		})

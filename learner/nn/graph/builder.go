@@ -165,11 +165,3 @@ func later[T kernel.Float](o *op[T], in ...*G.Node) (*G.Node, error) {
 	o.arity = len(in)
 	return G.ApplyOp(o, in...)
 }
-
-// Must takes the result of one of gorgonia's own operations, and remembers its error.
-func (b *Builder[T]) Must(n *G.Node, err error) *G.Node {
-	if err != nil {
-		b.fail(err)
-	}
-	return n
-}

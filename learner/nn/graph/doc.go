@@ -4,7 +4,7 @@
 // # The story
 //
 // [Build] gives a [Builder] to a function that names inputs and parameters and puts a loss together, of [Builder.MLP] and
-// other layers of ours and of gorgonia's own operations. Build lets gorgonia differentiate it with respect to the parameters
+// other layers of ours, and of gorgonia's own operations ([Builder.Add] and the like). Build lets gorgonia differentiate it with respect to the parameters
 // and returns a [Graph]: fill the inputs' Data and Theta, call [Graph.Run], read the loss, and Grad. Optimisers work on these
 // flat slices, outside.
 //

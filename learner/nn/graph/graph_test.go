@@ -15,7 +15,7 @@ import (
 
 // square is the mean of squared differences by gorgonia's own operations.
 func square(b *Builder[float64], x, y *G.Node) *G.Node {
-	return b.Must(G.Mean(b.Must(G.Square(b.Must(G.Sub(x, y))))))
+	return b.MeanSquare(x, y)
 }
 
 // regression is an MLP with that loss.
@@ -138,7 +138,7 @@ func TestGradientsOfJoinedInputs(t *testing.T) {
 		l := b.Dense("left", left, x.Node, b.Params("left/theta", 0, left.Params()))
 		r := b.Dense("right", right, y.Node, b.Params("right/theta", left.Params(), right.Params()))
 		out := b.MLP("top", top, b.Join("both", l, r), left.Params()+right.Params())
-		return b.Must(G.Neg(b.Must(G.Mean(out))))
+		return b.Neg(b.Mean(out))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestLayersOfEqualShapeAreNotMerged(t *testing.T) {
 		x = b.Input("x", 2, 3)
 		one := b.Dense("one", d, x.Node, b.Params("one/theta", 0, d.Params()))
 		two := b.Dense("two", d, x.Node, b.Params("two/theta", d.Params(), d.Params()))
-		return b.Must(G.Mean(b.Must(G.HadamardProd(one, two))))
+		return b.Mean(b.Mul(one, two))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -221,13 +221,13 @@ func TestBadGraphsAreRefused(t *testing.T) {
 	}{
 		"a loss that is no number": {0, func(b *Builder[float64]) *G.Node { return b.Input("x", 2, 2).Node }, "must be one number"},
 		"parameters left over": {20, func(b *Builder[float64]) *G.Node {
-			return b.Must(G.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12))))
+			return b.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12)))
 		}, "12 parameters of 20"},
 		"parameters beyond the end": {10, func(b *Builder[float64]) *G.Node {
-			return b.Must(G.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12))))
+			return b.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12)))
 		}, "0 to 12 of 10"},
 		"an input too wide": {12, func(b *Builder[float64]) *G.Node {
-			return b.Must(G.Mean(b.Dense("d", d, b.Input("x", 2, 4).Node, b.Params("t", 0, 12))))
+			return b.Mean(b.Dense("d", d, b.Input("x", 2, 4).Node, b.Params("t", 0, 12)))
 		}, "an input 4 wide"},
 		"a loss of two shapes": {12, func(b *Builder[float64]) *G.Node {
 			return square(b, b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12)), b.Input("y", 2, 1).Node)
@@ -279,7 +279,7 @@ func TestFloat32Graphs(t *testing.T) {
 	var x Input[float32]
 	g, err := Build(m.Params(), func(b *Builder[float32]) *G.Node {
 		x = b.Input("x", 4, 5)
-		return b.Must(G.Mean(b.Must(G.Square(b.MLP("net", m, x.Node, 0)))))
+		return b.Mean(b.Square(b.MLP("net", m, x.Node, 0)))
 	})
 	if err != nil {
 		t.Fatal(err)

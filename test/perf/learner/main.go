@@ -23,7 +23,6 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/ppo"
 	"awarescale.dev/aware/learner/replay"
-	G "gorgonia.org/gorgonia"
 )
 
 func main() {
@@ -252,11 +251,11 @@ func encoderStep(set gemm.Set) (figures, error) {
 		x[i] = r.NormFloat64()
 	}
 	var input graph.Input[float64]
-	g, err := graph.Build(n, func(b *graph.Builder[float64]) *G.Node {
+	g, err := graph.Build(n, func(b *graph.Builder[float64]) *graph.Node {
 		input = b.Input("trajectories", span*trajectories, seen)
 		h := b.GRU("first", first, span, trajectories, input.Node, 0)
 		h = b.GRU("second", second, span, trajectories, h, first.Params())
-		return b.Must(G.Mean(b.Must(G.Square(b.MLP("head", head, h, first.Params()+second.Params())))))
+		return b.Mean(b.Square(b.MLP("head", head, h, first.Params()+second.Params())))
 	})
 	if err != nil {
 		return nil, err
