@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/replay"
 )
 
@@ -63,7 +64,7 @@ func (a *Agent) Act(obs, action []float64) error {
 
 // Snapshot is a copy of what decides, which does not change.
 func (a *Agent) Snapshot() Snapshot {
-	copied := func(n *offline.Network) []float64 { return append([]float64(nil), n.Theta...) }
+	copied := func(n *nn.Network) []float64 { return append([]float64(nil), n.Theta...) }
 	return Snapshot{uint64(a.Updates), copied(a.Policy.VAE), copied(a.Policy.Perturbation), copied(a.Policy.Critics[0])}
 }
 
@@ -108,7 +109,7 @@ func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error
 		}
 	}
 	if sum != 0 {
-		return fmt.Errorf("bcq: deciding: values: %w", ErrNotFinite)
+		return fmt.Errorf("bcq: deciding: values: %w", nn.ErrNotFinite)
 	}
 	c.Outward(action, p.action(best))
 	return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"awarescale.dev/aware/learner/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/replay"
 )
@@ -314,7 +315,7 @@ func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 		if err := a.Learn(2); err != nil {
 			t.Fatal(err)
 		}
-		if a.Refused != 2 || a.Updates != 0 || !errors.Is(a.Trouble, ErrNotFinite) {
+		if a.Refused != 2 || a.Updates != 0 || !errors.Is(a.Trouble, nn.ErrNotFinite) {
 			t.Errorf("gradient %d: %d refused, %d made: %v", n, a.Refused, a.Updates, a.Trouble)
 		}
 		for i, v := range numbers(a.Policy) {
@@ -492,7 +493,7 @@ func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
 		}
 	}
 	action[0] = 7
-	if err := d.Decide(&s, []float64{math.NaN()}, action, r); !errors.Is(err, ErrNotFinite) || action[0] != 7 {
+	if err := d.Decide(&s, []float64{math.NaN()}, action, r); !errors.Is(err, nn.ErrNotFinite) || action[0] != 7 {
 		t.Errorf("an observation of no number: %v, action %v", err, action)
 	}
 	if err := d.Decide(&s, []float64{1, 2}, action, r); err == nil {

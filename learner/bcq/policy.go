@@ -4,24 +4,25 @@ import (
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
 )
 
 // Policy is everything that an update changes.
 type Policy struct {
-	VAE          *offline.Network // parameters of the trunk, the means, the deviations, the decoder; no target
-	Perturbation *offline.Network
-	Critics      [2]*offline.Network
+	VAE          *nn.Network // parameters of the trunk, the means, the deviations, the decoder; no target
+	Perturbation *nn.Network
+	Critics      [2]*nn.Network
 }
 
 // NewPolicy begins: uniform weights, targets that are exact copies.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	vae := append(c.Trunk(), c.Latents(), c.Latents())
 	p := &Policy{
-		VAE:          offline.NewNetwork(append(vae, c.Decoder()...), c.Rate, false, r),
-		Perturbation: offline.NewNetwork(c.Perturbation(), c.Rate, true, r),
+		VAE:          nn.NewNetwork(append(vae, c.Decoder()...), c.Rate, 0, false, r),
+		Perturbation: nn.NewNetwork(c.Perturbation(), c.Rate, 0, true, r),
 	}
 	for i := range p.Critics {
-		p.Critics[i] = offline.NewNetwork(c.Critic(), c.Rate, true, r)
+		p.Critics[i] = nn.NewNetwork(c.Critic(), c.Rate, 0, true, r)
 	}
 	return p
 }

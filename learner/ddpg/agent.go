@@ -1,9 +1,6 @@
 package ddpg
 
 import (
-	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -151,73 +148,21 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroFloat64) }
 
 // Save is all state: that of a learner who goes on as if never stopped.
-func (a *Agent) Save() (weights.File, error) {
-	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
-	settings, err := json.Marshal(a.c)
-	if err != nil {
-		return f, fmt.Errorf("saving ddpg: %w", err)
-	}
-	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["settings"] = Algorithm, fmt.Sprint(Encoding), string(settings)
-	a.Policy.Actor.save(f, "actor")
-	for i := range a.Policy.Critics {
-		a.Policy.Critics[i].save(f, fmt.Sprintf("critic%d", i))
-	}
-	f.Tensors["noise"] = weights.Tensor{Shape: []int{len(a.noise)}, Data: append([]float64(nil), a.noise...)}
-	if f.Blobs["random"], err = a.pcg.MarshalBinary(); err != nil {
-		return f, fmt.Errorf("saving ddpg: random source: %w", err)
-	}
-	if f.Blobs["replay"], err = a.buffer.MarshalBinary(); err != nil {
-		return f, fmt.Errorf("saving ddpg: %w", err)
-	}
-	counts := binary.LittleEndian.AppendUint64(nil, uint64(a.steps))
-	f.Blobs["counts"] = binary.LittleEndian.AppendUint64(counts, uint64(a.Policy.Updates))
-	return f, nil
-}
+func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
-func (a *Agent) Restore(f weights.File) error {
-	if err := a.restore(f); err != nil {
-		return fmt.Errorf("restoring ddpg: %w", err)
-	}
-	return nil
-}
+func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
-func (a *Agent) restore(f weights.File) error {
-	if f.Meta["algorithm"] != Algorithm || f.Meta["encoding"] != fmt.Sprint(Encoding) {
-		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], Algorithm, Encoding)
+func (a *Agent) checkpoint() weights.State {
+	s := weights.NewState(Algorithm, Encoding, a.c)
+	a.Policy.Actor.State(&s, "actor")
+	for i, critic := range a.Policy.Critics {
+		critic.State(&s, fmt.Sprintf("critic%d", i))
 	}
-	p := &Policy{}
-	var err error
-	if p.Actor, err = a.Policy.Actor.restored(f, "actor"); err != nil {
-		return err
-	}
-	for i, n := range a.Policy.Critics {
-		if n, err = n.restored(f, fmt.Sprintf("critic%d", i)); err != nil {
-			return err
-		}
-		p.Critics = append(p.Critics, n)
-	}
-	noise, err := f.Take("noise", len(a.noise))
-	if err != nil {
-		return err
-	}
-	var pcg rand.PCG
-	if err := pcg.UnmarshalBinary(f.Blobs["random"]); err != nil {
-		return fmt.Errorf("random source: %w", err)
-	}
-	counts := f.Blobs["counts"]
-	if len(counts) != 16 {
-		return errors.New("the counts are missing")
-	}
-	if err := a.buffer.UnmarshalBinary(f.Blobs["replay"]); err != nil { // the last that can fail, and whole or not at all
-		return err
-	}
-	p.Updates = int(binary.LittleEndian.Uint64(counts[8:]))
-	a.steps = int(binary.LittleEndian.Uint64(counts))
-	a.Policy = p
-	copy(a.noise, noise)
-	*a.pcg = pcg
-	return nil
+	s.Numbers["noise"] = a.noise
+	s.Counts["steps"], s.Counts["updates"] = weights.Count{At: &a.steps}, weights.Count{At: &a.Policy.Updates}
+	s.Parts["random"], s.Parts["replay"] = a.pcg, a.buffer
+	return s
 }
 
 // Snapshot is the actor as it can be served; Head makes actions of its output. Its parameters are the Agent's own.

@@ -108,7 +108,7 @@ func near(t *testing.T, what string, a, b []float64) {
 // FIRM's released code begins with targets of their own.
 func TestTargetsBeginAsExactCopies(t *testing.T) {
 	_, p := updater(t, small(func(c *Config) { c.Twin = true }))
-	for i, n := range append([]Network{p.Actor}, p.Critics...) {
+	for i, n := range append([]*nn.Network{p.Actor}, p.Critics...) {
 		if !slices.Equal(n.Theta, n.Target) {
 			t.Errorf("network %d and its target differ", i)
 		}
@@ -200,7 +200,7 @@ func TestABatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
 	} {
 		b := batch(t, c)
 		spoil(b)
-		if _, err := u.Update(p, b, nil); !errors.Is(err, ErrNotFinite) {
+		if _, err := u.Update(p, b, nil); !errors.Is(err, nn.ErrNotFinite) {
 			t.Error(err)
 		}
 	}

@@ -1,7 +1,6 @@
 package ddpg
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -9,9 +8,6 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/replay"
 )
-
-// ErrNotFinite says that an update came to what is no number. The policy is as it was before.
-var ErrNotFinite = errors.New("not a finite number")
 
 // Stats are figures of an update.
 type Stats struct {
@@ -52,10 +48,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	if b.Size() != c.Batch {
 		return s, fmt.Errorf("updating ddpg: a batch of %d: it must be of %d", b.Size(), c.Batch)
 	}
-	for _, part := range [][]float64{b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight} {
-		if !nn.Finite(part) {
-			return s, fmt.Errorf("updating ddpg: the batch: %w", ErrNotFinite)
-		}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
+		return s, fmt.Errorf("updating ddpg: the batch: %w", nn.ErrNotFinite)
 	}
 	u.targets(p, b, r)
 	join(u.sa, b.State, b.Action, c.State, c.Action)
@@ -63,11 +57,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	grads := make([][]float64, len(p.Critics))
 	for i := range p.Critics {
 		loss, err := u.gradients.Critic(p.Critics[i].Theta, u.sa, u.y, b.Weight, u.cgrad)
-		if err != nil {
+		if err := nn.Good(loss, u.cgrad, err); err != nil {
 			return s, fmt.Errorf("updating ddpg: critic: %w", err)
-		}
-		if !nn.Finite(u.cgrad) || !nn.Finite([]float64{loss}) {
-			return s, fmt.Errorf("updating ddpg: gradient of the critic: %w", ErrNotFinite)
 		}
 		s.Critic += loss / float64(len(p.Critics))
 		grads[i] = u.cgrad
@@ -89,10 +80,7 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 		return s, nil
 	}
 	loss, err := u.gradients.Actor(p.Actor.Theta, p.Critics[0].Theta, b.State, u.agrad)
-	if err == nil && !(nn.Finite(u.agrad) && nn.Finite([]float64{loss})) {
-		err = ErrNotFinite
-	}
-	if err != nil {
+	if err := nn.Good(loss, u.agrad, err); err != nil {
 		return s, fmt.Errorf("updating ddpg: actor: %w", err)
 	}
 	s.Actor, s.ActorMoved = loss, true

@@ -1,7 +1,6 @@
 package dqn
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 
@@ -20,14 +19,13 @@ const (
 // memory is a replay buffer of either kind.
 type memory interface {
 	replay.Adder
+	weights.Part
 	Sample(*replay.Batch) error
-	MarshalBinary() ([]byte, error)
-	UnmarshalBinary([]byte) error
 }
 
 // Agent learns in one environment. One goroutine uses it at a time.
 type Agent struct {
-	Values  *Values
+	Values  *nn.Network
 	Refused int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
 	Trouble error
 
@@ -57,11 +55,9 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		c: c, updater: NewUpdater(c, g), pcg: rand.NewPCG(c.Seed, 0xd90), tape: kernel.NewTape[float64](m, 1),
 		obs: make([]float64, c.State), action: make([]float64, 1),
-		Values: &Values{Theta: make([]float64, m.Params()), Target: make([]float64, m.Params()), Adam: nn.NewAdam(m.Params(), c.Rate, 1e-8)},
 	}
 	a.r = rand.New(a.pcg)
-	nn.UniformMLP(m, a.Values.Theta, 0, a.r)
-	nn.Follow(a.Values.Target, a.Values.Theta, 1)
+	a.Values = nn.NewNetwork(m, c.Rate, 0, true, a.r)
 	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, Seed: c.Seed + 1}
 	if c.Prioritised {
 		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: room, Alpha: c.Alpha, Beta: c.Beta, Epsilon: 1e-6})
@@ -151,82 +147,16 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta}
 }
 
-// saved is what weights have of an Agent beside numbers.
-type saved struct {
-	Config           Config
-	Taken, AdamSteps int
-}
-
-func (a *Agent) numbers() map[string]*[]float64 {
-	return map[string]*[]float64{"theta": &a.Values.Theta, "target": &a.Values.Target, "adam.m": &a.Values.Adam.M, "adam.v": &a.Values.Adam.V}
-}
-
 // Save is all state: that of a learner who goes on as if never stopped.
-func (a *Agent) Save() (weights.File, error) {
-	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
-	for name, data := range a.numbers() {
-		f.Tensors[name] = weights.Tensor{Shape: []int{len(*data)}, Data: append([]float64(nil), *data...)}
-	}
-	text, err := json.Marshal(saved{a.c, a.taken, a.Values.Adam.Steps})
-	if err != nil {
-		return f, fmt.Errorf("saving dqn: %w", err)
-	}
-	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["state"] = Algorithm, fmt.Sprint(Encoding), string(text)
-	for name, part := range map[string]interface{ MarshalBinary() ([]byte, error) }{"random": a.pcg, "replay": a.buffer, "steps": a.steps} {
-		if f.Blobs[name], err = part.MarshalBinary(); err != nil {
-			return f, fmt.Errorf("saving dqn: %s: %w", name, err)
-		}
-	}
-	return f, nil
-}
+func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
-func (a *Agent) Restore(f weights.File) error {
-	if err := a.restore(f); err != nil {
-		return fmt.Errorf("restoring dqn: %w", err)
-	}
-	return nil
-}
+func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
-func (a *Agent) restore(f weights.File) error {
-	if f.Meta["algorithm"] != Algorithm || f.Meta["encoding"] != fmt.Sprint(Encoding) {
-		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], Algorithm, Encoding)
-	}
-	var s saved
-	if err := json.Unmarshal([]byte(f.Meta["state"]), &s); err != nil {
-		return fmt.Errorf("metadata \"state\": %w", err)
-	}
-	read := map[string][]float64{}
-	for name, data := range a.numbers() {
-		from, err := f.Take(name, len(*data))
-		if err != nil {
-			return err
-		}
-		if !nn.Finite(from) {
-			return fmt.Errorf("tensor %q holds what is no number", name)
-		}
-		read[name] = from
-	}
-	var pcg rand.PCG
-	if err := pcg.UnmarshalBinary(f.Blobs["random"]); err != nil {
-		return fmt.Errorf("random source: %w", err)
-	}
-	before, err := a.steps.MarshalBinary()
-	if err != nil {
-		return err
-	}
-	if err := a.steps.UnmarshalBinary(f.Blobs["steps"]); err != nil {
-		return err
-	}
-	if err := a.buffer.UnmarshalBinary(f.Blobs["replay"]); err != nil {
-		if back := a.steps.UnmarshalBinary(before); back != nil {
-			return fmt.Errorf("%w; and back again: %w", err, back)
-		}
-		return err
-	}
-	for name, to := range a.numbers() {
-		copy(*to, read[name])
-	}
-	*a.pcg, a.taken, a.Values.Adam.Steps = pcg, s.Taken, s.AdamSteps
-	return nil
+func (a *Agent) checkpoint() weights.State {
+	s := weights.NewState(Algorithm, Encoding, a.c)
+	a.Values.State(&s, "values")
+	s.Counts["taken"] = weights.Count{At: &a.taken}
+	s.Parts["random"], s.Parts["replay"], s.Parts["steps"] = a.pcg, a.buffer, a.steps
+	return s
 }

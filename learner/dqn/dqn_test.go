@@ -40,9 +40,9 @@ func batch(t testing.TB, c Config) *replay.Batch {
 	return b
 }
 
-func values(c Config) *Values {
+func values(c Config) *nn.Network {
 	m := c.Network()
-	return &Values{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.Rate, 1e-8)}
+	return &nn.Network{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.Rate, 1e-8)}
 }
 
 func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
@@ -122,7 +122,7 @@ func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 	before := slices.Clone(v.Theta)
 	b := batch(t, c)
 	b.Next[1] = math.NaN()
-	if _, err := u.Update(v, b); !errors.Is(err, ErrNotFinite) {
+	if _, err := u.Update(v, b); !errors.Is(err, nn.ErrNotFinite) {
 		t.Error(err)
 	}
 	b = batch(t, c)

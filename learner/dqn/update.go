@@ -1,7 +1,6 @@
 package dqn
 
 import (
-	"errors"
 	"fmt"
 
 	"awarescale.dev/aware/learner/nn"
@@ -9,16 +8,7 @@ import (
 	"awarescale.dev/aware/learner/replay"
 )
 
-// ErrNotFinite says that an update came to what is no number. The values are as they were.
-var ErrNotFinite = errors.New("not a finite number")
-
-// Values is everything that updates change: the network, its target, its optimiser.
-type Values struct {
-	Theta, Target []float64
-	Adam          *nn.Adam
-}
-
-// Updater improves values of one shape. One goroutine uses it at a time.
+// Updater improves networks of one shape. One goroutine uses it at a time.
 type Updater struct {
 	Errors    []float64 // Q(s, a) - y of the last batch
 	c         Config
@@ -38,14 +28,12 @@ func NewUpdater(c Config, g Gradients) *Updater {
 }
 
 // Update takes a step of Adam on a batch. On an error nothing has changed.
-func (u *Updater) Update(v *Values, b *replay.Batch) (loss float64, err error) {
+func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err error) {
 	if b.Size() != u.c.Batch {
 		return 0, fmt.Errorf("updating dqn: a batch of %d: it must be of %d", b.Size(), u.c.Batch)
 	}
-	for _, part := range [][]float64{b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight} {
-		if !nn.Finite(part) {
-			return 0, fmt.Errorf("updating dqn: the batch: %w", ErrNotFinite)
-		}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
+		return 0, fmt.Errorf("updating dqn: the batch: %w", nn.ErrNotFinite)
 	}
 	for i, a := range b.Action {
 		if a < 0 || int(a) >= u.c.Choices || a != float64(int(a)) {
@@ -64,11 +52,8 @@ func (u *Updater) Update(v *Values, b *replay.Batch) (loss float64, err error) {
 		u.y[i] = b.Reward[i] + b.Bootstrap[i]*q[i*n+u.best[i]]
 	}
 	loss, err = u.gradients.Gradient(v.Theta, b.State, b.Action, u.y, b.Weight, u.grad, u.Errors)
-	if err != nil {
+	if err := nn.Good(loss, u.grad, err); err != nil {
 		return 0, fmt.Errorf("updating dqn: %w", err)
-	}
-	if !nn.Finite(u.grad) || !nn.Finite([]float64{loss}) {
-		return 0, fmt.Errorf("updating dqn: the gradient: %w", ErrNotFinite)
 	}
 	nn.Clip(u.c.MaxNorm, u.grad)
 	v.Adam.Update(v.Theta, u.grad)

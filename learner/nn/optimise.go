@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -72,11 +73,24 @@ func Follow(target, online []float64, tau float64) {
 	}
 }
 
+// ErrNotFinite says that something came to what is no number.
+var ErrNotFinite = errors.New("not a finite number")
+
 // Finite tells whether all numbers are numbers: neither NaN nor infinite.
-func Finite(x []float64) bool {
+func Finite(all ...[]float64) bool {
 	sum := 0.0
-	for _, v := range x {
-		sum += v * 0 // NaN for those that are not, and stays NaN
+	for _, x := range all {
+		for _, v := range x {
+			sum += v * 0 // NaN for those that are not, and stays NaN
+		}
 	}
 	return sum == 0
+}
+
+// Good is nil when a loss and its gradient can be followed, err if that is not nil, and ErrNotFinite otherwise.
+func Good(loss float64, grad []float64, err error) error {
+	if err == nil && !Finite(grad, []float64{loss}) {
+		return ErrNotFinite
+	}
+	return err
 }

@@ -1,8 +1,6 @@
 package ppo
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -125,14 +123,13 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 		return fmt.Errorf("ppo: a mask of %d: it must be of %d", len(legal), c.Envs*c.Choices)
 	}
 	if !nn.Finite(obs) {
-		return fmt.Errorf("ppo: the observation %v: %w", obs, ErrNotFinite)
+		return fmt.Errorf("ppo: the observation %v: %w", obs, nn.ErrNotFinite)
 	}
 	if legal != nil && a.legal == nil {
 		a.legal = make([]bool, len(a.value)*c.Choices)
 		for i := range a.legal {
 			a.legal[i] = true
 		}
-		a.sorted.Legal = make([]bool, len(a.legal))
 	}
 	at := a.time * c.Envs
 	state := a.state[at*c.State:][:c.Envs*c.State]
@@ -217,7 +214,7 @@ func (a *Agent) normalise(to, obs []float64) {
 func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
 	c, at := a.c, a.time*a.c.Envs
 	if !nn.Finite(rewards) || !nn.Finite(final) {
-		return fmt.Errorf("ppo: rewards %v, next %v: %w", rewards, final, ErrNotFinite)
+		return fmt.Errorf("ppo: rewards %v, next %v: %w", rewards, final, nn.ErrNotFinite)
 	}
 	a.normalise(a.final[at*c.State:][:c.Envs*c.State], final)
 	for i, r := range rewards {
@@ -278,6 +275,9 @@ func (a *Agent) improve() {
 // sort copies the rollout in the order of the epoch.
 func (a *Agent) sort() {
 	s, c := &a.sorted, a.c
+	if len(s.Legal) != len(a.legal) {
+		s.Legal = make([]bool, len(a.legal))
+	}
 	for to, from := range a.order {
 		copy(s.State[to*c.State:][:c.State], a.state[from*c.State:])
 		copy(s.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
@@ -314,95 +314,27 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 	return s
 }
 
-// saved is what weights have of an Agent beside numbers.
-type saved struct {
-	Config      Config
-	Steps, Time int
-	AdamSteps   int
-	Rate        float64
-	SeenCount   float64
-	EarnedCount float64
-	Terminated  []bool
-	Ended       []bool
-	Legal       []bool
-}
-
-// numbers are all of an Agent's slices of numbers, by name.
-func (a *Agent) numbers() map[string][]float64 {
-	return map[string][]float64{
-		"theta": a.Theta, "adam.m": a.adam.M, "adam.v": a.adam.V, "seen.mean": a.seen.Mean, "seen.square": a.seen.Square,
-		"earned.mean": a.earned.Mean, "earned.square": a.earned.Square, "returns": a.returns, "rollout.state": a.state, "rollout.final": a.final,
-		"rollout.action": a.action, "rollout.logprob": a.logProb, "rollout.value": a.value, "rollout.reward": a.reward,
-	}
-}
-
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a rollout too.
-func (a *Agent) Save() (weights.File, error) {
-	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
-	for name, data := range a.numbers() {
-		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: append([]float64(nil), data...)}
-	}
-	text, err := json.Marshal(saved{
-		a.c, a.steps, a.time, a.adam.Steps, a.adam.Rate, a.seen.Count, a.earned.Count, a.terminated, a.ended, a.legal,
-	})
-	if err != nil {
-		return f, fmt.Errorf("saving ppo: %w", err)
-	}
-	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["state"] = Algorithm, fmt.Sprint(Encoding), string(text)
-	if f.Blobs["random"], err = a.pcg.MarshalBinary(); err != nil {
-		return f, fmt.Errorf("saving ppo: random source: %w", err)
-	}
-	return f, nil
-}
+func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
-func (a *Agent) Restore(f weights.File) error {
-	if err := a.restore(f); err != nil {
-		return fmt.Errorf("restoring ppo: %w", err)
-	}
-	return nil
-}
+func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
-func (a *Agent) restore(f weights.File) error {
-	if f.Meta["algorithm"] != Algorithm || f.Meta["encoding"] != fmt.Sprint(Encoding) {
-		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], Algorithm, Encoding)
+func (a *Agent) checkpoint() weights.State {
+	s := weights.NewState(Algorithm, Encoding, a.c)
+	for name, data := range map[string][]float64{
+		"theta": a.Theta, "seen.mean": a.seen.Mean, "seen.square": a.seen.Square, "earned.mean": a.earned.Mean, "earned.square": a.earned.Square,
+		"returns": a.returns, "rollout.state": a.state, "rollout.final": a.final, "rollout.action": a.action, "rollout.logprob": a.logProb,
+		"rollout.value": a.value, "rollout.reward": a.reward,
+	} {
+		s.Numbers[name] = data
 	}
-	var s saved
-	if err := json.Unmarshal([]byte(f.Meta["state"]), &s); err != nil {
-		return fmt.Errorf("metadata \"state\": %w", err)
-	}
-	if len(s.Terminated) != len(a.terminated) || len(s.Ended) != len(a.ended) || s.Legal != nil && len(s.Legal) != len(a.value)*a.c.Choices {
-		return fmt.Errorf("a rollout of %d, %d ends and a mask of %d: it must be %d", len(s.Terminated), len(s.Ended), len(s.Legal), len(a.ended))
-	}
-	if s.Time < 0 || s.Time >= a.c.Horizon {
-		return fmt.Errorf("step %d of a rollout: it must be in [0, %d)", s.Time, a.c.Horizon)
-	}
-	to := a.numbers()
-	read := map[string][]float64{}
-	for name, data := range to {
-		from, err := f.Take(name, len(data))
-		if err != nil {
-			return err
-		}
-		if !nn.Finite(from) {
-			return fmt.Errorf("tensor %q holds what is no number", name)
-		}
-		read[name] = from
-	}
-	var pcg rand.PCG
-	if err := pcg.UnmarshalBinary(f.Blobs["random"]); err != nil {
-		return errors.Join(errors.New("random source"), err)
-	}
-	for name, data := range read {
-		copy(to[name], data)
-	}
-	*a.pcg = pcg
-	a.steps, a.time, a.adam.Steps, a.adam.Rate, a.seen.Count, a.earned.Count = s.Steps, s.Time, s.AdamSteps, s.Rate, s.SeenCount, s.EarnedCount
-	copy(a.terminated, s.Terminated)
-	copy(a.ended, s.Ended)
-	a.legal, a.sorted.Legal = s.Legal, nil
-	if s.Legal != nil {
-		a.sorted.Legal = make([]bool, len(s.Legal))
-	}
-	return nil
+	a.adam.State(&s, "adam")
+	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
+	s.Values["seen.count"], s.Values["earned.count"] = &a.seen.Count, &a.earned.Count
+	n := len(a.value)
+	s.Parts["random"] = a.pcg
+	s.Parts["rollout.terminated"], s.Parts["rollout.ended"] = weights.Flags{At: &a.terminated, Length: n}, weights.Flags{At: &a.ended, Length: n}
+	s.Parts["rollout.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.Choices, Optional: true}
+	return s
 }

@@ -240,12 +240,12 @@ func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
 	before := slices.Clone(theta)
 	m := minibatch(c, false)
 	m.Advantage[2] = math.NaN()
-	if _, err := u.Update(theta, adam, m); !errors.Is(err, ErrNotFinite) {
+	if _, err := u.Update(theta, adam, m); !errors.Is(err, nn.ErrNotFinite) {
 		t.Error(err)
 	}
 	m = minibatch(c, false)
 	m.LogProb[2], m.Advantage[2] = -1e6, -1 // the ratio is infinite, and on the side that is not clipped
-	if _, err := u.Update(theta, adam, m); !errors.Is(err, ErrNotFinite) {
+	if _, err := u.Update(theta, adam, m); !errors.Is(err, nn.ErrNotFinite) {
 		t.Error(err)
 	}
 	if !slices.Equal(theta, before) || adam.Steps != 0 {

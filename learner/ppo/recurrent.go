@@ -1,7 +1,6 @@
 package ppo
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 
@@ -138,7 +137,7 @@ func (a *Recurrent) Explore(obs, actions []float64) error {
 		return fmt.Errorf("recurrent ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
 	}
 	if !nn.Finite(obs) {
-		return fmt.Errorf("recurrent ppo: the observation %v: %w", obs, ErrNotFinite)
+		return fmt.Errorf("recurrent ppo: the observation %v: %w", obs, nn.ErrNotFinite)
 	}
 	if a.time == 0 {
 		clear(a.h)
@@ -171,7 +170,7 @@ func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
 		return fmt.Errorf("recurrent ppo: %d rewards and %d ends: it must be %d", len(rewards), len(ended), c.Envs)
 	}
 	if !nn.Finite(rewards) {
-		return fmt.Errorf("recurrent ppo: rewards %v: %w", rewards, ErrNotFinite)
+		return fmt.Errorf("recurrent ppo: rewards %v: %w", rewards, nn.ErrNotFinite)
 	}
 	at, rest := a.time*c.Envs, a.shape.seen-c.State
 	copy(a.reward[at:], rewards)
@@ -241,11 +240,9 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	}
 	Normalise(b.Advantage)
 	a.batch = b
-	if _, err := a.graph.Run(); err != nil {
+	loss, err := a.graph.Run()
+	if err := nn.Good(loss, a.graph.Grad, err); err != nil {
 		return fmt.Errorf("updating recurrent ppo: %w", err)
-	}
-	if !nn.Finite(a.graph.Grad) {
-		return fmt.Errorf("updating recurrent ppo: the gradient: %w", ErrNotFinite)
 	}
 	a.stats.Norm = nn.Clip(c.MaxNorm, a.graph.Grad)
 	a.adam.Update(a.Theta, a.graph.Grad)
@@ -253,69 +250,22 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	return nil
 }
 
-// remembered is what weights have of a Recurrent beside numbers.
-type remembered struct {
-	Config                 Config
-	Steps, Time, AdamSteps int
-	Rate                   float64
-}
-
-func (a *Recurrent) numbers() map[string][]float64 {
-	return map[string][]float64{
-		"theta": a.Theta, "adam.m": a.adam.M, "adam.v": a.adam.V, "memory.policy": a.h, "memory.critic": a.v, "told": a.told, "trial.x": a.x,
-		"trial.action": a.action, "trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
-	}
-}
-
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
-func (a *Recurrent) Save() (weights.File, error) {
-	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
-	for name, data := range a.numbers() {
-		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: append([]float64(nil), data...)}
-	}
-	text, err := json.Marshal(remembered{a.c, a.steps, a.time, a.adam.Steps, a.adam.Rate})
-	if err != nil {
-		return f, fmt.Errorf("saving recurrent ppo: %w", err)
-	}
-	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["state"] = Algorithm+"-recurrent", fmt.Sprint(Encoding), string(text)
-	if f.Blobs["random"], err = a.pcg.MarshalBinary(); err != nil {
-		return f, fmt.Errorf("saving recurrent ppo: random source: %w", err)
-	}
-	return f, nil
-}
+func (a *Recurrent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // Restore brings back what Save gave, of one of the same shape. On an error nothing has changed.
-func (a *Recurrent) Restore(f weights.File) error {
-	fail := func(err error) error { return fmt.Errorf("restoring recurrent ppo: %w", err) }
-	if f.Meta["algorithm"] != Algorithm+"-recurrent" || f.Meta["encoding"] != fmt.Sprint(Encoding) {
-		return fail(fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], Algorithm+"-recurrent", Encoding))
+func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
+
+func (a *Recurrent) checkpoint() weights.State {
+	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c)
+	for name, data := range map[string][]float64{
+		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.told, "trial.x": a.x, "trial.action": a.action,
+		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
+	} {
+		s.Numbers[name] = data
 	}
-	var s remembered
-	if err := json.Unmarshal([]byte(f.Meta["state"]), &s); err != nil {
-		return fail(fmt.Errorf("metadata \"state\": %w", err))
-	}
-	if s.Time < 0 || s.Time >= a.c.Horizon {
-		return fail(fmt.Errorf("step %d of a trial: it must be in [0, %d)", s.Time, a.c.Horizon))
-	}
-	to := a.numbers()
-	read := map[string][]float64{}
-	for name, data := range to {
-		from, err := f.Take(name, len(data))
-		if err != nil {
-			return fail(err)
-		}
-		if !nn.Finite(from) {
-			return fail(fmt.Errorf("tensor %q holds what is no number", name))
-		}
-		read[name] = from
-	}
-	var pcg rand.PCG
-	if err := pcg.UnmarshalBinary(f.Blobs["random"]); err != nil {
-		return fail(fmt.Errorf("random source: %w", err))
-	}
-	for name, data := range read {
-		copy(to[name], data)
-	}
-	*a.pcg, a.steps, a.time, a.adam.Steps, a.adam.Rate = pcg, s.Steps, s.Time, s.AdamSteps, s.Rate
-	return nil
+	a.adam.State(&s, "adam")
+	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
+	s.Parts["random"] = a.pcg
+	return s
 }

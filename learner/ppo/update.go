@@ -1,14 +1,10 @@
 package ppo
 
 import (
-	"errors"
 	"fmt"
 
 	"awarescale.dev/aware/learner/nn"
 )
-
-// ErrNotFinite says that an update came to what is no number. The parameters are as they were.
-var ErrNotFinite = errors.New("not a finite number")
 
 // Updater improves parameters by minibatches. One goroutine uses it at a time.
 type Updater struct {
@@ -24,17 +20,12 @@ func NewUpdater(c Config, g Gradients) *Updater {
 
 // Update takes one step of Adam down the gradient of a minibatch. On an error nothing has changed.
 func (u *Updater) Update(theta []float64, adam *nn.Adam, m *Minibatch) (Stats, error) {
-	for _, part := range [][]float64{m.State, m.Action, m.LogProb, m.Advantage, m.Return} {
-		if !nn.Finite(part) {
-			return Stats{}, fmt.Errorf("updating ppo: the minibatch: %w", ErrNotFinite)
-		}
+	if !nn.Finite(m.State, m.Action, m.LogProb, m.Advantage, m.Return) {
+		return Stats{}, fmt.Errorf("updating ppo: the minibatch: %w", nn.ErrNotFinite)
 	}
 	s, err := u.gradients.Gradient(theta, m, u.grad)
-	if err != nil {
+	if err := nn.Good(s.Loss, u.grad, err); err != nil {
 		return s, fmt.Errorf("updating ppo: %w", err)
-	}
-	if !nn.Finite(u.grad) {
-		return s, fmt.Errorf("updating ppo: the gradient: %w", ErrNotFinite)
 	}
 	s.Norm = nn.Clip(u.c.MaxNorm, u.grad)
 	adam.Update(theta, u.grad)

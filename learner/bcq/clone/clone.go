@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"awarescale.dev/aware/learner/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/replay"
@@ -87,7 +88,7 @@ type Gradients interface {
 // Agent clones the policy of fixed data. One goroutine uses it at a time.
 type Agent struct {
 	*offline.Learner
-	Network *offline.Network
+	Network *nn.Network
 	Loss    float64 // of the last update
 
 	c    Config
@@ -104,7 +105,7 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 		return nil, fmt.Errorf("clone: %w", err)
 	}
 	source := offline.NewSource(c.Seed)
-	a := &Agent{Network: offline.NewNetwork(c.Network(), c.Rate, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
+	a := &Agent{Network: nn.NewNetwork(c.Network(), c.Rate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
 	grad := make([]float64, c.Network().Params())
 	a.Learner, err = offline.New(offline.Config{
 		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
@@ -114,7 +115,7 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 				return err
 			}
 			loss, err := g.Clone(a.Network.Theta, b.State, b.Action, grad)
-			if err := offline.Good(loss, grad, err); err != nil {
+			if err := nn.Good(loss, grad, err); err != nil {
 				return err
 			}
 			a.Loss = loss

@@ -10,18 +10,15 @@ import (
 	"awarescale.dev/aware/learner/replay"
 )
 
-// ErrNotFinite says that an update came to what is no number.
-var ErrNotFinite = offline.ErrNotFinite
-
 // Policy is everything that an update changes.
 type Policy struct {
-	Values    *offline.Network
-	Behaviour *offline.Network // has no target
+	Values    *nn.Network
+	Behaviour *nn.Network // has no target
 }
 
 // NewPolicy begins: uniform weights, a target that is an exact copy.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
-	return &Policy{Values: offline.NewNetwork(c.Network(), c.Rate, true, r), Behaviour: offline.NewNetwork(c.Network(), c.Rate, false, r)}
+	return &Policy{Values: nn.NewNetwork(c.Network(), c.Rate, 0, true, r), Behaviour: nn.NewNetwork(c.Network(), c.Rate, 0, false, r)}
 }
 
 // Stats are figures of an update.
@@ -61,11 +58,11 @@ func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	}
 	var err error
 	s.Values, err = u.gradients.Values(p.Values.Theta, b.State, b.Action, u.y, u.values)
-	if err := offline.Good(s.Values, u.values, err); err != nil {
+	if err := nn.Good(s.Values, u.values, err); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
 	s.Behaviour, err = u.gradients.Behaviour(p.Behaviour.Theta, b.State, b.Action, u.likely)
-	if err := offline.Good(s.Behaviour, u.likely, err); err != nil {
+	if err := nn.Good(s.Behaviour, u.likely, err); err != nil {
 		return s, fmt.Errorf("behaviour: %w", err)
 	}
 	p.Values.Adam.Update(p.Values.Theta, u.values)

@@ -1,11 +1,8 @@
 package offline
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -15,7 +12,7 @@ import (
 // Part is a network under the name that it is saved by.
 type Part struct {
 	Name string
-	*Network
+	*nn.Network
 }
 
 // Config is what a Learner is made of.
@@ -96,75 +93,25 @@ func (l *Learner) update(b *replay.Batch) error {
 		return fmt.Errorf("a batch of %d rows, %d and %d numbers in states and actions: it must be of %d, %d and %d",
 			b.Size(), len(b.State), len(b.Action), n, n*l.c.State, n*l.c.Width)
 	}
-	for _, part := range [][]float64{b.State, b.Action, b.Reward, b.Next, b.Bootstrap} {
-		if !nn.Finite(part) {
-			return fmt.Errorf("the batch: %w", ErrNotFinite)
-		}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap) {
+		return fmt.Errorf("the batch: %w", nn.ErrNotFinite)
 	}
 	return l.c.Update(b, l.r)
 }
 
 // Save is all state: that of a learner who goes on as if never stopped.
-func (l *Learner) Save() (weights.File, error) {
-	f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
-	fail := func(err error) (weights.File, error) {
-		return weights.File{}, fmt.Errorf("saving %s: %w", l.c.Algorithm, err)
-	}
-	settings, err := json.Marshal(l.c.Settings)
-	if err != nil {
-		return fail(err)
-	}
-	f.Meta["algorithm"], f.Meta["encoding"], f.Meta["settings"] = l.c.Algorithm, strconv.Itoa(l.c.Encoding), string(settings)
-	f.Meta["updates"] = strconv.Itoa(l.Updates)
-	for _, p := range l.c.Parts {
-		p.save(f, p.Name)
-	}
-	for name, source := range map[string]*rand.PCG{"random": l.learning, "random.acting": l.acting} {
-		if f.Blobs[name], err = source.MarshalBinary(); err != nil {
-			return fail(err)
-		}
-	}
-	if f.Blobs["replay"], err = l.c.Data.MarshalBinary(); err != nil {
-		return fail(err)
-	}
-	return f, nil
-}
+func (l *Learner) Save() (weights.File, error) { return l.checkpoint().Save() }
 
 // Restore brings back what Save gave, of a Learner of the same shape over a buffer of the same sizes. On an error nothing has
 // changed.
-func (l *Learner) Restore(f weights.File) error {
-	if err := l.restore(f); err != nil {
-		return fmt.Errorf("restoring %s: %w", l.c.Algorithm, err)
-	}
-	return nil
-}
+func (l *Learner) Restore(f weights.File) error { return l.checkpoint().Restore(f) }
 
-func (l *Learner) restore(f weights.File) error {
-	if f.Meta["algorithm"] != l.c.Algorithm || f.Meta["encoding"] != strconv.Itoa(l.c.Encoding) {
-		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d",
-			f.Meta["algorithm"], f.Meta["encoding"], l.c.Algorithm, l.c.Encoding)
+func (l *Learner) checkpoint() weights.State {
+	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Settings)
+	for _, p := range l.c.Parts {
+		p.State(&s, p.Name)
 	}
-	updates, err := count(f, "updates")
-	if err != nil {
-		return err
-	}
-	parts := make([]*Network, len(l.c.Parts))
-	for i, p := range l.c.Parts {
-		if parts[i], err = p.restored(f, p.Name); err != nil {
-			return err
-		}
-	}
-	var learning, acting rand.PCG
-	if err := errors.Join(learning.UnmarshalBinary(f.Blobs["random"]), acting.UnmarshalBinary(f.Blobs["random.acting"])); err != nil {
-		return fmt.Errorf("random sources: %w", err)
-	}
-	if err := l.c.Data.UnmarshalBinary(f.Blobs["replay"]); err != nil { // the last that can fail, and whole or not at all
-		return err
-	}
-	for i, p := range l.c.Parts {
-		*p.Network = *parts[i]
-	}
-	l.Updates = updates
-	*l.learning, *l.acting = learning, acting
-	return nil
+	s.Counts["updates"] = weights.Count{At: &l.Updates}
+	s.Parts["random"], s.Parts["random.acting"], s.Parts["replay"] = l.learning, l.acting, l.c.Data
+	return s
 }

@@ -1,0 +1,40 @@
+package nn
+
+import (
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Network is a network's parameters, those of a target that follows it (nil where nothing does), and its optimiser.
+type Network struct {
+	Theta, Target []float64
+	Adam          *Adam
+}
+
+// NewNetwork begins as PyTorch would (UniformMLP, with its last): layers in order, their parameters behind each other. With
+// target there is a target, an exact copy.
+func NewNetwork(layers kernel.MLP, rate, last float64, target bool, r *rand.Rand) *Network {
+	n := &Network{Theta: make([]float64, layers.Params()), Adam: NewAdam(layers.Params(), rate, 1e-8)}
+	UniformMLP(layers, n.Theta, last, r)
+	if target {
+		n.Target = append([]float64(nil), n.Theta...)
+	}
+	return n
+}
+
+// State adds the network to a learner's state under a name.
+func (n *Network) State(s *weights.State, name string) {
+	s.Numbers[name] = n.Theta
+	if n.Target != nil {
+		s.Numbers[name+".target"] = n.Target
+	}
+	n.Adam.State(s, name+".adam")
+}
+
+// State adds the optimiser to a learner's state under a name.
+func (a *Adam) State(s *weights.State, name string) {
+	s.Numbers[name+".m"], s.Numbers[name+".v"] = a.M, a.V
+	s.Counts[name+".steps"] = weights.Count{At: &a.Steps}
+}
