@@ -15,12 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"awarescale.dev/aware/cmd/link"
-	"awarescale.dev/aware/nodeagent/agent"
-	"awarescale.dev/aware/nodeagent/cgroup"
-	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/journal"
-	"awarescale.dev/aware/nodeagent/pressure"
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +29,14 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
+
+	"awarescale.dev/aware/nodeagent/agent"
+	nodeapi "awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/link"
+	"awarescale.dev/aware/nodeagent/pressure"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 func main() { os.Exit(cli.Run(command())) }
@@ -77,7 +79,7 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("flag --cgroup-root: %w", err)
 	}
-	held, err := journal.Open(s.stateDir)
+	held, err := restore.Open(s.stateDir)
 	if err != nil {
 		return fmt.Errorf("flag --state-dir: %w", err)
 	}
@@ -120,11 +122,11 @@ func run(ctx context.Context, s *settings) error {
 	if s.central != "" {
 		client := &link.Client{Node: a, URL: s.central, Name: s.centralName, Token: s.tokenFile, Every: time.Second, Now: time.Now,
 			CA: func(ctx context.Context) ([]byte, error) {
-				m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, link.ConfigMapName, metav1.GetOptions{})
+				m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})
 				if err != nil {
 					return nil, err
 				}
-				return []byte(m.Data[link.CAKey]), nil
+				return []byte(m.Data[nodeapi.CAKey]), nil
 			},
 			Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) }}
 		go client.Run(ctx)

@@ -9,12 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"awarescale.dev/aware/cmd/link"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	"awarescale.dev/aware/plugins/fleet"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +26,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/fleet"
 )
 
 // beside is what runs beside the scheduler. None of it can end the process.
@@ -125,7 +125,7 @@ func (b *beside) web() http.Handler {
 // serveLink makes sure of the certificate and serves the agents.
 func (b *beside) serveLink(ctx context.Context) error {
 	s := b.settings
-	cert := &link.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
+	cert := &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
 	if err := cert.Ensure(ctx); err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ func (b *beside) serveLink(ctx context.Context) error {
 			log.Error(err, "Looking after the link's certificate")
 		}
 	}, 6*time.Hour)
-	server := &link.Server{Central: b.fleet, Now: time.Now, Serving: b.deciding.Load,
-		Reviewer: &link.TokenReviews{Client: b.client, Account: "system:serviceaccount:" + s.namespace + ":" + s.account},
+	server := &fleet.Server{Central: b.fleet, Now: time.Now, Serving: b.deciding.Load,
+		Reviewer: &fleet.TokenReviews{Client: b.client, Account: "system:serviceaccount:" + s.namespace + ":" + s.account},
 		Log:      func(err error, message string, kv ...any) { log.Error(err, message, kv...) }}
 	listener, err := net.Listen("tcp", s.linkAddress)
 	if err != nil {

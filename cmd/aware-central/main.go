@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"awarescale.dev/aware/plugins/fleet"
-	"awarescale.dev/aware/plugins/scheduling/headroom"
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -23,6 +21,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/plugins/scheduling/headroom"
 )
 
 func main() { os.Exit(cli.Run(command())) }
@@ -30,7 +31,7 @@ func main() { os.Exit(cli.Run(command())) }
 // command is kube-scheduler's, with our plugins, our flags and our roles.
 func command() *cobra.Command {
 	settings := defaults()
-	known := fleet.New(settings.mandateTTL)
+	known := fleet.New(settings.grantTTL)
 	cmd := app.NewSchedulerCommand(app.WithPlugin(headroom.Name, headroom.New(known, time.Now)))
 	cmd.Use = "aware-central"
 	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + "; role autoscaler makes\n" +
@@ -43,7 +44,7 @@ func command() *cobra.Command {
 		if err := settings.check(); err != nil {
 			return err
 		}
-		known.TTL = settings.mandateTTL
+		known.TTL = settings.grantTTL
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if !settings.has(scheduler) {

@@ -3,10 +3,11 @@ package main
 import (
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/fleet"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/fleet"
 )
 
 // heard is how old a node's report may be to count as an agent that is there.

@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/hpavpa"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 

@@ -29,12 +29,12 @@ type settings struct {
 	webAddress  string // metrics and health
 	step        time.Duration
 	patience    time.Duration
-	mandateTTL  time.Duration
+	grantTTL    time.Duration
 }
 
 func defaults() *settings {
 	s := &settings{roles: allRoles, namespace: os.Getenv("POD_NAMESPACE"), linkAddress: ":9443", account: "aware-agent",
-		webAddress: ":10260", step: 10 * time.Second, patience: 30 * time.Second, mandateTTL: 10 * time.Minute}
+		webAddress: ":10260", step: 10 * time.Second, patience: 30 * time.Second, grantTTL: 10 * time.Minute}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
 	}
@@ -50,7 +50,9 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
 	flags.DurationVar(&s.patience, "deferred-patience", s.patience, "How long a resize may stay deferred before the workload is scaled out instead.")
-	flags.DurationVar(&s.mandateTTL, "mandate-ttl", s.mandateTTL, "How long a node agent that hears nothing more goes on within its last mandates, from 10s to 24h.")
+	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL, "How long a node agent that hears nothing more goes on within its last grants, from 10s to 24h.")
+	flags.DurationVar(&s.grantTTL, "mandate-ttl", s.grantTTL, "The former name of --grant-ttl.")
+	_ = flags.MarkDeprecated("mandate-ttl", "use --grant-ttl")
 }
 
 func (s *settings) has(role string) bool { return slices.Contains(s.roles, role) }
@@ -77,7 +79,7 @@ func (s *settings) check() error {
 	for _, err := range []error{
 		within("step", s.step, time.Second, 10*time.Minute),
 		within("deferred-patience", s.patience, time.Second, time.Hour),
-		within("mandate-ttl", s.mandateTTL, 10*time.Second, 24*time.Hour),
+		within("grant-ttl", s.grantTTL, 10*time.Second, 24*time.Hour),
 	} {
 		if err != nil {
 			return err

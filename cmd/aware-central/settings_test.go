@@ -13,7 +13,7 @@ func TestABadFlagIsNamed(t *testing.T) {
 		"--roles=scheduler,cook":    `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
 		"--roles=":                  "flag --roles: it must name at least one",
 		"--step=1ms":                "flag --step: 1ms: it must be from 1s to 10m0s",
-		"--mandate-ttl=48h":         "flag --mandate-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
+		"--grant-ttl=48h":           "flag --grant-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
 		"--deferred-patience=100ms": "flag --deferred-patience: 100ms",
 	} {
 		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -43,7 +43,7 @@ func TestTheDefaultsAreGood(t *testing.T) {
 // The command is kube-scheduler's with our flags beside its own.
 func TestTheCommandHasBothKindsOfFlags(t *testing.T) {
 	cmd := command()
-	for _, flag := range []string{"config", "leader-elect", "logging-format", "v", "roles", "link-bind-address", "mandate-ttl"} {
+	for _, flag := range []string{"config", "leader-elect", "logging-format", "v", "roles", "link-bind-address", "grant-ttl"} {
 		if cmd.Flag(flag) == nil {
 			t.Errorf("no flag --%s", flag)
 		}

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/bench"
-	"awarescale.dev/aware/learner/sim/workload"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
 func tuneCommand() *cobra.Command {

@@ -10,18 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/cmd/aware/live"
-	"awarescale.dev/aware/learner/gym"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/learner/sim"
-	"awarescale.dev/aware/learner/sim/workload"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"awarescale.dev/aware/cmd/aware/live"
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/workload"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 func gymCommand() *cobra.Command {

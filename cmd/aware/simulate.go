@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // simulation is the command line of one run.

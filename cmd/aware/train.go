@@ -12,17 +12,18 @@ import (
 	"syscall"
 	"time"
 
-	"awarescale.dev/aware/learner/env"
-	"awarescale.dev/aware/learner/nn/graph"
-	"awarescale.dev/aware/learner/nn/kernel/gemm"
-	"awarescale.dev/aware/learner/nn/weights"
-	"awarescale.dev/aware/learner/page"
-	"awarescale.dev/aware/learner/train"
-	"awarescale.dev/aware/learner/train/recipe"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/plot/plotter"
+
+	page "awarescale.dev/aware/cmd/draw"
+	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/train"
+	"awarescale.dev/aware/learner/train/recipe"
 )
 
 // trainOptions are train's flags.
@@ -39,7 +40,7 @@ func trainCommand() *cobra.Command {
 		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
 		Long: "Trains by the settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
 			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
-			"Environments: " + strings.Join(env.Names(), ", ") + ".\n" +
+			"Environments: " + strings.Join(classic.Names(), ", ") + ".\n" +
 			"Algorithms: " + strings.Join(recipe.Algorithms(), ", ") + ".\n\n" +
 			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume goes on from it as if there had\n" +
 			"been no stop. The actor that was kept is in actor.safetensors.",

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"awarescale.dev/aware/learner/sim/calibrate"
 	"github.com/spf13/cobra"
+
+	"awarescale.dev/aware/learner/sim/calibrate"
 )
 
 // validateCommand compares the simulator's formulas with public measurements. With --json the last line of the output is

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"awarescale.dev/aware/learner/heuristic/tower"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 )

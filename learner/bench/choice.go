@@ -10,14 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/aimd"
-	"awarescale.dev/aware/learner/heuristic/captain"
-	"awarescale.dev/aware/learner/heuristic/hpavpa"
-	"awarescale.dev/aware/learner/heuristic/kcpu"
-	"awarescale.dev/aware/learner/heuristic/static"
-	"awarescale.dev/aware/learner/heuristic/tower"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/aimd"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+	"awarescale.dev/aware/learner/policy/heuristic/kcpu"
+	"awarescale.dev/aware/learner/policy/heuristic/static"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 )
 

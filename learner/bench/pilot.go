@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/captain"
-	"awarescale.dev/aware/learner/heuristic/tower"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 )
 

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"awarescale.dev/aware/learner/page"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	page "awarescale.dev/aware/cmd/draw"
 )
 
 // Report writes index.html, which holds its pictures, and anchors.json into a folder.

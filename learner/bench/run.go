@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"awarescale.dev/aware/learner/heuristic/tower"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 )

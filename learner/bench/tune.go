@@ -12,11 +12,12 @@ import (
 	"slices"
 	"time"
 
-	"awarescale.dev/aware/learner/heuristic/tower"
+	"golang.org/x/sync/errgroup"
+
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
-	"golang.org/x/sync/errgroup"
 )
 
 // TuningSeeds is how many runs each point of a grid has, where nobody says otherwise.

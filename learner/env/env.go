@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 )
 
 // Env is a world in episodes. It is used by one goroutine at a time. The caller owns all slices, and no call but saving
 // and restoring allocates.
 type Env interface {
-	// Name is what Make knows it by.
+	// Name tells environments apart, such as CartPole-v1.
 	Name() string
 	// Observation and Action are always the same. Their slices are shared: they are not to be changed.
 	Observation() Space
@@ -64,13 +63,13 @@ func (s Space) Dim() int {
 
 // Check is nil for what an environment takes as an action. In a discrete space that is an index in it. In a continuous one
 // it is numbers whose squares are finite, as rewards charge for squares; they may lie beyond the bounds, where the
-// environment clips them (22-rl-checklist.md, item 15: actions are sampled unbounded).
+// environment clips them (a Gaussian policy samples unbounded actions).
 func (s Space) Check(action []float64) error {
 	if len(action) != s.Dim() {
 		return fmt.Errorf("action %v has %d numbers: it must have %d", action, len(action), s.Dim())
 	}
 	if s.N > 0 {
-		if a := action[0]; !isIndex(a, s.N) {
+		if a := action[0]; !IsIndex(a, s.N) {
 			return fmt.Errorf("action %v: it must be a whole number from 0 to %d", a, s.N-1)
 		}
 		return nil
@@ -89,7 +88,7 @@ func (s Space) Contains(v []float64) bool {
 		return false
 	}
 	if s.N > 0 {
-		return isIndex(v[0], s.N)
+		return IsIndex(v[0], s.N)
 	}
 	for i, x := range v {
 		if !(x >= s.Low[i] && x <= s.High[i]) {
@@ -99,7 +98,8 @@ func (s Space) Contains(v []float64) bool {
 	return true
 }
 
-func (s Space) equal(t Space) bool {
+// Equal reports whether two spaces have the same values.
+func (s Space) Equal(t Space) bool {
 	if s.N != t.N || len(s.Low) != len(t.Low) {
 		return false
 	}
@@ -111,32 +111,5 @@ func (s Space) equal(t Space) bool {
 	return true
 }
 
-// isIndex is false for NaN.
-func isIndex(x float64, n int) bool { return x >= 0 && x < float64(n) && x == math.Trunc(x) }
-
-// kinds are all environments that there are.
-func kinds() []kind {
-	return []kind{
-		cartPole(), pendulum(), mountainCar(), mountainCarContinuous(), acrobot(),
-		identityDiscrete(), identityContinuous(), grid4x4(),
-	}
-}
-
-// Names are those that Make knows.
-func Names() []string {
-	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.name)
-	}
-	return names
-}
-
-// Make gives the environment of that name, in which no episode is running yet.
-func Make(name string) (Env, error) {
-	for _, k := range kinds() {
-		if k.name == name {
-			return newEpisode(k), nil
-		}
-	}
-	return nil, fmt.Errorf("make environment %q: there are %s", name, strings.Join(Names(), ", "))
-}
+// IsIndex reports whether x is a whole number from 0 to n-1. It is false for NaN.
+func IsIndex(x float64, n int) bool { return x >= 0 && x < float64(n) && x == math.Trunc(x) }

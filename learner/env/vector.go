@@ -14,7 +14,7 @@ import (
 type Vector struct {
 	Observations []float64 // n x Dim; what to act upon next: of the new episode where one has ended
 	Final        []float64 // n x Dim; what the last step led to: the true final observation where the episode has ended.
-	// It is the Next of a transition in every row (22-rl-checklist.md, item 1), and as Observations where none ended.
+	// It is the Next of a transition in every row, and as Observations where none ended.
 	Rewards               []float64 // n; of the last step
 	Terminated, Truncated []bool    // n; of the last step
 
@@ -29,7 +29,7 @@ func NewVector(seed uint64, envs ...Env) (*Vector, error) {
 	}
 	first := envs[0]
 	for i, e := range envs {
-		if e.Name() != first.Name() || !e.Observation().equal(first.Observation()) || !e.Action().equal(first.Action()) {
+		if e.Name() != first.Name() || !e.Observation().Equal(first.Observation()) || !e.Action().Equal(first.Action()) {
 			return nil, fmt.Errorf("vector of %s: environment %d is %s: all must have its name and spaces", first.Name(), i, e.Name())
 		}
 		for j := range i {
@@ -47,7 +47,7 @@ func NewVector(seed uint64, envs ...Env) (*Vector, error) {
 		Truncated:    make([]bool, n),
 		envs:         envs,
 	}
-	v.source.Seed(seed, stream)
+	v.source.Seed(seed, Stream)
 	return v, nil
 }
 
@@ -135,7 +135,7 @@ func (v *Vector) MarshalBinary() ([]byte, error) {
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(saved)))
 		b = append(b, saved...)
 	}
-	return seal(b), nil
+	return Seal(b), nil
 }
 
 // UnmarshalBinary restores what was saved of a Vector of as many environments of the same name. On an error nothing has
@@ -145,7 +145,7 @@ func (v *Vector) UnmarshalBinary(data []byte) error {
 	fail := func(format string, a ...any) error {
 		return fmt.Errorf("restore vector of %d %s from %d bytes: %w", n, v.envs[0].Name(), len(data), fmt.Errorf(format, a...))
 	}
-	b, err := unseal(data, vectorHeader)
+	b, err := Unseal(data, vectorHeader)
 	if err != nil {
 		return fail("%w", err)
 	}

@@ -18,11 +18,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
-	"connectrpc.com/connect"
 )
 
 const step = 10 * time.Second

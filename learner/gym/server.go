@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
-	"connectrpc.com/connect"
 )
 
 // Brief is what a client wants to open; what is empty is the server's to choose.

@@ -4,8 +4,9 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"awarescale.dev/aware/learner/nn/kernel"
 	"gonum.org/v1/gonum/mat"
+
+	"awarescale.dev/aware/learner/nn/kernel"
 )
 
 // Orthogonal fills a layer's weights with orthogonal rows, or columns where there are fewer, times gain, and its biases with

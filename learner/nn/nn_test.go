@@ -5,10 +5,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"gonum.org/v1/gonum/stat"
+
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/nntest"
-	"gonum.org/v1/gonum/stat"
 )
 
 // Three steps of the published algorithm, computed by hand for gradients 1, -2, 0.5 and rate 0.1.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/heuristic/captain"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/simtest"
 )

@@ -10,12 +10,13 @@ import (
 	"sync"
 	"testing"
 
-	"awarescale.dev/aware/learner/ddpg"
-	"awarescale.dev/aware/learner/dqn"
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/algo/dqn"
+	"awarescale.dev/aware/learner/algo/ppo"
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
-	"awarescale.dev/aware/learner/ppo"
 	"awarescale.dev/aware/learner/train"
 )
 
@@ -35,7 +36,7 @@ func students() []student {
 		}
 	}
 	spaces := func(t testing.TB, name string) (observed int, action env.Space) {
-		e, err := env.Make(name)
+		e, err := classic.Make(name)
 		must(t, err)
 		return e.Observation().Dim(), e.Action()
 	}
@@ -234,7 +235,7 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 func TestNaNIsRefused(t *testing.T) {
 	for _, s := range students() {
 		l := s.make(t, 1, 16)
-		e, err := env.Make(s.env)
+		e, err := classic.Make(s.env)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +266,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 	}
 	var wait sync.WaitGroup
 	for i, s := range all {
-		e, err := env.Make(s.env)
+		e, err := classic.Make(s.env)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +324,7 @@ func TestRunsThatCannotBe(t *testing.T) {
 }
 
 func ExampleRun() {
-	e, _ := env.Make("IdentityDiscrete-v0")
+	e, _ := classic.Make("IdentityDiscrete-v0")
 	l, _ := dqn.New(dqn.Default(e.Observation().Dim(), e.Action().N))
 	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, l)
 	_, err := r.Final(3)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 )
@@ -32,7 +33,7 @@ type Learner interface {
 
 // Config is the settings of a Run.
 type Config struct {
-	Env      string // that env.Make knows
+	Env      string // that classic.Make knows
 	Steps    int    // of all environments together
 	Seed     uint64
 	Evaluate int // steps from one evaluation to the next; 0 evaluates nothing, and the last actor is kept
@@ -81,7 +82,7 @@ func New(c Config, l Learner) (*Run, error) {
 	}
 	var all []env.Env
 	for range l.Envs() {
-		e, err := env.Make(c.Env)
+		e, err := classic.Make(c.Env)
 		if err != nil {
 			return nil, fmt.Errorf("training: %w", err)
 		}
@@ -187,7 +188,7 @@ func clone(s kernel.Snapshot) *kernel.Snapshot {
 
 // play is the returns of episodes of an actor. Its seeds are those of the round, and no other's.
 func (r *Run) play(s kernel.Snapshot, round uint64, episodes int) ([]float64, error) {
-	e, err := env.Make(r.c.Env)
+	e, err := classic.Make(r.c.Env)
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/envelope"
-	"awarescale.dev/aware/nodeagent/journal"
 	"awarescale.dev/aware/nodeagent/pressure"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // Agent is the agent of one node. [Agent.Report], [Agent.Apply], [Agent.Live], [Agent.Ready] and [Agent.Sample] may be
@@ -28,11 +29,11 @@ type Agent struct {
 	hands
 	client    cri.Runtime
 	scraper   *scraper
-	residents map[mdp.ContainerRef]*resident
-	absent    map[mdp.ContainerRef]absence     // containers without a resident, and why
-	owed      map[string]journal.Entry         // to be put back still, of containers without a resident
-	oomSeen   map[mdp.ContainerRef]time.Time   // the newest kill that a policy was told of
-	totals    map[mdp.ContainerRef]mdp.Summary // Resizes and Conflicts of earlier instances
+	residents map[api.ContainerRef]*resident
+	absent    map[api.ContainerRef]absence     // containers without a resident, and why
+	owed      map[string]restore.Entry         // to be put back still, of containers without a resident
+	oomSeen   map[api.ContainerRef]time.Time   // the newest kill that a policy was told of
+	totals    map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
 	turn      int                              // who goes first, so that a scarce budget is shared
 	deaf      time.Time                        // until then the runtime is not asked where containers are
 
@@ -40,11 +41,11 @@ type Agent struct {
 	started atomic.Bool
 
 	mu        sync.Mutex
-	mandates  map[mdp.ContainerRef]mdp.Mandate
+	grants    map[api.ContainerRef]api.Grant
 	heard     time.Time // when central was last heard; zero when never
 	ttl       time.Duration
 	sequence  uint64
-	summaries []mdp.Summary
+	summaries []api.Summary
 	trouble   string // with the container runtime, for Ready
 }
 
@@ -74,9 +75,9 @@ func New(c Config, d Deps) (*Agent, error) {
 		config: c, deps: d, client: d.Runtime, scraper: newScraper(c.Scrapes, c.ScrapeIn),
 		hands: hands{tree: d.Tree, runtime: cri.NewDiscipline(d.Runtime, c.Runtime, time.Now, m.called), journal: d.Journal,
 			sampler: new(Sampler), metrics: m, log: d.Log},
-		residents: make(map[mdp.ContainerRef]*resident), absent: make(map[mdp.ContainerRef]absence),
-		owed: make(map[string]journal.Entry), oomSeen: make(map[mdp.ContainerRef]time.Time),
-		totals: make(map[mdp.ContainerRef]mdp.Summary),
+		residents: make(map[api.ContainerRef]*resident), absent: make(map[api.ContainerRef]absence),
+		owed: make(map[string]restore.Entry), oomSeen: make(map[api.ContainerRef]time.Time),
+		totals: make(map[api.ContainerRef]api.Summary),
 	}, nil
 }
 
@@ -135,7 +136,7 @@ func (a *Agent) Start(ctx context.Context, now time.Time) {
 }
 
 // repay puts one container back that has no resident, from the journal alone.
-func (a *Agent) repay(ctx context.Context, now time.Time, e journal.Entry) {
+func (a *Agent) repay(ctx context.Context, now time.Time, e restore.Entry) {
 	err := func() error {
 		g, err := a.tree.Group(e.Path)
 		if errors.Is(err, cgroup.ErrGone) {
@@ -200,14 +201,14 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		a.repay(ctx, now, e)
 	}
 	all := a.inTurn()
-	summaries := make([]mdp.Summary, 0, len(all)+len(a.absent))
+	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
 	scrapes := make(map[endpoint]bool)
 	ips := a.ips()
 	for _, r := range all {
 		o := a.order(now, r.ref)
 		r.node = node
 		s := a.step(ctx, now, r, o)
-		if e := (endpoint{ips[r.ref.PodUID], o.mandate.Latency}); o.listed && e.Port > 0 && e.ip != "" {
+		if e := (endpoint{ips[r.ref.PodUID], o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
 			scrapes[e] = true
 			var err error
 			if s.Latency, err = a.scraper.get(e); err != nil {
@@ -217,10 +218,10 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		summaries = append(summaries, s)
 	}
 	for ref, why := range a.absent {
-		summaries = append(summaries, mdp.Summary{Container: ref, State: mdp.State{At: now}, Mode: mdp.Observe, Problem: why.why})
+		summaries = append(summaries, api.Summary{Container: ref, State: mdp.State{At: now}, Mode: api.Observe, Problem: why.why})
 	}
 	a.scraper.want(ctx, scrapes)
-	slices.SortFunc(summaries, func(x, y mdp.Summary) int { return strings.Compare(x.Container.String(), y.Container.String()) })
+	slices.SortFunc(summaries, func(x, y api.Summary) int { return strings.Compare(x.Container.String(), y.Container.String()) })
 
 	a.metrics.containers.Set(float64(len(all)))
 	stats := a.runtime.Stats()
@@ -294,46 +295,46 @@ func (a *Agent) ips() map[string]string {
 
 // order is what central's word comes to for one container now.
 type order struct {
-	mode    mdp.Mode
+	mode    api.Mode
 	listed  bool
-	mandate mdp.Mandate
+	grant   api.Grant
 	act     bool // the policy's action is carried out
 	hold    bool // neither moved nor put back
 	problem string
 }
 
-func (a *Agent) order(now time.Time, ref mdp.ContainerRef) order {
+func (a *Agent) order(now time.Time, ref api.ContainerRef) order {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.heard.IsZero() {
-		return order{mode: mdp.Observe, problem: "waiting for central: no mandate was ever received"}
+		return order{mode: api.Observe, problem: "waiting for central: no grant was ever received"}
 	}
 	if silent := now.Sub(a.heard); silent > a.ttl {
-		return order{mode: mdp.Observe, problem: fmt.Sprintf("central has been silent for %v and its mandates held for %v: API values are in force",
+		return order{mode: api.Observe, problem: fmt.Sprintf("central has been silent for %v and its grants held for %v: API values are in force",
 			silent.Round(time.Second), a.ttl)}
 	}
-	m, listed := a.mandates[ref]
-	o := order{mode: m.Mode, listed: listed, mandate: m}
+	m, listed := a.grants[ref]
+	o := order{mode: m.Mode, listed: listed, grant: m}
 	switch {
 	case !listed:
-		o.mode = mdp.Observe
+		o.mode = api.Observe
 	case m.Paused:
 		o.hold = true
-	case m.Mode == mdp.Auto:
+	case m.Mode == api.Auto:
 		o.act = true
 	}
 	return o
 }
 
 // step looks at one container and does what is to be done with it.
-func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) mdp.Summary {
+func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) api.Summary {
 	r.problem = ""
-	s := mdp.Summary{Container: r.ref, Mode: o.mode, Problem: o.problem}
-	r.envelope = envelope.Of(r.facts, o.mandate.Bounds, a.config.Envelope)
+	s := api.Summary{Container: r.ref, Mode: o.mode, Problem: o.problem}
+	r.envelope = envelope.Of(r.facts, o.grant.Bounds, a.config.Envelope)
 	r.adopt(now)
 	s.Bounds = r.envelope.Bounds
-	if o.listed && r.captain != nil && o.mandate.Throttle >= 0 && o.mandate.Throttle < 1 {
-		r.captain.Retarget(o.mandate.Throttle)
+	if o.listed && r.captain != nil && o.grant.Throttle >= 0 && o.grant.Throttle < 1 {
+		r.captain.Retarget(o.grant.Throttle)
 	}
 	left, alone := r.backingOff(now)
 	if alone {
@@ -377,7 +378,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) m
 			act, o.hold = false, false // the policy failed, not the actuator
 		}
 	}
-	if o.mode == mdp.Recommend || o.mode == mdp.Canary || o.mode == mdp.Auto {
+	if o.mode == api.Recommend || o.mode == api.Canary || o.mode == api.Auto {
 		s.Want = d.Action
 		if act || o.hold {
 			s.Effect = d.Effect
@@ -393,13 +394,13 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) m
 				"cpu", d.State.Usage.CPU, "peak", d.State.CPUPeak, "throttled", d.State.Throttled, "memory", d.State.Usage.Memory, "err", err)
 		}
 	}
-	// A container that is backed off from is held as long as its mandate is to act: what is ours of it is right.
+	// A container that is backed off from is held as long as its grant is to act: what is ours of it is right.
 	if !act && !o.hold && !(alone && o.act) {
 		if err := r.putBack(ctx, now); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}
-	if o.mode == mdp.Off {
+	if o.mode == api.Off {
 		s.State = mdp.State{At: now}
 	}
 	s.Problem = also(s.Problem, r.problem)
@@ -417,7 +418,7 @@ func (idle) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error
 }
 
 // count adds what earlier instances of the container came to.
-func (a *Agent) count(s mdp.Summary, r *resident) mdp.Summary {
+func (a *Agent) count(s api.Summary, r *resident) api.Summary {
 	before := a.totals[r.ref]
 	s.Resizes, s.Conflicts = before.Resizes+r.resizes, before.Conflicts+r.conflicts
 	return s
@@ -435,10 +436,10 @@ func also(problem, more string) string {
 
 // refresh brings the residents up to the pods: who came is taken up, who went is put back.
 func (a *Agent) refresh(ctx context.Context, now time.Time) {
-	seen := make(map[mdp.ContainerRef]bool)
+	seen := make(map[api.ContainerRef]bool)
 	for _, p := range a.deps.Pods.Snapshot() {
 		for _, c := range p.Containers {
-			ref := mdp.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: c.Name}
+			ref := api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: c.Name}
 			seen[ref] = true
 			r := a.residents[ref]
 			if r != nil && (r.id != c.ID || !c.Running) {
@@ -495,7 +496,7 @@ func (r *resident) learn(p Pod, c Container) {
 const again = 5 * time.Second
 
 // takeUp finds a container's group. nil when it cannot be found now; why is remembered.
-func (a *Agent) takeUp(ctx context.Context, now time.Time, ref mdp.ContainerRef, p Pod, c Container) *resident {
+func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef, p Pod, c Container) *resident {
 	fail := func(err error) *resident {
 		a.absent[ref] = absence{c.ID, err.Error(), now.Add(again)}
 		return nil
@@ -600,22 +601,22 @@ func (a *Agent) PutBack(ctx context.Context, now time.Time) error {
 }
 
 // Apply takes central's whole word for this node.
-func (a *Agent) Apply(now time.Time, m mdp.Mandates) {
-	all := make(map[mdp.ContainerRef]mdp.Mandate, len(m.All))
+func (a *Agent) Apply(now time.Time, m api.Grants) {
+	all := make(map[api.ContainerRef]api.Grant, len(m.All))
 	for _, one := range m.All {
 		all[one.Container] = one
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.mandates, a.ttl, a.heard = all, m.TTL, now
+	a.grants, a.ttl, a.heard = all, m.TTL, now
 }
 
 // Report is what to tell central: the containers as the last Step found them.
-func (a *Agent) Report(now time.Time) mdp.Report {
+func (a *Agent) Report(now time.Time) api.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sequence++
-	return mdp.Report{Node: a.config.Node, Agent: a.config.Version, At: now, Sequence: a.sequence, Containers: slices.Clone(a.summaries)}
+	return api.Report{Node: a.config.Node, Agent: a.config.Version, At: now, Sequence: a.sequence, Containers: slices.Clone(a.summaries)}
 }
 
 // RuntimeStats is what was seen of the container runtime.

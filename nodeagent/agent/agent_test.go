@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 )
@@ -45,7 +46,7 @@ func TestAContainerGetsWhatItNeedsAndNoMore(t *testing.T) {
 				t.Errorf("with more than it may have the limit is %v, want all of the API's %v", l.CPU, web.CPU)
 			}
 			s := g.summary(0)
-			if s.Mode != mdp.Auto || s.Resizes == 0 || s.Bounds.CPU.Max != web.CPU || s.Problem != "" {
+			if s.Mode != api.Auto || s.Resizes == 0 || s.Bounds.CPU.Max != web.CPU || s.Problem != "" {
 				t.Errorf("summary %+v", s)
 			}
 			for _, c := range g.server.Calls() {
@@ -60,10 +61,10 @@ func TestAContainerGetsWhatItNeedsAndNoMore(t *testing.T) {
 func TestWhatEndsAMandatePutsBack(t *testing.T) {
 	for name, end := range map[string]func(*rig){
 		"central silent for longer than its word holds": func(g *rig) { g.run(time.Minute) },
-		"observe":               func(g *rig) { g.mandate(mdp.Observe) },
-		"recommend":             func(g *rig) { g.mandate(mdp.Recommend) },
-		"off":                   func(g *rig) { g.mandate(mdp.Off) },
-		"no longer listed":      func(g *rig) { g.agent.Apply(g.now, mdp.Mandates{TTL: time.Minute}) },
+		"observe":               func(g *rig) { g.grant(api.Observe) },
+		"recommend":             func(g *rig) { g.grant(api.Recommend) },
+		"off":                   func(g *rig) { g.grant(api.Off) },
+		"no longer listed":      func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) },
 		"a deleted pod":         func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
 		"an agent that ends":    func(g *rig) { g.agent.PutBack(g.t.Context(), g.now) },
 		"an agent that is born": func(g *rig) { g.boot() },
@@ -100,7 +101,7 @@ func TestWhatEndsAMandatePutsBack(t *testing.T) {
 func TestAPauseHoldsWhatIsInForce(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	low := g.shrunk()
-	g.mandate(mdp.Auto, func(m *mdp.Mandate) { m.Paused = true })
+	g.grant(api.Auto, func(m *api.Grant) { m.Paused = true })
 	g.demand[0] = 900
 	g.run(10 * time.Second)
 	if l := g.limit(0); l != low {
@@ -118,7 +119,7 @@ func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
 		if err := g.host.Tree.Write(pathOf(0, "c0"), cgroup.Limits{Quota: int64(95000 - 1000*i), Period: 100000}); err != nil {
 			t.Fatal(err)
 		}
-		g.mandate(mdp.Auto)
+		g.grant(api.Auto)
 		g.run(4 * time.Second)
 	}
 	s := g.summary(0)
@@ -127,14 +128,14 @@ func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
 	}
 	before := len(g.server.Calls())
 	for range 8 {
-		g.mandate(mdp.Auto)
+		g.grant(api.Auto)
 		g.run(30 * time.Second)
 	}
 	if n := len(g.server.Calls()); n != before {
 		t.Errorf("%d calls while it is left alone", n-before)
 	}
 	for range 3 {
-		g.mandate(mdp.Auto)
+		g.grant(api.Auto)
 		g.run(30 * time.Second)
 	}
 	if n := len(g.server.Calls()); n == before {
@@ -148,7 +149,7 @@ func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
 	raised := mdp.Size{CPU: 2000, Memory: 512 * mdp.MiB}
 	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits, c.ResizePending = raised, true })
 	g.demand[0] = 5000
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(20 * time.Second)
 	if l := g.limit(0); l.CPU > web.CPU {
 		t.Fatalf("limit %v while the raise is only wished for: the ceiling is the old %v", l.CPU, web.CPU)
@@ -164,12 +165,12 @@ func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
 		t.Errorf("conflicts %d, bounds %+v", s.Conflicts, s.Bounds)
 	}
 	g.demand[0] = 100
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(10 * time.Second)
 	if l := g.limit(0); l.CPU >= 2000 {
 		t.Fatalf("limits %v", l)
 	}
-	g.mandate(mdp.Observe)
+	g.grant(api.Observe)
 	g.run(2 * time.Second)
 	g.isBack("after an adopted change")
 }
@@ -193,7 +194,7 @@ func TestEndingLeavesWhatTheKubeletHasJustWritten(t *testing.T) {
 func TestAnAPILimitThatWasLoweredIsObeyedAtOnce(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	g.demand[0] = 820
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(10 * time.Second)
 	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 700, true })
 	g.run(2 * time.Second)
@@ -207,7 +208,7 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 	g.shrunk()
 	g.host.Remove(t, pathOf(0, "c0"))
 	g.server.Remove("c0")
-	g.mandate(mdp.Observe)
+	g.grant(api.Observe)
 	g.run(time.Second) // the group is gone before the API says so
 	g.add(0, "d0", web)
 	g.used[0], g.ran[0], g.held[0] = 0, 0, 0
@@ -219,7 +220,7 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 		t.Errorf("summary %+v: want it seen, with what its earlier instance came to", s)
 	}
 	// The kill took its cgroup away, and yet the policy must know of it.
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(50 * time.Second)
 	if l := g.limit(0); l.Memory < web.Memory {
 		t.Errorf("memory shrunk to %v right after an OOM kill", l.Memory)
@@ -228,7 +229,7 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 
 func TestOOMKillsAreToldFor15Seconds(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
-	g.mandate(mdp.Observe)
+	g.grant(api.Observe)
 	g.run(3 * time.Second)
 	g.host.Put(t, pathOf(0, "c0"), "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n")
 	g.run(10 * time.Second)
@@ -246,7 +247,7 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 	g.shrunk()
 	low := g.limit(0)
 	g.server.Fail(errors.New("shim is gone"))
-	g.mandate(mdp.Observe)
+	g.grant(api.Observe)
 	g.run(2 * time.Second)
 	if l := g.limit(0); l != web {
 		t.Fatalf("limits %v: with the runtime away the API's values are written directly", l)
@@ -258,7 +259,7 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 	// runtime's own books still have ours.
 	g.boot()
 	g.server.Fail(nil)
-	g.mandate(mdp.Observe)
+	g.grant(api.Observe)
 	g.run(3 * time.Second)
 	g.isBack("the runtime is there again")
 	if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
@@ -272,7 +273,7 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	step := 0
-	g.policy = func(mdp.ContainerRef) mdp.Policy {
+	g.policy = func(api.ContainerRef) mdp.Policy {
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
 			if step++; step > 8 {
 				return mdp.Action{}.WithCPU(-1 << 62), nil // what int64(NaN) comes to
@@ -281,7 +282,7 @@ func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 		})
 	}
 	g.boot()
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(6 * time.Second)
 	if l := g.limit(0); l.CPU != 300 {
 		t.Fatalf("limit %v, want the policy's 300m", l.CPU)
@@ -334,12 +335,12 @@ func TestNothingIsEverSetOutsideOfTheEnvelope(t *testing.T) {
 				id := g.stage.pods[i].Containers[0].ID
 				switch rng.IntN(7) {
 				case 0:
-					g.mandate([]mdp.Mode{mdp.Off, mdp.Observe, mdp.Recommend, mdp.Canary, mdp.Auto, mdp.Auto, mdp.Auto}[rng.IntN(7)], func(m *mdp.Mandate) {
+					g.grant([]api.Mode{api.Off, api.Observe, api.Recommend, api.Canary, api.Auto, api.Auto, api.Auto}[rng.IntN(7)], func(m *api.Grant) {
 						m.Paused = rng.IntN(4) == 0
 						m.Bounds.CPU.Min, m.Bounds.CPU.Max = mdp.MilliCPU(rng.IntN(2000)), mdp.MilliCPU(rng.IntN(4000))
 					})
 				case 1, 2:
-					g.mandate(mdp.Auto)
+					g.grant(api.Auto)
 				case 3:
 					g.demand[i] = mdp.MilliCPU(rng.IntN(2500))
 					g.memory[i] = mdp.Bytes(8+rng.IntN(100)) * mdp.MiB
@@ -414,12 +415,12 @@ func TestTheWholeLifeInRealTime(t *testing.T) {
 	if err := a.Ready(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	g.mandate(mdp.Auto, func(m *mdp.Mandate) { m.Bounds.CPU.Max = 500 })
+	g.grant(api.Auto, func(m *api.Grant) { m.Bounds.CPU.Max = 500 })
 	for g.limit(0).CPU > 500 && time.Since(begin) < 10*time.Second {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if l := g.limit(0); l.CPU > 500 {
-		t.Errorf("limit %v, the mandate allows 500m", l.CPU)
+		t.Errorf("limit %v, the grant allows 500m", l.CPU)
 	}
 	stop()
 	if err := <-done; err != nil {

@@ -8,15 +8,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/captain"
-	"awarescale.dev/aware/learner/heuristic/workingset"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/workingset"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/envelope"
-	"awarescale.dev/aware/nodeagent/journal"
 	"awarescale.dev/aware/nodeagent/pressure"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // Config is an agent's settings. Begin with [Default].
@@ -92,14 +93,14 @@ func (c Config) Validate() error {
 type Deps struct {
 	Tree     *cgroup.Tree
 	Runtime  cri.Runtime
-	Journal  *journal.Journal
+	Journal  *restore.Journal
 	Pods     Pods
 	Pressure Pressure              // nil: not known
 	Metrics  prometheus.Registerer // nil: none
 	Log      *slog.Logger          // nil: none
 	// Policy makes a container's local policy; nil is the captain for CPU and the working set for memory. Whatever it
-	// is, the guards are around it. One that has a method Retarget(mdp.Ratio) is told the mandate's throttle target.
-	Policy func(mdp.ContainerRef) mdp.Policy
+	// is, the guards are around it. One that has a method Retarget(mdp.Ratio) is told the grant's throttle target.
+	Policy func(api.ContainerRef) mdp.Policy
 }
 
 // Pressure tells the node's pressure; pressure.Reader does.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 const childEnv = "AWARE_AGENT_TEST_CHILD" // cgroup root, CRI socket and state directory, separated by newlines
@@ -30,7 +30,7 @@ func child() {
 		if err != nil {
 			return err
 		}
-		j, err := journal.Open(where[2])
+		j, err := restore.Open(where[2])
 		if err != nil {
 			return err
 		}
@@ -40,8 +40,8 @@ func child() {
 		if err != nil {
 			return err
 		}
-		a.Apply(time.Now(), mdp.Mandates{TTL: time.Hour, All: []mdp.Mandate{{Mode: mdp.Auto, Throttle: 0.02,
-			Container: mdp.ContainerRef{Namespace: "shop", Pod: "web-0", PodUID: "u0", Container: "app"}}}})
+		a.Apply(time.Now(), api.Grants{TTL: time.Hour, All: []api.Grant{{Mode: api.Auto, Throttle: 0.02,
+			Container: api.ContainerRef{Namespace: "shop", Pod: "web-0", PodUID: "u0", Container: "app"}}}})
 		return a.Run(context.Background())
 	}()
 	fmt.Fprintln(os.Stderr, err)
@@ -71,7 +71,7 @@ func TestAKilledAgentsWorkIsUndoneByTheNext(t *testing.T) {
 			for !acting() && time.Since(begin) < 20*time.Second {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if _, err := journal.Open(g.dir); err == nil || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
+			if _, err := restore.Open(g.dir); err == nil || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
 				t.Errorf("a second agent on the node: %v, want to be told of process %d", err, cmd.Process.Pid)
 			}
 			cmd.Process.Kill()

@@ -18,13 +18,13 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 )
 
 // endpoint is where a histogram is read.
 type endpoint struct {
 	ip string
-	mdp.Source
+	api.Source
 }
 
 func (e endpoint) url() string {
@@ -33,7 +33,7 @@ func (e endpoint) url() string {
 
 // reading is what came of the last attempt.
 type reading struct {
-	histogram mdp.Histogram
+	histogram api.Histogram
 	at        time.Time
 	err       error
 	busy      bool
@@ -98,13 +98,13 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 }
 
 // get is the newest reading; the histogram is unknown when there was none yet, or it failed.
-func (s *scraper) get(e endpoint) (mdp.Histogram, error) {
+func (s *scraper) get(e endpoint) (api.Histogram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.readings[e]; r != nil {
 		return r.histogram, r.err
 	}
-	return mdp.Histogram{}, nil
+	return api.Histogram{}, nil
 }
 
 // wait lets all readings end; their context must have.
@@ -116,9 +116,9 @@ func (s *scraper) wait() {
 // most is how large an answer may be: a pod's /metrics is some 100 kB.
 const most = 8 << 20
 
-func scrape(ctx context.Context, client *http.Client, url, metric string) (mdp.Histogram, error) {
-	fail := func(err error) (mdp.Histogram, error) {
-		return mdp.Histogram{}, fmt.Errorf("reading %s from %s: %w", metric, url, err)
+func scrape(ctx context.Context, client *http.Client, url, metric string) (api.Histogram, error) {
+	fail := func(err error) (api.Histogram, error) {
+		return api.Histogram{}, fmt.Errorf("reading %s from %s: %w", metric, url, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -159,22 +159,22 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (mdp.H
 //	http_request_duration_seconds_bucket{code="200",le="+Inf"} 144320
 //	http_request_duration_seconds_sum{code="200"} 53423
 //	http_request_duration_seconds_count{code="200"} 144320
-func histogram(body []byte, metric string) (mdp.Histogram, error) {
+func histogram(body []byte, metric string) (api.Histogram, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(linesOf(body, metric)))
 	if err != nil {
-		return mdp.Histogram{}, err
+		return api.Histogram{}, err
 	}
 	family := families[metric]
 	if family == nil {
-		return mdp.Histogram{}, errors.New("there is no such metric")
+		return api.Histogram{}, errors.New("there is no such metric")
 	}
 	counts := make(map[float64]uint64)
 	series, native := 0, false
 	for _, m := range family.GetMetric() {
 		h := m.GetHistogram()
 		if h == nil {
-			return mdp.Histogram{}, fmt.Errorf("it is a %v, not a histogram", family.GetType())
+			return api.Histogram{}, fmt.Errorf("it is a %v, not a histogram", family.GetType())
 		}
 		if len(h.GetBucket()) == 0 {
 			native = true
@@ -183,12 +183,12 @@ func histogram(body []byte, metric string) (mdp.Histogram, error) {
 		series++
 		for _, b := range h.GetBucket() {
 			if math.IsNaN(b.GetUpperBound()) {
-				return mdp.Histogram{}, errors.New("a bucket's upper bound is not a number")
+				return api.Histogram{}, errors.New("a bucket's upper bound is not a number")
 			}
 			counts[b.GetUpperBound()] += b.GetCumulativeCount()
 		}
 		if n := len(h.GetBucket()); n != len(counts) && !(n == len(counts)-1 && !hasInf(h.GetBucket())) {
-			return mdp.Histogram{}, errors.New("its series have different buckets")
+			return api.Histogram{}, errors.New("its series have different buckets")
 		}
 		if !hasInf(h.GetBucket()) {
 			counts[math.Inf(1)] += h.GetSampleCount()
@@ -196,11 +196,11 @@ func histogram(body []byte, metric string) (mdp.Histogram, error) {
 	}
 	if series == 0 {
 		if native {
-			return mdp.Histogram{}, errors.New("it has no classic buckets: native histograms alone are not read; keep the classic buckets on")
+			return api.Histogram{}, errors.New("it has no classic buckets: native histograms alone are not read; keep the classic buckets on")
 		}
-		return mdp.Histogram{}, errors.New("it has no series yet")
+		return api.Histogram{}, errors.New("it has no series yet")
 	}
-	var sum mdp.Histogram
+	var sum api.Histogram
 	for upper := range counts {
 		sum.Upper = append(sum.Upper, upper)
 	}
@@ -209,7 +209,7 @@ func histogram(body []byte, metric string) (mdp.Histogram, error) {
 	for _, upper := range sum.Upper {
 		n := counts[upper]
 		if n < last {
-			return mdp.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper, n, last)
+			return api.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper, n, last)
 		}
 		sum.Counts = append(sum.Counts, n)
 		last = n

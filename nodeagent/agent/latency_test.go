@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
@@ -95,9 +95,9 @@ func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
 	}
 	g := newRig(t, cgroup.V1, 1)
 	g.stage.change(0, func(p *Pod, _ *Container) { p.IP = ip })
-	ask := func(port int, path string, done func(mdp.Summary) bool) mdp.Summary {
+	ask := func(port int, path string, done func(api.Summary) bool) api.Summary {
 		t.Helper()
-		g.mandate(mdp.Observe, func(m *mdp.Mandate) { m.Latency = mdp.Source{Port: int32(port), Path: path, Metric: "http_seconds"} })
+		g.grant(api.Observe, func(m *api.Grant) { m.Latency = api.Source{Port: int32(port), Path: path, Metric: "http_seconds"} })
 		for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
 			g.run(time.Second)
 			if s := g.summary(0); done(s) {
@@ -105,16 +105,16 @@ func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
 			}
 		}
 		t.Fatalf("not in time: %+v", g.summary(0))
-		return mdp.Summary{}
+		return api.Summary{}
 	}
-	if s := ask(n, "/metrics", func(s mdp.Summary) bool { return s.Latency.Known() }); s.Latency.Total() != 23 || s.Problem != "" {
+	if s := ask(n, "/metrics", func(s api.Summary) bool { return s.Latency.Known() }); s.Latency.Total() != 23 || s.Problem != "" {
 		t.Errorf("latency %+v, problem %q", s.Latency, s.Problem)
 	}
 	if got := <-accept; !strings.HasPrefix(got, "text/plain") {
 		t.Errorf("asked for %q, want the text format", got)
 	}
 	// A pod cannot send the agent elsewhere.
-	s := ask(n, "/away", func(s mdp.Summary) bool { return s.Problem != "" })
+	s := ask(n, "/away", func(s api.Summary) bool { return s.Problem != "" })
 	if s.Latency.Known() || !strings.Contains(s.Problem, "302") {
 		t.Errorf("problem %q", s.Problem)
 	}
@@ -124,7 +124,7 @@ func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
 	}
 	closed := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	s = ask(closed, "/metrics", func(s mdp.Summary) bool { return s.Problem != "" })
+	s = ask(closed, "/metrics", func(s api.Summary) bool { return s.Problem != "" })
 	if s.Latency.Known() || !strings.Contains(s.Problem, fmt.Sprintf("http://%s:%d/metrics", ip, closed)) || !strings.Contains(s.Problem, "refused") {
 		t.Errorf("problem %q, want the URL and the error", s.Problem)
 	}

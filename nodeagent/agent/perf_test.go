@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // registry is a runtime that only knows where containers are: the benchmarks move nothing.
@@ -26,14 +26,14 @@ func (registry) Update(context.Context, string, cri.Change) error { return nil }
 func thirty(tb testing.TB, host *cgrouptest.Host) *Agent {
 	tb.Helper()
 	pods := make(Fixed, 30)
-	m := mdp.Mandates{TTL: time.Hour}
+	m := api.Grants{TTL: time.Hour}
 	for i := range pods {
 		id := fmt.Sprintf("c%d", i)
 		host.Add(tb, host.Parent+"/"+id, limitsOf(web))
 		pods[i] = Pod{Namespace: "shop", Name: id, UID: id, QoS: "Burstable", Containers: []Container{{Name: "app", ID: id, Running: true, Limits: web}}}
-		m.All = append(m.All, mdp.Mandate{Container: mdp.ContainerRef{Namespace: "shop", Pod: id, PodUID: id, Container: "app"}, Mode: mdp.Recommend})
+		m.All = append(m.All, api.Grant{Container: api.ContainerRef{Namespace: "shop", Pod: id, PodUID: id, Container: "app"}, Mode: api.Recommend})
 	}
-	j, err := journal.Open(tb.TempDir())
+	j, err := restore.Open(tb.TempDir())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -3,10 +3,10 @@ package agent
 import (
 	"fmt"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/captain"
-	"awarescale.dev/aware/learner/heuristic/workingset"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 )
 
 // illegalError says that a policy gave what is no Action: the container is put back.

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/envelope"
-	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // hands are what reaches a container's limits: the runtime, the journal before it, and the cgroup where the runtime
@@ -19,7 +20,7 @@ import (
 type hands struct {
 	tree    *cgroup.Tree
 	runtime *cri.Discipline
-	journal *journal.Journal
+	journal *restore.Journal
 	sampler *Sampler
 	metrics *metrics
 	log     *slog.Logger
@@ -31,7 +32,7 @@ var errOwed = errors.New("put back past the container runtime, which has yet to 
 
 // putBack gives a container the API values of the fields that we touched. A nil error means that it is done, and may
 // be forgotten. A container that is gone is done.
-func (h hands) putBack(ctx context.Context, now time.Time, e journal.Entry, inForce cgroup.Limits) error {
+func (h hands) putBack(ctx context.Context, now time.Time, e restore.Entry, inForce cgroup.Limits) error {
 	back := cri.Change{}
 	if e.Ours.Quota > 0 && e.API.Quota > 0 {
 		back.Quota, back.Period = e.API.Quota, e.API.Period
@@ -63,7 +64,7 @@ func (h hands) putBack(ctx context.Context, now time.Time, e journal.Entry, inFo
 // were about to give, or found; the others are somebody else's now, or were never touched. It returns the entry with
 // only those. A field that has its API value counts too: the runtime may have a call of the dead agent in its hands
 // still, or know nothing of a direct write, and telling it the API value once more is harmless.
-func still(e journal.Entry, inForce cgroup.Limits) journal.Entry {
+func still(e restore.Entry, inForce cgroup.Limits) restore.Entry {
 	ours := func(same func(cgroup.Limits) bool) bool { return same(e.Ours) || same(e.Before) || same(e.API) }
 	if e.Ours.Quota > 0 && !ours(inForce.SameCPU) {
 		e.Ours.Quota = 0
@@ -77,7 +78,7 @@ func still(e journal.Entry, inForce cgroup.Limits) journal.Entry {
 // resident is one running container: the Sensor and the Actuator of its Loop. It is used by the goroutine that steps.
 type resident struct {
 	hands
-	ref   mdp.ContainerRef
+	ref   api.ContainerRef
 	id    string
 	path  string
 	track *Track
@@ -209,7 +210,7 @@ func (r *resident) remember(now time.Time, ours, before cgroup.Limits) bool {
 			r.touched = false
 		}
 	} else {
-		err = r.journal.Put(journal.Entry{ID: r.id, Path: r.path, Container: r.ref, API: r.api(), Ours: ours, Before: before, At: now})
+		err = r.journal.Put(restore.Entry{ID: r.id, Path: r.path, Container: r.ref, API: r.api(), Ours: ours, Before: before, At: now})
 		r.touched = r.touched || err == nil
 	}
 	if err != nil {
@@ -306,7 +307,7 @@ func (r *resident) putBack(ctx context.Context, now time.Time) error {
 	if r.facts.ResizePending && r.ours == back && !r.unsure && !r.owed {
 		return nil
 	}
-	err := r.hands.putBack(ctx, now, journal.Entry{ID: r.id, Path: r.path, Container: r.ref, API: api, Ours: r.ours}, r.inForce)
+	err := r.hands.putBack(ctx, now, restore.Entry{ID: r.id, Path: r.path, Container: r.ref, API: api, Ours: r.ours}, r.inForce)
 	switch {
 	case err == nil && r.facts.ResizePending:
 		r.before, r.setWith, r.ours, r.unsure, r.owed = r.ours, api, back, false, false

@@ -11,11 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/cri/critest"
-	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -58,7 +59,7 @@ type rig struct {
 	dir    string
 	agent  *Agent
 	now    time.Time
-	policy func(mdp.ContainerRef) mdp.Policy
+	policy func(api.ContainerRef) mdp.Policy
 	demand []mdp.MilliCPU // of each pod's container
 	memory []mdp.Bytes    // in use
 	used   []time.Duration
@@ -118,7 +119,7 @@ func (g *rig) boot() {
 	if g.agent != nil {
 		g.agent.journal.Close() // what the kernel does for a dead process
 	}
-	j, err := journal.Open(g.dir)
+	j, err := restore.Open(g.dir)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -184,16 +185,16 @@ func (g *rig) limit(i int) mdp.Size {
 	return g.host.Limits(g.t, pathOf(i, g.stage.Snapshot()[i].Containers[0].ID)).Size()
 }
 
-func (g *rig) ref(i int) mdp.ContainerRef {
+func (g *rig) ref(i int) api.ContainerRef {
 	p := g.stage.Snapshot()[i]
-	return mdp.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: p.Containers[0].Name}
+	return api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: p.Containers[0].Name}
 }
 
-// mandate is central's word: every container in this mode, for a minute.
-func (g *rig) mandate(mode mdp.Mode, change ...func(*mdp.Mandate)) {
-	m := mdp.Mandates{TTL: time.Minute}
+// grant is central's word: every container in this mode, for a minute.
+func (g *rig) grant(mode api.Mode, change ...func(*api.Grant)) {
+	m := api.Grants{TTL: time.Minute}
 	for i := range g.stage.Snapshot() {
-		one := mdp.Mandate{Container: g.ref(i), Mode: mode, Throttle: 0.02,
+		one := api.Grant{Container: g.ref(i), Mode: mode, Throttle: 0.02,
 			Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 100000}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 1 << 50}}}
 		for _, f := range change {
 			f(&one)
@@ -204,7 +205,7 @@ func (g *rig) mandate(mode mdp.Mode, change ...func(*mdp.Mandate)) {
 }
 
 // summary is what is told of a pod's container.
-func (g *rig) summary(i int) mdp.Summary {
+func (g *rig) summary(i int) api.Summary {
 	g.t.Helper()
 	ref := g.ref(i)
 	for _, s := range g.agent.Report(g.now).Containers {
@@ -213,13 +214,13 @@ func (g *rig) summary(i int) mdp.Summary {
 		}
 	}
 	g.t.Fatalf("nothing is told of %v", ref)
-	return mdp.Summary{}
+	return api.Summary{}
 }
 
 // shrunk lets the agent take an idle container down, and fails when it does not.
 func (g *rig) shrunk() mdp.Size {
 	g.t.Helper()
-	g.mandate(mdp.Auto)
+	g.grant(api.Auto)
 	g.run(10 * time.Second)
 	l := g.limit(0)
 	if l.CPU >= web.CPU || l.Memory >= web.Memory {

@@ -6,11 +6,12 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/cri/critest"
-	"awarescale.dev/aware/nodeagent/journal"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 func TestAResidentIsAWorld(t *testing.T) {
@@ -36,7 +37,7 @@ func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Open(t.TempDir())
+	j, err := restore.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 	}
 	now := noon
 	a.Start(t.Context(), now)
-	a.Apply(now, mdp.Mandates{TTL: time.Hour, All: nil})
+	a.Apply(now, api.Grants{TTL: time.Hour, All: nil})
 	a.Sample(now)
 	a.Step(t.Context(), now)
 	for _, r := range a.residents {

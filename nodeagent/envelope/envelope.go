@@ -1,5 +1,5 @@
 // Package envelope says what of a container may be moved, and how far: from its API values and from what central
-// mandates. It is pure.
+// grants. It is pure.
 //
 // The invariant is floor <= effective <= allocated limit, always. The request is the reservation that the scheduler
 // and quotas count, and is never touched; the allocated limit is the ceiling, because the pod-level cgroup, which only
@@ -58,7 +58,7 @@ const (
 	NoCPULimit     Reason = "it has no CPU limit"
 	NoMemoryLimit  Reason = "it has no memory limit"
 	NothingToMove  Reason = "it has neither a CPU nor a memory limit"
-	BoundsTooLarge Reason = "the mandate's least is above its limit"
+	BoundsTooLarge Reason = "the grant's least is above its limit"
 )
 
 // Rules are the node's.
@@ -75,7 +75,7 @@ type Envelope struct {
 	Left, LeftCPU, LeftMemory Reason
 }
 
-// Floors below which nothing is ever moved, whatever a mandate says. The kernel takes no quota under 1 ms in a period
+// Floors below which nothing is ever moved, whatever a grant says. The kernel takes no quota under 1 ms in a period
 // of 100 ms; a process hardly starts with less than 4 MiB.
 const (
 	LeastCPU    mdp.MilliCPU = 10
@@ -99,9 +99,9 @@ func lesser[T ~int64](a, b T) T {
 	return min(a, b)
 }
 
-// Of is the envelope in force for a container under a mandate's bounds. A bound of 0 is none: the floor or the
+// Of is the envelope in force for a container under a grant's bounds. A bound of 0 is none: the floor or the
 // allocated limit itself.
-func Of(c Container, mandate mdp.Bounds, r Rules) Envelope {
+func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 	ceiling := c.Ceiling()
 	e := Envelope{Bounds: mdp.Bounds{
 		CPU:    mdp.Range[mdp.MilliCPU]{Min: ceiling.CPU, Max: ceiling.CPU},
@@ -116,13 +116,13 @@ func Of(c Container, mandate mdp.Bounds, r Rules) Envelope {
 		e.LeftCPU = NoCPULimit
 	} else {
 		e.Knobs |= mdp.SetOf(mdp.CPULimit)
-		e.Bounds.CPU, e.LeftCPU = within(mandate.CPU, LeastCPU, ceiling.CPU)
+		e.Bounds.CPU, e.LeftCPU = within(grant.CPU, LeastCPU, ceiling.CPU)
 	}
 	if ceiling.Memory == 0 {
 		e.LeftMemory = NoMemoryLimit
 	} else {
 		e.Knobs |= mdp.SetOf(mdp.MemoryLimit)
-		e.Bounds.Memory, e.LeftMemory = within(mandate.Memory, LeastMemory, ceiling.Memory)
+		e.Bounds.Memory, e.LeftMemory = within(grant.Memory, LeastMemory, ceiling.Memory)
 	}
 	if e.Knobs == 0 {
 		e.Left = NothingToMove
@@ -130,17 +130,17 @@ func Of(c Container, mandate mdp.Bounds, r Rules) Envelope {
 	return e
 }
 
-// within cuts a mandate's range to [least, ceiling]. A range that lies above the ceiling leaves the ceiling.
-func within[T ~int64](mandate mdp.Range[T], least, ceiling T) (mdp.Range[T], Reason) {
+// within cuts a grant's range to [least, ceiling]. A range that lies above the ceiling leaves the ceiling.
+func within[T ~int64](grant mdp.Range[T], least, ceiling T) (mdp.Range[T], Reason) {
 	upper := ceiling
-	if mandate.Max > 0 {
-		upper = min(upper, mandate.Max)
+	if grant.Max > 0 {
+		upper = min(upper, grant.Max)
 	}
-	lower := min(max(mandate.Min, least), ceiling)
+	lower := min(max(grant.Min, least), ceiling)
 	if lower > upper {
-		upper = lower // a mandate with Max under Min, or under the floor: its floor counts
+		upper = lower // a grant with Max under Min, or under the floor: its floor counts
 	}
-	if mandate.Min > ceiling {
+	if grant.Min > ceiling {
 		return mdp.Range[T]{Min: lower, Max: upper}, BoundsTooLarge
 	}
 	return mdp.Range[T]{Min: lower, Max: upper}, ""

@@ -1,5 +1,5 @@
 // Package fleet is what central knows of the nodes' agents, and what it has told them: the last report of each node,
-// and the mandates of each workload. The link writes reports into it and takes mandates out; the autoscaler and the
+// and the grants of each workload. The link writes reports into it and takes grants out; the autoscaler and the
 // scheduler plugins read it. It is memory only: after a restart the agents fill it again within seconds.
 package fleet
 
@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 )
 
 // Fleet is safe for concurrent use.
 type Fleet struct {
-	// TTL is how long a mandate holds on a node that hears nothing more.
+	// TTL is how long a grant holds on a node that hears nothing more.
 	TTL time.Duration
 
 	mu        sync.RWMutex
@@ -20,15 +21,15 @@ type Fleet struct {
 	nodes     map[string]heard
 	swept     time.Time // when nodes that are gone were last forgotten
 	summaries map[container]entry
-	mandates  map[string]map[string][]mdp.Mandate // node -> workload
-	where     map[string][]string                 // workload -> its nodes
+	grants    map[string]map[string][]api.Grant // node -> workload
+	where     map[string][]string               // workload -> its nodes
 }
 
 // gone is how long after its last report a node is forgotten.
 const gone = time.Hour
 
 type heard struct {
-	report mdp.Report
+	report api.Report
 	at     time.Time
 }
 
@@ -36,17 +37,17 @@ type heard struct {
 type container struct{ podUID, name string }
 
 type entry struct {
-	summary mdp.Summary
+	summary api.Summary
 	at      time.Time
 }
 
 // New makes an empty fleet.
 func New(ttl time.Duration) *Fleet {
 	return &Fleet{TTL: ttl, nodes: map[string]heard{}, summaries: map[container]entry{},
-		mandates: map[string]map[string][]mdp.Mandate{}, where: map[string][]string{}}
+		grants: map[string]map[string][]api.Grant{}, where: map[string][]string{}}
 }
 
-// Open says that every workload has been looked at once, so that a container without a mandate really has none. Before
+// Open says that every workload has been looked at once, so that a container without a grant really has none. Before
 // that agents are told nothing, or a restart of central would make them put everything back.
 func (f *Fleet) Open() {
 	f.mu.Lock()
@@ -59,12 +60,12 @@ func (f *Fleet) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.open = false
-	clear(f.mandates)
+	clear(f.grants)
 	clear(f.where)
 }
 
-// Accept takes a node's report and gives that node's mandates; ok is false when there is nothing to say yet.
-func (f *Fleet) Accept(now time.Time, r mdp.Report) (m mdp.Mandates, ok bool) {
+// Accept takes a node's report and gives that node's grants; ok is false when there is nothing to say yet.
+func (f *Fleet) Accept(now time.Time, r api.Report) (m api.Grants, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forget(r.Node)
@@ -74,10 +75,10 @@ func (f *Fleet) Accept(now time.Time, r mdp.Report) (m mdp.Mandates, ok bool) {
 		f.summaries[container{s.Container.PodUID, s.Container.Container}] = entry{s, now}
 	}
 	if !f.open {
-		return mdp.Mandates{}, false
+		return api.Grants{}, false
 	}
-	m = mdp.Mandates{Sequence: r.Sequence, TTL: f.TTL}
-	for _, all := range f.mandates[r.Node] {
+	m = api.Grants{Sequence: r.Sequence, TTL: f.TTL}
+	for _, all := range f.grants[r.Node] {
 		m.All = append(m.All, all...)
 	}
 	return m, true
@@ -104,33 +105,33 @@ func (f *Fleet) sweep(now time.Time) {
 	}
 }
 
-// Mandate sets all mandates of a workload, by node; none takes them away.
-func (f *Fleet) Mandate(workload string, byNode map[string][]mdp.Mandate) {
+// Grant sets all grants of a workload, by node; none takes them away.
+func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, node := range f.where[workload] {
-		delete(f.mandates[node], workload)
-		if len(f.mandates[node]) == 0 {
-			delete(f.mandates, node)
+		delete(f.grants[node], workload)
+		if len(f.grants[node]) == 0 {
+			delete(f.grants, node)
 		}
 	}
 	delete(f.where, workload)
 	for node, all := range byNode {
-		if f.mandates[node] == nil {
-			f.mandates[node] = map[string][]mdp.Mandate{}
+		if f.grants[node] == nil {
+			f.grants[node] = map[string][]api.Grant{}
 		}
-		f.mandates[node][workload] = all
+		f.grants[node][workload] = all
 		f.where[workload] = append(f.where[workload], node)
 	}
 }
 
 // Summary is the last word on one container, unless it is older than maxAge.
-func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration) (mdp.Summary, bool) {
+func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration) (api.Summary, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	e, ok := f.summaries[container{podUID, name}]
 	if !ok || now.Sub(e.at) > maxAge {
-		return mdp.Summary{}, false
+		return api.Summary{}, false
 	}
 	return e.summary, true
 }

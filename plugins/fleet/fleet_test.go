@@ -4,16 +4,16 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/fleet"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func report(node string, pods ...string) mdp.Report {
-	r := mdp.Report{Node: node}
+func report(node string, pods ...string) api.Report {
+	r := api.Report{Node: node}
 	for _, uid := range pods {
-		s := mdp.Summary{Container: mdp.ContainerRef{PodUID: uid, Container: "web"}}
+		s := api.Summary{Container: api.ContainerRef{PodUID: uid, Container: "web"}}
 		s.Bounds.CPU.Max = 500
 		r.Containers = append(r.Containers, s)
 	}
@@ -25,13 +25,13 @@ func TestAfterARestartNobodyIsToldToPutThingsBackBeforeAllWorkloadsWereSeen(t *t
 	if _, ok := f.Accept(noon, report("one", "a")); ok {
 		t.Fatal("a fleet that has seen no workload gave a word: an agent would put everything back")
 	}
-	f.Mandate("shop", map[string][]mdp.Mandate{"one": {{Mode: mdp.Auto}}, "two": {{Mode: mdp.Observe}}})
+	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}, "two": {{Mode: api.Observe}}})
 	f.Open()
 	m, ok := f.Accept(noon, report("one", "a"))
-	if !ok || len(m.All) != 1 || m.All[0].Mode != mdp.Auto || m.TTL != time.Minute {
-		t.Errorf("mandates = %+v, %v; want node one's", m, ok)
+	if !ok || len(m.All) != 1 || m.All[0].Mode != api.Auto || m.TTL != time.Minute {
+		t.Errorf("grants = %+v, %v; want node one's", m, ok)
 	}
-	f.Mandate("shop", nil)
+	f.Grant("shop", nil)
 	if m, ok = f.Accept(noon, report("one", "a")); !ok || len(m.All) != 0 {
 		t.Errorf("after the opt-out: %+v, %v; want the word that there is none", m, ok)
 	}
@@ -70,14 +70,14 @@ func TestAWorkloadThatMovesLeavesNoMandateBehind(t *testing.T) {
 		m, _ := f.Accept(noon, report(node))
 		return len(m.All)
 	}
-	f.Mandate("shop", map[string][]mdp.Mandate{"one": {{}, {}}, "two": {{}}})
-	f.Mandate("web", map[string][]mdp.Mandate{"one": {{}}})
+	f.Grant("shop", map[string][]api.Grant{"one": {{}, {}}, "two": {{}}})
+	f.Grant("web", map[string][]api.Grant{"one": {{}}})
 	if told("one") != 3 || told("two") != 1 {
-		t.Errorf("%d and %d mandates, want 3 and 1", told("one"), told("two"))
+		t.Errorf("%d and %d grants, want 3 and 1", told("one"), told("two"))
 	}
-	f.Mandate("shop", map[string][]mdp.Mandate{"two": {{}}})
+	f.Grant("shop", map[string][]api.Grant{"two": {{}}})
 	if told("one") != 1 || told("two") != 1 {
-		t.Errorf("after shop left node one: %d and %d mandates, want 1 and 1", told("one"), told("two"))
+		t.Errorf("after shop left node one: %d and %d grants, want 1 and 1", told("one"), told("two"))
 	}
 }
 

@@ -6,13 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // grown waits until the pod was resized above its template's 400m.
@@ -43,7 +45,7 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 }
 
 func TestTheOtherModesMoveNothing(t *testing.T) {
-	for mode, mandated := range map[string]mdp.Mode{"observe": mdp.Observe, "recommend": mdp.Recommend, "off": ""} {
+	for mode, mandated := range map[string]api.Mode{"observe": api.Observe, "recommend": api.Recommend, "off": ""} {
 		t.Run(mode, func(t *testing.T) {
 			s := open(t, "mode", mode, "max-cpu", "900m", "max-replicas", "3")
 			p := s.pod("one")
@@ -53,8 +55,8 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 				s.get(p, "one")
 				return limit(p) != mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
 			})
-			if m, ok := s.mandate(p); m.Mode != mandated || ok != (mandated != "") {
-				t.Errorf("mandate %q, %v; want %q", m.Mode, ok, mandated)
+			if m, ok := s.grant(p); m.Mode != mandated || ok != (mandated != "") {
+				t.Errorf("grant %q, %v; want %q", m.Mode, ok, mandated)
 			}
 			if mode == "recommend" {
 				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 || m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
@@ -69,14 +71,14 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "900m", "slo-latency-p99", "50ms")
 	one, two := s.pod("one"), s.pod("two")
 	requests := uint64(0)
-	served := func(upper float64) func(*mdp.Summary) { // a hundred requests more, all at most that slow
+	served := func(upper float64) func(*api.Summary) { // a hundred requests more, all at most that slow
 		requests += 100
-		return func(sum *mdp.Summary) {
+		return func(sum *api.Summary) {
 			fast := requests
 			if upper > 0.05 {
 				fast = 0
 			}
-			sum.Latency = mdp.Histogram{Upper: []float64{0.05, 1, math.Inf(1)}, Counts: []uint64{fast, requests, requests}}
+			sum.Latency = api.Histogram{Upper: []float64{0.05, 1, math.Inf(1)}, Counts: []uint64{fast, requests, requests}}
 		}
 	}
 	s.eventually("the first pod by name is resized", func() (bool, string) {
@@ -84,11 +86,11 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 		s.get(one, "one")
 		return limit(one).CPU > 400, limit(one).String()
 	})
-	s.eventually("the canary's mandate is auto, the other's recommend", func() (bool, string) {
-		m1, _ := s.mandate(one)
-		m2, _ := s.mandate(two)
-		s.reports(395, served(0.01), one, two) // asking for mandates was an empty report
-		return m1.Mode == mdp.Auto && m2.Mode == mdp.Recommend, fmt.Sprintf("%q and %q", m1.Mode, m2.Mode)
+	s.eventually("the canary's grant is auto, the other's recommend", func() (bool, string) {
+		m1, _ := s.grant(one)
+		m2, _ := s.grant(two)
+		s.reports(395, served(0.01), one, two) // asking for grants was an empty report
+		return m1.Mode == api.Auto && m2.Mode == api.Recommend, fmt.Sprintf("%q and %q", m1.Mode, m2.Mode)
 	})
 	if s.get(two, "two"); limit(two).CPU != 400 {
 		t.Errorf("the other pod was resized to %v", limit(two))
@@ -104,7 +106,7 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "400m", "max-replicas", "2")
 	p := s.pod("one")
-	wants := func(sum *mdp.Summary) {
+	wants := func(sum *api.Summary) {
 		sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
 	}
 	s.condition(v1alpha1.Active, metav1.ConditionTrue)
@@ -133,8 +135,8 @@ func TestPausedHoldsWhatIsInForce(t *testing.T) {
 		s.get(p, "one")
 		return limit(p) != held
 	})
-	if m, ok := s.mandate(p); !ok || !m.Paused {
-		t.Errorf("mandate %+v, %v; want one that holds", m, ok)
+	if m, ok := s.grant(p); !ok || !m.Paused {
+		t.Errorf("grant %+v, %v; want one that holds", m, ok)
 	}
 }
 
@@ -187,7 +189,7 @@ func TestAResizeThatNoNodeCanHoldIsToldAndNothingBreaks(t *testing.T) {
 	s := open(t, "mode", "auto", "max-memory", "64Gi")
 	p := s.pod("one")
 	s.eventually("the API server's refusal is told", func() (bool, string) {
-		s.reports(100, func(sum *mdp.Summary) { sum.State.Usage.Memory = 30 << 30 }, p)
+		s.reports(100, func(sum *api.Summary) { sum.State.Usage.Memory = 30 << 30 }, p)
 		m, err := s.mpa()
 		if err != nil || len(m.Status.Decisions) == 0 {
 			return false, fmt.Sprint(err)
@@ -200,7 +202,7 @@ func TestReplicasFollowTheDecisionWithinTheirBounds(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "400m", "max-replicas", "2")
 	p := s.pod("one")
 	s.eventually("two replicas", func() (bool, string) {
-		s.reports(395, func(sum *mdp.Summary) {
+		s.reports(395, func(sum *api.Summary) {
 			sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
 		}, p)
 		var d appsv1.Deployment
@@ -222,7 +224,7 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 	s.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &three })
 	pods := []*corev1.Pod{s.pod("one"), s.pod("two"), s.pod("three")}
 	least := intstr.FromInt32(3)
-	if err := api.Create(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
+	if err := kube.Create(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +248,7 @@ func TestAnUnreachableHistogramIsTold(t *testing.T) {
 	p := s.pod("one")
 	const why = "reading http://10.1.2.3:9090/metrics: connection refused"
 	s.eventually("the condition says why", func() (bool, string) {
-		s.reports(100, func(sum *mdp.Summary) { sum.Problem = why }, p)
+		s.reports(100, func(sum *api.Summary) { sum.Problem = why }, p)
 		m, err := s.mpa()
 		if err != nil {
 			return false, err.Error()
@@ -269,7 +271,7 @@ func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
 	mine := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
 		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}}
-	if err := api.Create(t.Context(), mine); err != nil {
+	if err := kube.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the second object on the same target is refused", func() (bool, string) {
@@ -287,7 +289,7 @@ func TestATargetThatIsNotThereIsTold(t *testing.T) {
 	s := open(t)
 	lost := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
 		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "auto", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"}}}
-	if err := api.Create(t.Context(), lost); err != nil {
+	if err := kube.Create(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
 	s.event("TargetNotFound", "nowhere")

@@ -11,13 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/cmd/aware/live"
-	"awarescale.dev/aware/learner/gym"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"awarescale.dev/aware/cmd/aware/live"
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // The example that drives simulated worlds drives a workload of a real API server, unchanged. The test plays the kubelet and the
@@ -38,7 +40,7 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
 	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.Brief) (gym.Environment, error) {
-		env, err := live.Open(ctx, api, target, step)
+		env, err := live.Open(ctx, kube, target, step)
 		if err != nil {
 			return nil, err
 		}
@@ -84,8 +86,8 @@ func (s *shop) agent(p *corev1.Pod) (stop func()) {
 		for i := 0; ; i++ {
 			requests := uint64(20 * (i + 1))
 			cpu := mdp.MilliCPU(350 + 200*math.Sin(float64(i)/25))
-			s.reports(cpu, func(sum *mdp.Summary) {
-				sum.Latency = mdp.Histogram{Upper: []float64{0.02, 0.05, 1, math.Inf(1)}, Counts: []uint64{requests * 9 / 10, requests, requests, requests}}
+			s.reports(cpu, func(sum *api.Summary) {
+				sum.Latency = api.Histogram{Upper: []float64{0.02, 0.05, 1, math.Inf(1)}, Counts: []uint64{requests * 9 / 10, requests, requests, requests}}
 			}, pod)
 			select {
 			case <-ctx.Done():
@@ -101,7 +103,7 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 	s := open(t, "mode", "observe", "max-cpu", "900m", "max-replicas", "3")
 	p := s.pod("one")
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
-	env, err := live.Open(t.Context(), api, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step)
+	env, err := live.Open(t.Context(), kube, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step)
 	if err != nil {
 		t.Fatal(err)
 	}

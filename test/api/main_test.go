@@ -13,13 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/heuristic/hpavpa"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	"awarescale.dev/aware/plugins/fleet"
-	"awarescale.dev/aware/test/cluster/lab"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -32,6 +25,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/test/cluster/lab"
 )
 
 // ghost is the node that does not exist.
@@ -40,7 +42,7 @@ const ghost = "ghost"
 // Shared by all tests of the package: the cluster, and what runs in this process.
 var (
 	cluster *lab.Cluster
-	api     client.Client
+	kube    client.Client
 	agents  = fleet.New(time.Minute)
 )
 
@@ -90,7 +92,7 @@ func start(ctx context.Context) error {
 	clientgoscheme.AddToScheme(scheme)
 	v1alpha1.AddToScheme(scheme)
 	var err error
-	if api, err = client.New(cluster.REST(), client.Options{Scheme: scheme}); err != nil {
+	if kube, err = client.New(cluster.REST(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	ctrl.SetLogger(klog.Background())
@@ -120,13 +122,13 @@ func start(ctx context.Context) error {
 		return fmt.Errorf("the caches were not filled")
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ghost}}
-	if err := api.Create(ctx, node); err != nil {
+	if err := kube.Create(ctx, node); err != nil {
 		return err
 	}
 	before := node.DeepCopy()
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	node.Status.Capacity = node.Status.Allocatable
-	return api.Status().Patch(ctx, node, client.MergeFrom(before))
+	return kube.Status().Patch(ctx, node, client.MergeFrom(before))
 }
 
 // shop is one workload in a namespace of its own.
@@ -141,15 +143,15 @@ type shop struct {
 func open(t *testing.T, annotations ...string) *shop {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-"}}
-	if err := api.Create(t.Context(), ns); err != nil {
+	if err := kube.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { api.Delete(context.Background(), ns) })
+	t.Cleanup(func() { kube.Delete(context.Background(), ns) })
 	s := &shop{t: t, namespace: ns.Name, name: "web"}
 	one := int32(1)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: s.name}, Spec: appsv1.DeploymentSpec{
 		Paused: true, Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template(annotations...)}}
-	if err := api.Create(t.Context(), d); err != nil {
+	if err := kube.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -176,7 +178,7 @@ func (s *shop) pod(name string) *corev1.Pod {
 	s.get(&d, s.name)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations}, Spec: d.Spec.Template.Spec}
 	p.Spec.NodeName = ghost
-	if err := api.Create(s.t.Context(), p); err != nil {
+	if err := kube.Create(s.t.Context(), p); err != nil {
 		s.t.Fatal(err)
 	}
 	s.status(p, func(st *corev1.PodStatus) {
@@ -193,14 +195,14 @@ func (s *shop) status(p *corev1.Pod, change func(*corev1.PodStatus)) {
 	s.t.Helper()
 	s.get(p, p.Name)
 	change(&p.Status)
-	if err := api.Status().Update(s.t.Context(), p); err != nil {
+	if err := kube.Status().Update(s.t.Context(), p); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *shop) get(o client.Object, name string) {
 	s.t.Helper()
-	if err := api.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o); err != nil {
+	if err := kube.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -224,17 +226,17 @@ func (s *shop) change(edit func(*appsv1.Deployment)) {
 	s.get(&d, s.name)
 	before := d.DeepCopy()
 	edit(&d)
-	if err := api.Patch(s.t.Context(), &d, client.MergeFrom(before)); err != nil {
+	if err := kube.Patch(s.t.Context(), &d, client.MergeFrom(before)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // reports plays the agent: the pods use that much CPU, beside what else the caller sets.
-func (s *shop) reports(cpu mdp.MilliCPU, change func(*mdp.Summary), pods ...*corev1.Pod) {
-	r := mdp.Report{Node: ghost, At: time.Now()}
+func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*corev1.Pod) {
+	r := api.Report{Node: ghost, At: time.Now()}
 	for _, p := range pods {
 		limit := mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
-		sum := mdp.Summary{Container: mdp.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Container: "web"},
+		sum := api.Summary{Container: api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Container: "web"},
 			State: mdp.State{At: time.Now(), Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage),
 				Limit: limit, Usage: mdp.Size{CPU: cpu, Memory: 40 * mdp.MiB}, CPUPeak: cpu}}
 		if change != nil {
@@ -245,20 +247,20 @@ func (s *shop) reports(cpu mdp.MilliCPU, change func(*mdp.Summary), pods ...*cor
 	agents.Accept(time.Now(), r)
 }
 
-// mandates are what the ghost's agent would be told of the pod.
-func (s *shop) mandate(p *corev1.Pod) (mdp.Mandate, bool) {
-	m, _ := agents.Accept(time.Now(), mdp.Report{Node: ghost})
+// grants are what the ghost's agent would be told of the pod.
+func (s *shop) grant(p *corev1.Pod) (api.Grant, bool) {
+	m, _ := agents.Accept(time.Now(), api.Report{Node: ghost})
 	for _, one := range m.All {
 		if one.Container.PodUID == string(p.UID) {
 			return one, true
 		}
 	}
-	return mdp.Mandate{}, false
+	return api.Grant{}, false
 }
 
 func (s *shop) mpa() (*v1alpha1.MultidimPodAutoscaler, error) {
 	var m v1alpha1.MultidimPodAutoscaler
-	err := api.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: s.name}, &m)
+	err := kube.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: s.name}, &m)
 	return &m, err
 }
 
@@ -283,7 +285,7 @@ func (s *shop) event(reason string, says ...string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("event %s saying %q", reason, says), func() (bool, string) {
 		var all eventsv1.EventList
-		if err := api.List(s.t.Context(), &all, client.InNamespace(s.namespace)); err != nil {
+		if err := kube.List(s.t.Context(), &all, client.InNamespace(s.namespace)); err != nil {
 			return false, err.Error()
 		}
 		var seen []string

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 func TestAnnotationsMakeAnObjectAndItFollowsThem(t *testing.T) {
@@ -46,14 +48,14 @@ func TestEveryKindOfWorkloadCanOptIn(t *testing.T) {
 	} {
 		o.SetNamespace(s.namespace)
 		o.SetName("other")
-		if err := api.Create(t.Context(), o); err != nil {
+		if err := kube.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"web", "other-statefulset", "other-replicaset"} {
 		s.eventually("an object named "+name, func() (bool, string) {
 			var m v1alpha1.MultidimPodAutoscaler
-			err := api.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, &m)
+			err := kube.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, &m)
 			return err == nil, fmt.Sprint(err)
 		})
 	}
@@ -97,7 +99,7 @@ func TestAnnotationsWithoutTheLabelAreTold(t *testing.T) {
 	d.Spec.Selector.MatchLabels = map[string]string{"app": "unlabelled"}
 	d.Spec.Template.Labels = map[string]string{"app": "unlabelled"}
 	d.Spec.Template.Annotations = map[string]string{v1alpha1.ModeAnnotation: "auto"}
-	if err := api.Create(t.Context(), &d); err != nil {
+	if err := kube.Create(t.Context(), &d); err != nil {
 		t.Fatal(err)
 	}
 	s.event("OptInIncomplete", "awarescale.dev/managed=true")
@@ -111,14 +113,14 @@ func TestOptingOutTakesTheMandatesAwayAndTheSizesBack(t *testing.T) {
 		s.get(p, "one")
 		return limit(p).CPU != 400, limit(p).String()
 	})
-	s.eventually("its mandate is auto", func() (bool, string) {
-		m, ok := s.mandate(p)
-		return ok && m.Mode == mdp.Auto, fmt.Sprintf("%+v", m)
+	s.eventually("its grant is auto", func() (bool, string) {
+		m, ok := s.grant(p)
+		return ok && m.Mode == api.Auto, fmt.Sprintf("%+v", m)
 	})
 	s.change(func(d *appsv1.Deployment) { delete(d.Spec.Template.Labels, v1alpha1.ManagedLabel) })
-	s.eventually("no object, no mandate, the template's size", func() (bool, string) {
+	s.eventually("no object, no grant, the template's size", func() (bool, string) {
 		_, err := s.mpa()
-		_, mandated := s.mandate(p)
+		_, mandated := s.grant(p)
 		s.get(p, "one")
 		return apierrors.IsNotFound(err) && !mandated && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}, fmt.Sprint(err, mandated, limit(p))
 	})
@@ -204,16 +206,16 @@ func TestAnotherAutoscalerOnTheSameWorkloadDegradesToRecommend(t *testing.T) {
 			p := s.pod("one")
 			s.condition(v1alpha1.Active, metav1.ConditionTrue)
 			o := rival(s.namespace)
-			if err := api.Create(t.Context(), o); err != nil {
+			if err := kube.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 			s.condition(v1alpha1.ConflictDetected, metav1.ConditionTrue, name+" rival", "only recommends")
 			s.event("ConflictDetected", name+" rival")
 			s.condition(v1alpha1.Active, metav1.ConditionFalse)
-			if m, ok := s.mandate(p); !ok || m.Mode != mdp.Recommend {
-				t.Errorf("mandate %+v, %v; want recommend", m.Mode, ok)
+			if m, ok := s.grant(p); !ok || m.Mode != api.Recommend {
+				t.Errorf("grant %+v, %v; want recommend", m.Mode, ok)
 			}
-			if err := api.Delete(t.Context(), o); err != nil {
+			if err := kube.Delete(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 			s.condition(v1alpha1.ConflictDetected, metav1.ConditionFalse)

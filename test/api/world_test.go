@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/mdp/mdptest"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
-	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // world is a workload in the API server as a pair of Sensor and Actuator, loaded anew each time as the reconciler does it.
@@ -22,7 +23,7 @@ type world struct {
 }
 
 func (w *world) load(ctx context.Context) error {
-	loaded, err := updater.Load(ctx, api, w.s.namespace, "Deployment", "web")
+	loaded, err := updater.Load(ctx, kube, w.s.namespace, "Deployment", "web")
 	w.sensor.Workload, w.updater.Workload = loaded, loaded
 	return err
 }
@@ -54,7 +55,7 @@ func (w *world) settle(t *testing.T) {
 		w.s.pod(fmt.Sprintf("pod-%d", i))
 	}
 	for i := int(*d.Spec.Replicas); i < len(have); i++ {
-		if err := api.Delete(t.Context(), &have[i], client.GracePeriodSeconds(0)); err != nil {
+		if err := kube.Delete(t.Context(), &have[i], client.GracePeriodSeconds(0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +67,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 1}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
 			Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB}}
 		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: api, Container: "web", Bounds: bounds, Knobs: mdp.Knobs, Patience: time.Hour}}
+			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.Knobs, Patience: time.Hour}}
 		p := s.pod("pod-0")
 		s.reports(100, nil, p)
 		now := time.Now()
@@ -81,7 +82,7 @@ func TestReplicasAreAWorld(t *testing.T) {
 		s := open(t, "mode", "observe")
 		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 5}, CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 128 * mdp.MiB}}
 		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: api, Container: "web", Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas), Patience: time.Hour}}
+			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas), Patience: time.Hour}}
 		s.pod("pod-0")
 		now := time.Now()
 		return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas),

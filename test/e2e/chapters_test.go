@@ -13,18 +13,20 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/cmd/link"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/cgroup"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/link"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 func object(t *testing.T) (*v1alpha1.MultidimPodAutoscaler, error) {
 	var m v1alpha1.MultidimPodAutoscaler
-	err := api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &m)
+	err := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &m)
 	return &m, err
 }
 
@@ -62,7 +64,7 @@ func belowAPI(t *testing.T) {
 	})
 }
 
-// atAPI waits until every container has its API values and keeps them: while a mandate is taken away one may have them
+// atAPI waits until every container has its API values and keeps them: while a grant is taken away one may have them
 // in passing.
 func atAPI(t *testing.T, within time.Duration) {
 	t.Helper()
@@ -128,7 +130,7 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 	}
 	usage := func() (total time.Duration) {
 		var all corev1.PodList
-		if err := api.List(t.Context(), &all); err != nil {
+		if err := kube.List(t.Context(), &all); err != nil {
 			t.Fatal(err)
 		}
 		for i := range all.Items {
@@ -192,7 +194,7 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 func agentProcess(t *testing.T) int {
 	t.Helper()
 	var pods corev1.PodList
-	if err := api.List(t.Context(), &pods, client.InNamespace("aware-system"), client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
+	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system"), client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d agents, %v", len(pods.Items), err)
 	}
 	p := &pods.Items[0]
@@ -222,7 +224,7 @@ func Test02AnAgentThatIsKilledPutsBackWhenItStarts(t *testing.T) {
 	if err := exec.Command("kill", "-KILL", strconv.Itoa(agentProcess(t))).Run(); err != nil {
 		t.Fatal(err)
 	}
-	// The new agent has no mandate, for central is away: it puts back and moves nothing.
+	// The new agent has no grant, for central is away: it puts back and moves nothing.
 	atAPI(t, time.Minute)
 	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=1")
 	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=60s")
@@ -295,8 +297,8 @@ func Test04AnAgentThatCannotWorkSaysWhy(t *testing.T) {
 // node is an agent's side of the link that only sends.
 type node string
 
-func (n node) Report(now time.Time) mdp.Report { return mdp.Report{Node: string(n), At: now} }
-func (node) Apply(time.Time, mdp.Mandates)     {}
+func (n node) Report(now time.Time) api.Report { return api.Report{Node: string(n), At: now} }
+func (node) Apply(time.Time, api.Grants)       {}
 
 func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
 	chapter(t)
@@ -379,11 +381,11 @@ func Test07UninstallingPutsEveryContainerBack(t *testing.T) {
 		t.Error("no limit was ever moved: nothing was tested")
 	}
 	var pods corev1.PodList
-	if err := api.List(context.Background(), &pods, client.InNamespace("aware-system")); err != nil || len(pods.Items) != 0 {
+	if err := kube.List(context.Background(), &pods, client.InNamespace("aware-system")); err != nil || len(pods.Items) != 0 {
 		t.Errorf("pods left in aware-system: %d, %v", len(pods.Items), err)
 	}
 	var evicted corev1.EventList
-	if err := api.List(context.Background(), &evicted); err != nil {
+	if err := kube.List(context.Background(), &evicted); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range evicted.Items {

@@ -19,22 +19,23 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/traces"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Shared by the chapters.
 var (
 	cluster *lab.Cluster
-	api     client.Client
+	kube    client.Client
 	tree    *cgroup.Tree
 	law     *watchdog
 	bin     string // our binaries
@@ -91,7 +92,7 @@ func install(ctx context.Context) error {
 	clientgoscheme.AddToScheme(scheme)
 	v1alpha1.AddToScheme(scheme)
 	var err error
-	if api, err = client.New(cluster.REST(), client.Options{Scheme: scheme}); err != nil {
+	if kube, err = client.New(cluster.REST(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	if tree, err = cgroup.Open("/sys/fs/cgroup"); err != nil {
@@ -145,7 +146,7 @@ func diagnose(ctx context.Context) {
 // shop is the workload's pods that run, by name.
 func shop(ctx context.Context) ([]corev1.Pod, error) {
 	var all corev1.PodList
-	if err := api.List(ctx, &all, client.InNamespace("default"), client.MatchingLabels{"app": "shop"}); err != nil {
+	if err := kube.List(ctx, &all, client.InNamespace("default"), client.MatchingLabels{"app": "shop"}); err != nil {
 		return nil, err
 	}
 	var running []corev1.Pod
@@ -161,7 +162,7 @@ func shop(ctx context.Context) ([]corev1.Pod, error) {
 func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 	t.Helper()
 	var service corev1.Service
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &service); err != nil {
+	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &service); err != nil {
 		t.Fatal(err)
 	}
 	trace := traces.Bursty20s()

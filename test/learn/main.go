@@ -15,13 +15,14 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"awarescale.dev/aware/learner/bcq/proof"
-	"awarescale.dev/aware/learner/nn/graph"
-	"awarescale.dev/aware/learner/nn/kernel/gemm"
-	"awarescale.dev/aware/learner/train/recipe"
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/stat"
+
+	"awarescale.dev/aware/learner/algo/bcq/proof"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"awarescale.dev/aware/learner/train/recipe"
 )
 
 // gate is what an algorithm must reach in an environment within so many steps, on all seeds but some.

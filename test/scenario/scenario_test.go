@@ -20,14 +20,15 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/guard"
-	"awarescale.dev/aware/learner/heuristic/captain"
-	"awarescale.dev/aware/learner/heuristic/kcpu"
-	"awarescale.dev/aware/learner/heuristic/workingset"
+	"github.com/cockroachdb/datadriven"
+
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/kcpu"
+	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
-	"github.com/cockroachdb/datadriven"
 )
 
 func TestScenarios(t *testing.T) {

@@ -8,17 +8,19 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Target is the workload to control.
@@ -153,13 +155,13 @@ func (w *world) load(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, *upd
 
 // forbidden is why the workload may not be moved from here; empty when it may.
 func (w *world) forbidden(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler) (string, error) {
-	mode, err := mdp.ParseMode(mpa.Spec.Mode)
+	mode, err := api.ParseMode(mpa.Spec.Mode)
 	switch {
 	case err != nil:
 		return "spec.mode: " + err.Error(), nil
-	case mode == mdp.Off:
+	case mode == api.Off:
 		return "its mode is off, so nothing is read of it: it must be observe or recommend", nil
-	case mode != mdp.Observe && mode != mdp.Recommend:
+	case mode != api.Observe && mode != api.Recommend:
 		return fmt.Sprintf("its mode is %s, so central moves it, and two must not: the mode must be observe or recommend", mode), nil
 	case mpa.Spec.Paused:
 		return "it is paused: its owner holds everything as it is", nil
@@ -306,10 +308,10 @@ func (w *world) putBack(ctx context.Context) error {
 		return err
 	}
 	why, err := w.forbidden(ctx, mpa)
-	switch mode := mdp.Mode(mpa.Spec.Mode); {
+	switch mode := api.Mode(mpa.Spec.Mode); {
 	case err != nil:
 		return err
-	case mode == mdp.Auto || mode == mdp.Canary:
+	case mode == api.Auto || mode == api.Canary:
 		return nil
 	case mpa.Spec.Paused:
 		return &RefusedError{w.target.String(), "it was not put back: " + why}
@@ -318,7 +320,7 @@ func (w *world) putBack(ctx context.Context) error {
 	if err := w.updater.PutBack(ctx); err != nil {
 		return fmt.Errorf("putting the sizes of %s back: %w", w.target, err)
 	}
-	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(mdp.Off) {
+	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(api.Off) {
 		return nil
 	}
 	scale := updater.Updater{Client: w.client, Container: w.target.Container, Knobs: mdp.SetOf(mdp.Replicas), Patience: patience, Workload: loaded,

@@ -7,10 +7,11 @@ import (
 	"sync"
 	"testing"
 
-	"awarescale.dev/aware/learner/nn/kernel"
-	"awarescale.dev/aware/learner/nn/nntest"
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/nntest"
 )
 
 // square is the mean of squared differences by gorgonia's own operations.

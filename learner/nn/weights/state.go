@@ -118,7 +118,7 @@ func (s State) restore(f File) error {
 			return err
 		}
 		if i := slices.IndexFunc(from, func(v float64) bool { return v-v != 0 }); i >= 0 {
-			return fmt.Errorf("tensor %q: number %d is %v", name, i, from[i])
+			return fmt.Errorf("tensor %q: number %d is %v: it must be finite", name, i, from[i])
 		}
 		read[name] = from
 	}

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"awarescale.dev/aware/learner/ddpg"
-	"awarescale.dev/aware/learner/dqn"
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/algo/dqn"
+	"awarescale.dev/aware/learner/algo/ppo"
 	"awarescale.dev/aware/learner/env"
-	"awarescale.dev/aware/learner/ppo"
+	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/train"
 )
 
@@ -31,7 +32,7 @@ func Steps(environment string) int {
 
 // Make is a training by an algorithm's recipe for an environment; where there is none, by the algorithm's default settings.
 func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, error) {
-	e, err := env.Make(environment)
+	e, err := classic.Make(environment)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -27,6 +25,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // AnnotationsValid is the condition in which this package tells whether a workload's annotations could be read.
@@ -202,7 +203,7 @@ func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1
 	message := strings.ReplaceAll(problem.Error(), "\n", "; ")
 	if mine == nil {
 		var err error
-		mine, err = c.create(ctx, w, v1alpha1.MultidimPodAutoscalerSpec{Mode: string(mdp.Off),
+		mine, err = c.create(ctx, w, v1alpha1.MultidimPodAutoscalerSpec{Mode: string(api.Off),
 			TargetRef: v1alpha1.TargetRef{APIVersion: "apps/v1", Kind: c.Kind, Name: w.GetName()}})
 		if err != nil {
 			return err

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // OptedIn tells whether a pod template opts its workload in.
@@ -48,9 +49,9 @@ func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec,
 			r.left[key] = value
 		}
 	}
-	spec := v1alpha1.MultidimPodAutoscalerSpec{Mode: string(mdp.Observe)}
+	spec := v1alpha1.MultidimPodAutoscalerSpec{Mode: string(api.Observe)}
 	if value, ok := r.take(v1alpha1.ModeAnnotation); ok {
-		mode, err := mdp.ParseMode(value)
+		mode, err := api.ParseMode(value)
 		if err != nil {
 			r.fail(v1alpha1.ModeAnnotation, value, "it must be one of off, observe, recommend, canary, auto")
 		}

@@ -13,12 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/slo"
-	"awarescale.dev/aware/plugins/autoscaling/updater"
-	"awarescale.dev/aware/plugins/fleet"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/slo"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"awarescale.dev/aware/plugins/fleet"
 )
 
 // Brief is what a policy is made for.
@@ -209,7 +211,7 @@ func (r *Reconciler) process(key client.ObjectKey) *process {
 	return r.processes[key]
 }
 
-// forget ends a process whose object is gone: no mandates, so that the nodes put their limits back, and the pods'
+// forget ends a process whose object is gone: no grants, so that the nodes put their limits back, and the pods'
 // sizes in the API as the template has them.
 func (r *Reconciler) forget(ctx context.Context, key client.ObjectKey) {
 	r.mu.Lock()
@@ -219,7 +221,7 @@ func (r *Reconciler) forget(ctx context.Context, key client.ObjectKey) {
 	if p == nil {
 		return
 	}
-	r.Fleet.Mandate(p.key, nil)
+	r.Fleet.Grant(p.key, nil)
 	r.putBack(ctx, p)
 }
 
@@ -263,7 +265,7 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 	w, mode, err := r.prepare(ctx, mpa, p)
 	var stop *verdict
 	if err != nil {
-		// The last good state stays: mandates and sizes are left as they are, and expire by themselves.
+		// The last good state stays: grants and sizes are left as they are, and expire by themselves.
 		if !errors.As(err, &stop) {
 			stop = &verdict{"Error", err.Error()}
 		}
@@ -283,7 +285,7 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 		r.step(ctx, now, mpa, p, w, mode)
 		p.stepped, p.generation = now, mpa.Generation
 	}
-	r.mandate(mpa, p, w, mode, now)
+	r.grant(mpa, p, w, mode, now)
 	status.Replicas.Current = int32(w.Ready())
 	status.Effective = nil
 	if len(p.loops) > 0 {
@@ -295,11 +297,11 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 
 // prepare checks what the object asks for, loads the workload, and makes the loops when the spec is new. mode is the one
 // in force: a conflict degrades it.
-func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, p *process) (*updater.Workload, mdp.Mode, error) {
+func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, p *process) (*updater.Workload, api.Mode, error) {
 	if c := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid); c != nil && c.Status == metav1.ConditionFalse {
 		return nil, "", &verdict{"InvalidAnnotation", c.Message}
 	}
-	mode, err := mdp.ParseMode(mpa.Spec.Mode)
+	mode, err := api.ParseMode(mpa.Spec.Mode)
 	if err != nil {
 		return nil, "", &verdict{"InvalidSpec", "spec.mode: " + err.Error()}
 	}
@@ -335,14 +337,14 @@ func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutos
 		if r.condition(mpa, v1alpha1.ConflictDetected, true, "OtherAutoscaler", message) {
 			r.Events.Eventf(mpa, nil, corev1.EventTypeWarning, "ConflictDetected", "Reconcile", "%s", message)
 		}
-		if mode == mdp.Auto || mode == mdp.Canary {
-			mode = mdp.Recommend
+		if mode == api.Auto || mode == api.Canary {
+			mode = api.Recommend
 		}
 	} else {
 		r.condition(mpa, v1alpha1.ConflictDetected, false, "NoConflict", "nobody else moves this workload")
 	}
-	if rec := mpa.Spec.Recommender; rec != nil && rec.Name != "aware" && mode != mdp.Off {
-		mode = mdp.Observe
+	if rec := mpa.Spec.Recommender; rec != nil && rec.Name != "aware" && mode != api.Off {
+		mode = api.Observe
 	}
 	return w, mode, nil
 }
@@ -461,19 +463,19 @@ func (r *Reconciler) read(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 }
 
 // step lets every loop decide once.
-func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload, mode mdp.Mode) {
+func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload, mode api.Mode) {
 	log := logf.FromContext(ctx)
 	status := &mpa.Status
-	if mode == mdp.Off {
+	if mode == api.Off {
 		r.putBack(ctx, p)
 		r.condition(mpa, v1alpha1.Active, false, "ModeOff", "mode is off")
 		return
 	}
 	canary := ""
-	if mode == mdp.Canary {
+	if mode == api.Canary {
 		canary = r.canary(ctx, now, mpa, p, w)
 	}
-	acting := (mode == mdp.Auto || mode == mdp.Canary && canary != "") && !mpa.Spec.Paused
+	acting := (mode == api.Auto || mode == api.Canary && canary != "") && !mpa.Spec.Paused
 	if !acting && p.acting && !mpa.Spec.Paused {
 		r.putBack(ctx, p) // from auto to less: sizes go back to the template's
 	}
@@ -584,36 +586,36 @@ func (r *Reconciler) canary(ctx context.Context, now time.Time, mpa *v1alpha1.Mu
 	return slices.Min(names)
 }
 
-// mandate tells the nodes what they may do with the workload's containers.
-func (r *Reconciler) mandate(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload, mode mdp.Mode, now time.Time) {
-	if mode == mdp.Off {
-		r.Fleet.Mandate(p.key, nil)
+// grant tells the nodes what they may do with the workload's containers.
+func (r *Reconciler) grant(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload, mode api.Mode, now time.Time) {
+	if mode == api.Off {
+		r.Fleet.Grant(p.key, nil)
 		return
 	}
-	source := mdp.Source{}
+	source := api.Source{}
 	if s := mpa.Spec.SLO; s != nil && s.Source.Type != "prometheus" {
 		if port, err := optin.ResolvePort(s.Source.Port, w.Template.Spec); err == nil {
-			source = mdp.Source{Port: port, Path: s.Source.Path, Metric: s.Source.Metric}
+			source = api.Source{Port: port, Path: s.Source.Path, Metric: s.Source.Metric}
 		}
 	}
 	canary := ""
-	if mode == mdp.Canary && !now.Before(p.heldUntil) {
+	if mode == api.Canary && !now.Before(p.heldUntil) {
 		for i := range w.Pods {
 			if canary == "" || w.Pods[i].Name < canary {
 				canary = w.Pods[i].Name
 			}
 		}
 	}
-	byNode := map[string][]mdp.Mandate{}
+	byNode := map[string][]api.Grant{}
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		podMode := mode
-		if mode == mdp.Canary {
-			podMode = mdp.Mode(pick(pod.Name == canary, string(mdp.Auto), string(mdp.Recommend)))
+		if mode == api.Canary {
+			podMode = api.Mode(pick(pod.Name == canary, string(api.Auto), string(api.Recommend)))
 		}
 		for j, l := range p.loops {
-			m := mdp.Mandate{
-				Container: mdp.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: l.sensor.Container},
+			m := api.Grant{
+				Container: api.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: l.sensor.Container},
 				Mode:      podMode, Paused: mpa.Spec.Paused, Bounds: l.updater.Bounds, Throttle: throttleTarget(l.Objective.SLO, l.last.State),
 			}
 			if j == 0 {
@@ -622,7 +624,7 @@ func (r *Reconciler) mandate(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w 
 			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], m)
 		}
 	}
-	r.Fleet.Mandate(p.key, byNode)
+	r.Fleet.Grant(p.key, byNode)
 }
 
 // throttleTarget is the local policy's target: none while the SLO is violated, some while latency is far below it,

@@ -4,11 +4,13 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Sensor looks at one container of a workload over all its pods: its limits as the API has them, its use as the
@@ -108,8 +110,8 @@ func (m *mean) into(s *mdp.State) {
 }
 
 // histograms are the pods' cumulative latencies, by pod UID: of whichever container was reported with one.
-func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration) (byPod map[string]mdp.Histogram, problem string) {
-	byPod = map[string]mdp.Histogram{}
+func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration) (byPod map[string]api.Histogram, problem string) {
+	byPod = map[string]api.Histogram{}
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		for _, c := range pod.Spec.Containers {

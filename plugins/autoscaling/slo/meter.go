@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 )
 
 // Reading is what was measured over a window. What is not in Observed is unknown.
@@ -30,7 +31,7 @@ type Meter struct {
 	Window     time.Duration // of latency; throughput is of the last step
 	Least      uint64        // requests below which a percentile is not told
 
-	last  map[string]mdp.Histogram // by pod UID
+	last  map[string]api.Histogram // by pod UID
 	at    time.Time
 	steps []step
 	rate  mdp.Rate // of the step before
@@ -39,21 +40,21 @@ type Meter struct {
 
 type step struct {
 	at        time.Time
-	histogram mdp.Histogram
+	histogram api.Histogram
 }
 
 // NewMeter makes a meter of a percentile, in (0, 100).
 func NewMeter(percentile float64) *Meter {
-	return &Meter{Percentile: percentile, Window: 20 * time.Second, Least: 20, last: map[string]mdp.Histogram{}}
+	return &Meter{Percentile: percentile, Window: 20 * time.Second, Least: 20, last: map[string]api.Histogram{}}
 }
 
 // Read takes the cumulative histograms of all pods, by pod UID, as they were at now. A pod that is new gives nothing
 // until the next reading, for how old its counts are is not known; one that is gone is forgotten.
-func (m *Meter) Read(now time.Time, pods map[string]mdp.Histogram) Reading {
+func (m *Meter) Read(now time.Time, pods map[string]api.Histogram) Reading {
 	var r Reading
-	var sum mdp.Histogram
+	var sum api.Histogram
 	before := m.last
-	m.last = make(map[string]mdp.Histogram, len(pods))
+	m.last = make(map[string]api.Histogram, len(pods))
 	counted := 0
 	for uid, h := range pods {
 		if !h.Known() {
@@ -95,7 +96,7 @@ func (m *Meter) Read(now time.Time, pods map[string]mdp.Histogram) Reading {
 	m.rate, m.rated = r.Throughput, true
 
 	m.steps = append(m.steps, step{now, sum})
-	var window mdp.Histogram
+	var window api.Histogram
 	kept := m.steps[:0]
 	for _, s := range m.steps {
 		if now.Sub(s.at) >= m.Window {

@@ -10,18 +10,19 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // served is a pod's histogram after so many fast (10 ms) and slow (1 s) requests.
-func served(fast, slow uint64) mdp.Histogram {
-	return mdp.Histogram{Upper: []float64{0.01, 0.1, 1, math.Inf(1)}, Counts: []uint64{fast, fast, fast + slow, fast + slow}}
+func served(fast, slow uint64) api.Histogram {
+	return api.Histogram{Upper: []float64{0.01, 0.1, 1, math.Inf(1)}, Counts: []uint64{fast, fast, fast + slow, fast + slow}}
 }
 
-func pods(h ...mdp.Histogram) map[string]mdp.Histogram {
-	m := map[string]mdp.Histogram{}
+func pods(h ...api.Histogram) map[string]api.Histogram {
+	m := map[string]api.Histogram{}
 	for i, one := range h {
 		m[fmt.Sprint(i)] = one
 	}
@@ -58,7 +59,7 @@ func TestTooFewRequestsAreNoPercentile(t *testing.T) {
 func TestAnUnreadHistogramIsUnknownAndSaysSo(t *testing.T) {
 	m := slo.NewMeter(99)
 	m.Read(noon, nil)
-	r := m.Read(noon.Add(10*time.Second), pods(mdp.Histogram{}))
+	r := m.Read(noon.Add(10*time.Second), pods(api.Histogram{}))
 	if r.Observed != 0 || r.Problem == "" {
 		t.Errorf("reading %+v, want nothing and why", r)
 	}

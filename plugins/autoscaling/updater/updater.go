@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"awarescale.dev/aware/learner/mdp"
 )
 
 // Workload is a workload at one moment, as the API server has it.

@@ -7,9 +7,10 @@ import (
 	"context"
 	"time"
 
-	"awarescale.dev/aware/plugins/fleet"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-scheduler/framework"
+
+	"awarescale.dev/aware/plugins/fleet"
 )
 
 // Name is the plugin's, as scheduler profiles write it.

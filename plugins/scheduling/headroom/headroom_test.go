@@ -4,13 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/fleet"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kube-scheduler/framework"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/fleet"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -73,9 +75,9 @@ func TestTheNodeWithRoomToGrowWinsAmongEqualRequests(t *testing.T) {
 
 func TestAnAgentsWordCountsMoreThanTheAPIs(t *testing.T) {
 	f := fleet.New(time.Minute)
-	s := mdp.Summary{Container: mdp.ContainerRef{PodUID: "a", Container: "web"}}
+	s := api.Summary{Container: api.ContainerRef{PodUID: "a", Container: "web"}}
 	s.Bounds.CPU.Max, s.Bounds.Memory.Max = 250, 128*mdp.MiB
-	f.Accept(noon, mdp.Report{Node: "one", Containers: []mdp.Summary{s}})
+	f.Accept(noon, api.Report{Node: "one", Containers: []api.Summary{s}})
 	at := noon
 	h := &Headroom{fleet: f, now: func() time.Time { return at }}
 	if got := score(t, h, "one", pod("a", "2")); got != 81 {

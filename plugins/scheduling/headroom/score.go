@@ -3,9 +3,10 @@ package headroom
 import (
 	"context"
 
-	"awarescale.dev/aware/learner/mdp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kube-scheduler/framework"
+
+	"awarescale.dev/aware/learner/mdp"
 )
 
 // Score is the share of the node, from 0 to 100, that is left after all upper bounds and the new pod's: of CPU or of

@@ -19,16 +19,18 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/agent"
-	"awarescale.dev/aware/nodeagent/cgroup"
-	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/journal"
-	"awarescale.dev/aware/test/cluster/images"
-	"awarescale.dev/aware/test/cluster/lab"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/agent"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/restore"
+	"awarescale.dev/aware/test/cluster/images"
+	"awarescale.dev/aware/test/cluster/lab"
 )
 
 const (
@@ -73,12 +75,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := kubernetes.NewForConfig(cluster.REST())
+	client, err := kubernetes.NewForConfig(cluster.REST())
 	if err != nil {
 		return err
 	}
 	r := result{Pods: pods}
-	if r.CPUMillicores, r.RSSMiB, err = cost(ctx, api, cluster, tree); err != nil {
+	if r.CPUMillicores, r.RSSMiB, err = cost(ctx, client, cluster, tree); err != nil {
 		return fmt.Errorf("measuring the agent: %w", err)
 	}
 	say("the agent uses %.1f millicores and %.1f MiB", r.CPUMillicores, r.RSSMiB)
@@ -86,7 +88,7 @@ func run(ctx context.Context) error {
 	if out, err := cluster.Kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=90s"); err != nil {
 		return fmt.Errorf("uninstalling: %w: %s", err, out)
 	}
-	if err := r.inProcess(ctx, api, cluster, tree); err != nil {
+	if err := r.inProcess(ctx, client, cluster, tree); err != nil {
 		return fmt.Errorf("measuring in this process: %w", err)
 	}
 	line, err := json.Marshal(r)
@@ -133,8 +135,8 @@ func group(cluster *lab.Cluster, p *corev1.Pod) string {
 }
 
 // cost is the CPU and the resident memory of the installed agent.
-func cost(ctx context.Context, api kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) (millicores, mib float64, err error) {
-	list, err := api.CoreV1().Pods("aware-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) (millicores, mib float64, err error) {
+	list, err := client.CoreV1().Pods("aware-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
 	if err != nil || len(list.Items) != 1 {
 		return 0, 0, fmt.Errorf("%d agents: %w", len(list.Items), err)
 	}
@@ -201,8 +203,8 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // inProcess runs the agent's loop in this process on the same containers.
-func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) error {
-	list, err := api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
+func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) error {
+	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
 	if err != nil {
 		return err
 	}
@@ -228,7 +230,7 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 		return err
 	}
 	defer os.RemoveAll(dir)
-	held, err := journal.Open(dir)
+	held, err := restore.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -241,7 +243,7 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
 	}
 	limit := ceiling
-	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(mdp.ContainerRef) mdp.Policy {
+	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(api.ContainerRef) mdp.Policy {
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil })
 	}})
 	if err != nil {
@@ -256,13 +258,13 @@ func (r *result) inProcess(ctx context.Context, api kubernetes.Interface, cluste
 	})
 	// One container is resized through the agent and past it, in turn. The agent's time is its own argument, so that its
 	// budget is never what is waited for; a step without a resize is subtracted.
-	ref := mdp.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
-	mandate := mdp.Mandates{TTL: time.Hour, All: []mdp.Mandate{{Container: ref, Mode: mdp.Auto,
+	ref := api.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
+	grant := api.Grants{TTL: time.Hour, All: []api.Grant{{Container: ref, Mode: api.Auto,
 		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
 	var through, idle, bare []time.Duration
 	step := func() time.Duration {
 		now = now.Add(10 * time.Second)
-		a.Apply(now, mandate)
+		a.Apply(now, grant)
 		begun := time.Now()
 		a.Step(ctx, now)
 		return time.Since(begun)

@@ -16,13 +16,13 @@ import (
 	"sync"
 	"time"
 
-	"awarescale.dev/aware/learner/ddpg"
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/algo/ppo"
+	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
-	"awarescale.dev/aware/learner/ppo"
-	"awarescale.dev/aware/learner/replay"
 )
 
 func main() {

@@ -1,0 +1,214 @@
+// Package clone does what the data does: behaviour cloning (Pomerleau 1991), which learns from fixed data which action follows an
+// observation, and nothing of what it earned. It is what other learners from fixed data are measured against.
+//
+// A continuous action is regressed, loss mean((mu(s) - a)^2): where the data holds several different actions it is their mean. A
+// discrete one is classified, loss mean(-log pi(a|s)), and the likeliest is taken. Neither is random when it decides.
+package clone
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Algorithm and Encoding say in saved weights what they are of.
+const (
+	Algorithm = "clone"
+	Encoding  = 1
+)
+
+// Config is all settings of an Agent.
+type Config struct {
+	State     int       // numbers in an observation
+	Choices   int       // discrete actions, or 0 for continuous ones
+	Low, High []float64 // bounds of each number of a continuous action; data has them in [-1, 1]
+
+	Hidden []int   // widths of the hidden layers
+	Rate   float64 // Adam's step size
+	Batch  int     // transitions of an update
+
+	Seed uint64
+}
+
+// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+func (c Config) Check() error {
+	bad := func(name string, value any, rule string) error {
+		return fmt.Errorf("clone: %s %v: it must be %s", name, value, rule)
+	}
+	switch {
+	case c.State < 1:
+		return bad("state", c.State, "at least 1")
+	case c.Choices < 0 || c.Choices == 1 || (c.Choices == 0) == (len(c.Low) == 0) || len(c.Low) != len(c.High):
+		return bad("choices", c.Choices, fmt.Sprintf("at least 2, or 0 with bounds (there are %d and %d)", len(c.Low), len(c.High)))
+	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
+		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
+	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
+		return bad("rate", c.Rate, "finite and above 0")
+	case c.Batch < 1:
+		return bad("batch", c.Batch, "at least 1")
+	}
+	for i := range c.Low {
+		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
+			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
+		}
+	}
+	return nil
+}
+
+// width is how many numbers an action has.
+func (c Config) width() int {
+	if c.Choices > 0 {
+		return 1
+	}
+	return len(c.Low)
+}
+
+// Network is what decides: an action in [-1, 1], or the choices' unnormalised logarithms of probability.
+func (c Config) Network() kernel.MLP {
+	last, out := kernel.Tanh, c.width()
+	if c.Choices > 0 {
+		last, out = kernel.Linear, c.Choices
+	}
+	return kernel.NewMLP(kernel.ReLU, last, append(append([]int{c.State}, c.Hidden...), out)...)
+}
+
+// Gradients computes the loss and its gradient, for s [batch][State] and a [batch][width]: [Gorgonia] in production, [Hand] in
+// tests.
+type Gradients interface {
+	Clone(theta, s, a, grad []float64) (loss float64, err error)
+}
+
+// Agent clones the policy of fixed data. One goroutine uses it at a time.
+type Agent struct {
+	*offline.Learner
+	Network *nn.Network
+	Loss    float64 // of the last update
+
+	c    Config
+	tape *kernel.Tape[float64]
+}
+
+// New makes an Agent that learns from data, which is its own from then on.
+func New(c Config, data *replay.Uniform) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	g, err := Gorgonia(c)
+	if err != nil {
+		return nil, fmt.Errorf("clone: %w", err)
+	}
+	source := offline.NewSource(c.Seed)
+	a := &Agent{Network: nn.NewNetwork(c.Network(), c.Rate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
+	grad := make([]float64, c.Network().Params())
+	a.Learner, err = offline.New(offline.Config{
+		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Parts: []offline.Part{{Name: "network", Network: a.Network}}, Data: data, State: c.State, Width: c.width(), Batch: c.Batch,
+		Update: func(b *replay.Batch, _ *rand.Rand) error {
+			if err := c.take(b.Action); err != nil {
+				return err
+			}
+			loss, err := g.Clone(a.Network.Theta, b.State, b.Action, grad)
+			if err := nn.Good(loss, grad, err); err != nil {
+				return err
+			}
+			a.Loss = loss
+			a.Network.Adam.Update(a.Network.Theta, grad)
+			return nil
+		},
+	}, source)
+	return a, err
+}
+
+// take is nil for actions that can be cloned.
+func (c Config) take(actions []float64) error {
+	if c.Choices > 0 {
+		return offline.Indices(actions, c.Choices)
+	}
+	return offline.Units(actions)
+}
+
+// Act does what the data would have done.
+func (a *Agent) Act(obs, action []float64) error {
+	if len(obs) != a.c.State || len(action) != a.c.width() {
+		return fmt.Errorf("clone: deciding: an observation of %d numbers for an action of %d: it must be %d and %d", len(obs), len(action), a.c.State, a.c.width())
+	}
+	a.Head(a.tape.Forward(a.Network.Theta, obs, 1), action)
+	return nil
+}
+
+// Head is what the environment is told when the network says out.
+func (a *Agent) Head(out, action []float64) {
+	if a.c.Choices > 0 {
+		action[0] = float64(offline.Largest(out))
+		return
+	}
+	offline.Outward(action, out, a.c.Low, a.c.High)
+}
+
+// Snapshot is the network as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
+func (a *Agent) Snapshot() kernel.Snapshot {
+	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta}
+}
+
+type gorgonia struct {
+	graph *graph.Graph[float64]
+	s, a  graph.Input[float64]
+}
+
+// Gorgonia builds the loss of that shape.
+func Gorgonia(c Config) (Gradients, error) {
+	g := &gorgonia{}
+	m := c.Network()
+	var err error
+	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
+		g.s, g.a = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.width())
+		out := b.MLP("network", m, g.s.Node, 0)
+		if c.Choices > 0 {
+			return b.Loss("cross entropy", func(in, grads [][]float64) (float64, error) {
+				return offline.CrossEntropy(in[0], g.a.Data, 0, grads[0]), nil
+			}, out)
+		}
+		return b.MeanSquare(out, g.a.Node)
+	})
+	return g, err
+}
+
+func (g *gorgonia) Clone(theta, s, a, grad []float64) (float64, error) {
+	copy(g.graph.Theta, theta)
+	copy(g.s.Data, s)
+	copy(g.a.Data, a)
+	loss, err := g.graph.Run()
+	copy(grad, g.graph.Grad)
+	return loss, err
+}
+
+type hand struct {
+	c    Config
+	tape *kernel.Tape[float64]
+}
+
+// Hand is the same by hand.
+func Hand(c Config) Gradients { return &hand{c, kernel.NewTape[float64](c.Network(), c.Batch)} }
+
+func (h *hand) Clone(theta, s, a, grad []float64) (loss float64, err error) {
+	out := h.tape.Forward(theta, s, h.c.Batch)
+	d := h.tape.Out()
+	if h.c.Choices > 0 {
+		loss = offline.CrossEntropy(out, a, 0, d)
+	} else {
+		for i, v := range out {
+			miss := v - a[i]
+			loss += miss * miss / float64(len(out))
+			d[i] = 2 * miss / float64(len(out))
+		}
+	}
+	h.tape.Backward(theta, grad, nil)
+	return loss, nil
+}

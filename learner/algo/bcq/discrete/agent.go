@@ -1,0 +1,98 @@
+package discrete
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Algorithm and Encoding say in saved weights what they are of.
+const (
+	Algorithm = "bcq-discrete"
+	Encoding  = 1
+)
+
+// Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates that
+// were made and refused, are those of what it embeds.
+type Agent struct {
+	*offline.Learner
+	Policy *Policy
+	Stats  Stats // of the last update
+
+	c                 Config
+	values, behaviour *kernel.Tape[float64]
+}
+
+// New makes an Agent that learns from data, whose actions are indices. The buffer is the Agent's own from then on.
+func New(c Config, data *replay.Uniform) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	g, err := Gorgonia(c)
+	if err != nil {
+		return nil, fmt.Errorf("discrete bcq: %w", err)
+	}
+	return newAgent(c, data, g)
+}
+
+func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
+	source := offline.NewSource(c.Seed)
+	tape := func() *kernel.Tape[float64] { return kernel.NewTape[float64](c.Network(), 1) }
+	a := &Agent{Policy: NewPolicy(c, rand.New(source)), c: c, values: tape(), behaviour: tape()}
+	updater := NewUpdater(c, g)
+	var err error
+	a.Learner, err = offline.New(offline.Config{
+		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Parts: []offline.Part{{Name: "values", Network: a.Policy.Values}, {Name: "behaviour", Network: a.Policy.Behaviour}},
+		Data:  data, State: c.State, Width: 1, Batch: c.Batch,
+		Update: func(b *replay.Batch, _ *rand.Rand) (err error) {
+			a.Stats, err = updater.Update(a.Policy, b)
+			return err
+		},
+	}, source)
+	return a, err
+}
+
+// Act decides: the allowed action of largest value.
+func (a *Agent) Act(obs, action []float64) error {
+	if len(obs) != a.c.State || len(action) != 1 {
+		return fmt.Errorf("discrete bcq: deciding: an observation of %d numbers for an action of %d: it must be %d and 1", len(obs), len(action), a.c.State)
+	}
+	values := a.values.Forward(a.Policy.Values.Theta, obs, 1)
+	action[0] = float64(a.c.Choose(values, a.behaviour.Forward(a.Policy.Behaviour.Theta, obs, 1)))
+	return nil
+}
+
+// Head is what the environment is told when the network of Snapshot says out: values, then the behaviour's logits.
+func (a *Agent) Head(out, action []float64) {
+	action[0] = float64(a.c.Choose(out[:a.c.Choices], out[a.c.Choices:]))
+}
+
+// Snapshot is both networks as one that can be served: each layer holds both, the second one's units after the first one's, with
+// zeros where one would read the other.
+func (a *Agent) Snapshot() kernel.Snapshot {
+	m := a.c.Network()
+	both := make(kernel.MLP, len(m))
+	var theta []float64
+	first, second := a.Policy.Values.Theta, a.Policy.Behaviour.Theta
+	for i, d := range m {
+		in, right := d.In, 0 // both read the observation itself
+		if i > 0 {
+			in, right = 2*d.In, d.In
+		}
+		both[i] = kernel.Dense{In: in, Out: 2 * d.Out, Act: d.Act}
+		layer := make([]float64, both[i].Params())
+		for k := range d.Out {
+			copy(layer[k*in:][:d.In], first[k*d.In:])
+			copy(layer[(d.Out+k)*in+right:][:d.In], second[k*d.In:])
+		}
+		copy(layer[2*d.Out*in:][:d.Out], first[d.Out*d.In:])
+		copy(layer[2*d.Out*in+d.Out:], second[d.Out*d.In:d.Params()])
+		theta = append(theta, layer...)
+		first, second = first[d.Params():], second[d.Params():]
+	}
+	return kernel.Snapshot{Version: uint64(a.Updates), MLP: both, Theta: theta}
+}

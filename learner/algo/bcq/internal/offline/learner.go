@@ -1,0 +1,117 @@
+package offline
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Part is a network under the name that it is saved by.
+type Part struct {
+	Name string
+	*nn.Network
+}
+
+// Config is what a Learner is made of.
+type Config struct {
+	Algorithm string // what saved weights say they are of
+	Encoding  int    // and how they are written
+	Settings  any    // written beside them as JSON, for whoever wonders
+
+	Parts []Part
+	Data  *replay.Uniform // the Learner's own from now on: it draws from it
+	State int             // numbers in its states
+	Width int             // numbers in its actions
+	Batch int             // transitions of an update
+
+	// Update improves the parts by a batch of finite numbers, with random numbers of r. On an error each part is what it was or
+	// has taken a good step.
+	Update func(b *replay.Batch, r *rand.Rand) error
+}
+
+// Learner learns from fixed data. One goroutine uses it at a time.
+type Learner struct {
+	Updates int // that were made
+	Refused int // that came to no number, or could not be computed; the last one's reason is in Trouble
+	Trouble error
+
+	c                Config
+	batch            *replay.Batch
+	learning, acting *rand.PCG
+	r                *rand.Rand
+	Acting           *rand.Rand // random numbers for decisions
+}
+
+// NewSource is the source that a Learner of that seed begins with: what makes the networks draws from it before.
+func NewSource(seed uint64) *rand.PCG { return rand.NewPCG(seed, 0xbc9) }
+
+// New makes a Learner whose random numbers go on from those of source.
+func New(c Config, source *rand.PCG) (*Learner, error) {
+	if c.Data == nil {
+		return nil, fmt.Errorf("%s: there is no data: it must be a buffer to draw from", c.Algorithm)
+	}
+	batch, err := replay.NewBatch(replay.Config{Capacity: 1, State: c.State, Action: c.Width}, c.Batch)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Algorithm, err)
+	}
+	acting := rand.NewPCG(source.Uint64(), 0xac7)
+	return &Learner{c: c, batch: batch, learning: source, acting: acting, r: rand.New(source), Acting: rand.New(acting)}, nil
+}
+
+// Learn makes so many updates. Trouble of one is remembered and counted, and learning goes on; the error is of data that
+// nothing can be drawn from.
+func (l *Learner) Learn(updates int) error {
+	for range updates {
+		if err := l.c.Data.Sample(l.batch); err != nil {
+			return fmt.Errorf("%s: %w", l.c.Algorithm, err)
+		}
+		_ = l.Update(l.batch) // remembered
+	}
+	return nil
+}
+
+// Update improves the networks by one batch. When it is refused that is counted, the error tells why, and each network is what
+// it was, or has taken a good step.
+func (l *Learner) Update(b *replay.Batch) error {
+	err := l.update(b)
+	if err != nil {
+		err = fmt.Errorf("updating %s: %w", l.c.Algorithm, err)
+		l.Refused++
+		l.Trouble = err
+		return err
+	}
+	l.Updates++
+	return nil
+}
+
+func (l *Learner) update(b *replay.Batch) error {
+	n := l.c.Batch
+	if b.Size() != n || len(b.State) != n*l.c.State || len(b.Next) != n*l.c.State || len(b.Action) != n*l.c.Width {
+		return fmt.Errorf("a batch of %d rows, %d and %d numbers in states and actions: it must be of %d, %d and %d",
+			b.Size(), len(b.State), len(b.Action), n, n*l.c.State, n*l.c.Width)
+	}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap) {
+		return fmt.Errorf("the batch: %w", nn.ErrNotFinite)
+	}
+	return l.c.Update(b, l.r)
+}
+
+// Save is all state: that of a learner who goes on as if never stopped.
+func (l *Learner) Save() (weights.File, error) { return l.checkpoint().Save() }
+
+// Restore brings back what Save gave, of a Learner of the same shape over a buffer of the same sizes. On an error nothing has
+// changed.
+func (l *Learner) Restore(f weights.File) error { return l.checkpoint().Restore(f) }
+
+func (l *Learner) checkpoint() weights.State {
+	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Settings)
+	for _, p := range l.c.Parts {
+		p.State(&s, p.Name)
+	}
+	s.Counts["updates"] = weights.Count{At: &l.Updates}
+	s.Parts["random"], s.Parts["random.acting"], s.Parts["replay"] = l.learning, l.acting, l.c.Data
+	return s
+}

@@ -1,0 +1,36 @@
+package bcq
+
+import (
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
+)
+
+// Policy is everything that an update changes.
+type Policy struct {
+	VAE          *nn.Network // parameters of the trunk, the means, the deviations, the decoder; no target
+	Perturbation *nn.Network
+	Critics      [2]*nn.Network
+}
+
+// NewPolicy begins: uniform weights, targets that are exact copies.
+func NewPolicy(c Config, r *rand.Rand) *Policy {
+	vae := append(c.Trunk(), c.Latents(), c.Latents())
+	p := &Policy{
+		VAE:          nn.NewNetwork(append(vae, c.Decoder()...), c.Rate, 0, false, r),
+		Perturbation: nn.NewNetwork(c.Perturbation(), c.Rate, 0, true, r),
+	}
+	for i := range p.Critics {
+		p.Critics[i] = nn.NewNetwork(c.Critic(), c.Rate, 0, true, r)
+	}
+	return p
+}
+
+// parts are the networks as they are saved.
+func (p *Policy) parts() []offline.Part {
+	return []offline.Part{
+		{Name: "vae", Network: p.VAE}, {Name: "perturbation", Network: p.Perturbation},
+		{Name: "critic0", Network: p.Critics[0]}, {Name: "critic1", Network: p.Critics[1]},
+	}
+}

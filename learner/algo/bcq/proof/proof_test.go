@@ -1,0 +1,140 @@
+package proof
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"gonum.org/v1/gonum/blas/blas64"
+
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+)
+
+func TestMain(m *testing.M) {
+	blas64.Use(gemm.Choose().BLAS())
+	os.Exit(m.Run())
+}
+
+// The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout 20m ./learner/bcq/proof
+func TestTheWholeProof(t *testing.T) {
+	if os.Getenv("AWARE_PROVE") == "" {
+		t.Skip("AWARE_PROVE=1 runs it")
+	}
+	for seed := uint64(1); seed <= 3; seed++ {
+		begin := time.Now()
+		p, err := Prove(seed, Full())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("seed %d: %+v, %v", seed, p, time.Since(begin).Round(time.Second))
+		if p.BCQ < -200 || p.BCQ < p.Clone+200 || p.BCQ < p.DDPG+150 {
+			t.Errorf("seed %d: bcq's mean return is %.0f, its clone's %.0f, ddpg's %.0f", seed, p.BCQ, p.Clone, p.DDPG)
+		}
+	}
+}
+
+// Smaller, and of data on which a difference shows after fewer updates: three of ten episodes are chance's alone. There is no action
+// in it that DDPG would have to guess, so its mean return says nothing here.
+func TestLearningBeatsCloning(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, and nothing is concurrent here")
+	}
+	s := Full()
+	s.Mix, s.Generative, s.Updates, s.Judged = Mix{Random: 0.3, Whole: true}, []int{64, 64}, 3500, 50
+	p, err := Prove(1, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", p)
+	if p.BCQ < p.Clone+200 {
+		t.Errorf("bcq's mean return is %.0f, its clone's %.0f: it must be higher by far", p.BCQ, p.Clone)
+	}
+}
+
+// The same seed proves the same, and another one something else.
+func TestAProofIsItsSeeds(t *testing.T) {
+	s := Full()
+	s.Episodes, s.Updates, s.Judged, s.Generative = 3, 20, 1, []int{16}
+	var proofs [3]Proof
+	for i, seed := range []uint64{1, 1, 2} {
+		var err error
+		if proofs[i], err = Prove(seed, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if proofs[0] != proofs[1] || proofs[0] == proofs[2] {
+		t.Errorf("%+v", proofs)
+	}
+}
+
+// While the pendulum hangs, actions are as often random as the mix says; above the horizontal they are the expert's but for noise.
+func TestChanceDecidesBelowTheHorizontalOnly(t *testing.T) {
+	s := Full()
+	s.Episodes = 40
+	saved, _, err := record(1, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := replay.NewUniform(s.room(1))
+	if err == nil {
+		err = u.UnmarshalBinary(saved)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := replay.NewBatch(s.room(1), 8000)
+	if err == nil {
+		err = u.Sample(b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var far, all [2]float64
+	for i, a := range b.Action {
+		obs, half := b.State[3*i:][:3], 0
+		if obs[0] < 0 {
+			half = 1
+		}
+		all[half]++
+		if math.Abs(a-expert(obs)) > 0.5 { // five deviations
+			far[half]++
+		}
+	}
+	if all[0] < 1000 || all[1] < 1000 || far[0] > 0 || far[1]/all[1] < 0.4 || far[1]/all[1] > 0.8 {
+		t.Errorf("above %v of %v actions are not the expert's, below %v of %v", far[0], all[0], far[1], all[1])
+	}
+	t.Logf("%.0f %% of all steps are below the horizontal", 100*all[1]/(all[0]+all[1]))
+}
+
+// The expert is one.
+func TestTheExpertSwingsUp(t *testing.T) {
+	mean, err := judge(func(obs, action []float64) error {
+		action[0] = torque * expert(obs)
+		return nil
+	}, 100)
+	if err != nil || mean < -175 {
+		t.Errorf("its mean return is %v (%v)", mean, err)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for says, spoil := range map[string]func(s *Settings){
+		"[0 ":      func(s *Settings) { s.Episodes = 0 },
+		"random":   func(s *Settings) { s.Mix.Random = 1.1 },
+		" 0]":      func(s *Settings) { s.Judged = 0 },
+		"batch":    func(s *Settings) { s.Batch = 0 },
+		"hidden":   func(s *Settings) { s.Hidden = nil },
+		"discount": func(s *Settings) { s.Discount = 2 },
+	} {
+		s := Full()
+		s.Updates, s.Episodes = 1, 2
+		spoil(&s)
+		if _, err := Prove(1, s); err == nil || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package ddpg
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Algorithm and Encoding say in saved weights what they are of.
+const (
+	Algorithm = "ddpg"
+	Encoding  = 1
+)
+
+// Agent learns in one environment. One goroutine uses it at a time.
+type Agent struct {
+	Policy  *Policy
+	Refused int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
+	Trouble error
+
+	c       Config
+	updater *Updater
+	buffer  *replay.Uniform
+	batch   *replay.Batch
+	pcg     *rand.PCG
+	r       *rand.Rand
+	noise   []float64 // of an Ornstein-Uhlenbeck process
+	obs     []float64
+	action  []float64 // in [-1, 1], as it was carried out
+	steps   int
+	tape    *kernel.Tape[float64]
+}
+
+// New makes an Agent.
+func New(c Config) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	g, err := Gorgonia(c)
+	if err != nil {
+		return nil, fmt.Errorf("ddpg: %w", err)
+	}
+	return newAgent(c, g)
+}
+
+func newAgent(c Config, g Gradients) (*Agent, error) {
+	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: c.Action, Seed: c.Seed + 1}
+	buffer, err := replay.NewUniform(room)
+	if err != nil {
+		return nil, fmt.Errorf("ddpg: %w", err)
+	}
+	batch, err := replay.NewBatch(room, c.Batch)
+	if err != nil {
+		return nil, fmt.Errorf("ddpg: %w", err)
+	}
+	a := &Agent{
+		c: c, updater: NewUpdater(c, g), buffer: buffer, batch: batch, pcg: rand.NewPCG(c.Seed, 0xdd96),
+		noise: make([]float64, c.Action), obs: make([]float64, c.State), action: make([]float64, c.Action),
+		tape: kernel.NewTape[float64](c.Actor(), 1),
+	}
+	a.r = rand.New(a.pcg)
+	a.Policy = NewPolicy(c, a.r)
+	return a, nil
+}
+
+// Envs is the number of environments that an Agent learns in at once.
+func (a *Agent) Envs() int { return 1 }
+
+// Head is what the environment is told when the actor says out: without exploration.
+func (a *Agent) Head(out, action []float64) {
+	for i, v := range out {
+		low, high := a.c.Low[i], a.c.High[i]
+		action[i] = max(low, min(high, low+(v+1)/2*(high-low)))
+	}
+}
+
+// Explore decides with exploration: at random in the beginning, with noise later.
+func (a *Agent) Explore(obs, action []float64) error {
+	copy(a.obs, obs)
+	if a.steps < a.c.Warmup {
+		for i := range a.action {
+			a.action[i] = 2*a.r.Float64() - 1
+		}
+	} else {
+		copy(a.action, a.tape.Forward(a.Policy.Actor.Theta, obs, 1))
+		sigma := a.sigma()
+		for i := range a.action {
+			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
+		}
+	}
+	a.Head(a.action, action)
+	return nil
+}
+
+func (a *Agent) sigma() float64 {
+	n := a.c.Noise
+	if n.Over == 0 {
+		return n.Sigma
+	}
+	share := min(1, float64(a.steps)/float64(n.Over))
+	return n.Sigma + share*(n.Final-n.Sigma)
+}
+
+// disturb is the noise on the i-th number of an action.
+func (a *Agent) disturb(i int, sigma float64) float64 {
+	n := a.c.Noise
+	if n.Theta == 0 {
+		return sigma * a.r.NormFloat64()
+	}
+	a.noise[i] += -n.Theta*a.noise[i]*n.Step + sigma*math.Sqrt(n.Step)*a.r.NormFloat64()
+	return a.noise[i]
+}
+
+// Learn takes what the action of Explore led to: the reward, the true next observation (final, where the episode ended) and
+// how it ended. It updates when it is time to. Trouble of an update is remembered and counted, and learning goes on; the
+// error is of experience that could not be taken.
+func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
+	if err := a.buffer.Add(replay.Transition{
+		State: a.obs, Action: a.action, Reward: rewards[0], Next: final, Discount: a.discount(), Terminated: terminated[0], Truncated: truncated[0],
+	}); err != nil {
+		return fmt.Errorf("ddpg: %w", err)
+	}
+	if terminated[0] || truncated[0] {
+		clear(a.noise)
+	}
+	a.steps++
+	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 {
+		return nil
+	}
+	for range a.c.Updates {
+		err := a.buffer.Sample(a.batch)
+		if err == nil {
+			_, err = a.updater.Update(a.Policy, a.batch, a.r)
+		}
+		if err != nil {
+			a.Refused++
+			a.Trouble = err
+		}
+	}
+	return nil
+}
+
+// discount is gamma, as the buffer takes it: above zero.
+func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroFloat64) }
+
+// Save is all state: that of a learner who goes on as if never stopped.
+func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
+
+// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
+
+func (a *Agent) checkpoint() weights.State {
+	s := weights.NewState(Algorithm, Encoding, a.c)
+	a.Policy.Actor.State(&s, "actor")
+	for i, critic := range a.Policy.Critics {
+		critic.State(&s, fmt.Sprintf("critic%d", i))
+	}
+	s.Numbers["noise"] = a.noise
+	s.Counts["steps"], s.Counts["updates"] = weights.Count{At: &a.steps}, weights.Count{At: &a.Policy.Updates}
+	s.Parts["random"], s.Parts["replay"] = a.pcg, a.buffer
+	return s
+}
+
+// Snapshot is the actor as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
+func (a *Agent) Snapshot() kernel.Snapshot {
+	return kernel.Snapshot{Version: uint64(a.Policy.Updates), MLP: a.c.Actor(), Theta: a.Policy.Actor.Theta}
+}

@@ -1,0 +1,119 @@
+package ddpg
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Stats are figures of an update.
+type Stats struct {
+	Critic, Actor float64 // losses; Actor is meaningful when ActorMoved
+	ActorMoved    bool
+	Q             float64 // mean value of the batch's states and actions
+	Target        float64 // mean y
+}
+
+// Updater improves policies of one shape, by batches of one size. One goroutine uses it at a time.
+type Updater struct {
+	c              Config
+	gradients      Gradients
+	actor, critic  *kernel.Tape[float64]
+	sa, y, q       []float64
+	agrad, cgrad   []float64
+	Errors         []float64 // Q(s, a) - y of the last batch, by the first critic: what a prioritised buffer is told
+	smallest, next []float64
+}
+
+// NewUpdater is an Updater over what computes its gradients.
+func NewUpdater(c Config, g Gradients) *Updater {
+	actor, critic := c.Actor(), c.Critic()
+	return &Updater{
+		c: c, gradients: g,
+		actor: kernel.NewTape[float64](actor, c.Batch), critic: kernel.NewTape[float64](critic, c.Batch),
+		sa: make([]float64, c.Batch*(c.State+c.Action)), y: make([]float64, c.Batch), q: make([]float64, c.Batch),
+		agrad: make([]float64, actor.Params()), cgrad: make([]float64, critic.Params()),
+		Errors: make([]float64, c.Batch), smallest: make([]float64, c.Batch), next: make([]float64, c.Batch*c.Action),
+	}
+}
+
+// Update improves a policy by a batch, whose actions are in [-1, 1]. Target noise comes from r. A gradient that is no number
+// is not followed: on an error every network is what it was, or has taken a good step (the critics, when the actor fails).
+func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error) {
+	var s Stats
+	c := u.c
+	if b.Size() != c.Batch {
+		return s, fmt.Errorf("updating ddpg: a batch of %d: it must be of %d", b.Size(), c.Batch)
+	}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
+		return s, fmt.Errorf("updating ddpg: the batch: %w", nn.ErrNotFinite)
+	}
+	u.targets(p, b, r)
+	join(u.sa, b.State, b.Action, c.State, c.Action)
+	// All critics' gradients first, then their steps: an error must not leave twins apart.
+	grads := make([][]float64, len(p.Critics))
+	for i := range p.Critics {
+		loss, err := u.gradients.Critic(p.Critics[i].Theta, u.sa, u.y, b.Weight, u.cgrad)
+		if err := nn.Good(loss, u.cgrad, err); err != nil {
+			return s, fmt.Errorf("updating ddpg: critic: %w", err)
+		}
+		s.Critic += loss / float64(len(p.Critics))
+		grads[i] = u.cgrad
+		if len(p.Critics) > 1 {
+			grads[i] = append([]float64(nil), u.cgrad...)
+		}
+	}
+	copy(u.q, u.critic.Forward(p.Critics[0].Theta, u.sa, c.Batch))
+	for i, q := range u.q {
+		u.Errors[i] = q - u.y[i]
+		s.Q += q / float64(c.Batch)
+		s.Target += u.y[i] / float64(c.Batch)
+	}
+	for i := range p.Critics {
+		p.Critics[i].Adam.Update(p.Critics[i].Theta, grads[i])
+	}
+	p.Updates++
+	if p.Updates%c.Delay != 0 {
+		return s, nil
+	}
+	loss, err := u.gradients.Actor(p.Actor.Theta, p.Critics[0].Theta, b.State, u.agrad)
+	if err := nn.Good(loss, u.agrad, err); err != nil {
+		return s, fmt.Errorf("updating ddpg: actor: %w", err)
+	}
+	s.Actor, s.ActorMoved = loss, true
+	p.Actor.Adam.Update(p.Actor.Theta, u.agrad)
+	nn.Follow(p.Actor.Target, p.Actor.Theta, c.Tau)
+	for i := range p.Critics {
+		nn.Follow(p.Critics[i].Target, p.Critics[i].Theta, c.Tau)
+	}
+	return s, nil
+}
+
+// targets computes y.
+func (u *Updater) targets(p *Policy, b *replay.Batch, r *rand.Rand) {
+	c := u.c
+	copy(u.next, u.actor.Forward(p.Actor.Target, b.Next, c.Batch))
+	if c.TargetNoise > 0 {
+		for i, a := range u.next {
+			noise := max(-c.TargetCut, min(c.TargetCut, c.TargetNoise*r.NormFloat64()))
+			u.next[i] = max(-1, min(1, a+noise))
+		}
+	}
+	join(u.sa, b.Next, u.next, c.State, c.Action)
+	for i := range p.Critics {
+		q := u.critic.Forward(p.Critics[i].Target, u.sa, c.Batch)
+		if i == 0 {
+			copy(u.smallest, q)
+			continue
+		}
+		for k, v := range q {
+			u.smallest[k] = min(u.smallest[k], v)
+		}
+	}
+	for i := range u.y {
+		u.y[i] = b.Reward[i] + b.Bootstrap[i]*u.smallest[i]
+	}
+}

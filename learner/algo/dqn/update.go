@@ -1,0 +1,74 @@
+package dqn
+
+import (
+	"fmt"
+
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Updater improves networks of one shape. One goroutine uses it at a time.
+type Updater struct {
+	Errors    []float64 // Q(s, a) - y of the last batch
+	c         Config
+	gradients Gradients
+	tape      *kernel.Tape[float64]
+	best      []int
+	y, grad   []float64
+}
+
+// NewUpdater is an Updater over what computes its gradients.
+func NewUpdater(c Config, g Gradients) *Updater {
+	m := c.Network()
+	return &Updater{
+		Errors: make([]float64, c.Batch), c: c, gradients: g, tape: kernel.NewTape[float64](m, c.Batch),
+		best: make([]int, c.Batch), y: make([]float64, c.Batch), grad: make([]float64, m.Params()),
+	}
+}
+
+// Update takes a step of Adam on a batch. On an error nothing has changed.
+func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err error) {
+	if b.Size() != u.c.Batch {
+		return 0, fmt.Errorf("updating dqn: a batch of %d: it must be of %d", b.Size(), u.c.Batch)
+	}
+	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
+		return 0, fmt.Errorf("updating dqn: the batch: %w", nn.ErrNotFinite)
+	}
+	for i, a := range b.Action {
+		if a < 0 || int(a) >= u.c.Choices || a != float64(int(a)) {
+			return 0, fmt.Errorf("updating dqn: action %v of row %d: it must be a choice from 0 to %d", a, i, u.c.Choices-1)
+		}
+	}
+	n := u.c.Choices
+	if u.c.Double {
+		argmax(u.tape.Forward(v.Theta, b.Next, u.c.Batch), n, u.best)
+	}
+	q := u.tape.Forward(v.Target, b.Next, u.c.Batch)
+	if !u.c.Double {
+		argmax(q, n, u.best)
+	}
+	for i := range u.y {
+		u.y[i] = b.Reward[i] + b.Bootstrap[i]*q[i*n+u.best[i]]
+	}
+	loss, err = u.gradients.Gradient(v.Theta, b.State, b.Action, u.y, b.Weight, u.grad, u.Errors)
+	if err := nn.Good(loss, u.grad, err); err != nil {
+		return 0, fmt.Errorf("updating dqn: %w", err)
+	}
+	nn.Clip(u.c.MaxNorm, u.grad)
+	v.Adam.Update(v.Theta, u.grad)
+	return loss, nil
+}
+
+// argmax is the best column of each row; of equal ones the first.
+func argmax(q []float64, columns int, best []int) {
+	for i := range best {
+		row := q[i*columns:][:columns]
+		best[i] = 0
+		for j, v := range row {
+			if v > row[best[i]] {
+				best[i] = j
+			}
+		}
+	}
+}

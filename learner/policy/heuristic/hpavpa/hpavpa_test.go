@@ -1,0 +1,109 @@
+package hpavpa_test
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+)
+
+func config() hpavpa.Config {
+	c := hpavpa.Default
+	c.Largest = mdp.Size{CPU: 500, Memory: 512 * mdp.MiB}
+	c.SLO = mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}
+	return c
+}
+
+func TestHPAVPAIsAPolicy(t *testing.T) {
+	mdptest.Policy(t, func() mdp.Policy { return hpavpa.New(config()) })
+}
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func state(step, replicas int, limit, use mdp.MilliCPU, throttled mdp.Ratio, latency time.Duration) mdp.State {
+	return mdp.State{At: noon.Add(time.Duration(step) * 10 * time.Second),
+		Observed: mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage, mdp.Throttled, mdp.Latency),
+		Replicas: replicas, Limit: mdp.Size{CPU: limit, Memory: 256 * mdp.MiB}, Usage: mdp.Size{CPU: use, Memory: 100 * mdp.MiB},
+		CPUPeak: use, Throttled: throttled, Latency: latency}
+}
+
+func decide(t *testing.T, p mdp.Policy, s mdp.State) mdp.Action {
+	t.Helper()
+	a, err := p.Decide(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAReplicaGrowsBeforeAnotherIsAdded(t *testing.T) {
+	p := hpavpa.New(config())
+	a := decide(t, p, state(0, 1, 200, 200, 0.4, 80*time.Millisecond))
+	if a.Replicas != 1 {
+		t.Errorf("replicas = %d: a demand of 280m fits one replica of 500m at 70 %%", a.Replicas)
+	}
+	if a.Limit.CPU < 280 || a.Limit.CPU > 360 {
+		t.Errorf("cpu = %v, want the throttled demand of 280m and the margin", a.Limit.CPU)
+	}
+	a = decide(t, p, state(1, 1, 500, 480, 0.3, 80*time.Millisecond))
+	if a.Replicas != 2 {
+		t.Errorf("replicas = %d, want 2: a demand of 624m is 178 %% of what one should use", a.Replicas)
+	}
+}
+
+func TestAViolatedSLOAddsReplicasOnlyWhenSizeIsUsedUp(t *testing.T) {
+	slow := 170 * time.Millisecond
+	if a := decide(t, hpavpa.New(config()), state(0, 2, 200, 100, 0, slow)); a.Replicas > 2 {
+		t.Errorf("replicas = %d: it may still grow", a.Replicas)
+	}
+	if a := decide(t, hpavpa.New(config()), state(0, 2, 500, 340, 0, slow)); a.Replicas != 4 {
+		t.Errorf("replicas = %d, want ceil(2 * 1.7)", a.Replicas)
+	}
+}
+
+func TestLatencyAddsNoMoreReplicasBeforeTheLastOnesCouldHelp(t *testing.T) {
+	p := hpavpa.New(config())
+	slow := 170 * time.Millisecond
+	if a := decide(t, p, state(0, 1, 500, 340, 0, slow)); a.Replicas != 2 {
+		t.Fatalf("replicas = %d, want ceil(1 * 1.7)", a.Replicas)
+	}
+	for i := 1; i < 3; i++ {
+		if a := decide(t, p, state(i, 2, 500, 340, 0, slow)); a.Replicas != 2 {
+			t.Errorf("step %d: replicas = %d: the percentile still tells of one", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, state(3, 2, 500, 340, 0, slow)); a.Replicas != 4 {
+		t.Errorf("after half a minute it is still slow: replicas = %d, want ceil(2 * 1.7)", a.Replicas)
+	}
+}
+
+func TestScalingInWaitsForTheStabilizationWindow(t *testing.T) {
+	p := hpavpa.New(config())
+	decide(t, p, state(0, 3, 500, 340, 0, 50*time.Millisecond))
+	for i := 1; i < 6; i++ {
+		if a := decide(t, p, state(i, 3, 500, 50, 0, 50*time.Millisecond)); a.Replicas != 3 {
+			t.Fatalf("step %d: replicas = %d, inside the window of a minute", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, state(7, 3, 500, 50, 0, 50*time.Millisecond)); a.Replicas != 1 {
+		t.Errorf("after the window: replicas = %d, want 1", a.Replicas)
+	}
+}
+
+// The dumb twin: VPA's figure for a constant usage is that usage and the margin, within a bucket (5 %).
+func TestConstantUsageGetsItselfAndTheMargin(t *testing.T) {
+	p := hpavpa.New(config())
+	var a mdp.Action
+	for i := range 50 {
+		a = decide(t, p, state(i, 1, 400, 200, 0, 50*time.Millisecond))
+	}
+	// 200 * 1.15 * 1.05, and the width of the first bucket
+	if low, high := mdp.MilliCPU(200), mdp.MilliCPU(256); a.Limit.CPU < low || a.Limit.CPU > high {
+		t.Errorf("cpu = %v, want in [%v, %v]", a.Limit.CPU, low, high)
+	}
+	if low, high := 100*mdp.MiB, 100*mdp.MiB*135/100; a.Limit.Memory < low || a.Limit.Memory > high {
+		t.Errorf("memory = %v, want in [%v, %v]", a.Limit.Memory, low, high)
+	}
+}

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Mode says how far AWARE may go with a workload.
+type Mode string
+
+// The modes, from nothing to everything. An owner who opts in without a mode gets Observe.
+const (
+	Off       Mode = "off"       // nothing is read; what was changed is restored
+	Observe   Mode = "observe"   // read and report
+	Recommend Mode = "recommend" // also say what would be done
+	Canary    Mode = "canary"    // also do it to one replica; revert it when the SLO is violated
+	Auto      Mode = "auto"      // do it to all replicas
+)
+
+// ParseMode reads a mode as an owner writes it.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case Off, Observe, Recommend, Canary, Auto:
+		return m, nil
+	}
+	return "", fmt.Errorf("mode %q: it must be one of off, observe, recommend, canary, auto", s)
+}
+
+// ContainerRef names one running container of one pod.
+type ContainerRef struct {
+	Namespace string
+	Pod       string
+	PodUID    string
+	Container string
+}
+
+func (c ContainerRef) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
+
+// Summary is what a node reports of one container: the signals of its last local step and the result of that step.
+type Summary struct {
+	Container ContainerRef
+	State     mdp.State  // of this one container; Replicas is not observed
+	Bounds    mdp.Bounds // the envelope in force: CPU and memory
+	Mode      Mode       // in force on the node
+	Want      mdp.Action // what the local policy asked for, after the guards
+	Effect    mdp.Effect // of Want
+	Resizes   uint64     // made through the container runtime since the agent started
+	Conflicts uint64     // changes of the limits by somebody else since the agent started
+	Latency   Histogram  // cumulative since the pod's process started; unknown when it is not scraped
+	Problem   string     // why something could not be done or read, for people; empty when all is well
+}
+
+// Report is what a node's agent sends to central, about once a second.
+type Report struct {
+	Node       string
+	Agent      string // version
+	At         time.Time
+	Sequence   uint64 // grows by one with each report
+	Containers []Summary
+}
+
+// Upper is the most that the reported containers can use without another message from central: the sum of the upper
+// ends of their envelopes.
+func (r Report) Upper() mdp.Size {
+	var sum mdp.Size
+	for _, c := range r.Containers {
+		sum.CPU += c.Bounds.CPU.Max
+		sum.Memory += c.Bounds.Memory.Max
+	}
+	return sum
+}
+
+// Grant is what central lets a node do with one container, until the time to live of its [Grants] ends.
+type Grant struct {
+	Container ContainerRef
+	Mode      Mode
+	Paused    bool       // hold what is in force: neither change it nor restore it
+	Bounds    mdp.Bounds // CPU and memory; never wider than the container's API values, which the agent checks itself
+	Throttle  mdp.Ratio  // the local policy's target: the share of CFS periods that may be throttled, in [0, 1)
+	Latency   Source     // where the container's latency histogram is read; zero when it has none
+}
+
+// Source is an endpoint of a pod with Prometheus metrics.
+type Source struct {
+	Port   int32
+	Path   string // such as /metrics
+	Metric string // a histogram in seconds, such as http_request_duration_seconds
+}
+
+// Grants is the full set of grants for one node. A container that is not in it is not AWARE's, and is restored.
+type Grants struct {
+	Sequence uint64        // of the report that it answers
+	TTL      time.Duration // how long the grants hold without a new message
+	All      []Grant
+}
+
+// Central publishes the certificates that sign its link in this config map of its namespace, under this key.
+const (
+	CAConfigMap = "aware-central-ca"
+	CAKey       = "ca.crt"
+)
+
+// Audience is what an agent's service-account token must be made for.
+const Audience = "aware-central"

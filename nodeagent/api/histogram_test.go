@@ -1,0 +1,68 @@
+package api_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/api"
+)
+
+var buckets = []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, math.Inf(1)}
+
+func filled(latencies ...float64) api.Histogram {
+	h := api.Histogram{Upper: buckets, Counts: make([]uint64, len(buckets))}
+	for _, l := range latencies {
+		for i, upper := range buckets {
+			if l <= upper {
+				h.Counts[i]++
+			}
+		}
+	}
+	return h
+}
+
+// The dumb twin: sort all latencies and take the one at the rank. The histogram must name its bucket.
+func TestQuantileNamesTheBucketOfTheSortedTwin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		latencies := make([]float64, 1+rng.IntN(300))
+		for i := range latencies {
+			latencies[i] = rng.ExpFloat64() * 0.05
+		}
+		h := filled(latencies...)
+		slices.Sort(latencies)
+		for _, p := range []float64{50, 90, 99} {
+			rank := int(math.Ceil(p / 100 * float64(len(latencies))))
+			twin := latencies[max(0, rank-1)]
+			got, ok := h.Quantile(p)
+			i := slices.IndexFunc(buckets, func(upper float64) bool { return twin <= upper })
+			low, high := 0.0, buckets[i]
+			if i > 0 {
+				low = buckets[i-1]
+			}
+			if !ok || got.Seconds() < low-1e-9 || got.Seconds() > high+1e-9 {
+				t.Fatalf("p%v of %d latencies = %v, want in (%v, %v] s", p, len(latencies), got, low, high)
+			}
+		}
+	}
+}
+
+func TestAHistogramIsReadAsWhatCameSince(t *testing.T) {
+	early, late := filled(0.01, 0.04), filled(0.01, 0.04, 0.3, 0.3)
+	d, ok := late.Since(early)
+	if q, _ := d.Quantile(50); !ok || d.Total() != 2 || q < 200*time.Millisecond {
+		t.Errorf("since: %d requests, median %v; want the two slow ones", d.Total(), q)
+	}
+	if d, ok = early.Since(late); !ok || d.Total() != 2 {
+		t.Errorf("a process that started anew: %d requests, want all of its 2", d.Total())
+	}
+	if _, ok := (api.Histogram{}).Quantile(99); ok {
+		t.Error("a quantile was made up from nothing")
+	}
+	if _, err := early.Plus(api.Histogram{Upper: []float64{1, math.Inf(1)}, Counts: []uint64{1, 1}}); err == nil {
+		t.Error("histograms of different buckets were added")
+	}
+}

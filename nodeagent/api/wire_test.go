@@ -1,0 +1,66 @@
+package api_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"reflect"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+)
+
+// Every signal of a report survives the wire: a field that somebody adds to mdp.State without a row in its table fails this test.
+func TestNoSignalIsLostOnTheWire(t *testing.T) {
+	law := func(seed int64) bool {
+		summary := fill[api.Summary](rand.New(rand.NewSource(seed)))
+		summary.State.At = time.Unix(seed%1e9, 5).UTC()
+		summary.Bounds.Replicas, summary.Want.Replicas = mdp.Range[int]{}, 0 // a node moves no replicas
+		summary.Latency = api.Histogram{Upper: []float64{0.1, 1, math.Inf(1)}, Counts: []uint64{1, 2, uint64(seed&0xffff) + 2}}
+		got, err := api.ReportFromWire(api.ReportToWire(api.Report{Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Sequence: 3, Containers: []api.Summary{summary}}))
+		if err != nil {
+			t.Log(err)
+			return false
+		}
+		if !reflect.DeepEqual(got.Containers[0], summary) {
+			t.Logf("got\n%+v\nwant\n%+v", got.Containers[0], summary)
+			return false
+		}
+		return true
+	}
+	if err := quick.Check(law, &quick.Config{MaxCount: 50}); err != nil {
+		t.Error(err)
+	}
+}
+
+// fill gives every field of a struct a value, deeply; times and slices are left to the caller.
+func fill[T any](rng *rand.Rand) T {
+	var v T
+	fillValue(reflect.ValueOf(&v).Elem(), rng)
+	return v
+}
+
+func fillValue(v reflect.Value, rng *rand.Rand) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillValue(v.Field(i), rng)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("s", rng.Int()))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(rng.Float64())
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		v.SetInt(1 + rng.Int63n(1<<30))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(1 + rng.Intn(100)))
+	}
+}

@@ -1,0 +1,281 @@
+// Package restore remembers on disk which containers were touched, and what their API values are, so that they can be
+// put back by whoever comes next: an agent that was killed leaves nothing behind that its successor does not find.
+//
+// An entry is written, and synced, before the container is touched. The file is appended to and made anew when it is
+// long; each line has a checksum, so that a torn or corrupt line is found, the good ones before and after it are kept,
+// and it is said. A lock keeps a second agent off the node. What to do with an entry is for others to say.
+package restore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+// Entry is one touched container.
+type Entry struct {
+	ID        string           `json:"id"`   // of the container, to the runtime
+	Path      string           `json:"path"` // of its group, below the cgroup root
+	Container api.ContainerRef `json:"container"`
+	API       cgroup.Limits    `json:"api"`    // to be put back
+	Ours      cgroup.Limits    `json:"ours"`   // what we set, or were about to; 0 is a field that we did not touch
+	Before    cgroup.Limits    `json:"before"` // what was in force before that: the agent may have died between
+	At        time.Time        `json:"at"`
+}
+
+// line is what is written:
+//
+//	1c291ca3 {"put":{"id":"abc",...}}\n
+//	9e107d9d {"del":"abc"}\n
+//
+// The first word is the CRC-32C of the rest in hexadecimal.
+type line struct {
+	Put *Entry `json:"put,omitempty"`
+	Del string `json:"del,omitempty"`
+}
+
+// castagnoli is the polynomial of the checksums.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// Journal is an open journal. It is used by one goroutine at a time.
+type Journal struct {
+	dir     string
+	lock    *os.File
+	file    *os.File
+	entries map[string]Entry
+	lines   int
+	damage  string
+}
+
+// compactAt is how many lines more than entries a file may have.
+const compactAt = 1000
+
+// Open locks the directory, making it if need be, and replays the journal in it. A second agent on the node is an
+// error that names the lock and who holds it.
+func Open(dir string) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w; set --state-dir to a directory that lives longer than the agent's pod", err)
+	}
+	j := &Journal{dir: dir, entries: make(map[string]Entry)}
+	if err := j.take(); err != nil {
+		return nil, err
+	}
+	if err := j.replay(); err != nil {
+		j.lock.Close()
+		return nil, err
+	}
+	// Written anew at once: what was damaged is not carried on, and appending begins after a whole line.
+	if err := j.compact(); err != nil {
+		j.lock.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Journal) take() error {
+	path := filepath.Join(j.dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := io.ReadAll(io.LimitReader(f, 32))
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("lock %s is held by process %s: another agent runs on this node, and two would undo each other's work",
+				path, strings.TrimSpace(string(holder)))
+		}
+		return fmt.Errorf("locking %s: %w", path, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		if err != nil {
+			f.Close()
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+	}
+	j.lock = f
+	return nil
+}
+
+func (j *Journal) path() string { return filepath.Join(j.dir, "journal") }
+
+func (j *Journal) replay() error {
+	f, err := os.Open(j.path())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	bad, first := 0, 0
+	in := bufio.NewReader(f)
+	for n := 1; ; n++ {
+		raw, err := in.ReadBytes('\n')
+		if len(raw) > 0 {
+			if l, ok := parse(raw); ok {
+				j.apply(l)
+			} else if bad++; first == 0 {
+				first = n
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading journal %s: %w", j.path(), err)
+		}
+	}
+	if bad > 0 {
+		j.damage = fmt.Sprintf("journal %s: %d damaged lines dropped, the first is line %d; %d containers known from the good ones",
+			j.path(), bad, first, len(j.entries))
+	}
+	return nil
+}
+
+func parse(raw []byte) (line, bool) {
+	raw, whole := bytes.CutSuffix(raw, []byte("\n"))
+	sum, body, ok := bytes.Cut(raw, []byte(" "))
+	if !whole || !ok || len(sum) != 8 {
+		return line{}, false
+	}
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if err != nil || uint32(want) != crc32.Checksum(body, castagnoli()) {
+		return line{}, false
+	}
+	var l line
+	if json.Unmarshal(body, &l) != nil || l.Put == nil && l.Del == "" || l.Put != nil && l.Put.ID == "" {
+		return line{}, false
+	}
+	return l, true
+}
+
+func format(l line) ([]byte, error) {
+	body, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(body, castagnoli()), body), nil
+}
+
+func (j *Journal) apply(l line) {
+	if l.Put != nil {
+		j.entries[l.Put.ID] = *l.Put
+	} else {
+		delete(j.entries, l.Del)
+	}
+	j.lines++
+}
+
+// Damage says what was wrong with the journal when it was opened; empty when nothing was.
+func (j *Journal) Damage() string { return j.damage }
+
+// Entries are the touched containers by id.
+func (j *Journal) Entries() map[string]Entry {
+	all := make(map[string]Entry, len(j.entries))
+	for id, e := range j.entries {
+		all[id] = e
+	}
+	return all
+}
+
+// Get is the entry of one container.
+func (j *Journal) Get(id string) (Entry, bool) {
+	e, ok := j.entries[id]
+	return e, ok
+}
+
+// Put writes an entry, in place of an earlier one of the same id. When it returns nil the entry is on disk.
+func (j *Journal) Put(e Entry) error { return j.write(line{Put: &e}) }
+
+// Delete forgets a container, which was put back or is gone.
+func (j *Journal) Delete(id string) error {
+	if _, ok := j.entries[id]; !ok {
+		return nil
+	}
+	return j.write(line{Del: id})
+}
+
+func (j *Journal) write(l line) error {
+	b, err := format(l)
+	if err == nil {
+		_, err = j.file.Write(b)
+	}
+	if err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		// Half a line may be on disk; the next writing begins a new file.
+		j.lines = compactAt + len(j.entries) + 1
+		if again := j.compact(); again != nil {
+			return fmt.Errorf("writing journal %s: %w", j.path(), errors.Join(err, again))
+		}
+		return fmt.Errorf("writing journal %s: %w", j.path(), err)
+	}
+	j.apply(l)
+	if j.lines > len(j.entries)+compactAt {
+		return j.compact()
+	}
+	return nil
+}
+
+// compact writes the entries to a new file and puts it in the old one's place.
+func (j *Journal) compact() error {
+	fresh := j.path() + ".new"
+	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	var all []byte
+	for _, e := range j.entries {
+		b, err := format(line{Put: &e})
+		if err != nil {
+			f.Close()
+			return fmt.Errorf("journal: %w", err)
+		}
+		all = append(all, b...)
+	}
+	if _, err = f.Write(all); err == nil {
+		if err = f.Sync(); err == nil {
+			if err = os.Rename(fresh, j.path()); err == nil {
+				err = syncDir(j.dir)
+			}
+		}
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("writing journal %s anew: %w", j.path(), err)
+	}
+	if j.file != nil {
+		j.file.Close()
+	}
+	j.file, j.lines = f, len(j.entries)
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Close lets the file and the lock go.
+func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }

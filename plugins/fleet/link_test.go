@@ -1,0 +1,251 @@
+package fleet_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/link"
+	"awarescale.dev/aware/plugins/fleet"
+)
+
+const name = "aware-central.aware-system.svc"
+
+// central answers every report with the same grants.
+type central struct {
+	mu     sync.Mutex
+	heard  []api.Report
+	grants api.Grants
+}
+
+func (c *central) Accept(_ time.Time, r api.Report) (api.Grants, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = append(c.heard, r)
+	m := c.grants
+	m.Sequence = r.Sequence
+	return m, true
+}
+
+// node gives one report over and over.
+type node struct {
+	mu      sync.Mutex
+	report  api.Report
+	applied []api.Grants
+}
+
+func (n *node) Report(time.Time) api.Report { return n.report }
+func (n *node) Apply(_ time.Time, m api.Grants) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.applied = append(n.applied, m)
+}
+
+func (n *node) heard() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.applied) > 2
+}
+
+// setup is a real server over TLS, with certificates from its secret, and a client that has them from the config map.
+type setup struct {
+	server  *fleet.Server
+	central *central
+	client  *link.Client
+	node    *node
+	cluster *fake.Clientset
+	problem chan error
+}
+
+func start(t *testing.T, tokenNode string) *setup {
+	t.Helper()
+	s := &setup{central: &central{}, node: &node{}, cluster: fake.NewClientset(), problem: make(chan error, 100)}
+	s.cluster.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
+		review := a.(ktesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		review.Status.Authenticated = review.Spec.Token == "good" && reflect.DeepEqual(review.Spec.Audiences, []string{"aware-central"})
+		review.Status.User.Username = "system:serviceaccount:aware-system:aware-agent"
+		if tokenNode != "" {
+			review.Status.User.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {tokenNode}}
+		}
+		return true, review, nil
+	})
+	cert := &fleet.Certificate{Client: s.cluster, Namespace: "aware-system", Name: name, Now: time.Now}
+	if err := cert.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.server = &fleet.Server{Central: s.central, Now: time.Now, Serving: func() bool { return true },
+		Reviewer: &fleet.TokenReviews{Client: s.cluster, Account: "system:serviceaccount:aware-system:aware-agent"},
+		Log:      func(error, string, ...any) {}}
+	web := httptest.NewUnstartedServer(s.server.Handler())
+	web.EnableHTTP2 = true
+	web.TLS = cert.Config()
+	web.Config.ErrorLog = nil
+	web.StartTLS()
+	t.Cleanup(web.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(token, []byte("good\n"), 0o600)
+	s.client = &link.Client{Node: s.node, URL: web.URL, Name: name, Token: token, Every: 10 * time.Millisecond, Now: time.Now,
+		CA: func(ctx context.Context) ([]byte, error) {
+			m, err := s.cluster.CoreV1().ConfigMaps("aware-system").Get(ctx, api.CAConfigMap, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return []byte(m.Data["ca.crt"]), nil
+		},
+		Log: func(err error, _ string, _ ...any) {
+			select {
+			case s.problem <- err:
+			default:
+			}
+		}}
+	s.node.report = api.Report{Node: "one", Agent: "v1", At: time.Unix(1, 0).UTC(), Sequence: 7}
+	return s
+}
+
+func (s *setup) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { s.client.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatalf("not within 10 s: %s", what)
+}
+
+func TestReportsGoUpAndMandatesComeDown(t *testing.T) {
+	s := start(t, "one")
+	full := fill[api.Grant](rand.New(rand.NewSource(1)))
+	full.Mode, full.Throttle, full.Bounds.Replicas = api.Auto, 0.1, mdp.Range[int]{}
+	s.central.grants = api.Grants{TTL: time.Minute, All: []api.Grant{full}}
+	s.run(t)
+	eventually(t, "grants arrive", s.node.heard)
+	want := s.central.grants
+	want.Sequence = 7
+	if got := s.node.applied[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("grants\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+// fill gives every field of a struct a value, deeply; times and slices are left to the caller.
+func fill[T any](rng *rand.Rand) T {
+	var v T
+	fillValue(reflect.ValueOf(&v).Elem(), rng)
+	return v
+}
+
+func fillValue(v reflect.Value, rng *rand.Rand) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillValue(v.Field(i), rng)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("s", rng.Int()))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(rng.Float64())
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		v.SetInt(1 + rng.Int63n(1<<30))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(1 + rng.Intn(100)))
+	}
+}
+
+func TestAnAgentIsRefused(t *testing.T) {
+	for what, c := range map[string]struct {
+		tokenNode, token, want string
+	}{
+		"whose token is of another node": {"two", "good", `the report is of node "one", but the token is bound to node "two"`},
+		"whose token is bound to none":   {"", "good", "not bound to a pod on a node"},
+		"whose token is no good":         {"one", "stolen and expired", "not valid for audience"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := start(t, c.tokenNode)
+			os.WriteFile(s.client.Token, []byte(c.token), 0o600)
+			s.run(t)
+			err := <-s.problem
+			if err == nil || !strings.Contains(err.Error(), c.want) || !link.Refused(err) {
+				t.Errorf("err = %v, want a refusal that says %q", err, c.want)
+			}
+			if len(s.central.heard) != 0 {
+				t.Error("and yet its report was taken")
+			}
+		})
+	}
+}
+
+func TestAnAgentIsSentToTheInstanceThatDecides(t *testing.T) {
+	s := start(t, "one")
+	s.server.Serving = func() bool { return false }
+	s.run(t)
+	if err := <-s.problem; err == nil || !strings.Contains(err.Error(), "dial again") || link.Refused(err) {
+		t.Errorf("err = %v, want the advice to dial again", err)
+	}
+}
+
+func TestAnAgentTrustsNobodyElse(t *testing.T) {
+	s := start(t, "one")
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	defer other.Close()
+	s.client.URL = other.URL
+	s.run(t)
+	var unknown *tls.CertificateVerificationError
+	if err := <-s.problem; !errors.As(err, &unknown) {
+		t.Errorf("err = %v, want a certificate that is not trusted", err)
+	}
+}
+
+func TestTheCertificateIsSharedAndRenewed(t *testing.T) {
+	cluster := fake.NewClientset()
+	now := time.Now()
+	ensure := func() string {
+		c := &fleet.Certificate{Client: cluster, Namespace: "aware-system", Name: name, Now: func() time.Time { return now }}
+		if err := c.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		secret, _ := cluster.CoreV1().Secrets("aware-system").Get(t.Context(), fleet.SecretName, metav1.GetOptions{})
+		return string(secret.Data["tls.crt"])
+	}
+	first := ensure()
+	if ensure() != first {
+		t.Error("a second instance made a certificate of its own")
+	}
+	now = now.Add(340 * 24 * time.Hour)
+	if ensure() == first {
+		t.Error("25 days before its end the certificate was not renewed")
+	}
+	m, _ := cluster.CoreV1().ConfigMaps("aware-system").Get(t.Context(), api.CAConfigMap, metav1.GetOptions{})
+	if n := strings.Count(m.Data["ca.crt"], "BEGIN CERTIFICATE"); n != 2 {
+		t.Errorf("%d authorities are published, want the new one and the old", n)
+	}
+}
