@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/envelope"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/envelope"
 )
 
 func TestABadFlagIsNamed(t *testing.T) {

@@ -15,6 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/agent"
+	nodeapi "awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/link"
+	"awarescale.dev/aware/nodeagent/pressure"
+	"awarescale.dev/aware/nodeagent/restore"
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,14 +36,6 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
-
-	"awarescale.dev/aware/nodeagent/agent"
-	nodeapi "awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/nodeagent/cgroup"
-	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/link"
-	"awarescale.dev/aware/nodeagent/pressure"
-	"awarescale.dev/aware/nodeagent/restore"
 )
 
 func main() { os.Exit(cli.Run(command())) }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"strings"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/agent"
+	"awarescale.dev/aware/nodeagent/envelope"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -13,10 +16,6 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/agent"
-	"awarescale.dev/aware/nodeagent/envelope"
 )
 
 // watched are the opted-in pods of this node, as the API server has them. It implements [agent.Pods].

@@ -7,10 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/agent"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
-
-	"awarescale.dev/aware/nodeagent/agent"
 )
 
 // webTimeout bounds a request to the agent's own pages.

@@ -8,13 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/mdp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
-	"awarescale.dev/aware/learner/lifecycle"
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // episodes is the learner's side of experience: transitions come in, rewards go out. It takes them only while this

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/plugins/scheduling/headroom"
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -21,9 +23,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"awarescale.dev/aware/plugins/fleet"
-	"awarescale.dev/aware/plugins/scheduling/headroom"
 )
 
 func main() { os.Exit(cli.Run(command())) }
@@ -53,11 +52,11 @@ func command() *cobra.Command {
 			}
 		}
 		ctrl.SetLogger(klog.Background())
-		beside, err := start(ctx, settings, known)
+		background, err := start(ctx, settings, known)
 		if err != nil {
 			return err
 		}
-		defer beside.Wait()
+		defer background.Wait()
 		if settings.has(scheduler) {
 			err = schedule(cmd, args)
 			stop()

@@ -3,11 +3,10 @@ package main
 import (
 	"time"
 
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/fleet"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // heard is how old a node's report may be to count as an agent that is there.

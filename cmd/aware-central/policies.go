@@ -13,7 +13,7 @@ import (
 const memoryMargin = 1.25
 
 // policies makes the policy of a workload's container: HPA's and VPA's arithmetic behind the guards.
-func policies(b recommender.Brief) (mdp.Policy, string, error) {
+func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
 	c.SLO = b.SLO
 	c.Largest = mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}

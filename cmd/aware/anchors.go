@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-	"github.com/spf13/cobra"
-
+	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/sim/workload"
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
 )
 
 func tuneCommand() *cobra.Command {
@@ -107,14 +107,14 @@ func anchorsCommand() *cobra.Command {
 				return err
 			}
 			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(who))
-			rows, err := bench.Anchors(cmd.Context(), cells, who, book, seeds, func(r bench.Row) {
+			rows, err := bench.Baselines(cmd.Context(), cells, who, book, seeds, func(r bench.Row) {
 				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms", r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
 			})
 			if err != nil {
 				return err
 			}
 			if out != "" {
-				if err := bench.Report(out, rows, seeds); err != nil {
+				if err := draw.Baselines(out, rows, seeds); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(out, "index.html"))
@@ -180,16 +180,16 @@ func openChoice(file string) (bench.Choice, error) {
 	return bench.ReadChoice(file, f)
 }
 
-func openBook(file string) (bench.Book, error) {
+func openBook(file string) (bench.TunedSettings, error) {
 	if file == "" {
 		return bench.Shipped()
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return bench.Book{}, fmt.Errorf("tuned settings: %w", err)
+		return bench.TunedSettings{}, fmt.Errorf("tuned settings: %w", err)
 	}
 	defer f.Close()
-	return bench.ReadBook(file, f)
+	return bench.ReadTunedSettings(file, f)
 }
 
 func shortSettings(c bench.Choice) string {

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

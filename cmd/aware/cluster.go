@@ -6,14 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // cluster is where a command looks: kubectl's own flags say which.

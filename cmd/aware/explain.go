@@ -5,10 +5,9 @@ import (
 	"io"
 	"strings"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 func explainCommand() *cobra.Command {

@@ -10,19 +10,18 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"awarescale.dev/aware/cmd/aware/live"
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func gymCommand() *cobra.Command {
@@ -131,11 +130,11 @@ func (g *gymnasium) server(ctx context.Context) (*gym.Server, error) {
 	if g.workload != "" {
 		return s, g.real(ctx, s)
 	}
-	if _, err := g.simulated(gym.Brief{}); err != nil {
+	if _, err := g.simulated(gym.OpenRequest{}); err != nil {
 		return nil, usage(err)
 	}
 	s.Workloads, s.Traces = workload.Apps(), workload.Traces()
-	s.Open = func(_ context.Context, b gym.Brief) (gym.Environment, error) { return g.simulated(b) }
+	s.Open = func(_ context.Context, b gym.OpenRequest) (gym.Environment, error) { return g.simulated(b) }
 	return s, nil
 }
 
@@ -153,7 +152,7 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 		return err
 	}
 	s.Sessions, s.Workloads = 1, []string{target.String()}
-	s.Open = func(ctx context.Context, b gym.Brief) (gym.Environment, error) {
+	s.Open = func(ctx context.Context, b gym.OpenRequest) (gym.Environment, error) {
 		if b.Workload != "" {
 			if asked, err := live.Parse(b.Workload); err != nil || asked != target {
 				return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: s.Workloads}
@@ -210,7 +209,7 @@ func (g *gymnasium) client() (client.Client, error) {
 
 // simulated makes an environment of simulated worlds. Clients may name what is compiled in, and the command line's own;
 // they open no other files.
-func (g *gymnasium) simulated(b gym.Brief) (gym.Environment, error) {
+func (g *gymnasium) simulated(b gym.OpenRequest) (gym.Environment, error) {
 	if b.Workload != "" && b.Workload != g.app && !slices.Contains(workload.Apps(), b.Workload) {
 		return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
 	}

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
-
+	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // simulation is the command line of one run.
@@ -78,7 +78,7 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	}
 	if s.out != "" {
 		title := fmt.Sprintf("%s under %s with %s, seed %d", cell.Application, cell.Trace.Name, choice.Policy, s.seed)
-		if err := bench.ReportRun(s.out, title, cell.App.SLO.Latency.Seconds(), score, points); err != nil {
+		if err := draw.Run(s.out, title, cell.App.SLO.Latency.Seconds(), score, points); err != nil {
 			return err
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(s.out, "index.html"))

@@ -7,13 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 func statusCommand() *cobra.Command {

@@ -12,18 +12,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/plot/plotter"
-
-	page "awarescale.dev/aware/cmd/draw"
+	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
-	"awarescale.dev/aware/learner/train/recipe"
+	"awarescale.dev/aware/learner/train/presets"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/plot/plotter"
 )
 
 // trainOptions are train's flags.
@@ -41,7 +40,7 @@ func trainCommand() *cobra.Command {
 		Long: "Trains by the settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
 			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ".\n" +
-			"Algorithms: " + strings.Join(recipe.Algorithms(), ", ") + ".\n\n" +
+			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + ".\n\n" +
 			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume goes on from it as if there had\n" +
 			"been no stop. The actor that was kept is in actor.safetensors.",
 		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors",
@@ -67,7 +66,7 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		return usage(fmt.Errorf("--steps %d, --checkpoint %d: they must not be negative", o.steps, o.every))
 	}
 	if o.steps == 0 {
-		o.steps = recipe.Steps(o.env)
+		o.steps = presets.Steps(o.env)
 	}
 	kernels := gemm.Choose()
 	if o.gemm != "" {
@@ -77,7 +76,7 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		}
 	}
 	graph.Use(kernels.BLAS())
-	r, err := recipe.Make(o.algorithm, o.env, o.steps, o.seed)
+	r, err := presets.Make(o.algorithm, o.env, o.steps, o.seed)
 	if err != nil {
 		return usage(err)
 	}
@@ -127,7 +126,7 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 	live := ok && term.IsTerminal(int(file.Fd()))
 	begin, first, last := time.Now(), r.Steps, r.Steps
 	for tell := time.Now(); !r.Done(); {
-		err := r.Go(ctx, r.Steps+500)
+		err := r.Train(ctx, r.Steps+500)
 		stopped := err != nil && ctx.Err() != nil
 		if err != nil && !stopped {
 			return err
@@ -164,8 +163,8 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 }
 
 func judged(r *train.Run) string {
-	if n := len(r.Judged); n > 0 {
-		return fmt.Sprintf("; without exploration %.1f", r.Judged[n-1].Mean)
+	if n := len(r.Evaluations); n > 0 {
+		return fmt.Sprintf("; without exploration %.1f", r.Evaluations[n-1].Mean)
 	}
 	return ""
 }
@@ -184,7 +183,7 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if o.out == "" {
 		return nil
 	}
-	kept := r.Kept()
+	kept := r.Best()
 	layers := make([]string, len(kept.MLP))
 	for i, d := range kept.MLP {
 		layers[i] = fmt.Sprintf("%dx%d %v", d.In, d.Out, d.Act)
@@ -199,14 +198,14 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err := weights.Write(o.path("actor.safetensors"), f); err != nil {
 		return err
 	}
-	line := func(name string, points []train.Point) page.Line {
-		l := page.Line{Name: name}
+	line := func(name string, points []train.Point) draw.Line {
+		l := draw.Line{Name: name}
 		for _, p := range points {
 			l.Points = append(l.Points, plotter.XY{X: float64(p.Step), Y: p.Mean})
 		}
 		return l
 	}
-	curve, err := page.Lines("return", "steps", "mean return", nil, line("last 20 episodes, with exploration", r.Curve), line("10 episodes, without", r.Judged))
+	curve, err := draw.Lines("return", "steps", "mean return", nil, line("last 20 episodes, with exploration", r.Curve), line("10 episodes, without", r.Evaluations))
 	if err != nil {
 		return err
 	}
@@ -214,9 +213,9 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err != nil {
 		return err
 	}
-	if err := page.Write(o.out, "train.json", map[string]any{"result": result, "curve": r.Curve, "evaluations": r.Judged}, page.Page{
+	if err := draw.Write(o.out, "train.json", map[string]any{"result": result, "curve": r.Curve, "evaluations": r.Evaluations}, draw.Page{
 		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env), About: "mean100 is the mean return of 100 fresh episodes, without exploration, by the actor that was kept.",
-		Text: string(text), Pictures: []page.Picture{curve},
+		Text: string(text), Pictures: []draw.Picture{curve},
 	}); err != nil {
 		return err
 	}

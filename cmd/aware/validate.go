@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/spf13/cobra"
-
+	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/sim/calibrate"
+	"github.com/spf13/cobra"
 )
 
 // validateCommand compares the simulator's formulas with public measurements. With --json the last line of the output is
@@ -63,7 +63,7 @@ func (v *validation) validate(cmd *cobra.Command) error {
 		return err
 	}
 	if v.out != "" {
-		if err := result.Report(v.out, from.String(), v.seed); err != nil {
+		if err := draw.Validation(v.out, from.String(), v.seed, result); err != nil {
 			return err
 		}
 		progress("report: " + v.out + "/report.html")

@@ -1,5 +1,6 @@
-// Package page makes reports that need nothing but a browser: one HTML file with its pictures in it, and the data beside it.
-package page
+// Package draw turns the data that learner returns into reports that need nothing but a browser: one HTML file with its
+// pictures in it, and the data as JSON beside it.
+package draw
 
 import (
 	"bytes"
@@ -49,10 +50,15 @@ func Write(dir, name string, data any, p Page) error {
 	if err := pageTemplate.Execute(&html, p); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	return writeFiles(dir, map[string][]byte{name: text, "index.html": html.Bytes()})
+}
+
+// writeFiles writes files into a folder; each is written whole or stays as it was.
+func writeFiles(dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	for file, content := range map[string][]byte{name: text, "index.html": html.Bytes()} {
+	for file, content := range files {
 		if err := renameio.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
@@ -117,13 +123,27 @@ func Level(p *plot.Plot, y float64) {
 
 // Render draws a plot.
 func Render(p *plot.Plot) (Picture, error) {
-	w, err := p.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "png")
+	b, err := png(p, 16*vg.Centimeter, 10*vg.Centimeter)
 	if err != nil {
-		return Picture{}, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
+		return Picture{}, err
+	}
+	return Picture{p.Title.Text, inline(b)}, nil
+}
+
+// png draws a plot of a given size.
+func png(p *plot.Plot, width, height vg.Length) ([]byte, error) {
+	w, err := p.WriterTo(width, height, "png")
+	if err != nil {
+		return nil, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
 	}
 	var b bytes.Buffer
 	if _, err := w.WriteTo(&b); err != nil {
-		return Picture{}, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
+		return nil, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
 	}
-	return Picture{p.Title.Text, template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()))}, nil
+	return b.Bytes(), nil
+}
+
+// inline is a PNG as an address that holds it.
+func inline(png []byte) template.URL {
+	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
 }

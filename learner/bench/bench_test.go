@@ -23,7 +23,7 @@ func cells(t testing.TB) []bench.Cell {
 	return all
 }
 
-func shipped(t testing.TB) bench.Book {
+func shipped(t testing.TB) bench.TunedSettings {
 	t.Helper()
 	book, err := bench.Shipped()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 }
 
 func TestAStaticAllocationAtItsPeakNeverViolates(t *testing.T) {
-	rows, err := bench.Anchors(t.Context(), cells(t), []bench.Contestant{{Name: "static"}}, shipped(t), 1, func(bench.Row) {})
+	rows, err := bench.Baselines(t.Context(), cells(t), []bench.Contestant{{Name: "static"}}, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 		t.Skip("twelve hours under a tower that has four to warm up: half a minute")
 	}
 	who := []bench.Contestant{{Name: "k8s-cpu"}, {Name: "autothrottle"}}
-	rows, err := bench.Anchors(t.Context(), cells(t), who, shipped(t), 1, func(bench.Row) {})
+	rows, err := bench.Baselines(t.Context(), cells(t), who, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 
 func TestTheSameSeedGivesTheSameRows(t *testing.T) {
 	one := func() string {
-		rows, err := bench.Anchors(t.Context(), cells(t)[8:9], []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}, shipped(t), 2, func(bench.Row) {})
+		rows, err := bench.Baselines(t.Context(), cells(t)[8:9], []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}, shipped(t), 2, func(bench.Row) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestATraceOfYourOwnAddsColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := bench.Anchors(t.Context(), more, []bench.Contestant{{Name: "captain"}}, shipped(t), 1, func(bench.Row) {})
+	rows, err := bench.Baselines(t.Context(), more, []bench.Contestant{{Name: "captain"}}, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func FuzzReadChoice(f *testing.F) {
 func FuzzReadBook(f *testing.F) {
 	f.Add([]byte(`{"encoding":1,"how":"","tuned":[{"app":"a","trace":"t","choice":{"encoding":1,"policy":"captain","settings":{}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b, err := bench.ReadBook("fuzzed", bytes.NewReader(text))
+		b, err := bench.ReadTunedSettings("fuzzed", bytes.NewReader(text))
 		if err != nil {
 			return
 		}

@@ -36,7 +36,7 @@ type baseline struct {
 	name     string
 	does     string
 	every    time.Duration
-	level    sim.Level
+	level    sim.ActuationPath
 	settings []setting
 	grid     []map[string]float64
 	fresh    func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)

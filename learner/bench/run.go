@@ -124,8 +124,8 @@ type meter struct {
 	world    *sim.World
 	slo      mdp.SLO
 	watch    func(Point)
-	from     sim.Mark
-	last     sim.Account
+	from     sim.Snapshot
+	last     sim.Totals
 	alloc    []float64
 	bad      int
 	episodes int
@@ -134,12 +134,12 @@ type meter struct {
 }
 
 func newMeter(w *sim.World, slo mdp.SLO, watch func(Point)) *meter {
-	m := w.Mark()
-	return &meter{world: w, slo: slo, watch: watch, from: m, last: m.Account}
+	m := w.Snapshot()
+	return &meter{world: w, slo: slo, watch: watch, from: m, last: m.Totals}
 }
 
 func (m *meter) window() {
-	now := m.world.Account()
+	now := m.world.Totals()
 	seconds := window.Seconds()
 	cores := (now.Allocated - m.last.Allocated) / seconds
 	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // what is smaller comes of adding floats
@@ -155,7 +155,7 @@ func (m *meter) window() {
 	m.inside = violated
 	if m.watch != nil {
 		m.watch(Point{
-			Second: (now.Elapsed - m.from.Account.Elapsed).Seconds(), Rate: (now.Requests - m.last.Requests) / seconds,
+			Second: (now.Elapsed - m.from.Totals.Elapsed).Seconds(), Rate: (now.Requests - m.last.Requests) / seconds,
 			P99: l.Seconds(), Cores: cores, Used: (now.Used - m.last.Used) / seconds,
 		})
 	}
@@ -163,7 +163,7 @@ func (m *meter) window() {
 }
 
 func (m *meter) score() Score {
-	now, from := m.world.Account(), m.from.Account
+	now, from := m.world.Totals(), m.from.Totals
 	seconds := (now.Elapsed - from.Elapsed).Seconds()
 	s := Score{
 		Cores: (now.Allocated - from.Allocated) / seconds, Used: (now.Used - from.Used) / seconds,

@@ -12,12 +12,11 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
+	"golang.org/x/sync/errgroup"
 )
 
 // TuningSeeds is how many runs each point of a grid has, where nobody says otherwise.
@@ -43,7 +42,7 @@ type Trial struct {
 }
 
 // Book is all tuned settings, with what made them.
-type Book struct {
+type TunedSettings struct {
 	Encoding int     `json:"encoding"`
 	How      string  `json:"how"`
 	Tuned    []Tuned `json:"tuned"`
@@ -53,11 +52,13 @@ type Book struct {
 var shipped []byte
 
 // Shipped are the tuned settings that come with aware.
-func Shipped() (Book, error) { return ReadBook("tuned.json (embedded)", bytes.NewReader(shipped)) }
+func Shipped() (TunedSettings, error) {
+	return ReadTunedSettings("tuned.json (embedded)", bytes.NewReader(shipped))
+}
 
 // ReadBook reads tuned settings. Errors call it name.
-func ReadBook(name string, r io.Reader) (Book, error) {
-	var b Book
+func ReadTunedSettings(name string, r io.Reader) (TunedSettings, error) {
+	var b TunedSettings
 	d := json.NewDecoder(io.LimitReader(r, 16<<20))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&b); err != nil {
@@ -75,7 +76,7 @@ func ReadBook(name string, r io.Reader) (Book, error) {
 }
 
 // For is what a baseline was tuned to in a cell; ok is false when it never was.
-func (b Book) For(c Cell, policy string) (t Tuned, ok bool) {
+func (b TunedSettings) For(c Cell, policy string) (t Tuned, ok bool) {
 	i := slices.IndexFunc(b.Tuned, func(t Tuned) bool {
 		return t.App == c.Application && t.Trace == c.Trace.Name && t.Choice.Policy == policy
 	})
@@ -86,7 +87,7 @@ func (b Book) For(c Cell, policy string) (t Tuned, ok bool) {
 }
 
 // Near is For, or what the baseline was tuned to for the same application under another trace: better than its defaults.
-func (b Book) Near(c Cell, policy string) (t Tuned, ok bool) {
+func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 	if t, ok = b.For(c, policy); ok {
 		return t, true
 	}
@@ -219,8 +220,8 @@ func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int)
 }
 
 // TuneAll tunes baselines in cells; done is told after each.
-func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (Book, error) {
-	book := Book{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
+func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (TunedSettings, error) {
+	book := TunedSettings{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
 		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
 			"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds)}
 	said := make(chan struct{}, 1)

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // Encoding is the version of the names and units by which figures travel. A client that was written for another one is

@@ -18,12 +18,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"connectrpc.com/connect"
 )
 
 const step = 10 * time.Second
@@ -56,7 +55,7 @@ func config(seed uint64) (sim.Config, error) {
 	return sim.Config{App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16000, Memory: 64 << 30}), Load: waves{}, Seed: seed}, nil
 }
 
-func open(_ context.Context, b gym.Brief) (gym.Environment, error) {
+func open(_ context.Context, b gym.OpenRequest) (gym.Environment, error) {
 	if b.Workload != "" && b.Workload != "shop" {
 		return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: []string{"shop"}}
 	}
@@ -202,7 +201,7 @@ func TestAnEpisodeIsThatOfTheLoopItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := want[i+1]
-		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State || got.Known != next.Judged || got.Reward != next.Reward {
+		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State || got.Known != next.RewardKnown || got.Reward != next.Reward {
 			t.Fatalf("step %d: %v led to %+v; the loop's %v to %v %+v %v", i+1, action, got, want[i].Action, want[i].Effect, next.State, next.Reward)
 		}
 		far, err := remote.Step(t.Context(), connect.NewRequest(&gymv1.StepRequest{Session: id, Action: wire(action)}))
@@ -408,7 +407,7 @@ func (b *blind) environment() (gym.Environment, error) {
 func TestWhatIsUnknownIsNotThereAndZeroIs(t *testing.T) {
 	b := &blind{}
 	_, url := serve(t, func(s *gym.Server) {
-		s.Open = func(context.Context, gym.Brief) (gym.Environment, error) { return b.environment() }
+		s.Open = func(context.Context, gym.OpenRequest) (gym.Environment, error) { return b.environment() }
 	})
 	id := begin(t, url, `{}`)
 	post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, id))
@@ -441,7 +440,7 @@ func TestAnIdleSessionEndsAndIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		s := &gym.Server{Now: time.Now, Idle: time.Minute, Sessions: 1,
-			Open: func(context.Context, gym.Brief) (gym.Environment, error) { return b.environment() }}
+			Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) { return b.environment() }}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx, time.Second); close(done) }()
@@ -484,7 +483,7 @@ func TestASessionMakesOneStepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		pair := gym.Pair{Sensor: b, Actuator: b} // waits by the clock
-		s := &gym.Server{Now: time.Now, Idle: time.Second, Open: func(context.Context, gym.Brief) (gym.Environment, error) {
+		s := &gym.Server{Now: time.Now, Idle: time.Second, Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) {
 			return gym.Live(pair, gym.Spaces{Knobs: mdp.SetOf(mdp.CPULimit), Step: step,
 				Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1}}}, mdp.Objective{}, nil)
 		}}
@@ -539,7 +538,7 @@ func TestEverySignalTravels(t *testing.T) {
 	for mdp.Signal(all).String() != "unknown-signal" {
 		all++
 	}
-	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.Brief) (gym.Environment, error) {
+	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) {
 		return gym.Live(gym.Pair{Sensor: &blind{}, Actuator: &blind{}}, gym.Spaces{Knobs: mdp.Knobs, Signals: 1<<all - 1, Step: step, Bounds: shop().Services[0].Bounds}, mdp.Objective{}, nil)
 	}}
 	r, err := s.Init(t.Context(), connect.NewRequest(&gymv1.InitRequest{}))

@@ -10,14 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
+	"connectrpc.com/connect"
 )
 
 // Brief is what a client wants to open; what is empty is the server's to choose.
-type Brief struct {
+type OpenRequest struct {
 	Workload string // a simulated application's name, or namespace/kind/name
 	Service  string
 	Trace    string
@@ -37,7 +36,7 @@ func (e *NotFoundError) Error() string {
 type Server struct {
 	// Open makes a session's Environment. Its error is a [*NotFoundError] for a name that it does not know, and a
 	// *connect.Error where a code is to be chosen; any other one means that the workload cannot be had now.
-	Open func(ctx context.Context, b Brief) (Environment, error)
+	Open func(ctx context.Context, b OpenRequest) (Environment, error)
 	Seed uint64 // of the first episode of a session that asks for none
 	Now  func() time.Time
 
@@ -210,7 +209,7 @@ func (s *Server) Init(ctx context.Context, r *connect.Request[gymv1.InitRequest]
 	if err := s.reserve(); err != nil {
 		return nil, err
 	}
-	env, err := s.Open(ctx, Brief{Workload: m.GetWorkload(), Service: o.GetService(), Trace: o.GetTrace()})
+	env, err := s.Open(ctx, OpenRequest{Workload: m.GetWorkload(), Service: o.GetService(), Trace: o.GetTrace()})
 	if err != nil {
 		s.mu.Lock()
 		s.opening--

@@ -71,13 +71,13 @@ type Trajectory struct {
 
 // Decision is everything about one step of a [Loop], for a log line, a status, or a learner.
 type Decision struct {
-	State      State
-	Reward     Reward // of State; meaningful when Judged
-	Judged     bool
-	Action     Action // as carried out
-	Effect     Effect
-	Transition Transition // from the step before to this one; meaningful when Complete
-	Complete   bool
+	State       State
+	Reward      Reward // of State; meaningful when Judged
+	RewardKnown bool
+	Action      Action // as carried out
+	Effect      Effect
+	Transition  Transition // from the step before to this one; meaningful when Complete
+	Complete    bool
 }
 
 // Loop is one decision process: sense, judge, decide, act. It keeps only the step before, to make
@@ -104,8 +104,8 @@ func (l *Loop) Step(ctx context.Context, now time.Time) (Decision, error) {
 		return d, fmt.Errorf("sensing: %w", err)
 	}
 	d.State = s
-	d.Reward, d.Judged = l.Objective.Judge(s)
-	if l.began && d.Judged {
+	d.Reward, d.RewardKnown = l.Objective.Judge(s)
+	if l.began && d.RewardKnown {
 		d.Transition = Transition{State: l.last, Action: l.action, Reward: d.Reward, Next: s}
 		d.Complete = true
 	}

@@ -4,9 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/mat"
-
 	"awarescale.dev/aware/learner/nn/kernel"
+	"gonum.org/v1/gonum/mat"
 )
 
 // Orthogonal fills a layer's weights with orthogonal rows, or columns where there are fewer, times gain, and its biases with

@@ -5,11 +5,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"gonum.org/v1/gonum/stat"
-
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/nntest"
+	"gonum.org/v1/gonum/stat"
 )
 
 // Three steps of the published algorithm, computed by hand for gradients 1, -2, 0.5 and rate 0.1.
@@ -58,12 +57,12 @@ func TestGradientsAreClippedTogether(t *testing.T) {
 // FIRM's released code never copied the online network: a target begins as an exact copy.
 func TestTargetsFollow(t *testing.T) {
 	online, target := []float64{1, 2}, []float64{0, 0}
-	nn.Follow(target, online, 1)
+	nn.SoftUpdate(target, online, 1)
 	if target[0] != 1 || target[1] != 2 {
 		t.Fatalf("a copy is %v", target)
 	}
 	online[0] = 3
-	nn.Follow(target, online, 0.25)
+	nn.SoftUpdate(target, online, 0.25)
 	if target[0] != 1.5 || target[1] != 2 {
 		t.Errorf("a quarter of the way is %v", target)
 	}
@@ -134,14 +133,14 @@ func TestNormaliserKnowsMeanAndDeviation(t *testing.T) {
 	x := nntest.Normal(5, 1000, 3)
 	for i := range x {
 		x[i] += 100
-		n.See(x[i : i+1])
+		n.Observe(x[i : i+1])
 	}
 	mean, variance := stat.PopMeanVariance(x, nil)
 	if math.Abs(n.Mean[0]-mean) > 1e-9 || math.Abs(n.Deviation(0)-math.Sqrt(variance)) > 1e-6 {
 		t.Errorf("mean %v of %v, deviation %v of %v", n.Mean[0], mean, n.Deviation(0), math.Sqrt(variance))
 	}
 	n.Frozen = true
-	n.See([]float64{1e9})
+	n.Observe([]float64{1e9})
 	to := make([]float64, 1)
 	if n.Normalise(to, []float64{mean}); math.Abs(to[0]) > 1e-9 {
 		t.Errorf("evaluation changed it: the mean became %v", to[0])

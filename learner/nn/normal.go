@@ -10,17 +10,17 @@ import (
 type Normaliser struct {
 	Mean, Square []float64 // Square is the sum of squared differences from the mean
 	Count        float64
-	Most         float64 // results are cut at plus and minus this; 0 does not cut
+	ClipRange    float64 // results are cut at plus and minus this; 0 does not cut
 	Frozen       bool    // when set, what is seen changes nothing: evaluation, and serving
 }
 
 // NewNormaliser is one for vectors of n numbers that cuts at 10, as the reference implementations do.
 func NewNormaliser(n int) *Normaliser {
-	return &Normaliser{Mean: make([]float64, n), Square: make([]float64, n), Most: 10}
+	return &Normaliser{Mean: make([]float64, n), Square: make([]float64, n), ClipRange: 10}
 }
 
 // See takes a vector into account.
-func (n *Normaliser) See(x []float64) {
+func (n *Normaliser) Observe(x []float64) {
 	if len(x) != len(n.Mean) {
 		panic(fmt.Sprintf("a normaliser for %d numbers cannot see %d", len(n.Mean), len(x)))
 	}
@@ -47,8 +47,8 @@ func (n *Normaliser) Deviation(i int) float64 {
 func (n *Normaliser) Normalise(to, x []float64) {
 	for i, v := range x {
 		v = (v - n.Mean[i]) / n.Deviation(i)
-		if n.Most > 0 {
-			v = max(-n.Most, min(n.Most, v))
+		if n.ClipRange > 0 {
+			v = max(-n.ClipRange, min(n.ClipRange, v))
 		}
 		to[i] = v
 	}

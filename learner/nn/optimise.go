@@ -8,11 +8,11 @@ import (
 
 // Adam is Kingma and Ba's optimiser (2015, algorithm 1). Its exported fields are all its state.
 type Adam struct {
-	Rate    float64 // step size; may be changed between updates
-	Beta1   float64 // decay of the mean
-	Beta2   float64 // decay of the squares' mean
-	Epsilon float64 // added to the root
-	Decay   float64 // weight decay added to the gradient (L2); 0 is none
+	LearningRate float64 // step size; may be changed between updates
+	Beta1        float64 // decay of the mean
+	Beta2        float64 // decay of the squares' mean
+	Epsilon      float64 // added to the root
+	Decay        float64 // weight decay added to the gradient (L2); 0 is none
 
 	Steps int       // that were made
 	M, V  []float64 // the means
@@ -20,7 +20,7 @@ type Adam struct {
 
 // NewAdam is Adam with its paper's constants for so many parameters.
 func NewAdam(params int, rate, epsilon float64) *Adam {
-	return &Adam{Rate: rate, Beta1: 0.9, Beta2: 0.999, Epsilon: epsilon, M: make([]float64, params), V: make([]float64, params)}
+	return &Adam{LearningRate: rate, Beta1: 0.9, Beta2: 0.999, Epsilon: epsilon, M: make([]float64, params), V: make([]float64, params)}
 }
 
 // Update changes theta against the gradient. It panics when their lengths are not Adam's.
@@ -30,7 +30,7 @@ func (a *Adam) Update(theta, grad []float64) {
 	}
 	a.Steps++
 	c1, c2 := 1-math.Pow(a.Beta1, float64(a.Steps)), 1-math.Pow(a.Beta2, float64(a.Steps))
-	rate, root := a.Rate/c1, 1/math.Sqrt(c2)
+	rate, root := a.LearningRate/c1, 1/math.Sqrt(c2)
 	for i, g := range grad {
 		g += a.Decay * theta[i]
 		m := a.Beta1*a.M[i] + (1-a.Beta1)*g
@@ -60,7 +60,7 @@ func Clip(most float64, grads ...[]float64) float64 {
 }
 
 // Follow moves a target network a share tau of the way to the online one (Polyak averaging); 1 copies.
-func Follow(target, online []float64, tau float64) {
+func SoftUpdate(target, online []float64, tau float64) {
 	if len(target) != len(online) {
 		panic(fmt.Sprintf("a target of %d parameters cannot follow %d", len(target), len(online)))
 	}
@@ -88,7 +88,7 @@ func Finite(all ...[]float64) bool {
 }
 
 // Good is nil when a loss and its gradient can be followed, err if that is not nil, and ErrNotFinite otherwise.
-func Good(loss float64, grad []float64, err error) error {
+func CheckGradient(loss float64, grad []float64, err error) error {
 	if err == nil && !Finite(grad, []float64{loss}) {
 		return ErrNotFinite
 	}

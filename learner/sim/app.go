@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // App is an application: services, what can be asked of them, and how clients ask.
@@ -121,7 +121,7 @@ func (s Service) check() error {
 }
 
 // span is the time of a request on free CPUs as a share of its work.
-func (s Service) span() float64 { return 1 / law.Amdahl(float64(s.Serial), float64(s.Parallel)) }
+func (s Service) span() float64 { return 1 / perfmodel.Amdahl(float64(s.Serial), float64(s.Parallel)) }
 
 // graph is an App with names resolved.
 type graph struct {

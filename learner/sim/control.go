@@ -35,12 +35,12 @@ func (d Delays) check() error {
 }
 
 // Level is the way that an action takes.
-type Level int
+type ActuationPath int
 
 // The levels.
 const (
-	L1 Level = 1 // the node's agent, through the container runtime: limits only
-	L2 Level = 2 // the API server
+	L1 ActuationPath = 1 // the node's agent, through the container runtime: limits only
+	L2 ActuationPath = 2 // the API server
 )
 
 // Handle is one service of a world, to be looked at and acted upon.
@@ -74,11 +74,11 @@ func (h Handle) Name() string { return h.w.services[h.s].Name }
 func (h Handle) Bounds() mdp.Bounds { return h.w.services[h.s].Bounds }
 
 // Actuator carries out Actions on the service at a level.
-func (h Handle) Actuator(l Level) mdp.Actuator { return actuator{h, l} }
+func (h Handle) Actuator(l ActuationPath) mdp.Actuator { return actuator{h, l} }
 
 type actuator struct {
 	Handle
-	level Level
+	path ActuationPath
 }
 
 // Act takes the Action to the world. An Action that is illegal or outside of the service's bounds is an error, and changes
@@ -91,7 +91,7 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 	if err := action.Check(); err != nil {
 		return mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, err)
 	}
-	if err := s.allows(action, a.level); err != nil {
+	if err := s.allows(action, a.path); err != nil {
 		return mdp.Refused, err
 	}
 	effect := mdp.Unchanged
@@ -104,7 +104,7 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 	}
 	if size != s.size {
 		d := w.config.Cluster.Delays.Resize
-		if a.level == L1 {
+		if a.path == L1 {
 			d = w.config.Cluster.Delays.Local
 		}
 		s.size, s.due = size, w.after(d)
@@ -127,7 +127,7 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 }
 
 // allows names the knob that an Action turns too far.
-func (s *service) allows(a mdp.Action, level Level) error {
+func (s *service) allows(a mdp.Action, level ActuationPath) error {
 	outside := func(knob mdp.Signal, value, least, most any) error {
 		return fmt.Errorf("acting on %s: %v %v is outside of its action space, %v to %v", s.Name, knob, value, least, most)
 	}
@@ -211,7 +211,7 @@ func (w *World) resize(s *service) {
 		n.free.Memory -= memory
 		r.size = s.size
 		r.limit()
-		w.account.Resizes++
+		w.totals.Resizes++
 	}
 }
 

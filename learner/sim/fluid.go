@@ -38,7 +38,7 @@ type station struct {
 	wait         float64 // and how long then, in seconds
 
 	// The window's books.
-	calm, followed         float64 // requests of slices that were not cut short, and those that samples stand for
+	unthrottled, followed  float64 // requests of slices that were not cut short, and those that samples stand for
 	waitSum, waitChanceSum float64
 	samples                []sample
 }
@@ -220,9 +220,9 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 	}
 	c := min(r.cap, st.most)
 	demand := total - residual
-	done, cut := demand, demand > c
+	done, throttled := demand, demand > c
 	s.periods++
-	if cut {
+	if throttled {
 		done = c
 		if c == r.quota {
 			s.throttled++
@@ -247,12 +247,12 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 	s.completed += r.jobs + n - lost - jobs
 	r.jobs = jobs
 	switch {
-	case len(r.tags) > 0 || c < st.most && n > 0 && (cut || queued > 0):
-		st.follow(w, s, r, begun, work, c, n, cut, u)
-	case n > 0 && (cut || queued > 0):
+	case len(r.tags) > 0 || c < st.most && n > 0 && (throttled || queued > 0):
+		st.follow(w, s, r, begun, work, c, n, throttled, u)
+	case n > 0 && (throttled || queued > 0):
 		st.inLine(w, s, begun, work, c, n, u)
 	default:
-		st.calm += n
+		st.unthrottled += n
 		st.waitSum += n * st.waitChance * st.wait
 		st.waitChanceSum += n * st.waitChance
 	}
@@ -316,15 +316,15 @@ const (
 
 // follow takes the replica's tags through a slice in which so much was done, and tags some of its n new requests.
 // Running requests share the quota equally, as threads do; the others wait in order of arrival.
-func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n float64, cut bool, u uint64) {
+func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n float64, throttled bool, u uint64) {
 	timeout := w.timeout
 	kept := r.tags[:0]
 	for _, t := range r.tags {
 		got := slice / s.span
 		switch {
-		case cut && begun >= c: // those that are there use up the quota before others come
+		case throttled && begun >= c: // those that are there use up the quota before others come
 			got = min(got, st.level(c, begun-t.rest))
-		case cut:
+		case throttled:
 			got *= (c - begun) / work
 		}
 		if got >= t.rest {
@@ -340,8 +340,8 @@ func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n fl
 		kept = append(kept, t)
 	}
 	r.tags = kept
-	if n == 0 || !cut && r.queued <= 0 {
-		st.calm += n
+	if n == 0 || !throttled && r.queued <= 0 {
+		st.unthrottled += n
 		return
 	}
 	take := min(perSlice, int(n), maxTags-len(r.tags))
@@ -384,7 +384,7 @@ func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n fl
 			continue
 		}
 		got := (1 - at) * slice / s.span
-		if cut {
+		if throttled {
 			got = min(got, st.share(s, begun, before, work-before-x, x, at, c))
 		}
 		if got >= x {

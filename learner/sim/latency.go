@@ -10,7 +10,7 @@ const (
 
 // tally composes the window's end-to-end latencies: operations from the leaves up, each as the latencies of the same
 // number of requests; stages add up, parallel calls wait for the slowest, and nobody waits for background calls.
-func (f *fluid) tally(w *World, t *tally) {
+func (f *fluid) histogram(w *World, t *histogram) {
 	g := w.graph
 	for _, i := range g.order {
 		if g.ops[i].visits > 0 {
@@ -30,7 +30,7 @@ func (f *fluid) tally(w *World, t *tally) {
 	for i := range f.stations {
 		st := &f.stations[i]
 		st.samples = st.samples[:0]
-		st.followed, st.calm, st.waitSum, st.waitChanceSum = 0, 0, 0, 0
+		st.followed, st.unthrottled, st.waitSum, st.waitChanceSum = 0, 0, 0, 0
 	}
 }
 
@@ -103,16 +103,16 @@ func (st *station) draw(w *World, s *service, o *op, out []float64) {
 	work := o.work * s.slow * s.span
 	chance, wait := 0.0, 0.0
 	if st.waitChanceSum > 0 {
-		chance, wait = st.waitChanceSum/st.calm, st.waitSum/st.waitChanceSum
+		chance, wait = st.waitChanceSum/st.unthrottled, st.waitSum/st.waitChanceSum
 	}
 	calm := uint32((1 << 32) - 1)
 	if st.followed > 0 {
-		calm = uint32(st.calm / (st.calm + st.followed) * ((1 << 32) - 1))
+		calm = uint32(st.unthrottled / (st.unthrottled + st.followed) * ((1 << 32) - 1))
 	}
 	waits := uint32(chance * 4095)
 	step, next, sum, at := 0.0, 0.0, 0.0, -1
 	if len(st.samples) > 0 { // the share of draws that is theirs is spread over them evenly
-		step = (st.followed + st.calm) / draws
+		step = (st.followed + st.unthrottled) / draws
 		next = step * float64(w.rng.Uint64()>>11) * 0x1p-53
 	}
 	order := w.rng.Uint64()

@@ -20,21 +20,21 @@ type requests struct {
 	events events
 	serial uint64
 	pods   [][]*pod // per service, those that take requests
-	done   *tally
+	done   *histogram
 }
 
 // pod is the request level's view of a replica.
 type pod struct {
-	s       *service
-	inside  int      // requests that hold a thread
-	line    []*visit // that wait for one
-	ready   []*visit // that wait for a processor
-	running []*visit
-	left    float64 // CPU seconds of this slice's quota
-	used    float64 // CPU seconds in this slice
-	at      float64 // time up to which the running work is done
-	version uint64
-	cut     bool
+	s         *service
+	inside    int      // requests that hold a thread
+	line      []*visit // that wait for one
+	ready     []*visit // that wait for a processor
+	running   []*visit
+	left      float64 // CPU seconds of this slice's quota
+	used      float64 // CPU seconds in this slice
+	at        float64 // time up to which the running work is done
+	version   uint64
+	throttled bool
 }
 
 // visit is one request at one service.
@@ -75,7 +75,7 @@ func (e *events) Pop() any {
 }
 
 func newRequests(w *World) *requests {
-	return &requests{w: w, rng: rand.New(w.rng), pods: make([][]*pod, len(w.graph.Services)), done: &tally{}}
+	return &requests{w: w, rng: rand.New(w.rng), pods: make([][]*pod, len(w.graph.Services)), done: &histogram{}}
 }
 
 func (q *requests) push(e event) {
@@ -130,7 +130,7 @@ func (q *requests) begin(w *World) {
 				p = &pod{s: s}
 				r.request = p
 			}
-			p.left, p.used, p.cut, p.at = r.cap, 0, false, q.now
+			p.left, p.used, p.throttled, p.at = r.cap, 0, false, q.now
 			q.pods[i] = append(q.pods[i], p)
 			q.schedule(p)
 		}
@@ -150,7 +150,7 @@ func (q *requests) finish(w *World) {
 			p := r.request.(*pod)
 			q.advance(p)
 			s.periods++
-			if p.cut && r.cap == r.quota {
+			if p.throttled && r.cap == r.quota {
 				s.throttled++
 			}
 			s.alive += slice
@@ -252,7 +252,7 @@ func (q *requests) schedule(p *pod) {
 		return
 	}
 	if p.left <= tiny {
-		p.cut, p.left = true, 0
+		p.throttled, p.left = true, 0
 		return
 	}
 	next := p.left / float64(n)
@@ -336,7 +336,7 @@ func (q *requests) leave(p *pod) {
 	}
 }
 
-func (q *requests) tally(_ *World, t *tally) {
+func (q *requests) histogram(_ *World, t *histogram) {
 	t.add(q.done)
 	q.done.reset()
 }

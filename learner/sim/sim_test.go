@@ -42,7 +42,7 @@ func start(t testing.TB, c sim.Config) *sim.World {
 
 func TestItIsAWorld(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
-		for _, way := range []sim.Level{sim.L1, sim.L2} {
+		for _, way := range []sim.ActuationPath{sim.L1, sim.L2} {
 			t.Run(fmt.Sprintf("fidelity %d, level L%d", level, way), func(t *testing.T) {
 				mdptest.World(t, func(t *testing.T) mdptest.Setup {
 					w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Fidelity: level})
@@ -112,7 +112,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 						}
 					}
 				}
-				fmt.Fprintf(&b, "%+v\n", w.Account())
+				fmt.Fprintf(&b, "%+v\n", w.Totals())
 			}
 			return b.String()
 		}
@@ -152,7 +152,7 @@ func TestLittlesLaw(t *testing.T) {
 	app := simtest.One(sim.Service{Threads: 10_000, Procs: 1, Variation: 1, Size: mdp.Size{CPU: 1000}}, 10*time.Millisecond, 0)
 	w := start(t, sim.Config{App: app, Load: sim.Steady(70), Seed: 2, Fidelity: sim.Requests})
 	inside, n := 0.0, 0
-	m := w.Mark()
+	m := w.Snapshot()
 	for range 36_000 {
 		w.Advance(sim.Slice)
 		inside += w.Flows()[0].Inside
@@ -175,9 +175,9 @@ func TestNothingUsesMoreThanItHas(t *testing.T) {
 			app, load, what := simtest.Tree(r)
 			w := start(t, sim.Config{App: app, Load: 3 * load, Seed: 1, Fidelity: level})
 			for range 100 {
-				was := w.Account()
+				was := w.Totals()
 				w.Advance(sim.Slice)
-				now := w.Account()
+				now := w.Totals()
 				if used, given := now.Used-was.Used, now.Allocated-was.Allocated; used > given*(1+1e-9) {
 					t.Fatalf("fidelity %d, %s: used %.6f of %.6f core-seconds", level, what, used, given)
 				}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // Load is how much clients ask of the application.
@@ -68,15 +68,15 @@ type World struct {
 	engine   engine
 	rate     float64   // requests per second now
 	opRate   []float64 // per operation, per second
-	account  Account
-	latency  *tally // of the window that is over
-	all      *tally // of all windows since the beginning
+	totals   Totals
+	latency  *histogram // of the window that is over
+	all      *histogram // of all windows since the beginning
 }
 
 // engine moves requests through replicas.
 type engine interface {
-	slice(w *World)           // one slice of time
-	tally(w *World, t *tally) // the latencies since it was last asked
+	slice(w *World)                   // one slice of time
+	histogram(w *World, t *histogram) // the latencies since it was last asked
 	drop(s *service, r *replica) float64
 	move(s *service, from, to *replica)
 	waiting(s *service, r *replica) float64
@@ -84,7 +84,7 @@ type engine interface {
 }
 
 // Account is what happened to the application's requests and what it was given, since the world's beginning.
-type Account struct {
+type Totals struct {
 	Requests  float64       // that clients sent
 	Allocated float64       // core-seconds of limits in force, all services together
 	Used      float64       // core-seconds
@@ -174,7 +174,7 @@ func New(c Config) (*World, error) {
 	w := &World{
 		config: c, graph: g, window: int64(c.Window / Slice), timeout: g.Timeout.Seconds(),
 		rng: rand.NewPCG(c.Seed, 0x5ca1ab1e),
-		due: never, opRate: make([]float64, len(g.ops)), latency: &tally{}, all: &tally{},
+		due: never, opRate: make([]float64, len(g.ops)), latency: &histogram{}, all: &histogram{},
 	}
 	nodes := map[string]int{}
 	for i, n := range c.Cluster.Nodes {
@@ -218,7 +218,7 @@ func (w *World) populate() error {
 			}
 		}
 	}
-	w.account.Started = 0
+	w.totals.Started = 0
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (w *World) place(s *service, ready int64) bool {
 	r := replica{node: best, ready: ready, size: s.size, memory: s.Memory.Base}
 	r.limit()
 	s.replicas = append(s.replicas, r)
-	w.account.Started++
+	w.totals.Started++
 	return true
 }
 
@@ -263,7 +263,7 @@ func (w *World) Elapsed() time.Duration { return time.Duration(w.now) * Slice }
 func (w *World) Advance(d time.Duration) {
 	for end := w.now + int64(d/Slice); w.now < end; {
 		if w.now%slicesPerSecond == 0 {
-			w.second()
+			w.tick()
 		}
 		if w.now >= w.due {
 			w.comeDue()
@@ -272,15 +272,15 @@ func (w *World) Advance(d time.Duration) {
 		w.now++
 		if w.now%w.window == 0 {
 			w.latency.reset()
-			w.engine.tally(w, w.latency)
+			w.engine.histogram(w, w.latency)
 			w.all.add(w.latency)
 		}
 	}
 }
 
 // Account is what happened so far.
-func (w *World) Account() Account {
-	a := w.account
+func (w *World) Totals() Totals {
+	a := w.totals
 	a.Elapsed = w.Elapsed()
 	for i := range w.services {
 		a.Used += w.services[i].used
@@ -299,22 +299,22 @@ func (w *World) Latency(percentile float64) (l time.Duration, ok bool) {
 }
 
 // Overall is the same over all windows since the given mark.
-func (w *World) Overall(since Mark, percentile float64) (l time.Duration, ok bool) {
+func (w *World) Overall(since Snapshot, percentile float64) (l time.Duration, ok bool) {
 	t := *w.all
 	t.sub(since.all)
 	return t.quantile(percentile)
 }
 
 // Mark remembers a moment, to ask later what happened since.
-type Mark struct {
-	Account Account
-	all     *tally
+type Snapshot struct {
+	Totals Totals
+	all    *histogram
 }
 
 // Mark is the present moment.
-func (w *World) Mark() Mark {
+func (w *World) Snapshot() Snapshot {
 	all := *w.all
-	return Mark{w.Account(), &all}
+	return Snapshot{w.Totals(), &all}
 }
 
 // Flow is a service's requests since the world's beginning: what arrived is completed, failed, or inside. The fluid level
@@ -336,7 +336,7 @@ func (w *World) Flows() []Flow {
 }
 
 // second does what changes slowly: load, neighbours, memory, replicas that come and go.
-func (w *World) second() {
+func (w *World) tick() {
 	w.rate = max(0, float64(w.config.Load.Rate(w.Elapsed())))
 	var delay map[int]float64
 	var stress []Pressure
@@ -365,21 +365,21 @@ func (w *World) second() {
 			delay[w.graph.names[a.Target]] += fullDelay * a.Intensity
 		}
 	}
-	w.account.Requests += w.rate
+	w.totals.Requests += w.rate
 	w.enforce()
-	w.press(stress)
+	w.updatePressure(stress)
 	for i := range w.services {
 		s := &w.services[i]
 		s.delay = delay[i]
-		w.memory(s)
-		w.account.Memory += float64(s.size.Memory) * float64(len(s.replicas))
+		w.updateMemory(s)
+		w.totals.Memory += float64(s.size.Memory) * float64(len(s.replicas))
 		s.gain = 1
 		if arrived := s.arrived - s.before.arrived; arrived > 0 && s.congested() {
 			s.gain = max(0, min(4, (s.completed-s.before.completed)/arrived))
 		}
 		s.before.arrived, s.before.completed = s.arrived, s.completed
 	}
-	w.flow()
+	w.propagateLoad()
 }
 
 // congested tells whether a service holds work back for longer than a slice, so that what it passes on differs from what
@@ -394,7 +394,7 @@ func (s *service) congested() bool {
 }
 
 // flow takes the clients' rate through the graph.
-func (w *World) flow() {
+func (w *World) propagateLoad() {
 	g := w.graph
 	for i := range w.opRate {
 		w.opRate[i] = 0
@@ -434,7 +434,7 @@ func (w *World) flow() {
 }
 
 // press finds what each node's containers and neighbours take of what they share, and what it costs them.
-func (w *World) press(stress []Pressure) {
+func (w *World) updatePressure(stress []Pressure) {
 	for i := range w.nodes {
 		w.nodes[i].pressure = Pressure{}
 		if stress != nil {
@@ -466,11 +466,11 @@ func (w *World) press(stress []Pressure) {
 	w.contend(stress)
 }
 
-// slowdown is by how much work grows under pressure on all resources together: law.Slowdown, without its maps.
+// slowdown is by how much work grows under pressure on all resources together: perfmodel.Slowdown, without its maps.
 func slowdown(sensitive, pressure Pressure) float64 {
 	f := 1.0
 	for r := range sensitive {
-		f *= law.Slower(sensitive[r], pressure[r])
+		f *= perfmodel.Slower(sensitive[r], pressure[r])
 	}
 	return f
 }
@@ -503,7 +503,7 @@ func (w *World) contend(stress []Pressure) {
 }
 
 // memory follows what replicas hold, and kills those that hold more than they may.
-func (w *World) memory(s *service) {
+func (w *World) updateMemory(s *service) {
 	for k := range s.replicas {
 		r := &s.replicas[k]
 		if w.now < r.ready {
@@ -514,7 +514,7 @@ func (w *World) memory(s *service) {
 		if r.memory > r.size.Memory {
 			s.failed += w.engine.drop(s, r)
 			s.kills++
-			w.account.OOMKills++
+			w.totals.OOMKills++
 			r.ready = w.after(w.startTime(s, true))
 			r.memory = r.size.Memory // as its cgroup shows
 		}

@@ -21,14 +21,14 @@ import (
 )
 
 // student is a learner, small, and an environment in which it learns.
-type student struct {
+type testCase struct {
 	name string
 	env  string
 	fine float64 // mean return of who has learned the identity
 	make func(t testing.TB, seed uint64, width int) train.Learner
 }
 
-func students() []student {
+func students() []testCase {
 	must := func(t testing.TB, err error) {
 		t.Helper()
 		if err != nil {
@@ -40,7 +40,7 @@ func students() []student {
 		must(t, err)
 		return e.Observation().Dim(), e.Action()
 	}
-	return []student{
+	return []testCase{
 		{"ddpg", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
 			c := ddpg.Default(n, a.Low, a.High)
@@ -61,7 +61,7 @@ func students() []student {
 		{"ppo", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := ppo.Default(n, a.N, nil, nil)
-			c.Hidden, c.Horizon, c.Minibatch, c.Rate, c.Seed, c.Gamma = []int{width}, 32, 32, 3e-3, seed, 0.5
+			c.Hidden, c.Horizon, c.Minibatch, c.LearningRate, c.Seed, c.Gamma = []int{width}, 32, 32, 3e-3, seed, 0.5
 			l, err := ppo.New(c)
 			must(t, err)
 			return l
@@ -69,7 +69,7 @@ func students() []student {
 		{"ppo, continuous", "IdentityContinuous-v0", -10, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
 			c := ppo.Default(n, 0, a.Low, a.High)
-			c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Rate, c.Seed, c.Gamma = []int{width}, 4, 32, 32, 3e-3, seed, 0.5
+			c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.LearningRate, c.Seed, c.Gamma = []int{width}, 4, 32, 32, 3e-3, seed, 0.5
 			l, err := ppo.New(c)
 			must(t, err)
 			return l
@@ -77,7 +77,7 @@ func students() []student {
 		{"dqn", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
-			c.Hidden, c.Batch, c.Warmup, c.Falls, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			c.Hidden, c.Batch, c.Warmup, c.EpsilonDecaySteps, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
 			l, err := dqn.New(c)
 			must(t, err)
 			return l
@@ -85,7 +85,7 @@ func students() []student {
 		{"dqn, prioritised, of three steps", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
-			c.Hidden, c.Batch, c.Warmup, c.Falls, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			c.Hidden, c.Batch, c.Warmup, c.EpsilonDecaySteps, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
 			c.Prioritised, c.Steps = true, 3
 			l, err := dqn.New(c)
 			must(t, err)
@@ -94,7 +94,7 @@ func students() []student {
 	}
 }
 
-func begin(t testing.TB, s student, seed uint64, steps int) *train.Run {
+func begin(t testing.TB, s testCase, seed uint64, steps int) *train.Run {
 	t.Helper()
 	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.make(t, seed, 16))
 	if err != nil {
@@ -105,7 +105,7 @@ func begin(t testing.TB, s student, seed uint64, steps int) *train.Run {
 
 func walk(t testing.TB, r *train.Run, until int) []byte {
 	t.Helper()
-	if err := r.Go(t.Context(), until); err != nil {
+	if err := r.Train(t.Context(), until); err != nil {
 		t.Fatal(err)
 	}
 	f, err := r.Save()
@@ -134,7 +134,7 @@ func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
 				mean += v / float64(len(returns))
 			}
 			if mean < s.fine {
-				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.fine, r.Judged)
+				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.fine, r.Evaluations)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 		wait.Go(func() {
 			defer close(done)
 			for !r.Done() {
-				if err := r.Go(t.Context(), r.Steps+100); err != nil {
+				if err := r.Train(t.Context(), r.Steps+100); err != nil {
 					t.Error(err)
 					return
 				}
@@ -302,7 +302,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 				default:
 				}
 				if out, _, ok := server.Decide(obs, 1, &scratch); ok {
-					l.Head(out, action)
+					l.GreedyAction(out, action)
 				}
 			}
 		})

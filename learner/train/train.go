@@ -25,7 +25,7 @@ type Learner interface {
 	Learn(rewards, final []float64, terminated, truncated []bool) error
 	// Snapshot is the actor as it is served, and Head makes an action of its output: without exploration.
 	Snapshot() kernel.Snapshot
-	Head(out, action []float64)
+	GreedyAction(out, action []float64)
 	// Save is all state, and Restore brings it back.
 	Save() (weights.File, error)
 	Restore(weights.File) error
@@ -59,10 +59,10 @@ type Point struct {
 
 // Run is a training.
 type Run struct {
-	Curve    []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
-	Judged   []Point // of the evaluations
-	Steps    int
-	Episodes int
+	Curve       []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
+	Evaluations []Point // of the evaluations
+	Steps       int
+	Episodes    int
 
 	c       Config
 	learner Learner
@@ -102,7 +102,7 @@ func New(c Config, l Learner) (*Run, error) {
 }
 
 // Go takes steps until there were so many, or as many as the Config says, or ctx ends.
-func (r *Run) Go(ctx context.Context, until int) error {
+func (r *Run) Train(ctx context.Context, until int) error {
 	for until = min(until, r.c.Steps); r.Steps < until; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("training, step %d: %w", r.Steps, err)
@@ -164,7 +164,7 @@ func (r *Run) Recent() float64 {
 // evaluate judges the actor as it is, and keeps it when it is the best.
 func (r *Run) evaluate() error {
 	now := r.learner.Snapshot()
-	returns, err := r.play(now, uint64(len(r.Judged))+1, r.c.Episodes)
+	returns, err := r.play(now, uint64(len(r.Evaluations))+1, r.c.Episodes)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (r *Run) evaluate() error {
 	for _, v := range returns {
 		mean += v / float64(len(returns))
 	}
-	r.Judged = append(r.Judged, Point{r.Steps, mean})
+	r.Evaluations = append(r.Evaluations, Point{r.Steps, mean})
 	if mean >= r.score {
 		r.score, r.best = mean, clone(now)
 	}
@@ -209,7 +209,7 @@ func (r *Run) play(s kernel.Snapshot, round uint64, episodes int) ([]float64, er
 			if !ok {
 				return nil, errors.New("evaluating: the actor decides nothing")
 			}
-			r.learner.Head(out, action)
+			r.learner.GreedyAction(out, action)
 			reward, terminated, truncated, err := e.Step(action, obs)
 			if err != nil {
 				return nil, fmt.Errorf("evaluating: %w", err)
@@ -222,7 +222,7 @@ func (r *Run) play(s kernel.Snapshot, round uint64, episodes int) ([]float64, er
 }
 
 // Kept is the actor that the run stands for: the best one that was evaluated, or the last.
-func (r *Run) Kept() kernel.Snapshot {
+func (r *Run) Best() kernel.Snapshot {
 	if r.best != nil {
 		return *r.best
 	}
@@ -230,13 +230,13 @@ func (r *Run) Kept() kernel.Snapshot {
 }
 
 // Final is the returns of fresh episodes of the actor that was kept.
-func (r *Run) Final(episodes int) ([]float64, error) { return r.play(r.Kept(), 0, episodes) }
+func (r *Run) Final(episodes int) ([]float64, error) { return r.play(r.Best(), 0, episodes) }
 
 // state is what a checkpoint has of the run itself.
 type state struct {
 	Config                Config
 	Steps, Episodes, Next int
-	Curve, Judged         []Point
+	Curve, Evaluations    []Point
 	Returns, Recent       []float64
 	Score                 *float64 // nil: nothing was kept yet
 	Version               uint64
@@ -248,7 +248,7 @@ func (r *Run) Save() (weights.File, error) {
 	if err != nil {
 		return f, err
 	}
-	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Judged: r.Judged, Returns: r.returns, Recent: r.recent}
+	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Evaluations: r.Evaluations, Returns: r.returns, Recent: r.recent}
 	if r.best != nil {
 		s.Score, s.Version = &r.score, r.best.Version
 		for name, data := range map[string][]float64{"theta": r.best.Theta, "mean": r.best.Mean, "scale": r.best.Scale} {
@@ -308,7 +308,7 @@ func (r *Run) Restore(f weights.File) error {
 	if err := r.learner.Restore(f); err != nil {
 		return fmt.Errorf("resuming a training: %w", errors.Join(err, r.envs.UnmarshalBinary(before)))
 	}
-	r.Steps, r.Episodes, r.next, r.Curve, r.Judged, r.returns, r.recent = s.Steps, s.Episodes, s.Next, s.Curve, s.Judged, s.Returns, s.Recent
+	r.Steps, r.Episodes, r.next, r.Curve, r.Evaluations, r.returns, r.recent = s.Steps, s.Episodes, s.Next, s.Curve, s.Evaluations, s.Returns, s.Recent
 	if best != nil {
 		r.best, r.score = best, *s.Score
 	}

@@ -26,16 +26,16 @@ import (
 type Agent struct {
 	config Config
 	deps   Deps
-	hands
-	client    cri.Runtime
-	scraper   *scraper
-	residents map[api.ContainerRef]*resident
-	absent    map[api.ContainerRef]absence     // containers without a resident, and why
-	owed      map[string]restore.Entry         // to be put back still, of containers without a resident
-	oomSeen   map[api.ContainerRef]time.Time   // the newest kill that a policy was told of
-	totals    map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
-	turn      int                              // who goes first, so that a scarce budget is shared
-	deaf      time.Time                        // until then the runtime is not asked where containers are
+	access
+	client         cri.Runtime
+	scraper        *scraper
+	containers     map[api.ContainerRef]*managedContainer
+	absent         map[api.ContainerRef]absence     // containers without a resident, and why
+	pendingRestore map[string]restore.Entry         // to be put back still, of containers without a resident
+	oomSeen        map[api.ContainerRef]time.Time   // the newest kill that a policy was told of
+	totals         map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
+	rotation       int                              // who goes first, so that a scarce budget is shared
+	retryAfter     time.Time                        // until then the runtime is not asked where containers are
 
 	ticked  atomic.Int64 // unix nanoseconds of the last Step
 	started atomic.Bool
@@ -73,10 +73,10 @@ func New(c Config, d Deps) (*Agent, error) {
 	}
 	return &Agent{
 		config: c, deps: d, client: d.Runtime, scraper: newScraper(c.Scrapes, c.ScrapeIn),
-		hands: hands{tree: d.Tree, runtime: cri.NewDiscipline(d.Runtime, c.Runtime, time.Now, m.called), journal: d.Journal,
+		access: access{tree: d.Tree, runtime: cri.NewLimiter(d.Runtime, c.Runtime, time.Now, m.called), journal: d.Journal,
 			sampler: new(Sampler), metrics: m, log: d.Log},
-		residents: make(map[api.ContainerRef]*resident), absent: make(map[api.ContainerRef]absence),
-		owed: make(map[string]restore.Entry), oomSeen: make(map[api.ContainerRef]time.Time),
+		containers: make(map[api.ContainerRef]*managedContainer), absent: make(map[api.ContainerRef]absence),
+		pendingRestore: make(map[string]restore.Entry), oomSeen: make(map[api.ContainerRef]time.Time),
 		totals: make(map[api.ContainerRef]api.Summary),
 	}, nil
 }
@@ -115,10 +115,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.ShutdownIn)
 	defer cancel()
 	a.refresh(last, time.Now())
-	err := a.PutBack(last, time.Now())
-	for ref, r := range a.residents {
+	err := a.Restore(last, time.Now())
+	for ref, r := range a.containers {
 		a.sampler.Remove(r.track)
-		delete(a.residents, ref)
+		delete(a.containers, ref)
 	}
 	return err
 }
@@ -130,13 +130,13 @@ func (a *Agent) Start(ctx context.Context, now time.Time) {
 		a.log.Warn("damaged journal", "what", damage)
 	}
 	for _, e := range a.journal.Entries() {
-		a.repay(ctx, now, e)
+		a.retryRestore(ctx, now, e)
 	}
 	a.started.Store(true)
 }
 
 // repay puts one container back that has no resident, from the journal alone.
-func (a *Agent) repay(ctx context.Context, now time.Time, e restore.Entry) {
+func (a *Agent) retryRestore(ctx context.Context, now time.Time, e restore.Entry) {
 	err := func() error {
 		g, err := a.tree.Group(e.Path)
 		if errors.Is(err, cgroup.ErrGone) {
@@ -150,20 +150,20 @@ func (a *Agent) repay(ctx context.Context, now time.Time, e restore.Entry) {
 		if err != nil {
 			return err
 		}
-		if err := a.hands.putBack(ctx, now, still(e, inForce), inForce); err != nil {
+		if err := a.access.restore(ctx, now, still(e, inForce), inForce); err != nil {
 			return err
 		}
 		a.runtime.Forget(e.ID)
 		return a.journal.Delete(e.ID)
 	}()
 	if err == nil {
-		delete(a.owed, e.ID)
+		delete(a.pendingRestore, e.ID)
 		return
 	}
-	if _, known := a.owed[e.ID]; !known {
+	if _, known := a.pendingRestore[e.ID]; !known {
 		a.log.Warn("not put back yet", "container", e.Container, "err", err)
 	}
-	if errors.Is(err, errOwed) {
+	if errors.Is(err, errPending) {
 		if back := keepTouched(e.Ours, e.API); e.Ours != back {
 			e.Before, e.Ours = e.Ours, back
 			if err := a.journal.Put(e); err != nil {
@@ -171,7 +171,7 @@ func (a *Agent) repay(ctx context.Context, now time.Time, e restore.Entry) {
 			}
 		}
 	}
-	a.owed[e.ID] = e
+	a.pendingRestore[e.ID] = e
 }
 
 // keepTouched is the API's values in the fields that were touched.
@@ -197,10 +197,10 @@ func (a *Agent) Sample(now time.Time) {
 func (a *Agent) Step(ctx context.Context, now time.Time) {
 	node := a.node(now)
 	a.refresh(ctx, now)
-	for _, e := range a.owed {
-		a.repay(ctx, now, e)
+	for _, e := range a.pendingRestore {
+		a.retryRestore(ctx, now, e)
 	}
-	all := a.inTurn()
+	all := a.rotated()
 	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
 	scrapes := make(map[endpoint]bool)
 	ips := a.ips()
@@ -269,20 +269,20 @@ func (a *Agent) node(now time.Time) mdp.State {
 }
 
 // inTurn is the residents, another one first each time.
-func (a *Agent) inTurn() []*resident {
-	all := make([]*resident, 0, len(a.residents))
-	for _, r := range a.residents {
+func (a *Agent) rotated() []*managedContainer {
+	all := make([]*managedContainer, 0, len(a.containers))
+	for _, r := range a.containers {
 		all = append(all, r)
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(x, y *resident) int {
+	slices.SortFunc(all, func(x, y *managedContainer) int {
 		return cmp.Or(strings.Compare(x.ref.PodUID, y.ref.PodUID), strings.Compare(x.ref.Container, y.ref.Container))
 	})
 	// A step that is prime to most counts spreads the turns.
-	a.turn = (a.turn + 7) % len(all)
-	return append(all[a.turn:len(all):len(all)], all[:a.turn]...)
+	a.rotation = (a.rotation + 7) % len(all)
+	return append(all[a.rotation:len(all):len(all)], all[:a.rotation]...)
 }
 
 func (a *Agent) ips() map[string]string {
@@ -327,7 +327,7 @@ func (a *Agent) order(now time.Time, ref api.ContainerRef) order {
 }
 
 // step looks at one container and does what is to be done with it.
-func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) api.Summary {
+func (a *Agent) step(ctx context.Context, now time.Time, r *managedContainer, o order) api.Summary {
 	r.problem = ""
 	s := api.Summary{Container: r.ref, Mode: o.mode, Problem: o.problem}
 	r.envelope = envelope.Of(r.facts, o.grant.Bounds, a.config.Envelope)
@@ -354,7 +354,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) a
 	d, err := r.loop.Step(ctx, now)
 	s.State = d.State
 	if errors.Is(err, cgroup.ErrGone) {
-		a.leave(r)
+		a.detach(r)
 		s.Problem = also(s.Problem, "its cgroup is gone: it ended")
 		s.State = mdp.State{At: now}
 		return a.count(s, r)
@@ -396,7 +396,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *resident, o order) a
 	}
 	// A container that is backed off from is held as long as its grant is to act: what is ours of it is right.
 	if !act && !o.hold && !(alone && o.act) {
-		if err := r.putBack(ctx, now); err != nil {
+		if err := r.restore(ctx, now); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}
@@ -418,7 +418,7 @@ func (idle) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error
 }
 
 // count adds what earlier instances of the container came to.
-func (a *Agent) count(s api.Summary, r *resident) api.Summary {
+func (a *Agent) count(s api.Summary, r *managedContainer) api.Summary {
 	before := a.totals[r.ref]
 	s.Resizes, s.Conflicts = before.Resizes+r.resizes, before.Conflicts+r.conflicts
 	return s
@@ -441,33 +441,33 @@ func (a *Agent) refresh(ctx context.Context, now time.Time) {
 		for _, c := range p.Containers {
 			ref := api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: c.Name}
 			seen[ref] = true
-			r := a.residents[ref]
+			r := a.containers[ref]
 			if r != nil && (r.id != c.ID || !c.Running) {
 				// The new instance starts from the allocated values: nothing of the old one is to be put back.
-				a.leave(r)
+				a.detach(r)
 				r = nil
 			}
 			if r == nil {
-				if r = a.takeUp(ctx, now, ref, p, c); r == nil {
+				if r = a.attach(ctx, now, ref, p, c); r == nil {
 					continue
 				}
 			}
 			r.learn(p, c)
 		}
 	}
-	for ref, r := range a.residents {
+	for ref, r := range a.containers {
 		if seen[ref] {
 			continue
 		}
 		// No longer opted in, or deleted. Its group may be gone, which is as good.
-		if err := r.putBack(ctx, now); err != nil && r.touched {
+		if err := r.restore(ctx, now); err != nil && r.touched {
 			if e, ok := a.journal.Get(r.id); ok {
-				a.owed[r.id] = e
+				a.pendingRestore[r.id] = e
 			}
 			a.log.Warn("not put back yet", "container", ref, "err", err)
 		}
 		a.sampler.Remove(r.track)
-		delete(a.residents, ref)
+		delete(a.containers, ref)
 	}
 	for ref := range a.absent {
 		if !seen[ref] {
@@ -483,7 +483,7 @@ func (a *Agent) refresh(ctx context.Context, now time.Time) {
 }
 
 // learn takes over what the API says of the container now.
-func (r *resident) learn(p Pod, c Container) {
+func (r *managedContainer) learn(p Pod, c Container) {
 	r.facts.Namespace, r.facts.QoS, r.facts.Kind = p.Namespace, p.QoS, c.Kind
 	r.facts.PodDeleting, r.facts.Mirror, r.facts.ExclusiveCPUs = p.Deleting, p.Mirror, c.ExclusiveCPUs
 	r.facts.Limits, r.facts.ResizePending = c.Limits, c.ResizePending
@@ -496,8 +496,8 @@ func (r *resident) learn(p Pod, c Container) {
 const again = 5 * time.Second
 
 // takeUp finds a container's group. nil when it cannot be found now; why is remembered.
-func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef, p Pod, c Container) *resident {
-	fail := func(err error) *resident {
+func (a *Agent) attach(ctx context.Context, now time.Time, ref api.ContainerRef, p Pod, c Container) *managedContainer {
+	fail := func(err error) *managedContainer {
 		a.absent[ref] = absence{c.ID, err.Error(), now.Add(again)}
 		return nil
 	}
@@ -510,14 +510,14 @@ func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef,
 	if was, ok := a.absent[ref]; ok && was.id == c.ID && now.Before(was.retry) {
 		return nil
 	}
-	if now.Before(a.deaf) {
+	if now.Before(a.retryAfter) {
 		return fail(errors.New("the container runtime does not answer"))
 	}
 	bounded, cancel := context.WithTimeout(ctx, a.config.Runtime.Deadline)
 	defer cancel()
 	found, err := a.client.Container(bounded, c.ID)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cri.ErrUnavailable) {
-		a.deaf = now.Add(again) // one deadline, not one for each container
+		a.retryAfter = now.Add(again) // one deadline, not one for each container
 	}
 	if err != nil {
 		return fail(err)
@@ -535,7 +535,7 @@ func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef,
 		group.Close()
 		return fail(err)
 	}
-	r := &resident{hands: a.hands, ref: ref, id: c.ID, path: path, inForce: inForce, limit: a.config.Conflicts, backoff: a.config.Backoff}
+	r := &managedContainer{access: a.access, ref: ref, id: c.ID, path: path, inForce: inForce, limit: a.config.Conflicts, backoff: a.config.Backoff}
 	r.track = a.sampler.Add(group)
 	r.facts.Settled = inForce.Size()
 	if killed := c.OOMKilled; killed.After(a.oomSeen[ref]) {
@@ -544,8 +544,8 @@ func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef,
 	}
 	if e, ok := a.journal.Get(c.ID); ok {
 		// Still to be put back, by an agent before this one or by opting out and in again: it is ours to go on with.
-		r.ours, r.before, r.unsure, r.touched = e.Ours, e.Before, true, true
-		delete(a.owed, c.ID)
+		r.ours, r.before, r.inDoubt, r.touched = e.Ours, e.Before, true, true
+		delete(a.pendingRestore, c.ID)
 	}
 	if a.deps.Policy != nil {
 		r.policy = a.deps.Policy(ref)
@@ -555,13 +555,13 @@ func (a *Agent) takeUp(ctx context.Context, now time.Time, ref api.ContainerRef,
 	}
 	r.loop = mdp.Loop{Sensor: r, Actuator: idle{}, Policy: guarded(r.policy, a.config, r.bounds, r.knobs)}
 	delete(a.absent, ref)
-	a.residents[ref] = r
+	a.containers[ref] = r
 	a.log.Info("took up", "container", ref, "id", c.ID, "cgroup", path, "limits", inForce.Size())
 	return r
 }
 
 // leave forgets an instance that ended.
-func (a *Agent) leave(r *resident) {
+func (a *Agent) detach(r *managedContainer) {
 	if err := a.journal.Delete(r.id); err != nil {
 		a.log.Warn("journal", "err", err)
 	}
@@ -571,15 +571,15 @@ func (a *Agent) leave(r *resident) {
 	t.Resizes += r.resizes
 	t.Conflicts += r.conflicts
 	a.totals[r.ref] = t
-	delete(a.residents, r.ref)
+	delete(a.containers, r.ref)
 	r.resizes, r.conflicts = 0, 0
 }
 
 // PutBack gives everything its API values. The error names what could not be told to the container runtime; it stays in
 // the journal, for the next agent.
-func (a *Agent) PutBack(ctx context.Context, now time.Time) error {
+func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 	var errs []error
-	for _, r := range a.inTurn() {
+	for _, r := range a.rotated() {
 		if err := ctx.Err(); err != nil && r.touched {
 			errs = append(errs, fmt.Errorf("putting %v back: %w", r.ref, err))
 			continue
@@ -587,15 +587,15 @@ func (a *Agent) PutBack(ctx context.Context, now time.Time) error {
 		// Looked at once more: what the kubelet has written since is not ours to put back, and may be newer than what we
 		// know of the API. When we are uninstalled both happen at once.
 		if _, err := r.Sense(ctx, now); errors.Is(err, cgroup.ErrGone) {
-			a.leave(r)
+			a.detach(r)
 			continue
 		}
-		if err := r.putBack(ctx, now); err != nil {
+		if err := r.restore(ctx, now); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	for _, e := range a.owed {
-		a.repay(ctx, now, e)
+	for _, e := range a.pendingRestore {
+		a.retryRestore(ctx, now, e)
 	}
 	return errors.Join(errs...)
 }

@@ -66,7 +66,7 @@ func TestWhatEndsAMandatePutsBack(t *testing.T) {
 		"off":                   func(g *rig) { g.grant(api.Off) },
 		"no longer listed":      func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) },
 		"a deleted pod":         func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
-		"an agent that ends":    func(g *rig) { g.agent.PutBack(g.t.Context(), g.now) },
+		"an agent that ends":    func(g *rig) { g.agent.Restore(g.t.Context(), g.now) },
 		"an agent that is born": func(g *rig) { g.boot() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestWhatEndsAMandatePutsBack(t *testing.T) {
 	t.Run("an agent that ends", func(t *testing.T) {
 		g := newRig(t, cgroup.V2, 1)
 		g.shrunk()
-		if err := g.agent.PutBack(t.Context(), g.now); err != nil {
+		if err := g.agent.Restore(t.Context(), g.now); err != nil {
 			t.Error(err)
 		}
 		g.isBack("the end")
@@ -183,7 +183,7 @@ func TestEndingLeavesWhatTheKubeletHasJustWritten(t *testing.T) {
 	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 70000, Period: 100000, Memory: 512 * mdp.MiB}); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.agent.PutBack(t.Context(), g.now); err != nil {
+	if err := g.agent.Restore(t.Context(), g.now); err != nil {
 		t.Fatal(err)
 	}
 	if l := g.limit(0); l.CPU != 700 || l.Memory != 512*mdp.MiB {

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/captain"
@@ -18,6 +16,7 @@ import (
 	"awarescale.dev/aware/nodeagent/envelope"
 	"awarescale.dev/aware/nodeagent/pressure"
 	"awarescale.dev/aware/nodeagent/restore"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Config is an agent's settings. Begin with [Default].

@@ -15,10 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/api"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"awarescale.dev/aware/nodeagent/api"
 )
 
 // endpoint is where a histogram is read.

@@ -5,9 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"awarescale.dev/aware/learner/mdp"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics are what the agent tells of itself.

@@ -47,7 +47,7 @@ func thirty(tb testing.TB, host *cgrouptest.Host) *Agent {
 		tb.Fatalf("%d containers are sampled: %+v", n, a.Report(noon))
 	}
 	tb.Cleanup(func() {
-		for _, r := range a.residents {
+		for _, r := range a.containers {
 			a.sampler.Remove(r.track)
 		}
 		j.Close()
@@ -71,7 +71,7 @@ func TestSamplingThirtyContainersAllocatesNothing(t *testing.T) {
 				t.Errorf("%v allocations for one loop over 30 containers", n)
 			}
 			// What a step reads of a container allocates nothing either; what it tells does.
-			for _, r := range a.residents {
+			for _, r := range a.containers {
 				if n := testing.AllocsPerRun(20, func() {
 					now = now.Add(time.Second)
 					if _, _, _, err := a.sampler.Look(r.track, now); err != nil {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
@@ -17,6 +15,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/cri/critest"
 	"awarescale.dev/aware/nodeagent/restore"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

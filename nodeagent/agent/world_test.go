@@ -52,7 +52,7 @@ func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 	a.Apply(now, api.Grants{TTL: time.Hour, All: nil})
 	a.Sample(now)
 	a.Step(t.Context(), now)
-	for _, r := range a.residents {
+	for _, r := range a.containers {
 		t.Cleanup(func() { a.sampler.Remove(r.track) })
 		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: web.CPU}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: web.Memory}}
 		r.envelope.Bounds = b

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/cgroups/v3/cgroup1"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"github.com/containerd/cgroups/v3/cgroup1"
 )
 
 func TestARootThatIsNoneIsNamed(t *testing.T) {

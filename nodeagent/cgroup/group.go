@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"awarescale.dev/aware/learner/mdp"
+	"golang.org/x/sys/unix"
 )
 
 // Figures is a set of what was observed of a group.

@@ -7,11 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"awarescale.dev/aware/learner/mdp"
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Write changes a group's limits directly, past the container runtime; 0 leaves a field as it is. The runtime does

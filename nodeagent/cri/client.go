@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // DefaultSocket is containerd's.

@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/cri/critest"
+	"google.golang.org/grpc"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -127,8 +126,8 @@ func (m *machine) Update(_ context.Context, _ string, c cri.Change) error {
 	return m.fails
 }
 
-func discipline(m *machine) *cri.Discipline {
-	return cri.NewDiscipline(m, cri.DefaultRules, m.clock, nil)
+func discipline(m *machine) *cri.Limiter {
+	return cri.NewLimiter(m, cri.DefaultRules, m.clock, nil)
 }
 
 func cpu(id string, from, to mdp.MilliCPU) cri.Move {
@@ -275,17 +274,17 @@ func TestTheBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 
 func TestWhatElseOpensTheBreaker(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(*machine, *cri.Discipline)
+		do   func(*machine, *cri.Limiter)
 		want cri.Breaker
 	}{
-		"a timeout":          {func(m *machine, _ *cri.Discipline) { m.fails = context.DeadlineExceeded }, cri.Open},
-		"nobody there":       {func(m *machine, _ *cri.Discipline) { m.fails = cri.ErrUnavailable }, cri.Open},
-		"no such container":  {func(m *machine, _ *cri.Discipline) { m.fails = cri.ErrNoContainer }, cri.Closed},
-		"an invalid change":  {func(m *machine, _ *cri.Discipline) { m.fails = errors.New("EINVAL") }, cri.Closed},
-		"memory stalls":      {func(_ *machine, d *cri.Discipline) { d.Pressure(noon, 0.3, 0) }, cri.Open},
-		"I/O stalls":         {func(_ *machine, d *cri.Discipline) { d.Pressure(noon, 0, 0.21) }, cri.Open},
-		"a little stalling":  {func(_ *machine, d *cri.Discipline) { d.Pressure(noon, 0.1, 0.1) }, cri.Closed},
-		"one slow first one": {func(m *machine, _ *cri.Discipline) { m.takes = 400 * time.Millisecond }, cri.Closed},
+		"a timeout":          {func(m *machine, _ *cri.Limiter) { m.fails = context.DeadlineExceeded }, cri.Open},
+		"nobody there":       {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrUnavailable }, cri.Open},
+		"no such container":  {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrNoContainer }, cri.Closed},
+		"an invalid change":  {func(m *machine, _ *cri.Limiter) { m.fails = errors.New("EINVAL") }, cri.Closed},
+		"memory stalls":      {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.3, 0) }, cri.Open},
+		"I/O stalls":         {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0, 0.21) }, cri.Open},
+		"a little stalling":  {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.1, 0.1) }, cri.Closed},
+		"one slow first one": {func(m *machine, _ *cri.Limiter) { m.takes = 400 * time.Millisecond }, cri.Closed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &machine{now: noon}
@@ -308,7 +307,7 @@ func TestOneCallAtATimeOnTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	d := cri.NewDiscipline(client, cri.DefaultRules, time.Now, nil)
+	d := cri.NewLimiter(client, cri.DefaultRules, time.Now, nil)
 	server.Slow(20 * time.Millisecond)
 	var wg sync.WaitGroup
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -343,7 +342,7 @@ func TestBadRulesAreNamed(t *testing.T) {
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
-	r.Least = 1.5
+	r.MinChange = 1.5
 	if err := r.Check(); err == nil || err.Error() != "cri rules: least move 1.5: must be in [0, 1)" {
 		t.Errorf("err = %v", err)
 	}

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-	"github.com/cenkalti/backoff/v5"
-
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/api/linkv1"
+	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v5"
 )
 
 // Node gives reports and takes grants.

@@ -10,9 +10,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/prometheus/procfs"
-
 	"awarescale.dev/aware/learner/mdp"
+	"github.com/prometheus/procfs"
 )
 
 // Node is the node's pressure: shares of the last ten seconds. What is not in Observed is not known; a kernel without

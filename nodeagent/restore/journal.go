@@ -20,10 +20,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"golang.org/x/sys/unix"
 )
 
 // Entry is one touched container.

@@ -17,14 +17,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/api"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
-
-	"awarescale.dev/aware/nodeagent/api"
 )
 
 // SecretName is the secret of the certificate and its key; it is central's alone.
@@ -64,7 +63,7 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		if secret, err = c.fresh(nil); err != nil {
+		if secret, err = c.issue(nil); err != nil {
 			return err
 		}
 		created, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
@@ -79,7 +78,7 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 		return fmt.Errorf("reading secret %s/%s: %w", c.Namespace, SecretName, err)
 	}
 	if c.ends(secret).Sub(c.Now()) < renewal {
-		renewed, err := c.fresh(secret)
+		renewed, err := c.issue(secret)
 		if err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 
 // fresh makes a serving certificate under an authority of its own. The key of the authority is not kept: a renewal
 // brings a new one, beside the old one as long as that lives, so that agents trust whichever they meet.
-func (c *Certificate) fresh(old *corev1.Secret) (*corev1.Secret, error) {
+func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 	now := c.Now()
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -16,16 +16,15 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/link"
+	"awarescale.dev/aware/plugins/fleet"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/nodeagent/link"
-	"awarescale.dev/aware/plugins/fleet"
 )
 
 const name = "aware-central.aware-system.svc"

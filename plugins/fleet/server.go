@@ -10,13 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/api/linkv1"
 	"connectrpc.com/connect"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/nodeagent/api/linkv1"
 )
 
 // Central is what takes reports and gives grants; ok is false when there is nothing to say.

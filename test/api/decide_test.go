@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // grown waits until the pod was resized above its template's 400m.

@@ -11,15 +11,14 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"awarescale.dev/aware/cmd/aware/live"
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The example that drives simulated worlds drives a workload of a real API server, unchanged. The test plays the kubelet and the
@@ -39,7 +38,7 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 		return err == nil && len(m.Status.Decisions) > 0 && strings.Contains(m.Status.Decisions[0].Inputs, "latency="), fmt.Sprintf("%+v", m.Status.Decisions)
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
-	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.Brief) (gym.Environment, error) {
+	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (gym.Environment, error) {
 		env, err := live.Open(ctx, kube, target, step)
 		if err != nil {
 			return nil, err

@@ -13,6 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/test/cluster/lab"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,15 +33,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	"awarescale.dev/aware/plugins/fleet"
-	"awarescale.dev/aware/test/cluster/lab"
 )
 
 // ghost is the node that does not exist.
@@ -104,7 +103,7 @@ func start(ctx context.Context) error {
 	}
 	decide := &recommender.Reconciler{Client: mgr.GetClient(), Fleet: agents, Events: mgr.GetEventRecorder("aware-autoscaler"),
 		Now: time.Now, Step: step, Patience: 2 * time.Second,
-		Policies: func(b recommender.Brief) (mdp.Policy, string, error) {
+		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 			return hpavpa.New(c), "hpavpa/1", c.Check()

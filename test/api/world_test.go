@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/mdp/mdptest"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // world is a workload in the API server as a pair of Sensor and Actuator, loaded anew each time as the reconciler does it.

@@ -30,9 +30,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"awarescale.dev/aware/test/cluster/lab"
+	"github.com/spf13/cobra"
 )
 
 func main() {

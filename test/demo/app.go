@@ -11,9 +11,8 @@ import (
 	"text/template"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"awarescale.dev/aware/test/apps/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The runs, in the order of the report.

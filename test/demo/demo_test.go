@@ -13,6 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/cluster/images"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,13 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/fake"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/test/apps/load"
-	"awarescale.dev/aware/test/cluster/images"
 )
 
 func TestTheCommandLineIsChecked(t *testing.T) {

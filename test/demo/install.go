@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/kubernetes"
-
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes"
 )
 
 // A stage is what the runs have in common: the cluster with the images, and the screen.

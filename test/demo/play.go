@@ -13,14 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/apps/trace"
+	"awarescale.dev/aware/test/apps/traces"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/test/apps/load"
-	"awarescale.dev/aware/test/apps/trace"
-	"awarescale.dev/aware/test/apps/traces"
 )
 
 // warmUp is what every run begins with: connections are made, caches are filled, and

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"awarescale.dev/aware/test/apps/load"
+	"golang.org/x/sys/unix"
 )
 
 // A line is what the table shows of one run. A nil figure is not known (yet).

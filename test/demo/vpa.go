@@ -16,10 +16,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"awarescale.dev/aware/test/cluster/images"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/test/cluster/images"
 )
 
 // The VerticalPodAutoscaler runs as its own manifests say, in the module that its

@@ -19,17 +19,16 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/traces"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Shared by the chapters.

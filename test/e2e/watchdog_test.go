@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // grace is how long after a change of the API's limits the larger of old and new may be in force: the kubelet carries a

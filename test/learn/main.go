@@ -15,14 +15,13 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"awarescale.dev/aware/learner/algo/bcq/evaluation"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"awarescale.dev/aware/learner/train/presets"
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/stat"
-
-	"awarescale.dev/aware/learner/algo/bcq/proof"
-	"awarescale.dev/aware/learner/nn/graph"
-	"awarescale.dev/aware/learner/nn/kernel/gemm"
-	"awarescale.dev/aware/learner/train/recipe"
 )
 
 // gate is what an algorithm must reach in an environment within so many steps, on all seeds but some.
@@ -54,7 +53,7 @@ type offline struct {
 
 func (o *offline) run() error {
 	begin := time.Now()
-	p, err := proof.Prove(o.Seed, proof.Full())
+	p, err := evaluation.Prove(o.Seed, evaluation.Full())
 	if err != nil {
 		return err
 	}
@@ -139,11 +138,11 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 
 func (r *result) run(ctx context.Context) error {
 	begin := time.Now()
-	run, err := recipe.Make(r.Algo, r.Env, r.Steps, r.Seed)
+	run, err := presets.Make(r.Algo, r.Env, r.Steps, r.Seed)
 	if err != nil {
 		return err
 	}
-	if err := run.Go(ctx, r.Steps); err != nil {
+	if err := run.Train(ctx, r.Steps); err != nil {
 		return err
 	}
 	returns, err := run.Final(100)

@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/datadriven"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/captain"
@@ -29,6 +27,7 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
+	"github.com/cockroachdb/datadriven"
 )
 
 func TestScenarios(t *testing.T) {

@@ -8,11 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
@@ -21,6 +16,10 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Target is the workload to control.
@@ -88,11 +87,11 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration) (*
 		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
 	}
 	return gym.Live(gym.Pair{Sensor: w, Actuator: w}, gym.Spaces{Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds,
-		Signals: told, Step: step}, objective, w.putBack)
+		Signals: reported, Step: step}, objective, w.restore)
 }
 
 // told is what central's status tells, and what pods do.
-const told = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.Throttled | 1<<mdp.Latency | 1<<mdp.Throughput
+const reported = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.Throttled | 1<<mdp.Latency | 1<<mdp.Throughput
 
 // envelope is the container to control and how far, as central has it.
 func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, container string) (string, mdp.Bounds, mdp.Set, error) {
@@ -298,7 +297,7 @@ func (w *world) Why() string { return w.why }
 
 // putBack gives the pods the template's sizes, and the workload its replicas. What central or somebody else moves by now is
 // theirs to put back.
-func (w *world) putBack(ctx context.Context) error {
+func (w *world) restore(ctx context.Context) error {
 	mpa, loaded, err := w.load(ctx)
 	var gone *RefusedError
 	if errors.As(err, &gone) {
@@ -317,7 +316,7 @@ func (w *world) putBack(ctx context.Context) error {
 		return &RefusedError{w.target.String(), "it was not put back: " + why}
 	}
 	w.updater.Workload = loaded
-	if err := w.updater.PutBack(ctx); err != nil {
+	if err := w.updater.Restore(ctx); err != nil {
 		return fmt.Errorf("putting the sizes of %s back: %w", w.target, err)
 	}
 	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(api.Off) {

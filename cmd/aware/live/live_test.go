@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -15,19 +19,14 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"awarescale.dev/aware/learner/gym"
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 
 // What central writes into the status is what is read from it: the two must change together.
 func TestInputsAreReadAsCentralWritesThem(t *testing.T) {
-	full := mdp.State{Observed: told, Replicas: 3, Limit: mdp.Size{CPU: 1500, Memory: 512 * mdp.MiB}, Usage: mdp.Size{CPU: 1234, Memory: 77 * mdp.MiB},
+	full := mdp.State{Observed: reported, Replicas: 3, Limit: mdp.Size{CPU: 1500, Memory: 512 * mdp.MiB}, Usage: mdp.Size{CPU: 1234, Memory: 77 * mdp.MiB},
 		CPUPeak: 1400, Throttled: 0.25, Latency: 12300 * time.Microsecond, Throughput: 1017.5}
-	for name, observed := range map[string]mdp.Set{"all": told, "none": 0, "no latency": told.Without(mdp.SetOf(mdp.Latency)),
-		"more than the status tells": told | mdp.SetOf(mdp.CPUPressure, mdp.OOMKills)} {
+	for name, observed := range map[string]mdp.Set{"all": reported, "none": 0, "no latency": reported.Without(mdp.SetOf(mdp.Latency)),
+		"more than the status tells": reported | mdp.SetOf(mdp.CPUPressure, mdp.OOMKills)} {
 		t.Run(name, func(t *testing.T) {
 			s := full
 			s.Observed = observed
@@ -35,7 +34,7 @@ func TestInputsAreReadAsCentralWritesThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (observed & told).Without(mdp.Knobs); got.Observed != want {
+			if want := (observed & reported).Without(mdp.Knobs); got.Observed != want {
 				t.Errorf("observed %v, want %v", got.Observed, want)
 			}
 			if got.Knows(mdp.Latency) && got.Latency != full.Latency || got.Knows(mdp.CPUUsage) && (got.Usage != full.Usage ||

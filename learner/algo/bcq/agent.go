@@ -84,7 +84,7 @@ type Decider struct {
 // NewDecider makes a Decider.
 func NewDecider(c Config) *Decider {
 	sizes := [3]int{c.encoder() + c.Decoder().Params(), c.Perturbation().Params(), c.Critic().Params()}
-	return &Decider{c, newProposals(c, c.Choices), sizes}
+	return &Decider{c, newProposals(c, c.SampledActions), sizes}
 }
 
 // Decide chooses, of Choices generated and perturbed actions, the one that the critic values most, and stretches it to the
@@ -98,7 +98,7 @@ func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error
 	case [3]int{len(s.VAE), len(s.Perturbation), len(s.Critic)} != d.sizes:
 		return fmt.Errorf("bcq: deciding: snapshot %d has %d, %d and %d parameters: it must have %v", s.Version, len(s.VAE), len(s.Perturbation), len(s.Critic), d.sizes)
 	}
-	p.of(obs, c.Choices)
+	p.of(obs, c.SampledActions)
 	p.perturb(s.Perturbation, p.generate(s.VAE, r))
 	best, sum := 0, 0.0
 	values := p.judge(s.Critic)

@@ -41,7 +41,7 @@ func data(t testing.TB, n int, earns func(x, a float64) float64) *replay.Uniform
 
 func settings() Config {
 	c := Default(1, []float64{-10}, []float64{30})
-	c.Hidden, c.Generative, c.Batch, c.Choices, c.Seed = []int{32}, []int{32}, 64, 50, 1
+	c.Hidden, c.Generative, c.Batch, c.SampledActions, c.Seed = []int{32}, []int{32}, 64, 50, 1
 	return c
 }
 
@@ -56,8 +56,8 @@ func agent(t testing.TB, c Config, u *replay.Uniform) *Agent {
 
 func learn(t testing.TB, a *Agent, updates int) {
 	t.Helper()
-	if err := a.Learn(updates); err != nil || a.Refused > 0 {
-		t.Fatal(err, a.Refused, a.Trouble)
+	if err := a.Learn(updates); err != nil || a.SkippedUpdates > 0 {
+		t.Fatal(err, a.SkippedUpdates, a.LastError)
 	}
 }
 
@@ -263,10 +263,10 @@ func TestABatchThatIsNoneChangesNothing(t *testing.T) {
 	} {
 		b := batch(t, a.c)
 		c.spoil(b)
-		before, refused := numbers(a.Policy), a.Refused
+		before, refused := numbers(a.Policy), a.SkippedUpdates
 		err := a.Update(b)
-		if err == nil || !strings.Contains(err.Error(), c.says) || a.Refused != refused+1 || !errors.Is(a.Trouble, err) {
-			t.Errorf("%s: %v; %d refused", name, err, a.Refused)
+		if err == nil || !strings.Contains(err.Error(), c.says) || a.SkippedUpdates != refused+1 || !errors.Is(a.LastError, err) {
+			t.Errorf("%s: %v; %d refused", name, err, a.SkippedUpdates)
 		}
 		if !same(before, numbers(a.Policy)) || a.Updates != 3 {
 			t.Errorf("%s changed the policy", name)
@@ -314,8 +314,8 @@ func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 		if err := a.Learn(2); err != nil {
 			t.Fatal(err)
 		}
-		if a.Refused != 2 || a.Updates != 0 || !errors.Is(a.Trouble, nn.ErrNotFinite) {
-			t.Errorf("gradient %d: %d refused, %d made: %v", n, a.Refused, a.Updates, a.Trouble)
+		if a.SkippedUpdates != 2 || a.Updates != 0 || !errors.Is(a.LastError, nn.ErrNotFinite) {
+			t.Errorf("gradient %d: %d refused, %d made: %v", n, a.SkippedUpdates, a.Updates, a.LastError)
 		}
 		for i, v := range numbers(a.Policy) {
 			if math.IsNaN(v) {
@@ -442,12 +442,14 @@ func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 		spoil func(f *weights.File)
 		says  string
 	}{
-		"another algorithm":      {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
-		"another encoding":       {func(f *weights.File) { f.Meta["encoding"] = "2" }, `encoding "2"`},
-		"other widths":           {func(f *weights.File) { *f, _ = other.Save() }, "has shape"},
-		"a network missing":      {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
-		"a weight of no number":  {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
-		"steps of no number":     {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"vae.adam.steps":`, `"vae.adam.steps":-`, 1) }, "vae.adam.steps is -"},
+		"another algorithm":     {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
+		"another encoding":      {func(f *weights.File) { f.Meta["encoding"] = "2" }, `encoding "2"`},
+		"other widths":          {func(f *weights.File) { *f, _ = other.Save() }, "has shape"},
+		"a network missing":     {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
+		"a weight of no number": {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
+		"steps of no number": {func(f *weights.File) {
+			f.Meta["state"] = strings.Replace(f.Meta["state"], `"vae.adam.steps":`, `"vae.adam.steps":-`, 1)
+		}, "vae.adam.steps is -"},
 		"updates of no number":   {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
 		"no random source":       {func(f *weights.File) { delete(f.Blobs, "random.acting") }, "random.acting"},
 		"no data":                {func(f *weights.File) { delete(f.Blobs, "replay") }, `blob "replay" is missing`},
@@ -528,7 +530,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"generative [0": func(c *Config) { c.Generative = []int{0} },
 		"latent 0":      func(c *Config) { c.Latent = 0 },
 		"tau 0":         func(c *Config) { c.Tau = 0 },
-		"rate NaN":      func(c *Config) { c.Rate = math.NaN() },
+		"rate NaN":      func(c *Config) { c.LearningRate = math.NaN() },
 		"batch 0":       func(c *Config) { c.Batch = 0 },
 		"phi -0.1":      func(c *Config) { c.Phi = -0.1 },
 		"lambda 1.5":    func(c *Config) { c.Lambda = 1.5 },

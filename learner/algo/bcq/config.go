@@ -18,15 +18,15 @@ type Config struct {
 	Generative []int // widths of the hidden layers of encoder and decoder
 	Latent     int   // numbers that the generative model describes an action by, beside the state
 
-	Tau   float64 // share of the way that targets go after an update, in (0, 1]
-	Rate  float64 // Adam's step size, of all networks
-	Batch int     // transitions of an update
+	Tau          float64 // share of the way that targets go after an update, in (0, 1]
+	LearningRate float64 // Adam's step size, of all networks
+	Batch        int     // transitions of an update
 
-	Phi        float64 // how far the perturbation moves an action, in the scale of [-1, 1]; 0 never moves it
-	Lambda     float64 // share of the smaller of two critics in a target; the larger one has the rest
-	Candidates int     // actions that are generated for each next state of a target
-	Choices    int     // actions that are generated for each decision
-	Divergence float64 // weight of the Kullback-Leibler term in the generative model's loss
+	Phi            float64 // how far the perturbation moves an action, in the scale of [-1, 1]; 0 never moves it
+	Lambda         float64 // share of the smaller of two critics in a target; the larger one has the rest
+	Candidates     int     // actions that are generated for each next state of a target
+	SampledActions int     // actions that are generated for each decision
+	Divergence     float64 // weight of the Kullback-Leibler term in the generative model's loss
 
 	Seed uint64
 }
@@ -45,8 +45,8 @@ func Default(state int, low, high []float64) Config {
 	return Config{
 		State: state, Action: len(low), Low: low, High: high,
 		Hidden: []int{64, 64}, Generative: []int{64, 64}, Latent: 2 * len(low),
-		Tau: 0.005, Rate: 1e-3, Batch: 100,
-		Phi: 0.05, Lambda: 0.75, Candidates: 10, Choices: 100, Divergence: 0.5,
+		Tau: 0.005, LearningRate: 1e-3, Batch: 100,
+		Phi: 0.05, Lambda: 0.75, Candidates: 10, SampledActions: 100, Divergence: 0.5,
 	}
 }
 
@@ -68,16 +68,16 @@ func (c Config) Check() error {
 		return bad("latent", c.Latent, "at least 1")
 	case !(c.Tau > 0 && c.Tau <= 1):
 		return bad("tau", c.Tau, "in (0, 1]")
-	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
-		return bad("rate", c.Rate, "finite and above 0")
+	case !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0):
+		return bad("rate", c.LearningRate, "finite and above 0")
 	case c.Batch < 1:
 		return bad("batch", c.Batch, "at least 1")
 	case !(c.Phi >= 0 && c.Phi <= 2):
 		return bad("phi", c.Phi, "in [0, 2]: actions are in [-1, 1]")
 	case !(c.Lambda >= 0 && c.Lambda <= 1):
 		return bad("lambda", c.Lambda, "in [0, 1]")
-	case c.Candidates < 1 || c.Choices < 1:
-		return bad("candidates and choices", []int{c.Candidates, c.Choices}, "at least 1")
+	case c.Candidates < 1 || c.SampledActions < 1:
+		return bad("candidates and choices", []int{c.Candidates, c.SampledActions}, "at least 1")
 	case !(c.Divergence >= 0) || math.IsInf(c.Divergence, 0):
 		return bad("divergence", c.Divergence, "finite and at least 0")
 	}

@@ -6,10 +6,9 @@ import (
 	"os"
 	"testing"
 
-	"gonum.org/v1/gonum/blas/blas64"
-
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/nntest"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 func TestMain(m *testing.M) {

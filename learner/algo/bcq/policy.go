@@ -18,11 +18,11 @@ type Policy struct {
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	vae := append(c.Trunk(), c.Latents(), c.Latents())
 	p := &Policy{
-		VAE:          nn.NewNetwork(append(vae, c.Decoder()...), c.Rate, 0, false, r),
-		Perturbation: nn.NewNetwork(c.Perturbation(), c.Rate, 0, true, r),
+		VAE:          nn.NewNetwork(append(vae, c.Decoder()...), c.LearningRate, 0, false, r),
+		Perturbation: nn.NewNetwork(c.Perturbation(), c.LearningRate, 0, true, r),
 	}
 	for i := range p.Critics {
-		p.Critics[i] = nn.NewNetwork(c.Critic(), c.Rate, 0, true, r)
+		p.Critics[i] = nn.NewNetwork(c.Critic(), c.LearningRate, 0, true, r)
 	}
 	return p
 }

@@ -51,7 +51,7 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	}
 	var err error
 	s.VAE, err = u.gradients.VAE(p.VAE.Theta, b.State, b.Action, u.noise, u.vae)
-	if err := nn.Good(s.VAE, u.vae, err); err != nil {
+	if err := nn.CheckGradient(s.VAE, u.vae, err); err != nil {
 		return s, fmt.Errorf("generative model: %w", err)
 	}
 	p.VAE.Adam.Update(p.VAE.Theta, u.vae)
@@ -60,7 +60,7 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	u.targets(p, b, r)
 	for i, critic := range p.Critics {
 		loss, err := u.gradients.Critic(critic.Theta, b.State, b.Action, u.y, u.critics[i])
-		if err := nn.Good(loss, u.critics[i], err); err != nil {
+		if err := nn.CheckGradient(loss, u.critics[i], err); err != nil {
 			return s, fmt.Errorf("critic %d: %w", i, err)
 		}
 		s.Critic += loss / 2
@@ -75,12 +75,12 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	u.here.of(b.State, 1)
 	generated := u.here.generate(p.VAE.Theta, r)
 	s.Perturbation, err = u.gradients.Perturbation(p.Perturbation.Theta, p.Critics[0].Theta, b.State, generated, u.move)
-	if err := nn.Good(s.Perturbation, u.move, err); err != nil {
+	if err := nn.CheckGradient(s.Perturbation, u.move, err); err != nil {
 		return s, fmt.Errorf("perturbation: %w", err)
 	}
 	p.Perturbation.Adam.Update(p.Perturbation.Theta, u.move)
 	for _, n := range []*nn.Network{p.Critics[0], p.Critics[1], p.Perturbation} {
-		nn.Follow(n.Target, n.Theta, c.Tau)
+		nn.SoftUpdate(n.Target, n.Theta, c.Tau)
 	}
 	return s, nil
 }

@@ -18,9 +18,9 @@ const (
 
 // Agent learns in one environment. One goroutine uses it at a time.
 type Agent struct {
-	Policy  *Policy
-	Refused int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	Trouble error
+	Policy         *Policy
+	SkippedUpdates int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
+	LastError      error
 
 	c       Config
 	updater *Updater
@@ -71,7 +71,7 @@ func newAgent(c Config, g Gradients) (*Agent, error) {
 func (a *Agent) Envs() int { return 1 }
 
 // Head is what the environment is told when the actor says out: without exploration.
-func (a *Agent) Head(out, action []float64) {
+func (a *Agent) GreedyAction(out, action []float64) {
 	for i, v := range out {
 		low, high := a.c.Low[i], a.c.High[i]
 		action[i] = max(low, min(high, low+(v+1)/2*(high-low)))
@@ -92,16 +92,16 @@ func (a *Agent) Explore(obs, action []float64) error {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
 	}
-	a.Head(a.action, action)
+	a.GreedyAction(a.action, action)
 	return nil
 }
 
 func (a *Agent) sigma() float64 {
 	n := a.c.Noise
-	if n.Over == 0 {
+	if n.AnnealSteps == 0 {
 		return n.Sigma
 	}
-	share := min(1, float64(a.steps)/float64(n.Over))
+	share := min(1, float64(a.steps)/float64(n.AnnealSteps))
 	return n.Sigma + share*(n.Final-n.Sigma)
 }
 
@@ -137,8 +137,8 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 			_, err = a.updater.Update(a.Policy, a.batch, a.r)
 		}
 		if err != nil {
-			a.Refused++
-			a.Trouble = err
+			a.SkippedUpdates++
+			a.LastError = err
 		}
 	}
 	return nil

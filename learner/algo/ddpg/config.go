@@ -16,17 +16,17 @@ type Config struct {
 	Hidden     []int             // widths of the hidden layers of both networks
 	Activation kernel.Activation // of the hidden layers
 
-	Gamma      float64 // discount of a step's future, in [0, 1)
-	Tau        float64 // share of the way that targets go after an update, in (0, 1]
-	ActorRate  float64 // Adam's step sizes
-	CriticRate float64
-	Decay      float64 // weight decay (L2) of the critic; 0.01 in the paper
-	Batch      int     // transitions of an update
-	Capacity   int     // of the replay buffer
-	Warmup     int     // steps that are random, before the first update
-	Every      int     // steps from one round of updates to the next
-	Updates    int     // updates of a round
-	Delay      int     // critic updates for one of the actor and the targets: TD3 has 2, DDPG 1
+	Gamma              float64 // discount of a step's future, in [0, 1)
+	Tau                float64 // share of the way that targets go after an update, in (0, 1]
+	ActorLearningRate  float64 // Adam's step sizes
+	CriticLearningRate float64
+	Decay              float64 // weight decay (L2) of the critic; 0.01 in the paper
+	Batch              int     // transitions of an update
+	Capacity           int     // of the replay buffer
+	Warmup             int     // steps that are random, before the first update
+	Every              int     // steps from one round of updates to the next
+	Updates            int     // updates of a round
+	Delay              int     // critic updates for one of the actor and the targets: TD3 has 2, DDPG 1
 
 	Noise       Noise
 	Twin        bool    // two critics, the smaller value counts (TD3)
@@ -38,11 +38,11 @@ type Config struct {
 
 // Noise is what exploration adds to an action, in the scale of [-1, 1].
 type Noise struct {
-	Sigma float64 // deviation; of one step for Ornstein-Uhlenbeck
-	Theta float64 // how fast an Ornstein-Uhlenbeck process goes back to zero, times Step; 0 is independent Gaussian noise
-	Step  float64 // dt of the process
-	Final float64 // Sigma goes linearly to this over Over steps
-	Over  int     // 0 leaves Sigma as it is
+	Sigma       float64 // deviation; of one step for Ornstein-Uhlenbeck
+	Theta       float64 // how fast an Ornstein-Uhlenbeck process goes back to zero, times Step; 0 is independent Gaussian noise
+	Step        float64 // dt of the process
+	Final       float64 // Sigma goes linearly to this over Over steps
+	AnnealSteps int     // 0 leaves Sigma as it is
 }
 
 // Default is what reference implementations begin with.
@@ -50,7 +50,7 @@ func Default(state int, low, high []float64) Config {
 	return Config{
 		State: state, Action: len(low), Low: low, High: high,
 		Hidden: []int{64, 64}, Activation: kernel.ReLU,
-		Gamma: 0.99, Tau: 0.005, ActorRate: 1e-3, CriticRate: 1e-3, Batch: 128, Capacity: 200_000, Warmup: 1000, Every: 1, Updates: 1, Delay: 1,
+		Gamma: 0.99, Tau: 0.005, ActorLearningRate: 1e-3, CriticLearningRate: 1e-3, Batch: 128, Capacity: 200_000, Warmup: 1000, Every: 1, Updates: 1, Delay: 1,
 		Noise: Noise{Sigma: 0.1}, TargetCut: 0.5,
 	}
 }
@@ -73,15 +73,15 @@ func (c Config) Check() error {
 		return bad("gamma", c.Gamma, "in [0, 1)")
 	case !(c.Tau > 0 && c.Tau <= 1):
 		return bad("tau", c.Tau, "in (0, 1]")
-	case !(c.ActorRate > 0) || !(c.CriticRate > 0):
-		return bad("rate", min(c.ActorRate, c.CriticRate), "above 0")
+	case !(c.ActorLearningRate > 0) || !(c.CriticLearningRate > 0):
+		return bad("rate", min(c.ActorLearningRate, c.CriticLearningRate), "above 0")
 	case !(c.Decay >= 0):
 		return bad("decay", c.Decay, "at least 0")
 	case c.Batch < 1 || c.Capacity < c.Batch:
 		return bad("batch", c.Batch, fmt.Sprintf("in [1, capacity %d]", c.Capacity))
 	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.Delay < 1:
 		return bad("warmup, every, updates, delay", []int{c.Warmup, c.Every, c.Updates, c.Delay}, "at least 0, 1, 1, 1")
-	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) || !(c.Noise.Final >= 0) || c.Noise.Over < 0:
+	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) || !(c.Noise.Final >= 0) || c.Noise.AnnealSteps < 0:
 		return bad("noise", c.Noise, "of sigma, theta and final at least 0, with a step above 0")
 	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):
 		return bad("target noise", c.TargetNoise, "at least 0")

@@ -273,7 +273,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"bounds [2 1]":   func(c *Config) { c.Low[0], c.High[0] = 2, 1 },
 		"state 0":        func(c *Config) { c.State = 0 },
 		"action 2":       func(c *Config) { c.Low = c.Low[:1] },
-		"rate -1":        func(c *Config) { c.ActorRate = -1 },
+		"rate -1":        func(c *Config) { c.ActorLearningRate = -1 },
 		"activation":     func(c *Config) { c.Activation = kernel.Linear },
 		"noise":          func(c *Config) { c.Noise.Sigma = -1 },
 		"warmup, every,": func(c *Config) { c.Every = 0 },

@@ -16,9 +16,9 @@ type Policy struct {
 // NewPolicy begins: uniform weights, small ones in the last layers, targets that are exact copies.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	const last = 3e-3 // Lillicrap et al., section 7
-	p := &Policy{Actor: nn.NewNetwork(c.Actor(), c.ActorRate, last, true, r)}
+	p := &Policy{Actor: nn.NewNetwork(c.Actor(), c.ActorLearningRate, last, true, r)}
 	for range c.critics() {
-		critic := nn.NewNetwork(c.Critic(), c.CriticRate, last, true, r)
+		critic := nn.NewNetwork(c.Critic(), c.CriticLearningRate, last, true, r)
 		critic.Adam.Decay = c.Decay
 		p.Critics = append(p.Critics, critic)
 	}

@@ -57,7 +57,7 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	grads := make([][]float64, len(p.Critics))
 	for i := range p.Critics {
 		loss, err := u.gradients.Critic(p.Critics[i].Theta, u.sa, u.y, b.Weight, u.cgrad)
-		if err := nn.Good(loss, u.cgrad, err); err != nil {
+		if err := nn.CheckGradient(loss, u.cgrad, err); err != nil {
 			return s, fmt.Errorf("updating ddpg: critic: %w", err)
 		}
 		s.Critic += loss / float64(len(p.Critics))
@@ -80,14 +80,14 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 		return s, nil
 	}
 	loss, err := u.gradients.Actor(p.Actor.Theta, p.Critics[0].Theta, b.State, u.agrad)
-	if err := nn.Good(loss, u.agrad, err); err != nil {
+	if err := nn.CheckGradient(loss, u.agrad, err); err != nil {
 		return s, fmt.Errorf("updating ddpg: actor: %w", err)
 	}
 	s.Actor, s.ActorMoved = loss, true
 	p.Actor.Adam.Update(p.Actor.Theta, u.agrad)
-	nn.Follow(p.Actor.Target, p.Actor.Theta, c.Tau)
+	nn.SoftUpdate(p.Actor.Target, p.Actor.Theta, c.Tau)
 	for i := range p.Critics {
-		nn.Follow(p.Critics[i].Target, p.Critics[i].Theta, c.Tau)
+		nn.SoftUpdate(p.Critics[i].Target, p.Critics[i].Theta, c.Tau)
 	}
 	return s, nil
 }

@@ -25,9 +25,9 @@ type memory interface {
 
 // Agent learns in one environment. One goroutine uses it at a time.
 type Agent struct {
-	Values  *nn.Network
-	Refused int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	Trouble error
+	Values         *nn.Network
+	SkippedUpdates int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
+	LastError      error
 
 	c           Config
 	updater     *Updater
@@ -57,7 +57,7 @@ func New(c Config) (*Agent, error) {
 		obs: make([]float64, c.State), action: make([]float64, 1),
 	}
 	a.r = rand.New(a.pcg)
-	a.Values = nn.NewNetwork(m, c.Rate, 0, true, a.r)
+	a.Values = nn.NewNetwork(m, c.LearningRate, 0, true, a.r)
 	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, Seed: c.Seed + 1}
 	if c.Prioritised {
 		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: room, Alpha: c.Alpha, Beta: c.Beta, Epsilon: 1e-6})
@@ -81,7 +81,7 @@ func New(c Config) (*Agent, error) {
 func (a *Agent) Envs() int { return 1 }
 
 // Head is the best choice by the network's output.
-func (a *Agent) Head(out, action []float64) {
+func (a *Agent) GreedyAction(out, action []float64) {
 	var best [1]int
 	argmax(out, len(out), best[:])
 	action[0] = float64(best[0])
@@ -91,9 +91,9 @@ func (a *Agent) Head(out, action []float64) {
 func (a *Agent) Explore(obs, action []float64) error {
 	copy(a.obs, obs)
 	if a.r.Float64() < a.c.epsilon(a.taken) {
-		a.action[0] = float64(a.r.IntN(a.c.Choices))
+		a.action[0] = float64(a.r.IntN(a.c.NumActions))
 	} else {
-		a.Head(a.tape.Forward(a.Values.Theta, obs, 1), a.action)
+		a.GreedyAction(a.tape.Forward(a.Values.Theta, obs, 1), a.action)
 	}
 	copy(action, a.action)
 	return nil
@@ -109,16 +109,16 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 		return fmt.Errorf("dqn: %w", err)
 	}
 	a.taken++
-	if a.taken%a.c.Copy == 0 {
-		nn.Follow(a.Values.Target, a.Values.Theta, 1)
+	if a.taken%a.c.TargetUpdateEvery == 0 {
+		nn.SoftUpdate(a.Values.Target, a.Values.Theta, 1)
 	}
 	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 {
 		return nil
 	}
 	for range a.c.Updates {
 		if err := a.update(); err != nil {
-			a.Refused++
-			a.Trouble = err
+			a.SkippedUpdates++
+			a.LastError = err
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 
 func (a *Agent) update() error {
 	if a.prioritised != nil {
-		if err := a.prioritised.SetBeta(a.c.Beta + min(1, float64(a.taken)/float64(a.c.Over))*(1-a.c.Beta)); err != nil {
+		if err := a.prioritised.SetBeta(a.c.Beta + min(1, float64(a.taken)/float64(a.c.AnnealSteps))*(1-a.c.Beta)); err != nil {
 			return err
 		}
 	}

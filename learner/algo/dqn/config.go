@@ -9,28 +9,28 @@ import (
 
 // Config is all settings of an Agent. Default gives those to begin with.
 type Config struct {
-	State, Choices int
-	Hidden         []int
-	Activation     kernel.Activation
+	State, NumActions int
+	Hidden            []int
+	Activation        kernel.Activation
 
-	Gamma    float64 // discount of a step's future, in [0, 1)
-	Rate     float64 // Adam's step size
-	MaxNorm  float64 // of a gradient
-	Batch    int     // transitions of an update
-	Capacity int     // of the replay buffer
-	Warmup   int     // steps before the first update
-	Every    int     // steps from one round of updates to the next
-	Updates  int     // updates of a round
-	Copy     int     // steps from one copy to the target to the next
-	Double   bool
-	Steps    int // that are taken as one (n-step returns); 1 is none
+	Gamma             float64 // discount of a step's future, in [0, 1)
+	LearningRate      float64 // Adam's step size
+	MaxGradNorm       float64 // of a gradient
+	Batch             int     // transitions of an update
+	Capacity          int     // of the replay buffer
+	Warmup            int     // steps before the first update
+	Every             int     // steps from one round of updates to the next
+	Updates           int     // updates of a round
+	TargetUpdateEvery int     // steps from one copy to the target to the next
+	Double            bool
+	Steps             int // that are taken as one (n-step returns); 1 is none
 
 	Prioritised bool    // replay in proportion to errors
 	Alpha, Beta float64 // its exponents; Beta grows to 1 over Over steps
 
-	First, Last float64 // epsilon
-	Falls       int     // steps over which it goes from First to Last
-	Over        int     // steps of the whole training, for Beta
+	First, Last       float64 // epsilon
+	EpsilonDecaySteps int     // steps over which it goes from First to Last
+	AnnealSteps       int     // steps of the whole training, for Beta
 
 	Seed uint64
 }
@@ -38,9 +38,9 @@ type Config struct {
 // Default is what reference implementations begin with.
 func Default(state, choices int) Config {
 	return Config{
-		State: state, Choices: choices, Hidden: []int{64, 64}, Activation: kernel.ReLU,
-		Gamma: 0.99, Rate: 1e-3, MaxNorm: 10, Batch: 64, Capacity: 100_000, Warmup: 1000, Every: 4, Updates: 1, Copy: 500, Double: true, Steps: 1,
-		Alpha: 0.6, Beta: 0.4, First: 1, Last: 0.05, Falls: 10_000, Over: 100_000,
+		State: state, NumActions: choices, Hidden: []int{64, 64}, Activation: kernel.ReLU,
+		Gamma: 0.99, LearningRate: 1e-3, MaxGradNorm: 10, Batch: 64, Capacity: 100_000, Warmup: 1000, Every: 4, Updates: 1, TargetUpdateEvery: 500, Double: true, Steps: 1,
+		Alpha: 0.6, Beta: 0.4, First: 1, Last: 0.05, EpsilonDecaySteps: 10_000, AnnealSteps: 100_000,
 	}
 }
 
@@ -53,37 +53,37 @@ func (c Config) Check() error {
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
-	case c.Choices < 2:
-		return bad("choices", c.Choices, "at least 2")
+	case c.NumActions < 2:
+		return bad("choices", c.NumActions, "at least 2")
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case c.Activation != kernel.Tanh && c.Activation != kernel.ReLU:
 		return bad("activation", c.Activation, "tanh or relu")
 	case !(c.Gamma > 0 && c.Gamma < 1):
 		return bad("gamma", c.Gamma, "in (0, 1)")
-	case !(c.Rate > 0) || !(c.MaxNorm > 0):
-		return bad("rate, norm", []float64{c.Rate, c.MaxNorm}, "above 0")
+	case !(c.LearningRate > 0) || !(c.MaxGradNorm > 0):
+		return bad("rate, norm", []float64{c.LearningRate, c.MaxGradNorm}, "above 0")
 	case c.Batch < 1 || c.Capacity < c.Batch:
 		return bad("batch", c.Batch, fmt.Sprintf("in [1, capacity %d]", c.Capacity))
-	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.Copy < 1 || c.Steps < 1:
-		return bad("warmup, every, updates, copy, steps", []int{c.Warmup, c.Every, c.Updates, c.Copy, c.Steps}, "at least 0, 1, 1, 1, 1")
-	case c.Prioritised && (!unit(c.Alpha) || !unit(c.Beta) || c.Over < 1):
-		return bad("alpha, beta, over", []any{c.Alpha, c.Beta, c.Over}, "in [0, 1], [0, 1], and at least 1")
-	case !unit(c.First) || !unit(c.Last) || c.Falls < 0:
-		return bad("epsilon", []any{c.First, c.Last, c.Falls}, "in [0, 1], over at least 0 steps")
+	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.TargetUpdateEvery < 1 || c.Steps < 1:
+		return bad("warmup, every, updates, copy, steps", []int{c.Warmup, c.Every, c.Updates, c.TargetUpdateEvery, c.Steps}, "at least 0, 1, 1, 1, 1")
+	case c.Prioritised && (!unit(c.Alpha) || !unit(c.Beta) || c.AnnealSteps < 1):
+		return bad("alpha, beta, over", []any{c.Alpha, c.Beta, c.AnnealSteps}, "in [0, 1], [0, 1], and at least 1")
+	case !unit(c.First) || !unit(c.Last) || c.EpsilonDecaySteps < 0:
+		return bad("epsilon", []any{c.First, c.Last, c.EpsilonDecaySteps}, "in [0, 1], over at least 0 steps")
 	}
 	return nil
 }
 
 // Network gives the value of every choice.
 func (c Config) Network() kernel.MLP {
-	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.Choices)...)
+	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
 // epsilon is the chance of a random choice.
 func (c Config) epsilon(step int) float64 {
-	if step >= c.Falls {
+	if step >= c.EpsilonDecaySteps {
 		return c.Last
 	}
-	return c.First + float64(step)/float64(c.Falls)*(c.Last-c.First)
+	return c.First + float64(step)/float64(c.EpsilonDecaySteps)*(c.Last-c.First)
 }

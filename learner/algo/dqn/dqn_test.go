@@ -34,7 +34,7 @@ func batch(t testing.TB, c Config) *replay.Batch {
 	copy(b.Next, nntest.Normal(2, len(b.Next), 1))
 	copy(b.Reward, nntest.Normal(3, len(b.Reward), 2))
 	for i := range b.Weight {
-		b.Action[i], b.Weight[i], b.Bootstrap[i] = float64(i%c.Choices), 0.5+0.1*float64(i), 0.9
+		b.Action[i], b.Weight[i], b.Bootstrap[i] = float64(i%c.NumActions), 0.5+0.1*float64(i), 0.9
 	}
 	b.Bootstrap[2] = 0
 	return b
@@ -42,7 +42,7 @@ func batch(t testing.TB, c Config) *replay.Batch {
 
 func values(c Config) *nn.Network {
 	m := c.Network()
-	return &nn.Network{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.Rate, 1e-8)}
+	return &nn.Network{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.LearningRate, 1e-8)}
 }
 
 func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
@@ -136,7 +136,7 @@ func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 }
 
 func TestTheTargetIsCopiedOnTime(t *testing.T) {
-	c := small(func(c *Config) { c.Copy, c.Every, c.Warmup = 10, 1, 8 })
+	c := small(func(c *Config) { c.TargetUpdateEvery, c.Every, c.Warmup = 10, 1, 8 })
 	a, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 }
 
 func TestEpsilonFalls(t *testing.T) {
-	c := small(func(c *Config) { c.First, c.Last, c.Falls = 1, 0.1, 100 })
+	c := small(func(c *Config) { c.First, c.Last, c.EpsilonDecaySteps = 1, 0.1, 100 })
 	for step, want := range map[int]float64{0: 1, 50: 0.55, 100: 0.1, 1000: 0.1} {
 		if got := c.epsilon(step); math.Abs(got-want) > 1e-12 {
 			t.Errorf("step %d: %v instead of %v", step, got, want)
@@ -213,13 +213,13 @@ func TestTheTableIsValueIteration(t *testing.T) {
 
 func TestBadSettingsAreNamed(t *testing.T) {
 	for says, change := range map[string]func(c *Config){
-		"choices 1":  func(c *Config) { c.Choices = 1 },
+		"choices 1":  func(c *Config) { c.NumActions = 1 },
 		"gamma 1":    func(c *Config) { c.Gamma = 1 },
-		"rate, norm": func(c *Config) { c.Rate = 0 },
+		"rate, norm": func(c *Config) { c.LearningRate = 0 },
 		"batch 9":    func(c *Config) { c.Batch, c.Capacity = 9, 8 },
 		"epsilon":    func(c *Config) { c.First = 2 },
 		"alpha, b":   func(c *Config) { c.Prioritised, c.Alpha = true, 2 },
-		"warmup, ev": func(c *Config) { c.Copy = 0 },
+		"warmup, ev": func(c *Config) { c.TargetUpdateEvery = 0 },
 		"hidden []":  func(c *Config) { c.Hidden = nil },
 		"state 0":    func(c *Config) { c.State = 0 },
 	} {

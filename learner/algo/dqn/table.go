@@ -2,13 +2,13 @@ package dqn
 
 // Table is Q-learning without a network (Watkins and Dayan 1992).
 type Table struct {
-	Gamma, Rate float64
-	Q           [][]float64 // [state][choice]
+	Gamma, LearningRate float64
+	Q                   [][]float64 // [state][choice]
 }
 
 // NewTable is a table of zeros.
 func NewTable(states, choices int, gamma, rate float64) *Table {
-	t := &Table{Gamma: gamma, Rate: rate, Q: make([][]float64, states)}
+	t := &Table{Gamma: gamma, LearningRate: rate, Q: make([][]float64, states)}
 	for i := range t.Q {
 		t.Q[i] = make([]float64, choices)
 	}
@@ -21,7 +21,7 @@ func (t *Table) Learn(state, choice int, reward float64, next int, terminated bo
 	if !terminated {
 		y += t.Gamma * t.Q[next][t.Best(next)]
 	}
-	t.Q[state][choice] += t.Rate * (y - t.Q[state][choice])
+	t.Q[state][choice] += t.LearningRate * (y - t.Q[state][choice])
 }
 
 // Best is the best choice in a state; of equal ones the first.

@@ -36,11 +36,11 @@ func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err erro
 		return 0, fmt.Errorf("updating dqn: the batch: %w", nn.ErrNotFinite)
 	}
 	for i, a := range b.Action {
-		if a < 0 || int(a) >= u.c.Choices || a != float64(int(a)) {
-			return 0, fmt.Errorf("updating dqn: action %v of row %d: it must be a choice from 0 to %d", a, i, u.c.Choices-1)
+		if a < 0 || int(a) >= u.c.NumActions || a != float64(int(a)) {
+			return 0, fmt.Errorf("updating dqn: action %v of row %d: it must be a choice from 0 to %d", a, i, u.c.NumActions-1)
 		}
 	}
-	n := u.c.Choices
+	n := u.c.NumActions
 	if u.c.Double {
 		argmax(u.tape.Forward(v.Theta, b.Next, u.c.Batch), n, u.best)
 	}
@@ -52,10 +52,10 @@ func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err erro
 		u.y[i] = b.Reward[i] + b.Bootstrap[i]*q[i*n+u.best[i]]
 	}
 	loss, err = u.gradients.Gradient(v.Theta, b.State, b.Action, u.y, b.Weight, u.grad, u.Errors)
-	if err := nn.Good(loss, u.grad, err); err != nil {
+	if err := nn.CheckGradient(loss, u.grad, err); err != nil {
 		return 0, fmt.Errorf("updating dqn: %w", err)
 	}
-	nn.Clip(u.c.MaxNorm, u.grad)
+	nn.Clip(u.c.MaxGradNorm, u.grad)
 	v.Adam.Update(v.Theta, u.grad)
 	return loss, nil
 }

@@ -18,10 +18,10 @@ const (
 
 // Agent learns in Envs environments at once. One goroutine uses it at a time.
 type Agent struct {
-	Theta   []float64 // all parameters, in the order of Config.Params
-	Last    Stats     // of the last update
-	Refused int       // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	Trouble error
+	Theta          []float64 // all parameters, in the order of Config.Params
+	Last           Stats     // of the last update
+	SkippedUpdates int       // updates that came to no number, or could not be computed; the last one's reason is in Trouble
+	LastError      error
 
 	c       Config
 	updater *Updater
@@ -65,7 +65,7 @@ func New(c Config) (*Agent, error) {
 func newAgent(c Config, g Gradients) *Agent {
 	n := c.Envs * c.Horizon
 	a := &Agent{
-		c: c, updater: NewUpdater(c, g), Theta: make([]float64, c.Params()), adam: nn.NewAdam(c.Params(), c.Rate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x990),
+		c: c, updater: NewUpdater(c, g), Theta: make([]float64, c.Params()), adam: nn.NewAdam(c.Params(), c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x990),
 		seen: nn.NewNormaliser(c.State), earned: nn.NewNormaliser(1), returns: make([]float64, c.Envs),
 		rollout: rollout{
 			state: make([]float64, n*c.State), final: make([]float64, n*c.State), action: make([]float64, n*c.Action()),
@@ -94,8 +94,8 @@ func newAgent(c Config, g Gradients) *Agent {
 func (a *Agent) Envs() int { return a.c.Envs }
 
 // Head is what the environment is told when the policy says out: the most probable choice, or the mean.
-func (a *Agent) Head(out, action []float64) {
-	if a.c.Choices > 0 {
+func (a *Agent) GreedyAction(out, action []float64) {
+	if a.c.NumActions > 0 {
 		best := 0
 		for j, v := range out {
 			if v > out[best] {
@@ -119,14 +119,14 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
 		return fmt.Errorf("ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
 	}
-	if legal != nil && len(legal) != c.Envs*c.Choices {
-		return fmt.Errorf("ppo: a mask of %d: it must be of %d", len(legal), c.Envs*c.Choices)
+	if legal != nil && len(legal) != c.Envs*c.NumActions {
+		return fmt.Errorf("ppo: a mask of %d: it must be of %d", len(legal), c.Envs*c.NumActions)
 	}
 	if !nn.Finite(obs) {
 		return fmt.Errorf("ppo: the observation %v: %w", obs, nn.ErrNotFinite)
 	}
 	if legal != nil && a.legal == nil {
-		a.legal = make([]bool, len(a.value)*c.Choices)
+		a.legal = make([]bool, len(a.value)*c.NumActions)
 		for i := range a.legal {
 			a.legal[i] = true
 		}
@@ -135,7 +135,7 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 	state := a.state[at*c.State:][:c.Envs*c.State]
 	for i := range c.Envs {
 		if c.NormaliseObservation {
-			a.seen.See(obs[i*c.State:][:c.State])
+			a.seen.Observe(obs[i*c.State:][:c.State])
 		}
 	}
 	a.normalise(state, obs)
@@ -146,9 +146,9 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 		row, action := out[i*c.Outputs():][:c.Outputs()], a.action[(at+i)*c.Action():][:c.Action()]
 		var mask []bool
 		if a.legal != nil {
-			mask = a.legal[(at+i)*c.Choices:][:c.Choices]
+			mask = a.legal[(at+i)*c.NumActions:][:c.NumActions]
 			for j := range mask {
-				mask[j] = legal == nil || legal[i*c.Choices+j]
+				mask[j] = legal == nil || legal[i*c.NumActions+j]
 			}
 		}
 		free := a.policy.Out()[i*c.Outputs():][:c.Outputs()] // until the next way back
@@ -161,7 +161,7 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 // choose samples an action by a row of the policy's output, and gives the logarithm of its probability. logs is room for a
 // logarithm of each choice.
 func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, r *rand.Rand, action []float64) float64 {
-	if c.Choices > 0 {
+	if c.NumActions > 0 {
 		categorical(row, legal, 0, logs)
 		k := sample(logs, r.Float64())
 		action[0] = float64(k)
@@ -174,10 +174,10 @@ func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, 
 }
 
 // clip is what the environment is told of an action.
-func (c Config) clip(action, told []float64) {
-	copy(told, action)
+func (c Config) clip(action, previous []float64) {
+	copy(previous, action)
 	for j := range c.Low {
-		told[j] = max(c.Low[j], min(c.High[j], action[j]))
+		previous[j] = max(c.Low[j], min(c.High[j], action[j]))
 	}
 }
 
@@ -221,7 +221,7 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 		ended := terminated[i] || truncated[i]
 		if c.NormaliseReward {
 			a.returns[i] = a.returns[i]*c.Gamma + r
-			a.earned.See(a.returns[i : i+1])
+			a.earned.Observe(a.returns[i : i+1])
 			r = max(-10, min(10, r/a.earned.Deviation(0)))
 			if ended {
 				a.returns[i] = 0
@@ -244,9 +244,9 @@ func (a *Agent) improve() {
 	copy(a.nextValue, a.next.Forward(critic, a.final, n))
 	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, a.nextValue, a.terminated, a.ended, a.advantage, a.target)
 	clip := c.Clip
-	if c.Over > 0 {
-		left := max(0, 1-float64(a.steps-n)/float64(c.Over))
-		a.adam.Rate = c.Rate * left
+	if c.AnnealSteps > 0 {
+		left := max(0, 1-float64(a.steps-n)/float64(c.AnnealSteps))
+		a.adam.LearningRate = c.LearningRate * left
 		if c.AnnealClip {
 			clip *= left
 		}
@@ -263,8 +263,8 @@ func (a *Agent) improve() {
 			Normalise(m.Advantage)
 			s, err := a.updater.Update(a.Theta, a.adam, m)
 			if err != nil {
-				a.Refused++
-				a.Trouble = err
+				a.SkippedUpdates++
+				a.LastError = err
 				continue
 			}
 			a.Last = s
@@ -283,7 +283,7 @@ func (a *Agent) sort() {
 		copy(s.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
 		s.LogProb[to], s.Advantage[to], s.Return[to] = a.logProb[from], a.advantage[from], a.target[from]
 		if a.legal != nil {
-			copy(s.Legal[to*c.Choices:][:c.Choices], a.legal[from*c.Choices:])
+			copy(s.Legal[to*c.NumActions:][:c.NumActions], a.legal[from*c.NumActions:])
 		}
 	}
 }
@@ -296,7 +296,7 @@ func (a *Agent) part(from int) *Minibatch {
 		Advantage: s.Advantage[from:][:n], Return: s.Return[from:][:n],
 	}
 	if a.legal != nil {
-		a.batch.Legal = s.Legal[from*c.Choices:][:n*c.Choices]
+		a.batch.Legal = s.Legal[from*c.NumActions:][:n*c.NumActions]
 	}
 	return &a.batch
 }
@@ -306,7 +306,7 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 	policy, _, _ := a.c.parts(a.Theta)
 	s := kernel.Snapshot{Version: uint64(a.adam.Steps), MLP: a.c.Policy(), Theta: policy}
 	if a.c.NormaliseObservation {
-		s.Mean, s.Most = append([]float64(nil), a.seen.Mean...), a.seen.Most
+		s.Mean, s.ClipRange = append([]float64(nil), a.seen.Mean...), a.seen.ClipRange
 		for i := range s.Mean {
 			s.Scale = append(s.Scale, 1/a.seen.Deviation(i))
 		}
@@ -335,6 +335,6 @@ func (a *Agent) checkpoint() weights.State {
 	n := len(a.value)
 	s.Parts["random"] = a.pcg
 	s.Parts["rollout.terminated"], s.Parts["rollout.ended"] = weights.Flags{At: &a.terminated, Length: n}, weights.Flags{At: &a.ended, Length: n}
-	s.Parts["rollout.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.Choices, Optional: true}
+	s.Parts["rollout.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.NumActions, Optional: true}
 	return s
 }

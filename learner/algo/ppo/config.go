@@ -10,25 +10,25 @@ import (
 
 // Config is all settings of an Agent. Default gives those to begin with.
 type Config struct {
-	State     int       // numbers in an observation
-	Choices   int       // of a discrete action; 0 is continuous
-	Low, High []float64 // bounds of each number of a continuous action
+	State      int       // numbers in an observation
+	NumActions int       // of a discrete action; 0 is continuous
+	Low, High  []float64 // bounds of each number of a continuous action
 
 	Hidden     []int // widths of the hidden layers of both networks
 	Activation kernel.Activation
 
-	Envs      int     // environments at once
-	Horizon   int     // steps of each in a rollout
-	Minibatch int     // transitions of an update; it divides Envs * Horizon
-	Epochs    int     // times that a rollout is gone over
-	Gamma     float64 // discount of a step's future
-	Lambda    float64 // of the advantage estimate
-	Clip      float64 // how far a ratio may be from 1
-	Value     float64 // weight of the value's loss
-	Entropy   float64 // weight of the entropy
-	MaxNorm   float64 // of a gradient
-	Rate      float64 // Adam's step size
-	Over      int     // steps over which Rate and, with AnnealClip, Clip go to zero; 0 leaves them
+	Envs         int     // environments at once
+	Horizon      int     // steps of each in a rollout
+	Minibatch    int     // transitions of an update; it divides Envs * Horizon
+	Epochs       int     // times that a rollout is gone over
+	Gamma        float64 // discount of a step's future
+	Lambda       float64 // of the advantage estimate
+	Clip         float64 // how far a ratio may be from 1
+	Value        float64 // weight of the value's loss
+	Entropy      float64 // weight of the entropy
+	MaxGradNorm  float64 // of a gradient
+	LearningRate float64 // Adam's step size
+	AnnealSteps  int     // steps over which Rate and, with AnnealClip, Clip go to zero; 0 leaves them
 
 	AnnealClip           bool
 	Deviation            float64 // logarithm of a continuous policy's first deviation
@@ -41,13 +41,13 @@ type Config struct {
 // Default is what reference implementations begin with for discrete actions (choices above 0) and continuous ones.
 func Default(state, choices int, low, high []float64) Config {
 	c := Config{
-		State: state, Choices: choices, Low: low, High: high, Hidden: []int{64, 64}, Activation: kernel.Tanh,
-		Gamma: 0.99, Lambda: 0.95, Clip: 0.2, Value: 0.5, MaxNorm: 0.5,
+		State: state, NumActions: choices, Low: low, High: high, Hidden: []int{64, 64}, Activation: kernel.Tanh,
+		Gamma: 0.99, Lambda: 0.95, Clip: 0.2, Value: 0.5, MaxGradNorm: 0.5,
 	}
 	if choices > 0 {
-		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate, c.Entropy = 4, 128, 128, 4, 2.5e-4, 0.01
+		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate, c.Entropy = 4, 128, 128, 4, 2.5e-4, 0.01
 	} else {
-		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate = 1, 2048, 64, 10, 3e-4
+		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate = 1, 2048, 64, 10, 3e-4
 		c.NormaliseObservation, c.NormaliseReward = true, true
 	}
 	return c
@@ -62,9 +62,9 @@ func (c Config) Check() error {
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
-	case c.Choices < 0 || c.Choices == 1:
-		return bad("choices", c.Choices, "at least 2, or 0 for continuous actions")
-	case c.Choices > 0 && len(c.Low)+len(c.High) > 0 || c.Choices == 0 && (len(c.Low) == 0 || len(c.Low) != len(c.High)):
+	case c.NumActions < 0 || c.NumActions == 1:
+		return bad("choices", c.NumActions, "at least 2, or 0 for continuous actions")
+	case c.NumActions > 0 && len(c.Low)+len(c.High) > 0 || c.NumActions == 0 && (len(c.Low) == 0 || len(c.Low) != len(c.High)):
 		return bad("bounds", [][]float64{c.Low, c.High}, "of continuous actions, as many lower as upper ones, and none of discrete ones")
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
@@ -76,10 +76,10 @@ func (c Config) Check() error {
 		return bad("minibatch", c.Minibatch, fmt.Sprintf("a divisor of envs * horizon = %d", all))
 	case !(c.Gamma >= 0 && c.Gamma <= 1) || !(c.Lambda >= 0 && c.Lambda <= 1):
 		return bad("gamma, lambda", []float64{c.Gamma, c.Lambda}, "in [0, 1]")
-	case !(c.Clip > 0) || !(c.MaxNorm > 0) || !(c.Rate > 0):
-		return bad("clip, norm, rate", []float64{c.Clip, c.MaxNorm, c.Rate}, "above 0")
-	case !(c.Value >= 0) || !(c.Entropy >= 0) || c.Over < 0:
-		return bad("value, entropy, over", []any{c.Value, c.Entropy, c.Over}, "at least 0")
+	case !(c.Clip > 0) || !(c.MaxGradNorm > 0) || !(c.LearningRate > 0):
+		return bad("clip, norm, rate", []float64{c.Clip, c.MaxGradNorm, c.LearningRate}, "above 0")
+	case !(c.Value >= 0) || !(c.Entropy >= 0) || c.AnnealSteps < 0:
+		return bad("value, entropy, over", []any{c.Value, c.Entropy, c.AnnealSteps}, "at least 0")
 	case math.IsNaN(c.Deviation) || math.IsInf(c.Deviation, 0):
 		return bad("deviation", c.Deviation, "a number")
 	}
@@ -93,7 +93,7 @@ func (c Config) Check() error {
 
 // Action is how many numbers an action has.
 func (c Config) Action() int {
-	if c.Choices > 0 {
+	if c.NumActions > 0 {
 		return 1
 	}
 	return len(c.Low)
@@ -101,8 +101,8 @@ func (c Config) Action() int {
 
 // Outputs is the width of the policy's output: a logit for each choice, or a mean for each number.
 func (c Config) Outputs() int {
-	if c.Choices > 0 {
-		return c.Choices
+	if c.NumActions > 0 {
+		return c.NumActions
 	}
 	return len(c.Low)
 }
@@ -119,7 +119,7 @@ func (c Config) Critic() kernel.MLP { return c.network(1) }
 
 // deviations is the number of parameters between policy and critic: the logarithms of a continuous policy's deviations.
 func (c Config) deviations() int {
-	if c.Choices > 0 {
+	if c.NumActions > 0 {
 		return 0
 	}
 	return len(c.Low)

@@ -34,7 +34,7 @@ func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDevia
 	for i := range n {
 		out, d := outputs[i*width:][:width], dOutputs[i*width:][:width]
 		var logProb, entropy float64
-		if c.Choices > 0 {
+		if c.NumActions > 0 {
 			var legal []bool
 			if m.Legal != nil {
 				legal = m.Legal[i*width:][:width]
@@ -59,7 +59,7 @@ func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDevia
 		if math.Abs(ratio-1) > m.Clip {
 			s.Clipped += 1 / float64(n)
 		}
-		if c.Choices > 0 {
+		if c.NumActions > 0 {
 			c.backCategorical(d, int(m.Action[i]), entropy, scale, n)
 		} else {
 			for j, l := range deviations {

@@ -39,17 +39,17 @@ func minibatch(c Config, masked bool) *Minibatch {
 	}
 	for i := range m.LogProb {
 		m.LogProb[i] = -1.1 + 0.4*r.NormFloat64() // some ratios are beyond the clip
-		if c.Choices > 0 {
-			m.Action[i] = float64(r.IntN(c.Choices))
+		if c.NumActions > 0 {
+			m.Action[i] = float64(r.IntN(c.NumActions))
 		} else {
 			m.LogProb[i] = -2.8 + 0.4*r.NormFloat64()
 		}
 	}
 	if masked {
-		m.Legal = make([]bool, n*c.Choices)
+		m.Legal = make([]bool, n*c.NumActions)
 		for i := range n {
-			for j := range c.Choices {
-				m.Legal[i*c.Choices+j] = j == int(m.Action[i]) || r.IntN(2) == 0
+			for j := range c.NumActions {
+				m.Legal[i*c.NumActions+j] = j == int(m.Action[i]) || r.IntN(2) == 0
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
 		"masked":         {discrete(nil), true},
 		"256 wide":       {discrete(func(c *Config) { c.Hidden = []int{256, 256} }), true},
 		"continuous":     {continuous(func(c *Config) { c.Entropy = 0.01 }), false},
-		"two choices":    {discrete(func(c *Config) { c.Choices = 2 }), false},
+		"two choices":    {discrete(func(c *Config) { c.NumActions = 2 }), false},
 		"512 wide, cont": {continuous(func(c *Config) { c.Hidden = []int{512} }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 // In the first epoch, before anything has moved, every ratio is 1: the probabilities of exploring are those of learning.
 func TestTheFirstRatioIsOne(t *testing.T) {
 	for _, c := range []Config{discrete(nil), continuous(nil)} {
-		c.Epochs, c.Rate = 1, 1e-300 // as good as nothing moves
+		c.Epochs, c.LearningRate = 1, 1e-300 // as good as nothing moves
 		a, err := New(c)
 		if err != nil {
 			t.Fatal(err)
@@ -171,8 +171,8 @@ func TestTheFirstRatioIsOne(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a.Refused > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
-			t.Errorf("choices %d: KL %g, clipped %v, refused %d: %v", c.Choices, a.Last.KL, a.Last.Clipped, a.Refused, a.Trouble)
+		if a.SkippedUpdates > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
+			t.Errorf("choices %d: KL %g, clipped %v, refused %d: %v", c.NumActions, a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestAdvantagesAreNormalised(t *testing.T) {
 
 func TestBadSettingsAreNamed(t *testing.T) {
 	for says, c := range map[string]Config{
-		"choices 1":   discrete(func(c *Config) { c.Choices = 1 }),
+		"choices 1":   discrete(func(c *Config) { c.NumActions = 1 }),
 		"minibatch 5": discrete(func(c *Config) { c.Minibatch = 5 }),
 		"bounds":      discrete(func(c *Config) { c.Low = []float64{1} }),
 		"gamma, l":    discrete(func(c *Config) { c.Lambda = 1.5 }),

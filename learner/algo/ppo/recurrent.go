@@ -16,31 +16,31 @@ import (
 // ends, too, for what is learned of a task in one episode is worth something in the next. Learning goes back through the whole
 // trial. One goroutine uses it at a time.
 type Recurrent struct {
-	Theta   []float64 // policy's memory and head, deviations, critic's memory and head
-	Last    Stats
-	Refused int // updates that came to no number; the last one's reason is in Trouble
-	Trouble error
+	Theta          []float64 // policy's memory and head, deviations, critic's memory and head
+	Last           Stats
+	SkippedUpdates int // updates that came to no number; the last one's reason is in Trouble
+	LastError      error
 
-	c       Config
-	shape   memories
-	graph   *graph.Graph[float64]
-	input   graph.Input[float64]
-	batch   *Minibatch
-	stats   Stats
-	adam    *nn.Adam
-	pcg     *rand.PCG
-	r       *rand.Rand
-	steps   int
-	time    int
-	h, v    []float64 // memories of policy and critic, [envs][Hidden]
-	gates   []float64
-	out     []float64
-	x       []float64 // [time][envs][seen]
-	told    []float64 // last action, reward and end, [envs][seen-State]
-	action  []float64
-	logProb []float64
-	value   []float64
-	reward  []float64
+	c        Config
+	shape    memories
+	graph    *graph.Graph[float64]
+	input    graph.Input[float64]
+	batch    *Minibatch
+	stats    Stats
+	adam     *nn.Adam
+	pcg      *rand.PCG
+	r        *rand.Rand
+	steps    int
+	time     int
+	h, v     []float64 // memories of policy and critic, [envs][Hidden]
+	gates    []float64
+	out      []float64
+	x        []float64 // [time][envs][seen]
+	previous []float64 // last action, reward and end, [envs][seen-State]
+	action   []float64
+	logProb  []float64
+	value    []float64
+	reward   []float64
 }
 
 // memories is where parameters are.
@@ -82,9 +82,9 @@ func NewRecurrent(c Config) (*Recurrent, error) {
 	}
 	m, n := c.memories(), c.Envs*c.Horizon
 	a := &Recurrent{
-		c: c, shape: m, adam: nn.NewAdam(m.n, c.Rate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
+		c: c, shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
 		h: make([]float64, c.Envs*c.Hidden[0]), v: make([]float64, c.Envs*c.Hidden[0]), gates: make([]float64, 6*c.Envs*c.Hidden[0]),
-		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), told: make([]float64, c.Envs*(m.seen-c.State)),
+		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), previous: make([]float64, c.Envs*(m.seen-c.State)),
 		action: make([]float64, n*c.Action()), logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n),
 	}
 	a.r = rand.New(a.pcg)
@@ -142,13 +142,13 @@ func (a *Recurrent) Explore(obs, actions []float64) error {
 	if a.time == 0 {
 		clear(a.h)
 		clear(a.v)
-		clear(a.told)
+		clear(a.previous)
 	}
 	at, rest := a.time*c.Envs, m.seen-c.State
 	x := a.x[at*m.seen:][:c.Envs*m.seen]
 	for i := range c.Envs {
 		copy(x[i*m.seen:][:c.State], obs[i*c.State:])
-		copy(x[i*m.seen+c.State:][:rest], a.told[i*rest:])
+		copy(x[i*m.seen+c.State:][:rest], a.previous[i*rest:])
 	}
 	kernel.GRUStep(m.policy, a.Theta, x, a.h, c.Envs, a.gates)
 	kernel.GRUStep(m.critic, a.Theta[m.critics:], x, a.v, c.Envs, a.gates)
@@ -175,16 +175,16 @@ func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
 	at, rest := a.time*c.Envs, a.shape.seen-c.State
 	copy(a.reward[at:], rewards)
 	for i, r := range rewards {
-		told, action := a.told[i*rest:][:rest], a.action[(at+i)*c.Action():][:c.Action()]
-		clear(told)
-		if c.Choices > 0 {
-			told[int(action[0])] = 1
+		previous, action := a.previous[i*rest:][:rest], a.action[(at+i)*c.Action():][:c.Action()]
+		clear(previous)
+		if c.NumActions > 0 {
+			previous[int(action[0])] = 1
 		} else {
-			c.clip(action, told[:c.Action()])
+			c.clip(action, previous[:c.Action()])
 		}
-		told[rest-2] = r
+		previous[rest-2] = r
 		if ended[i] {
-			told[rest-1] = 1
+			previous[rest-1] = 1
 		}
 	}
 	a.steps += c.Envs
@@ -206,9 +206,9 @@ func (a *Recurrent) improve() {
 	advantages, returns := make([]float64, n), make([]float64, n)
 	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, ends, ends, advantages, returns)
 	clip := c.Clip
-	if c.Over > 0 {
-		left := max(0, 1-float64(a.steps-n)/float64(c.Over))
-		a.adam.Rate = c.Rate * left
+	if c.AnnealSteps > 0 {
+		left := max(0, 1-float64(a.steps-n)/float64(c.AnnealSteps))
+		a.adam.LearningRate = c.LearningRate * left
 		if c.AnnealClip {
 			clip *= left
 		}
@@ -218,8 +218,8 @@ func (a *Recurrent) improve() {
 		tasks := a.r.Perm(c.Envs)
 		for from := 0; from < c.Envs; from += trials {
 			if err := a.update(tasks[from:][:trials], advantages, returns, clip); err != nil {
-				a.Refused++
-				a.Trouble = err
+				a.SkippedUpdates++
+				a.LastError = err
 			}
 		}
 	}
@@ -241,10 +241,10 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	Normalise(b.Advantage)
 	a.batch = b
 	loss, err := a.graph.Run()
-	if err := nn.Good(loss, a.graph.Grad, err); err != nil {
+	if err := nn.CheckGradient(loss, a.graph.Grad, err); err != nil {
 		return fmt.Errorf("updating recurrent ppo: %w", err)
 	}
-	a.stats.Norm = nn.Clip(c.MaxNorm, a.graph.Grad)
+	a.stats.Norm = nn.Clip(c.MaxGradNorm, a.graph.Grad)
 	a.adam.Update(a.Theta, a.graph.Grad)
 	a.Last = a.stats
 	return nil
@@ -259,7 +259,7 @@ func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restor
 func (a *Recurrent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c)
 	for name, data := range map[string][]float64{
-		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.told, "trial.x": a.x, "trial.action": a.action,
+		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.previous, "trial.x": a.x, "trial.action": a.action,
 		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
 	} {
 		s.Numbers[name] = data

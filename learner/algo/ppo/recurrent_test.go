@@ -15,7 +15,7 @@ import (
 func recurrent(t testing.TB, change func(c *Config)) *Recurrent {
 	t.Helper()
 	c := Default(1, 2, nil, nil)
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Rate, c.Gamma, c.Lambda = []int{16}, 16, 8, 64, 4, 1e-2, 0.95, 0.95
+	c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate, c.Gamma, c.Lambda = []int{16}, 16, 8, 64, 4, 1e-2, 0.95, 0.95
 	if change != nil {
 		change(&c)
 	}
@@ -74,15 +74,15 @@ func TestItLearnsToLearnABandit(t *testing.T) {
 				last += paid / 20
 			}
 		}
-		if last < 0.9 || a.Refused > 0 {
-			t.Errorf("seed %d: %.2f of the later steps are paid; refused %d: %v", seed, last, a.Refused, a.Trouble)
+		if last < 0.9 || a.SkippedUpdates > 0 {
+			t.Errorf("seed %d: %.2f of the later steps are paid; refused %d: %v", seed, last, a.SkippedUpdates, a.LastError)
 		}
 	}
 }
 
 func TestGradientsThroughATrial(t *testing.T) {
 	for _, c := range []func(c *Config){nil, func(c *Config) {
-		c.Choices, c.Low, c.High, c.Hidden, c.Envs, c.Minibatch = 0, []float64{-1}, []float64{1}, []int{256}, 2, 16
+		c.NumActions, c.Low, c.High, c.Hidden, c.Envs, c.Minibatch = 0, []float64{-1}, []float64{1}, []int{256}, 2, 16
 	}} {
 		a := recurrent(t, c)
 		m := &Minibatch{
@@ -110,10 +110,10 @@ func TestGradientsThroughATrial(t *testing.T) {
 
 // The steps of acting and the sequence of learning are one function: the first ratio is 1.
 func TestTheFirstRatioOfATrialIsOne(t *testing.T) {
-	a := recurrent(t, func(c *Config) { c.Epochs, c.Rate = 1, 1e-300 })
+	a := recurrent(t, func(c *Config) { c.Epochs, c.LearningRate = 1, 1e-300 })
 	(&bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(1, 3))}).trial(t, a)
-	if a.Refused > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
-		t.Errorf("KL %g, clipped %v, refused %d: %v", a.Last.KL, a.Last.Clipped, a.Refused, a.Trouble)
+	if a.SkippedUpdates > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
+		t.Errorf("KL %g, clipped %v, refused %d: %v", a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
 	}
 }
 

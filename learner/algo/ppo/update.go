@@ -24,10 +24,10 @@ func (u *Updater) Update(theta []float64, adam *nn.Adam, m *Minibatch) (Stats, e
 		return Stats{}, fmt.Errorf("updating ppo: the minibatch: %w", nn.ErrNotFinite)
 	}
 	s, err := u.gradients.Gradient(theta, m, u.grad)
-	if err := nn.Good(s.Loss, u.grad, err); err != nil {
+	if err := nn.CheckGradient(s.Loss, u.grad, err); err != nil {
 		return s, fmt.Errorf("updating ppo: %w", err)
 	}
-	s.Norm = nn.Clip(u.c.MaxNorm, u.grad)
+	s.Norm = nn.Clip(u.c.MaxGradNorm, u.grad)
 	adam.Update(theta, u.grad)
 	return s, nil
 }

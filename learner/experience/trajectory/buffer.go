@@ -104,8 +104,8 @@ func (b *buffer) add(r row) error {
 	}
 	var err error
 	if len(b.waiting) >= b.Limit {
-		b.figures.Refused++
-		err = fmt.Errorf("%w: %d transitions wait and %d were refused", ErrBufferFull, len(b.waiting), b.figures.Refused)
+		b.figures.Dropped++
+		err = fmt.Errorf("%w: %d transitions wait and %d were refused", ErrBufferFull, len(b.waiting), b.figures.Dropped)
 		if b.figures.Problem != nil {
 			err = fmt.Errorf("%w; the last write: %w", err, b.figures.Problem)
 		}

@@ -13,9 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"awarescale.dev/aware/learner/mdp"
+	"github.com/cenkalti/backoff/v5"
 )
 
 // Influx is a Store in an InfluxDB: written by line protocol, read by InfluxQL through the endpoint /query of 1.x, which 2.x and

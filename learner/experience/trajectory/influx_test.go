@@ -333,7 +333,7 @@ func TestWhileInfluxIsDownOrSlowTheBufferHoldsAndTheLoopGoesOn(t *testing.T) {
 			if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "45 transitions wait") || !strings.Contains(err.Error(), one.says) {
 				t.Errorf("Append says %v", err)
 			}
-			if figures := s.Figures(); figures.Waiting != 45 || figures.Refused != 1 || figures.Problem == nil {
+			if figures := s.Figures(); figures.Waiting != 45 || figures.Dropped != 1 || figures.Problem == nil {
 				t.Errorf("%+v", figures)
 			}
 			f.set(nil) // it is back: whoever is refused now sets it going again

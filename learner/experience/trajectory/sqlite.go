@@ -16,11 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"github.com/cenkalti/backoff/v5"
 	"modernc.org/sqlite" // and the driver of that name
 	sqlite3 "modernc.org/sqlite/lib"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // SQLite is a Store in one file, for one machine. Several processes can have it open; they wait for each other's writes. The file

@@ -309,7 +309,7 @@ func fillUp(t *testing.T, s *trajectory.SQLite, full, room func()) {
 	if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "400 transitions wait") || !strings.Contains(err.Error(), "full") {
 		t.Errorf("Append says %v", err)
 	}
-	if f.Waiting != 400 || f.Refused != uint64(refusals) || f.Problem == nil {
+	if f.Waiting != 400 || f.Dropped != uint64(refusals) || f.Problem == nil {
 		t.Errorf("%+v after %d refusals", f, refusals)
 	}
 	if err := s.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "store.db") || !strings.Contains(err.Error(), "400 wait") || !strings.Contains(err.Error(), "disk is full") {

@@ -50,7 +50,7 @@ type Store interface {
 type Figures struct {
 	Waiting int    // transitions in the buffer
 	Written uint64 // transitions since the store was opened, rewritten ones counted again
-	Refused uint64 // transitions that Append did not take because the buffer was full
+	Dropped uint64 // transitions that Append did not take because the buffer was full
 	Problem error  // why the last write failed; nil when it did not
 }
 

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"sync"
 
+	"awarescale.dev/aware/learner/nn/kernel"
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
-
-	"awarescale.dev/aware/learner/nn/kernel"
 )
 
 // building is held while a graph is built: gorgonia counts groups of nodes in a variable of the package.

@@ -7,11 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	G "gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
-
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/nntest"
+	G "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // square is the mean of squared differences by gorgonia's own operations.

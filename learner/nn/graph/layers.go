@@ -3,10 +3,9 @@ package graph
 import (
 	"fmt"
 
+	"awarescale.dev/aware/learner/nn/kernel"
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
-
-	"awarescale.dev/aware/learner/nn/kernel"
 )
 
 // rows is the height of a matrix node.

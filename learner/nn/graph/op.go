@@ -5,11 +5,10 @@ import (
 	"hash"
 	"hash/fnv"
 
+	"awarescale.dev/aware/learner/nn/kernel"
 	"github.com/chewxy/hm"
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
-
-	"awarescale.dev/aware/learner/nn/kernel"
 )
 
 // op is an Op of ours: a function of flat slices, and how its gradient is made of other nodes.

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"gonum.org/v1/gonum/blas/blas32"
 	"gonum.org/v1/gonum/blas/blas64"
 	G "gorgonia.org/gorgonia"
-
-	"awarescale.dev/aware/learner/nn/kernel/gemm"
 )
 
 // Plan runs what some nodes of a graph need, in an order found once, and keeps the values' storage from run to run.

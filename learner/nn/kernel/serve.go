@@ -14,7 +14,7 @@ type Snapshot struct {
 	// Mean and Scale bring an input to the scale on which the network learned: (x - Mean) * Scale, cut at plus and minus Most.
 	// Without Mean the input is taken as it is.
 	Mean, Scale []float64
-	Most        float64
+	ClipRange   float64
 }
 
 // Check is nil for a snapshot that can be served.
@@ -78,8 +78,8 @@ func (s *Server) Decide(x []float64, batch int, scratch *Scratch) (out []float64
 		if p.Mean != nil {
 			j := i % in
 			v = (v - p.Mean[j]) * p.Scale[j]
-			if p.Most > 0 {
-				v = max(-p.Most, min(p.Most, v))
+			if p.ClipRange > 0 {
+				v = max(-p.ClipRange, min(p.ClipRange, v))
 			}
 		}
 		from[i] = v

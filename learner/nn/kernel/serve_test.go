@@ -46,7 +46,7 @@ func TestInputsAreBroughtToScale(t *testing.T) {
 	identity := kernel.MLP{{In: 1, Out: 1}}
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: identity, Theta: []float64{1, 0}, Mean: []float64{10}, Scale: []float64{0.5}, Most: 3}); err != nil {
+	if err := s.Publish(kernel.Snapshot{MLP: identity, Theta: []float64{1, 0}, Mean: []float64{10}, Scale: []float64{0.5}, ClipRange: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for x, want := range map[float64]float64{10: 0, 12: 1, 100: 3, -100: -3} {

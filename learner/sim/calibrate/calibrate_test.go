@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // measured is the data of AWARE_DATA, or else what is shipped.
@@ -133,7 +133,7 @@ func TestHeldOutRunsAreUnseen(t *testing.T) {
 
 func TestAHeldOutTeamLendsItsBaseOnly(t *testing.T) {
 	runs := []Contended{
-		{"a", "w", alone, 10}, {"a", "w", law.LastLevel, 20}, {"b", "w", alone, 5}, {"b", "w", law.LastLevel, 99},
+		{"a", "w", alone, 10}, {"a", "w", perfmodel.LastLevel, 20}, {"b", "w", alone, 5}, {"b", "w", perfmodel.LastLevel, 99},
 	}
 	r := validateContention(&inputs{contended: runs})
 	i := slices.IndexFunc(r.points, func(p Point) bool { return p.Group == "b" })
@@ -144,9 +144,9 @@ func TestAHeldOutTeamLendsItsBaseOnly(t *testing.T) {
 
 func TestAnUnknownWorkloadTakesTheMeanSensitivity(t *testing.T) {
 	m := fitContention([]Contended{
-		{"a", "v", alone, 1}, {"a", "v", law.Core, 2}, {"a", "w", alone, 1}, {"a", "w", law.Core, 8},
+		{"a", "v", alone, 1}, {"a", "v", perfmodel.Core, 2}, {"a", "w", alone, 1}, {"a", "w", perfmodel.Core, 8},
 	})
-	if f := m.slowdown("new", law.Core); math.Abs(f-4) > 1e-9 {
+	if f := m.slowdown("new", perfmodel.Core); math.Abs(f-4) > 1e-9 {
 		t.Errorf("between a doubling and an eightfold: %v, want 4", f)
 	}
 }
@@ -169,14 +169,14 @@ func TestAFasterRateIsNeverPredictedSlowerByTheMechanism(t *testing.T) {
 func made(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	loop := law.Loop{Clients: 500, Think: 4.9, Alone: 0.1, Quiet: 0.3, Spread: 5, Ceiling: 9}
+	loop := perfmodel.Loop{Clients: 500, Think: 4.9, Alone: 0.1, Quiet: 0.3, Spread: 5, Ceiling: 9}
 	r := rand.New(rand.NewPCG(1, 1))
 	number := func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
 	var csv strings.Builder
 	csv.WriteString("p99,alloc_y,alloc_x,load,policy,event_end_time,event_start_time,avg_latency,extra\n")
 	for i := range 300 {
 		x, y := 1+9*r.Float64(), 1+9*r.Float64()
-		rate, mean, p99 := loop.Answer(law.Capacity([]law.Station{{CPU: x, Demand: 0.02}, {CPU: y, Demand: 0.04}}))
+		rate, mean, p99 := loop.Answer(perfmodel.Capacity([]perfmodel.Station{{CPU: x, Demand: 0.02}, {CPU: y, Demand: 0.04}}))
 		csv.WriteString(strings.Join([]string{number(1000 * p99 * (1 + 0.02*r.NormFloat64())), number(y), number(x), number(60 * rate),
 			[]string{"p", "q"}[i%2], number(float64(61 * (i + 1))), number(float64(61*(i+1) - 60)), number(1000 * mean), "?"}, ",") + "\n")
 	}
@@ -227,27 +227,6 @@ func TestNothingToValidateIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
-	d, err := Dir(made(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := validated(t, d, 1).Report(dir, "made", 1); err != nil {
-		t.Fatal(err)
-	}
-	html, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	if err != nil || !bytes.Contains(html, []byte("data:image/png;base64,")) || !bytes.HasSuffix(html, []byte("</html>\n")) {
-		t.Errorf("report.html: %v, %d bytes", err, len(html))
-	}
-	files, _ := os.ReadDir(dir)
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") {
-			t.Errorf("%s was left behind", f.Name())
-		}
-	}
-}
-
 func TestRanksShareTies(t *testing.T) {
 	if got := ranks([]float64{3, 1, 3, 2}); !slices.Equal(got, []float64{2.5, 0, 2.5, 1}) {
 		t.Errorf("ranks %v", got)
@@ -265,7 +244,7 @@ func TestTheCliffSeparatesFailures(t *testing.T) {
 }
 
 // TestSmallAndOddDataIsAnswered feeds files of few rows, many ties and extreme values: there is always an answer that JSON
-// can hold and a report, never a panic.
+// can hold, never a panic.
 func TestSmallAndOddDataIsAnswered(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -292,9 +271,6 @@ func TestSmallAndOddDataIsAnswered(t *testing.T) {
 		}
 		result := validated(t, d, seed)
 		if _, err := json.Marshal(result); err != nil {
-			t.Errorf("seed %d: %v", seed, err)
-		}
-		if err := result.Report(t.TempDir(), "odd", seed); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}

@@ -3,15 +3,15 @@ package calibrate
 import (
 	"math"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // contention is how sensitive workloads are to pressure on shared resources.
 type contention struct {
 	base        map[string]float64 // s alone, by workload: geometric mean over the fitting teams
-	sensitivity map[string]law.Sensitivity
-	typical     law.Sensitivity // geometric mean over workloads, for those that are not known
-	general     float64         // mean over all resources, for one that nobody pressed on
+	sensitivity map[string]perfmodel.Sensitivity
+	typical     perfmodel.Sensitivity // geometric mean over workloads, for those that are not known
+	general     float64               // mean over all resources, for one that nobody pressed on
 }
 
 // logMeans collects logarithms by key and gives their means.
@@ -46,7 +46,7 @@ func bases(runs []Contended) logMeans[job] {
 
 type exposure struct {
 	workload string
-	resource law.Shared
+	resource perfmodel.Shared
 }
 
 // fitContention takes each slowdown against the same team's own run alone, then the geometric mean: first over a team's
@@ -55,7 +55,7 @@ func fitContention(runs []Contended) *contention {
 	base := bases(runs)
 	type cell struct {
 		job
-		resource law.Shared
+		resource perfmodel.Shared
 	}
 	byTeam := newLogMeans[cell]()
 	var cells []cell
@@ -68,14 +68,14 @@ func fitContention(runs []Contended) *contention {
 			byTeam.add(c, r.Seconds/b)
 		}
 	}
-	byWorkload, typical, general := newLogMeans[exposure](), newLogMeans[law.Shared](), newLogMeans[bool]()
+	byWorkload, typical, general := newLogMeans[exposure](), newLogMeans[perfmodel.Shared](), newLogMeans[bool]()
 	for _, c := range cells {
 		f, _ := byTeam.mean(c)
 		byWorkload.add(exposure{c.workload, c.resource}, f)
 		typical.add(c.resource, f)
 		general.add(true, f)
 	}
-	m := &contention{base: map[string]float64{}, sensitivity: map[string]law.Sensitivity{}, typical: law.Sensitivity{}}
+	m := &contention{base: map[string]float64{}, sensitivity: map[string]perfmodel.Sensitivity{}, typical: perfmodel.Sensitivity{}}
 	m.learn(runs, byWorkload, typical)
 	if f, ok := general.mean(true); ok {
 		m.general = max(0, f-1)
@@ -85,7 +85,7 @@ func fitContention(runs []Contended) *contention {
 
 // learn turns mean slowdowns into sensitivities: at full pressure on one resource, slowdown - 1. No pressure makes
 // anything faster, so a negative one is 0.
-func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typical logMeans[law.Shared]) {
+func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typical logMeans[perfmodel.Shared]) {
 	times := newLogMeans[string]()
 	for _, r := range runs {
 		if r.Resource == alone {
@@ -94,7 +94,7 @@ func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typi
 		}
 		if f, ok := byWorkload.mean(exposure{r.Workload, r.Resource}); ok {
 			if m.sensitivity[r.Workload] == nil {
-				m.sensitivity[r.Workload] = law.Sensitivity{}
+				m.sensitivity[r.Workload] = perfmodel.Sensitivity{}
 			}
 			m.sensitivity[r.Workload][r.Resource] = max(0, f-1)
 		}
@@ -108,7 +108,7 @@ func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typi
 }
 
 // slowdown predicts by how much a workload is slower under full pressure on one resource.
-func (m *contention) slowdown(workload string, r law.Shared) float64 {
+func (m *contention) slowdown(workload string, r perfmodel.Shared) float64 {
 	s := m.general
 	if v, ok := m.typical[r]; ok {
 		s = v
@@ -116,7 +116,7 @@ func (m *contention) slowdown(workload string, r law.Shared) float64 {
 	if v, ok := m.sensitivity[workload][r]; ok {
 		s = v
 	}
-	return law.Slowdown(law.Sensitivity{r: s}, law.Pressure{r: 1})
+	return perfmodel.Slowdown(perfmodel.Sensitivity{r: s}, perfmodel.Pressure{r: 1})
 }
 
 // fitSerial finds the serial share of each workload (Amdahl) from its speedups against one thread, by the least mean
@@ -129,7 +129,7 @@ func fitSerial(runs []Threaded) map[string]float64 {
 		for i := range 201 {
 			share, cost := float64(i)/200, 0.0
 			for _, u := range ups[w] {
-				cost += math.Abs(math.Log(u.times / law.Amdahl(share, u.threads)))
+				cost += math.Abs(math.Log(u.times / perfmodel.Amdahl(share, u.threads)))
 			}
 			if cost < lowest {
 				out[w], lowest = share, cost

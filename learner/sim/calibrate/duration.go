@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // throttles are the exponents tried; 1 is ideal, more means that small CPU limits cost more than their share.
@@ -20,7 +20,7 @@ const (
 // floor and work.
 type familyModel struct {
 	parallel, throttle float64
-	series             map[string]law.Work
+	series             map[string]perfmodel.Work
 	inputs             map[string]float64
 }
 
@@ -95,7 +95,7 @@ func bestShape(series map[string]*observed, parallel []float64) *familyModel {
 	lowest := math.Inf(1)
 	for _, p := range parallel {
 		for _, a := range throttles {
-			f := &familyModel{parallel: p, throttle: a, series: map[string]law.Work{}}
+			f := &familyModel{parallel: p, throttle: a, series: map[string]perfmodel.Work{}}
 			cost, n := 0.0, 0
 			for _, name := range names(series) {
 				w, e := fitWork(series[name], p, a)
@@ -112,10 +112,10 @@ func bestShape(series map[string]*observed, parallel []float64) *familyModel {
 }
 
 // fitWork finds floor and work, neither negative, with the least squared relative error; that error is the second result.
-func fitWork(s *observed, parallel, throttle float64) (law.Work, float64) {
+func fitWork(s *observed, parallel, throttle float64) (perfmodel.Work, float64) {
 	var aa, ab, bb, ay, by float64
 	for i, t := range s.millis {
-		a, b := 1/t, law.Share(s.cpu[i], parallel, throttle)/t
+		a, b := 1/t, perfmodel.Share(s.cpu[i], parallel, throttle)/t
 		aa, ab, bb, ay, by = aa+a*a, ab+a*b, bb+b*b, ay+a, by+b
 	}
 	type pair struct{ floor, work float64 }
@@ -133,12 +133,12 @@ func fitWork(s *observed, parallel, throttle float64) (law.Work, float64) {
 			best, lowest = p, e
 		}
 	}
-	return law.Work{Floor: best.floor / 1000, CPU: best.work / 1000, Parallel: parallel, Throttle: throttle}, max(0, lowest)
+	return perfmodel.Work{Floor: best.floor / 1000, CPU: best.work / 1000, Parallel: parallel, Throttle: throttle}, max(0, lowest)
 }
 
 // borrowed gives a series with few sizes the floor share, at one core, of the median series of its family that has
 // enough; only its level is its own.
-func (f *familyModel) borrowed(series map[string]*observed, name string) law.Work {
+func (f *familyModel) borrowed(series map[string]*observed, name string) perfmodel.Work {
 	var shares []float64
 	for _, other := range names(series) {
 		if w := f.series[other]; len(distinct(series[other].cpu)) >= fewSizes && w.Floor+w.CPU > 0 {
@@ -148,7 +148,7 @@ func (f *familyModel) borrowed(series map[string]*observed, name string) law.Wor
 	if len(shares) == 0 {
 		return f.series[name]
 	}
-	w := law.Work{Floor: median(shares), CPU: 1 - median(shares), Parallel: f.parallel, Throttle: f.throttle}
+	w := perfmodel.Work{Floor: median(shares), CPU: 1 - median(shares), Parallel: f.parallel, Throttle: f.throttle}
 	var levels []float64
 	for i, cpu := range series[name].cpu {
 		shape, _ := w.Duration(cpu, 0)

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // Constants of the method. None comes from the measurements of one application.
@@ -21,7 +21,7 @@ const (
 
 // loopModel predicts the p99 of an application under a closed loop of clients.
 type loopModel struct {
-	client  law.Loop
+	client  perfmodel.Loop
 	fitted  int // rows that the spread was fitted with
 	refused int // saturated rows whose p99 is below their own mean, as the law gives it; not fitted with
 	local   []neighbour
@@ -37,7 +37,7 @@ type neighbour struct {
 //
 //  1. The offered rate is the highest rate seen (its 99th percentile), mean and p99 of the unsaturated mode are medians
 //     over the windows that reach it.
-//  2. In saturated windows the mean rises with n/rate - n/offered (law.Response): the median slope is the clients n.
+//  2. In saturated windows the mean rises with n/rate - n/offered (perfmodel.Response): the median slope is the clients n.
 //  3. p99 over mean of that waiting starts from an exponential distribution's ln 100 and is moved by the rows; the
 //     ceiling is the highest p99 seen (its 99.5th percentile). A row whose p99 is below the mean that the law gives it
 //     is not a percentile of the same requests, so it takes no part in this step; it is still predicted when held out.
@@ -109,8 +109,8 @@ func (m *loopModel) tail(rows []Window, offered float64) {
 	}
 }
 
-func tailCost(c law.Loop, rows []Window) float64 {
-	away := math.Log(c.Spread / law.Exponential)
+func tailCost(c perfmodel.Loop, rows []Window) float64 {
+	away := math.Log(c.Spread / perfmodel.Exponential)
 	if len(rows) == 0 {
 		return away * away
 	}
@@ -123,7 +123,7 @@ func tailCost(c law.Loop, rows []Window) float64 {
 
 // mean is the mean latency, in seconds, that the law gives a window.
 func (m *loopModel) mean(w Window) float64 {
-	return law.Response(m.client.Clients, w.Rate(), m.client.Think, m.client.Alone)
+	return perfmodel.Response(m.client.Clients, w.Rate(), m.client.Think, m.client.Alone)
 }
 
 // mechanism is the p99 in ms of the closed loop alone, without the local correction.
@@ -184,7 +184,7 @@ func square(a, b []float64, limit float64) float64 {
 // demands bounds what a request needs of each service, in ms of CPU: in an unsaturated window the service kept up with
 // the rate, so its demand was at most allocation/rate. The 1st percentile over those windows leaves out windows whose
 // allocation changed half way.
-func demands(rows []Window, services []string, client law.Loop) map[string]*float64 {
+func demands(rows []Window, services []string, client perfmodel.Loop) map[string]*float64 {
 	calm := keep(rows, func(w Window) bool { return w.Rate() >= client.Offered()*idle })
 	out := map[string]*float64{}
 	for i, s := range services {

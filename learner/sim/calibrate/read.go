@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // The measurements, and the folders and files in which they are looked for.
@@ -118,7 +118,7 @@ func ReadChunkfunc(file string, in io.Reader) ([]Run, error) {
 }
 
 // ReadLambda reads columns snapshot, runtime, architecture, memory_mb, duration_ms and init_duration_ms (empty when the
-// instance was warm). Lambda's CPU follows from its memory: [law.LambdaCores].
+// instance was warm). Lambda's CPU follows from its memory: [perfmodel.LambdaCores].
 func ReadLambda(file string, in io.Reader) ([]Run, error) {
 	t, err := readTable(file, in, "snapshot", "runtime", "architecture", "memory_mb", "duration_ms", "init_duration_ms")
 	if err != nil {
@@ -131,7 +131,7 @@ func ReadLambda(file string, in io.Reader) ([]Run, error) {
 			start = "cold"
 		}
 		return Run{Set: "lambda", Family: r.text("runtime") + " " + r.text("architecture"),
-			Series: r.text("snapshot") + " " + start, Memory: memory * mebi, CPU: law.LambdaCores(memory),
+			Series: r.text("snapshot") + " " + start, Memory: memory * mebi, CPU: perfmodel.LambdaCores(memory),
 			Millis: r.number("duration_ms")}
 	})
 }
@@ -140,12 +140,12 @@ func ReadLambda(file string, in io.Reader) ([]Run, error) {
 type Contended struct {
 	Team     string
 	Workload string
-	Resource law.Shared // [alone] when nothing pressed
+	Resource perfmodel.Shared // [alone] when nothing pressed
 	Seconds  float64
 }
 
 // alone is what the column interference says of a run that nothing pressed on.
-const alone law.Shared = "none"
+const alone perfmodel.Shared = "none"
 
 // ReadParsec reads columns source (the team), workload, interference and real_s.
 func ReadParsec(file string, in io.Reader) ([]Contended, error) {
@@ -154,7 +154,7 @@ func ReadParsec(file string, in io.Reader) ([]Contended, error) {
 		return nil, err
 	}
 	return eachRow(t, func(r *row) Contended {
-		return Contended{r.text("source"), r.text("workload"), law.Shared(r.text("interference")), r.positive("real_s")}
+		return Contended{r.text("source"), r.text("workload"), perfmodel.Shared(r.text("interference")), r.positive("real_s")}
 	})
 }
 

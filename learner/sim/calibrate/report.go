@@ -1,14 +1,9 @@
 package calibrate
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 )
 
@@ -131,83 +126,20 @@ func or(v *float64) float64 {
 	return *v
 }
 
-// Picture is a drawing of predicted against measured.
-type Picture struct {
-	File string
-	Name string
-	PNG  []byte
+// Comparison is what was predicted against what was measured, in one kind of held-out data.
+type Comparison struct {
+	File   string // a name for files, without an extension
+	Name   string // for people
+	Unit   string
+	Points []Point
 }
 
-func (r *Result) pictures() ([]Picture, error) {
-	var out []Picture
-	for _, d := range []struct {
-		file, name, unit string
-		points           []Point
-	}{
-		{"loop-random.png", "p99, random fifths held out", "ms", r.Cilantro.Random.points},
-		{"loop-by-policy.png", "p99, each policy held out", "ms", r.Cilantro.ByPolicy.points},
-		{"time.png", "Time of a run, sizes held out", "ms", r.Time.points},
-		{"interference.png", "Time under interference, each team held out", "s", r.Interference.points},
-	} {
-		if len(d.points) == 0 {
-			continue
-		}
-		b, err := scatter(d.name, d.unit, d.points)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Picture{d.file, d.name, b})
+// Comparisons lists all of them; one without points could not be made.
+func (r *Result) Comparisons() []Comparison {
+	return []Comparison{
+		{"loop-random", "p99, random fifths held out", "ms", r.Cilantro.Random.points},
+		{"loop-by-policy", "p99, each policy held out", "ms", r.Cilantro.ByPolicy.points},
+		{"time", "Time of a run, sizes held out", "ms", r.Time.points},
+		{"interference", "Time under interference, each team held out", "s", r.Interference.points},
 	}
-	return out, nil
 }
-
-// Report writes report.html, which needs no other file, report.json and the pictures into a folder. Each file is there
-// as a whole or not at all.
-func (r *Result) Report(dir, from string, seed uint64) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	pictures, err := r.pictures()
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	var errs []error
-	for _, p := range pictures {
-		errs = append(errs, whole(filepath.Join(dir, p.File), func(w io.Writer) error { _, err := w.Write(p.PNG); return err }))
-	}
-	errs = append(errs,
-		whole(filepath.Join(dir, "report.json"), func(w io.Writer) error {
-			e := json.NewEncoder(w)
-			e.SetIndent("", "  ")
-			return e.Encode(r)
-		}),
-		whole(filepath.Join(dir, "report.html"), func(w io.Writer) error {
-			return page.Execute(w, struct {
-				*Result
-				From     string
-				Seed     uint64
-				Pictures []Picture
-			}{r, from, seed, pictures})
-		}))
-	return errors.Join(errs...)
-}
-
-// whole writes a file beside its place and moves it there when it is complete.
-func whole(file string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("writing %s: %w", file, err)
-		}
-	}()
-	if err = errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
-}
-
-var page = template.Must(template.New("report").Parse(pageText))

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"awarescale.dev/aware/learner/sim/law"
+	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
 // folds is how many parts a data set is cut into; each is held out once.
@@ -84,15 +84,15 @@ type TimeShape struct {
 
 // InterferenceResult is about slowdown beside a noisy neighbour.
 type InterferenceResult struct {
-	Reason       string                             `json:"reason,omitempty"`
-	MAPE         *float64                           `json:"mape"`
-	Held         int                                `json:"held_out"`
-	Teams        map[string]*float64                `json:"by_team,omitempty"`
-	Unbased      int                                `json:"base_from_other_teams"` // runs of a team that did not measure them alone
-	Unpredicted  int                                `json:"not_predicted"`         // neither had anyone else
-	Threads      *float64                           `json:"threads_mape"`
-	Sensitivity  map[string]map[law.Shared]*float64 `json:"fitted_to_all,omitempty"`
-	SerialShares map[string]float64                 `json:"serial_share,omitempty"`
+	Reason       string                                   `json:"reason,omitempty"`
+	MAPE         *float64                                 `json:"mape"`
+	Held         int                                      `json:"held_out"`
+	Teams        map[string]*float64                      `json:"by_team,omitempty"`
+	Unbased      int                                      `json:"base_from_other_teams"` // runs of a team that did not measure them alone
+	Unpredicted  int                                      `json:"not_predicted"`         // neither had anyone else
+	Threads      *float64                                 `json:"threads_mape"`
+	Sensitivity  map[string]map[perfmodel.Shared]*float64 `json:"fitted_to_all,omitempty"`
+	SerialShares map[string]float64                       `json:"serial_share,omitempty"`
 	points       []Point
 }
 
@@ -193,7 +193,7 @@ func validateLoop(in *inputs, seed uint64) CilantroResult {
 	return r
 }
 
-func constants(c law.Loop, rows []Window, services []string) *LoopConstants {
+func constants(c perfmodel.Loop, rows []Window, services []string) *LoopConstants {
 	return &LoopConstants{OfferedPerSecond: figure(c.Offered()), Clients: figure(c.Clients), ThinkSeconds: figure(c.Think),
 		QuietMeanMillis: figure(1000 * c.Alone), QuietP99Millis: figure(1000 * c.Quiet), Spread: figure(c.Spread),
 		CeilingSeconds: figure(c.Ceiling), DemandAtMost: demands(rows, services, c)}
@@ -430,10 +430,10 @@ func validateContention(in *inputs) InterferenceResult {
 	return r
 }
 
-func rounded(m map[string]law.Sensitivity) map[string]map[law.Shared]*float64 {
-	out := map[string]map[law.Shared]*float64{}
+func rounded(m map[string]perfmodel.Sensitivity) map[string]map[perfmodel.Shared]*float64 {
+	out := map[string]map[perfmodel.Shared]*float64{}
 	for w, s := range m {
-		out[w] = map[law.Shared]*float64{}
+		out[w] = map[perfmodel.Shared]*float64{}
 		for r, v := range s {
 			out[w][r] = figure(v)
 		}
@@ -487,7 +487,7 @@ func validateThreads(runs []Threaded) *float64 {
 				share = median(shares)
 			}
 			for _, u := range ups[w] {
-				points = append(points, Point{team, u.times, law.Amdahl(share, u.threads)})
+				points = append(points, Point{team, u.times, perfmodel.Amdahl(share, u.threads)})
 			}
 		}
 	}

@@ -50,11 +50,11 @@ func Run(app sim.App, load sim.Load, level sim.Fidelity, seed uint64, d time.Dur
 		return Figures{}, err
 	}
 	w.Advance(30 * time.Second)
-	m := w.Mark()
+	m := w.Snapshot()
 	w.Advance(d)
 	l, _ := w.Overall(m, 99)
-	a := w.Account()
-	return Figures{l.Seconds(), (a.Used - m.Account.Used) / (a.Allocated - m.Account.Allocated)}, nil
+	a := w.Totals()
+	return Figures{l.Seconds(), (a.Used - m.Totals.Used) / (a.Allocated - m.Totals.Allocated)}, nil
 }
 
 // Single is a random service: from half a millisecond to 100 ms of work, from a tenth of a core to eight, from 10 % to

@@ -14,10 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"sigs.k8s.io/yaml"
 )
 
 // maxFile is the longest file of an application, in bytes. The longest one here has 17,000.

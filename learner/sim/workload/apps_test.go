@@ -41,14 +41,14 @@ func TestTheFirstSizesHoldTheSLOInAutothrottlesExperiments(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := newWorld(t, app, load, sim.Fluid)
-			start, worst := w.Mark(), time.Duration(0)
+			start, worst := w.Snapshot(), time.Duration(0)
 			for w.Elapsed() < load.Length() {
 				w.Advance(10 * time.Second)
 				l, _ := w.Latency(99)
 				worst = max(worst, l)
 			}
 			p99, ok := w.Overall(start, 99)
-			a := w.Account()
+			a := w.Totals()
 			t.Logf("%s under %s, mean %.0f/s: hourly p99 %v, worst of 10 s %v, SLO %v; uses %.1f of %.1f cores, %d kills",
 				name, trace, load.Mean(), p99, worst, app.SLO.Latency, a.Used/3600, a.Allocated/3600, a.OOMKills)
 			if !ok || p99 > app.SLO.Latency {
@@ -76,7 +76,7 @@ func TestEveryApplicationRunsAtBothLevels(t *testing.T) {
 			w := newWorld(t, app, load, level)
 			w.Advance(time.Minute)
 			p99, ok := w.Latency(99)
-			used := w.Account().Used / 60
+			used := w.Totals().Used / 60
 			t.Logf("%s, %s: p99 %v, uses %.2f cores", name, of, p99, used)
 			if !ok || p99 > app.SLO.Latency {
 				t.Errorf("%s, %s: p99 %v, over the SLO of %v", name, of, p99, app.SLO.Latency)
@@ -104,7 +104,7 @@ func TestGeneratedApplicationsHoldTheirSLOAtTheBeginning(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := newWorld(t, app, sim.Steady(40), sim.Fluid)
-		m := w.Mark()
+		m := w.Snapshot()
 		w.Advance(time.Minute)
 		p99, ok := w.Overall(m, 99)
 		if !ok {

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Composition is one of AWARE's synthetic applications: the segments that each of its requests runs, one after the other.

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/cgroup"
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-
-	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
 // Host is a machine with cgroups.

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
 // Server is the runtime. It keeps each container's resources in a spec of its own, and every update writes the

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -25,9 +27,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // AnnotationsValid is the condition in which this package tells whether a workload's annotations could be read.

@@ -8,12 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
 )
 
 // OptedIn tells whether a pod template opts its workload in.

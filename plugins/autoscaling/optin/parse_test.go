@@ -4,10 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/plugins/autoscaling/optin"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"awarescale.dev/aware/plugins/autoscaling/optin"
 )
 
 func template(annotations ...string) corev1.PodTemplateSpec {

@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func quantity(s string) *resource.Quantity {

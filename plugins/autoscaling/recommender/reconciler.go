@@ -13,6 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/slo"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"awarescale.dev/aware/plugins/fleet"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,18 +33,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/slo"
-	"awarescale.dev/aware/plugins/autoscaling/updater"
-	"awarescale.dev/aware/plugins/fleet"
 )
 
 // Brief is what a policy is made for.
-type Brief struct {
+type PolicyRequest struct {
 	Workload  string // namespace/kind/name
 	Container string
 	SLO       mdp.SLO
@@ -45,7 +44,7 @@ type Brief struct {
 }
 
 // Policies makes a workload's policy, and names its version.
-type Policies func(Brief) (policy mdp.Policy, version string, err error)
+type Policies func(PolicyRequest) (policy mdp.Policy, version string, err error)
 
 // Episodes is where experience goes, and where rewards come back from; the learner's.
 type Episodes interface {
@@ -74,7 +73,7 @@ type Reconciler struct {
 }
 
 // fresh is how old a node's report may be.
-const fresh = 5 * time.Second
+const maxReportAge = 5 * time.Second
 
 // canaryHold is how long a canary whose SLO suffered is left alone.
 const canaryHold = 5 * time.Minute
@@ -222,12 +221,12 @@ func (r *Reconciler) forget(ctx context.Context, key client.ObjectKey) {
 		return
 	}
 	r.Fleet.Grant(p.key, nil)
-	r.putBack(ctx, p)
+	r.restore(ctx, p)
 }
 
 // putBack resizes what the process resized to the template's values. It is best effort: a workload that is gone
 // has nothing to put back.
-func (r *Reconciler) putBack(ctx context.Context, p *process) {
+func (r *Reconciler) restore(ctx context.Context, p *process) {
 	if !p.acting {
 		return
 	}
@@ -238,7 +237,7 @@ func (r *Reconciler) putBack(ctx context.Context, p *process) {
 	}
 	for _, l := range p.loops {
 		l.updater.Workload, l.updater.Only = w, ""
-		if err := l.updater.PutBack(ctx); err != nil {
+		if err := l.updater.Restore(ctx); err != nil {
 			logf.FromContext(ctx).Error(err, "Putting sizes back", "workload", p.key)
 			return
 		}
@@ -289,7 +288,7 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1
 	status.Replicas.Current = int32(w.Ready())
 	status.Effective = nil
 	if len(p.loops) > 0 {
-		if size, ok := effective(r.Fleet, w.Pods, p.loops[0].sensor.Container, now, fresh); ok {
+		if size, ok := effective(r.Fleet, w.Pods, p.loops[0].sensor.Container, now, maxReportAge); ok {
 			status.Effective = apiSize(size)
 		}
 	}
@@ -323,7 +322,7 @@ func (r *Reconciler) prepare(ctx context.Context, mpa *v1alpha1.MultidimPodAutos
 		return nil, "", &verdict{"TargetTaken", fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner.Name, w.Key())}
 	}
 	if made := fingerprint(mpa.Spec, w); p.made != made {
-		if err := r.make(mpa, p, w); err != nil {
+		if err := r.newLoops(mpa, p, w); err != nil {
 			return nil, "", &verdict{"InvalidSpec", err.Error()}
 		}
 		p.made = made
@@ -369,15 +368,15 @@ func fingerprint(spec v1alpha1.MultidimPodAutoscalerSpec, w *updater.Workload) s
 	if err != nil {
 		return err.Error() // quantities and strings: it does not happen
 	}
-	print := string(text)
+	fingerprint := string(text)
 	for _, c := range w.Template.Spec.Containers {
-		print += fmt.Sprintf("|%s %v %v", c.Name, updater.Limits(c.Resources), c.Resources.Requests)
+		fingerprint += fmt.Sprintf("|%s %v %v", c.Name, updater.Limits(c.Resources), c.Resources.Requests)
 	}
-	return print
+	return fingerprint
 }
 
 // make builds the loops of a spec. What was learned by policies before is given up: the bounds they knew are gone.
-func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload) error {
+func (r *Reconciler) newLoops(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *updater.Workload) error {
 	objective := Objective(mpa.Spec)
 	if err := objective.SLO.Check(); err != nil {
 		return fmt.Errorf("spec.slo: %w", err)
@@ -394,12 +393,12 @@ func (r *Reconciler) make(mpa *v1alpha1.MultidimPodAutoscaler, p *process, w *up
 		if knobs == 0 {
 			continue
 		}
-		policy, version, err := r.Policies(Brief{Workload: w.Key(), Container: c.Name, SLO: objective.SLO, Bounds: bounds})
+		policy, version, err := r.Policies(PolicyRequest{Workload: w.Key(), Container: c.Name, SLO: objective.SLO, Bounds: bounds})
 		if err != nil {
 			return fmt.Errorf("the policy of container %s: %w", c.Name, err)
 		}
 		l := &loop{version: version, knobs: knobs}
-		l.sensor = Sensor{Fleet: r.Fleet, Container: c.Name, MaxAge: fresh}
+		l.sensor = Sensor{Fleet: r.Fleet, Container: c.Name, MaxAge: maxReportAge}
 		l.updater = updater.Updater{Client: r.Client, Container: c.Name, Bounds: bounds, Knobs: knobs, Patience: r.Patience}
 		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: policy, Actuator: &l.updater}
 		loops = append(loops, l)
@@ -435,7 +434,7 @@ func (r *Reconciler) read(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	case p.prometheus != nil:
 		p.reading = p.prometheus.Read(ctx, now)
 	case p.meter != nil:
-		byPod, problem := histograms(r.Fleet, w, now, fresh)
+		byPod, problem := histograms(r.Fleet, w, now, maxReportAge)
 		p.reading = p.meter.Read(now, byPod)
 		if len(byPod) == 0 && problem != "" {
 			p.reading.Problem = problem
@@ -467,7 +466,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	log := logf.FromContext(ctx)
 	status := &mpa.Status
 	if mode == api.Off {
-		r.putBack(ctx, p)
+		r.restore(ctx, p)
 		r.condition(mpa, v1alpha1.Active, false, "ModeOff", "mode is off")
 		return
 	}
@@ -477,7 +476,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	}
 	acting := (mode == api.Auto || mode == api.Canary && canary != "") && !mpa.Spec.Paused
 	if !acting && p.acting && !mpa.Spec.Paused {
-		r.putBack(ctx, p) // from auto to less: sizes go back to the template's
+		r.restore(ctx, p) // from auto to less: sizes go back to the template's
 	}
 	status.Recommendation = nil
 	deferred := ""
@@ -535,7 +534,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 	status.Resizes.Node = 0
 	for i := range w.Pods {
 		for _, l := range p.loops {
-			if s, ok := r.Fleet.Summary(string(w.Pods[i].UID), l.sensor.Container, now, fresh); ok {
+			if s, ok := r.Fleet.Summary(string(w.Pods[i].UID), l.sensor.Container, now, maxReportAge); ok {
 				status.Resizes.Node += int64(s.Resizes)
 			}
 		}
@@ -574,7 +573,7 @@ func (r *Reconciler) canary(ctx context.Context, now time.Time, mpa *v1alpha1.Mu
 	if sp, ok := Objective(mpa.Spec).SLO.Preservation(state); ok && sp < 1 && p.acting {
 		p.heldUntil = now.Add(canaryHold)
 		r.Events.Eventf(mpa, nil, corev1.EventTypeWarning, "CanaryReverted", "Resize", "the SLO is violated (preservation %.2f): the canary is put back for %v", float64(sp), canaryHold)
-		r.putBack(ctx, p)
+		r.restore(ctx, p)
 	}
 	if now.Before(p.heldUntil) {
 		return ""

@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Sensor looks at one container of a workload over all its pods: its limits as the API has them, its use as the

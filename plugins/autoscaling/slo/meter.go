@@ -27,9 +27,9 @@ const Unread = "no pod's histogram has been read"
 
 // Meter turns cumulative histograms of pods into readings. It is used by one goroutine.
 type Meter struct {
-	Percentile float64
-	Window     time.Duration // of latency; throughput is of the last step
-	Least      uint64        // requests below which a percentile is not told
+	Percentile  float64
+	Window      time.Duration // of latency; throughput is of the last step
+	MinRequests uint64        // requests below which a percentile is not told
 
 	last  map[string]api.Histogram // by pod UID
 	at    time.Time
@@ -45,7 +45,7 @@ type step struct {
 
 // NewMeter makes a meter of a percentile, in (0, 100).
 func NewMeter(percentile float64) *Meter {
-	return &Meter{Percentile: percentile, Window: 20 * time.Second, Least: 20, last: map[string]api.Histogram{}}
+	return &Meter{Percentile: percentile, Window: 20 * time.Second, MinRequests: 20, last: map[string]api.Histogram{}}
 }
 
 // Read takes the cumulative histograms of all pods, by pod UID, as they were at now. A pod that is new gives nothing
@@ -108,7 +108,7 @@ func (m *Meter) Read(now time.Time, pods map[string]api.Histogram) Reading {
 		}
 	}
 	m.steps = kept
-	if n := window.Total(); n < m.Least {
+	if n := window.Total(); n < m.MinRequests {
 		if n > 0 {
 			r.Problem = fmt.Sprintf("%d requests in %v: too few for a percentile", n, m.Window)
 		}

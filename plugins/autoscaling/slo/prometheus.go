@@ -7,11 +7,10 @@ import (
 	"regexp"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	promapi "github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Prometheus reads a workload's indicators from a Prometheus server that scrapes its pods with the usual labels

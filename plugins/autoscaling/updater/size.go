@@ -3,10 +3,9 @@ package updater
 import (
 	"fmt"
 
+	"awarescale.dev/aware/learner/mdp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Knobs is what may be resized in place of one container: what has a limit, and would not restart it.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Workload is a workload at one moment, as the API server has it.
@@ -345,7 +344,7 @@ func (u *Updater) disruptions(ctx context.Context) (allowed int, by string, err 
 }
 
 // PutBack resizes every pod's container to its template's resources.
-func (u *Updater) PutBack(ctx context.Context) error {
+func (u *Updater) Restore(ctx context.Context) error {
 	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
 	if err != nil {
 		return fmt.Errorf("template of %s: %w", u.Workload.Key(), err)

@@ -6,14 +6,13 @@ import (
 	"testing"
 	"testing/quick"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/autoscaling/updater"
 )
 
 func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.ResourceRequirements {

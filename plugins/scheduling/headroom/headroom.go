@@ -7,17 +7,16 @@ import (
 	"context"
 	"time"
 
+	"awarescale.dev/aware/plugins/fleet"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-scheduler/framework"
-
-	"awarescale.dev/aware/plugins/fleet"
 )
 
 // Name is the plugin's, as scheduler profiles write it.
 const Name = "AwareHeadroom"
 
 // fresh is how old an agent's report may be to count.
-const fresh = 30 * time.Second
+const maxReportAge = 30 * time.Second
 
 // Headroom scores nodes. It is a [framework.ScorePlugin].
 type Headroom struct {

@@ -4,15 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/fleet"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kube-scheduler/framework"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/plugins/fleet"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

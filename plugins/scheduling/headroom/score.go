@@ -3,16 +3,15 @@ package headroom
 import (
 	"context"
 
+	"awarescale.dev/aware/learner/mdp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kube-scheduler/framework"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Score is the share of the node, from 0 to 100, that is left after all upper bounds and the new pod's: of CPU or of
 // memory, whichever is less.
 func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod, node framework.NodeInfo) (int64, *framework.Status) {
-	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), fresh)
+	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), maxReportAge)
 	sum := ceiling(pod)
 	for _, p := range node.GetPods() {
 		// An agent knows better than the API what may come to be used; of the rest the limits are what may.

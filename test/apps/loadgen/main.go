@@ -20,10 +20,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/trace"
+	"github.com/spf13/cobra"
 )
 
 func main() {

@@ -9,10 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"awarescale.dev/aware/test/apps/client"
 	"awarescale.dev/aware/test/apps/segment"
+	"golang.org/x/sync/errgroup"
 )
 
 // statusGone is nginx's code for a caller who left before the answer. It is

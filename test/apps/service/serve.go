@@ -10,9 +10,8 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"awarescale.dev/aware/test/apps/segment"
+	"golang.org/x/sync/errgroup"
 )
 
 // lastAnswers is how long the answers under way may take after --drain. Both

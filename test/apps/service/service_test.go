@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/test/apps/client"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-
-	"awarescale.dev/aware/test/apps/client"
 )
 
 // running is a service in this process.

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"awarescale.dev/aware/test/apps/segment"
+	"github.com/spf13/pflag"
 )
 
 // settings are the flags.

@@ -19,10 +19,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/api"
@@ -31,6 +27,9 @@ import (
 	"awarescale.dev/aware/nodeagent/restore"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 const (
@@ -285,7 +284,7 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 			return fmt.Errorf("only %d of %d resizes were made: %s", s.Resizes, rounds, s.Problem)
 		}
 	}
-	if err := a.PutBack(ctx, now); err != nil {
+	if err := a.Restore(ctx, now); err != nil {
 		return err
 	}
 	r.L1P50MS = ms(median(through) - median(idle))

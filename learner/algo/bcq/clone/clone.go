@@ -26,13 +26,13 @@ const (
 
 // Config is all settings of an Agent.
 type Config struct {
-	State     int       // numbers in an observation
-	Choices   int       // discrete actions, or 0 for continuous ones
-	Low, High []float64 // bounds of each number of a continuous action; data has them in [-1, 1]
+	State      int       // numbers in an observation
+	NumActions int       // discrete actions, or 0 for continuous ones
+	Low, High  []float64 // bounds of each number of a continuous action; data has them in [-1, 1]
 
-	Hidden []int   // widths of the hidden layers
-	Rate   float64 // Adam's step size
-	Batch  int     // transitions of an update
+	Hidden       []int   // widths of the hidden layers
+	LearningRate float64 // Adam's step size
+	Batch        int     // transitions of an update
 
 	Seed uint64
 }
@@ -45,12 +45,12 @@ func (c Config) Check() error {
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
-	case c.Choices < 0 || c.Choices == 1 || (c.Choices == 0) == (len(c.Low) == 0) || len(c.Low) != len(c.High):
-		return bad("choices", c.Choices, fmt.Sprintf("at least 2, or 0 with bounds (there are %d and %d)", len(c.Low), len(c.High)))
+	case c.NumActions < 0 || c.NumActions == 1 || (c.NumActions == 0) == (len(c.Low) == 0) || len(c.Low) != len(c.High):
+		return bad("choices", c.NumActions, fmt.Sprintf("at least 2, or 0 with bounds (there are %d and %d)", len(c.Low), len(c.High)))
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
-	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
-		return bad("rate", c.Rate, "finite and above 0")
+	case !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0):
+		return bad("rate", c.LearningRate, "finite and above 0")
 	case c.Batch < 1:
 		return bad("batch", c.Batch, "at least 1")
 	}
@@ -64,7 +64,7 @@ func (c Config) Check() error {
 
 // width is how many numbers an action has.
 func (c Config) width() int {
-	if c.Choices > 0 {
+	if c.NumActions > 0 {
 		return 1
 	}
 	return len(c.Low)
@@ -73,8 +73,8 @@ func (c Config) width() int {
 // Network is what decides: an action in [-1, 1], or the choices' unnormalised logarithms of probability.
 func (c Config) Network() kernel.MLP {
 	last, out := kernel.Tanh, c.width()
-	if c.Choices > 0 {
-		last, out = kernel.Linear, c.Choices
+	if c.NumActions > 0 {
+		last, out = kernel.Linear, c.NumActions
 	}
 	return kernel.NewMLP(kernel.ReLU, last, append(append([]int{c.State}, c.Hidden...), out)...)
 }
@@ -105,7 +105,7 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 		return nil, fmt.Errorf("clone: %w", err)
 	}
 	source := offline.NewSource(c.Seed)
-	a := &Agent{Network: nn.NewNetwork(c.Network(), c.Rate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
+	a := &Agent{Network: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
 	grad := make([]float64, c.Network().Params())
 	a.Learner, err = offline.New(offline.Config{
 		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
@@ -115,7 +115,7 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 				return err
 			}
 			loss, err := g.Clone(a.Network.Theta, b.State, b.Action, grad)
-			if err := nn.Good(loss, grad, err); err != nil {
+			if err := nn.CheckGradient(loss, grad, err); err != nil {
 				return err
 			}
 			a.Loss = loss
@@ -128,8 +128,8 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 
 // take is nil for actions that can be cloned.
 func (c Config) take(actions []float64) error {
-	if c.Choices > 0 {
-		return offline.Indices(actions, c.Choices)
+	if c.NumActions > 0 {
+		return offline.Indices(actions, c.NumActions)
 	}
 	return offline.Units(actions)
 }
@@ -139,13 +139,13 @@ func (a *Agent) Act(obs, action []float64) error {
 	if len(obs) != a.c.State || len(action) != a.c.width() {
 		return fmt.Errorf("clone: deciding: an observation of %d numbers for an action of %d: it must be %d and %d", len(obs), len(action), a.c.State, a.c.width())
 	}
-	a.Head(a.tape.Forward(a.Network.Theta, obs, 1), action)
+	a.GreedyAction(a.tape.Forward(a.Network.Theta, obs, 1), action)
 	return nil
 }
 
 // Head is what the environment is told when the network says out.
-func (a *Agent) Head(out, action []float64) {
-	if a.c.Choices > 0 {
+func (a *Agent) GreedyAction(out, action []float64) {
+	if a.c.NumActions > 0 {
 		action[0] = float64(offline.Largest(out))
 		return
 	}
@@ -170,7 +170,7 @@ func Gorgonia(c Config) (Gradients, error) {
 	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.s, g.a = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.width())
 		out := b.MLP("network", m, g.s.Node, 0)
-		if c.Choices > 0 {
+		if c.NumActions > 0 {
 			return b.Loss("cross entropy", func(in, grads [][]float64) (float64, error) {
 				return offline.CrossEntropy(in[0], g.a.Data, 0, grads[0]), nil
 			}, out)
@@ -200,7 +200,7 @@ func Hand(c Config) Gradients { return &hand{c, kernel.NewTape[float64](c.Networ
 func (h *hand) Clone(theta, s, a, grad []float64) (loss float64, err error) {
 	out := h.tape.Forward(theta, s, h.c.Batch)
 	d := h.tape.Out()
-	if h.c.Choices > 0 {
+	if h.c.NumActions > 0 {
 		loss = offline.CrossEntropy(out, a, 0, d)
 	} else {
 		for i, v := range out {

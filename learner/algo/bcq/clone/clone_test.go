@@ -10,13 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/gonum/blas/blas64"
-
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 func TestMain(m *testing.M) {
@@ -25,11 +24,11 @@ func TestMain(m *testing.M) {
 }
 
 func continuous() Config {
-	return Config{State: 2, Low: []float64{-4}, High: []float64{0}, Hidden: []int{32}, Rate: 3e-3, Batch: 32, Seed: 1}
+	return Config{State: 2, Low: []float64{-4}, High: []float64{0}, Hidden: []int{32}, LearningRate: 3e-3, Batch: 32, Seed: 1}
 }
 
 func discrete() Config {
-	return Config{State: 2, Choices: 3, Hidden: []int{32}, Rate: 3e-3, Batch: 32, Seed: 1}
+	return Config{State: 2, NumActions: 3, Hidden: []int{32}, LearningRate: 3e-3, Batch: 32, Seed: 1}
 }
 
 // record is what a policy did in random states.
@@ -55,8 +54,8 @@ func made(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 	if err == nil {
 		err = a.Learn(updates)
 	}
-	if err != nil || a.Refused > 0 {
-		t.Fatal(err, a.Trouble)
+	if err != nil || a.SkippedUpdates > 0 {
+		t.Fatal(err, a.LastError)
 	}
 	return a
 }
@@ -109,7 +108,7 @@ func TestGradients(t *testing.T) {
 		s, a := nntest.Normal(2, 32*9, 1), make([]float64, 32)
 		for i := range a {
 			a[i] = float64(i%3) / 2
-			if c.Choices > 0 {
+			if c.NumActions > 0 {
 				a[i] = float64(i % 3)
 			}
 		}
@@ -169,7 +168,7 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 	}
 	out, _, ok := s.Decide([]float64{0.3, 0.4}, 1, &scratch)
 	action := []float64{0}
-	if one.Head(out, action); !ok || action[0] != act(t, one, 0.3, 0.4) {
+	if one.GreedyAction(out, action); !ok || action[0] != act(t, one, 0.3, 0.4) {
 		t.Errorf("served %v", action)
 	}
 }
@@ -181,16 +180,16 @@ func TestWhatCannotBeClonedIsRefused(t *testing.T) {
 		if err == nil {
 			err = a.Learn(2)
 		}
-		if err != nil || a.Refused != 2 || !strings.Contains(a.Trouble.Error(), "action 0 of the batch is 1.5") || a.Network.Adam.Steps != 0 {
-			t.Errorf("%s: %v, %d refused: %v", name, err, a.Refused, a.Trouble)
+		if err != nil || a.SkippedUpdates != 2 || !strings.Contains(a.LastError.Error(), "action 0 of the batch is 1.5") || a.Network.Adam.Steps != 0 {
+			t.Errorf("%s: %v, %d refused: %v", name, err, a.SkippedUpdates, a.LastError)
 		}
 	}
 	for says, spoil := range map[string]func(c *Config){
 		"state 0":   func(c *Config) { c.State = 0 },
-		"choices 3": func(c *Config) { c.Choices = 3 },
+		"choices 3": func(c *Config) { c.NumActions = 3 },
 		"choices 0": func(c *Config) { c.Low, c.High = nil, nil },
 		"hidden []": func(c *Config) { c.Hidden = nil },
-		"rate -1":   func(c *Config) { c.Rate = -1 },
+		"rate -1":   func(c *Config) { c.LearningRate = -1 },
 		"batch 0":   func(c *Config) { c.Batch = 0 },
 		"bounds":    func(c *Config) { c.High = []float64{-4} },
 	} {
@@ -209,7 +208,7 @@ func TestWhatCannotBeClonedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.State[0] = math.NaN()
-	if err := a.Update(b); err == nil || !errors.Is(a.Trouble, err) || a.Network.Adam.Steps != 0 {
+	if err := a.Update(b); err == nil || !errors.Is(a.LastError, err) || a.Network.Adam.Steps != 0 {
 		t.Errorf("NaN: %v", err)
 	}
 }

@@ -67,8 +67,8 @@ func (a *Agent) Act(obs, action []float64) error {
 }
 
 // Head is what the environment is told when the network of Snapshot says out: values, then the behaviour's logits.
-func (a *Agent) Head(out, action []float64) {
-	action[0] = float64(a.c.Choose(out[:a.c.Choices], out[a.c.Choices:]))
+func (a *Agent) GreedyAction(out, action []float64) {
+	action[0] = float64(a.c.Choose(out[:a.c.NumActions], out[a.c.NumActions:]))
 }
 
 // Snapshot is both networks as one that can be served: each layer holds both, the second one's units after the first one's, with

@@ -11,13 +11,13 @@ import (
 // Config is all settings of an Agent. Default gives those to begin with. There is no discount among them: the data was
 // recorded with one (replay.Transition).
 type Config struct {
-	State   int // numbers in an observation
-	Choices int // actions
+	State      int // numbers in an observation
+	NumActions int // actions
 
-	Hidden []int   // widths of the hidden layers of both networks
-	Tau    float64 // share of the way that the target goes after an update, in (0, 1]
-	Rate   float64 // Adam's step size
-	Batch  int     // transitions of an update
+	Hidden       []int   // widths of the hidden layers of both networks
+	Tau          float64 // share of the way that the target goes after an update, in (0, 1]
+	LearningRate float64 // Adam's step size
+	Batch        int     // transitions of an update
 
 	Threshold float64 // an action is allowed when it is more than this share as likely as the likeliest; 0 allows all, which is double DQN
 	Flat      float64 // weight of the mean square of the behaviour network's outputs in its loss
@@ -28,7 +28,7 @@ type Config struct {
 // Default is what the authors' code has for small states, but for the widths: 64-64 instead of 256-256, for two cores of a CPU, and
 // Adam's step, 1e-3 instead of 3e-4, for as few updates as these take.
 func Default(state, choices int) Config {
-	return Config{State: state, Choices: choices, Hidden: []int{64, 64}, Tau: 0.005, Rate: 1e-3, Batch: 100, Threshold: 0.3, Flat: 0.01}
+	return Config{State: state, NumActions: choices, Hidden: []int{64, 64}, Tau: 0.005, LearningRate: 1e-3, Batch: 100, Threshold: 0.3, Flat: 0.01}
 }
 
 // Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
@@ -39,14 +39,14 @@ func (c Config) Check() error {
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
-	case c.Choices < 2:
-		return bad("choices", c.Choices, "at least 2")
+	case c.NumActions < 2:
+		return bad("choices", c.NumActions, "at least 2")
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case !(c.Tau > 0 && c.Tau <= 1):
 		return bad("tau", c.Tau, "in (0, 1]")
-	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
-		return bad("rate", c.Rate, "finite and above 0")
+	case !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0):
+		return bad("rate", c.LearningRate, "finite and above 0")
 	case c.Batch < 1:
 		return bad("batch", c.Batch, "at least 1")
 	case !(c.Threshold >= 0 && c.Threshold < 1):
@@ -59,7 +59,7 @@ func (c Config) Check() error {
 
 // Network is either of the two: the actions' values, or their unnormalised logarithms of probability.
 func (c Config) Network() kernel.MLP {
-	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.Choices)...)
+	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
 // Choose is the action of largest value among those that the data's policy could have taken: those for which

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/gonum/blas/blas64"
-
 	"awarescale.dev/aware/learner/algo/bcq/clone"
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/experience/replay"
@@ -20,6 +18,7 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 func TestMain(m *testing.M) {
@@ -207,8 +206,8 @@ func agent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 	if err == nil {
 		err = a.Learn(updates)
 	}
-	if err != nil || a.Refused > 0 {
-		t.Fatal(err, a.Trouble)
+	if err != nil || a.SkippedUpdates > 0 {
+		t.Fatal(err, a.LastError)
 	}
 	return a
 }
@@ -228,7 +227,7 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 		c := settings()
 		c.Seed = seed
 		a := agent(t, c, grid(t, 3000, -1), 1500)
-		copied, err := clone.New(clone.Config{State: classic.GridCells, Choices: classic.GridMoves, Hidden: c.Hidden, Rate: c.Rate, Batch: c.Batch, Seed: seed}, grid(t, 3000, -1))
+		copied, err := clone.New(clone.Config{State: classic.GridCells, NumActions: classic.GridMoves, Hidden: c.Hidden, LearningRate: c.LearningRate, Batch: c.Batch, Seed: seed}, grid(t, 3000, -1))
 		if err == nil {
 			err = copied.Learn(1500)
 		}
@@ -295,12 +294,12 @@ func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
 		}
 		for n, network := range [][]float64{a.Policy.Values.Theta, a.Policy.Behaviour.Theta} {
 			for k, v := range kernel.NewTape[float64](c.Network(), 1).Forward(network, obs, 1) {
-				if got := out[n*c.Choices+k]; math.Abs(got-v) > 1e-12 {
+				if got := out[n*c.NumActions+k]; math.Abs(got-v) > 1e-12 {
 					t.Fatalf("output %d of network %d is %v, served %v", k, n, v, got)
 				}
 			}
 		}
-		if a.Head(out, got); got[0] != want[0] {
+		if a.GreedyAction(out, got); got[0] != want[0] {
 			t.Errorf("observation %d: served %v, the agent's %v", i, got, want)
 		}
 	}
@@ -324,9 +323,9 @@ func TestWhatIsNoNumberIsNotLearned(t *testing.T) {
 	} {
 		b := record(t, a.c)
 		x.spoil(b)
-		before, refused := numbers(a.Policy), a.Refused
-		if err := a.Update(b); err == nil || !strings.Contains(err.Error(), x.says) || a.Refused != refused+1 {
-			t.Errorf("%s: %v, %d refused", name, err, a.Refused)
+		before, refused := numbers(a.Policy), a.SkippedUpdates
+		if err := a.Update(b); err == nil || !strings.Contains(err.Error(), x.says) || a.SkippedUpdates != refused+1 {
+			t.Errorf("%s: %v, %d refused", name, err, a.SkippedUpdates)
 		}
 		if !slices.Equal(before, numbers(a.Policy)) {
 			t.Errorf("%s changed the policy", name)
@@ -372,10 +371,10 @@ func TestResumedIsUninterrupted(t *testing.T) {
 func TestBadSettingsAreRefused(t *testing.T) {
 	for says, spoil := range map[string]func(c *Config){
 		"state 0":     func(c *Config) { c.State = 0 },
-		"choices 1":   func(c *Config) { c.Choices = 1 },
+		"choices 1":   func(c *Config) { c.NumActions = 1 },
 		"hidden [0]":  func(c *Config) { c.Hidden = []int{0} },
 		"tau 2":       func(c *Config) { c.Tau = 2 },
-		"rate 0":      func(c *Config) { c.Rate = 0 },
+		"rate 0":      func(c *Config) { c.LearningRate = 0 },
 		"batch 0":     func(c *Config) { c.Batch = 0 },
 		"threshold 1": func(c *Config) { c.Threshold = 1 },
 		"flat -1":     func(c *Config) { c.Flat = -1 },

@@ -18,7 +18,7 @@ type Policy struct {
 
 // NewPolicy begins: uniform weights, a target that is an exact copy.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
-	return &Policy{Values: nn.NewNetwork(c.Network(), c.Rate, 0, true, r), Behaviour: nn.NewNetwork(c.Network(), c.Rate, 0, false, r)}
+	return &Policy{Values: nn.NewNetwork(c.Network(), c.LearningRate, 0, true, r), Behaviour: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, r)}
 }
 
 // Stats are figures of an update.
@@ -49,7 +49,7 @@ func NewUpdater(c Config, g Gradients) *Updater {
 // followed: on an error the policy is what it was.
 func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	var s Stats
-	if err := offline.Indices(b.Action, u.c.Choices); err != nil {
+	if err := offline.Indices(b.Action, u.c.NumActions); err != nil {
 		return s, err
 	}
 	u.targets(p, b)
@@ -58,22 +58,22 @@ func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	}
 	var err error
 	s.Values, err = u.gradients.Values(p.Values.Theta, b.State, b.Action, u.y, u.values)
-	if err := nn.Good(s.Values, u.values, err); err != nil {
+	if err := nn.CheckGradient(s.Values, u.values, err); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
 	s.Behaviour, err = u.gradients.Behaviour(p.Behaviour.Theta, b.State, b.Action, u.likely)
-	if err := nn.Good(s.Behaviour, u.likely, err); err != nil {
+	if err := nn.CheckGradient(s.Behaviour, u.likely, err); err != nil {
 		return s, fmt.Errorf("behaviour: %w", err)
 	}
 	p.Values.Adam.Update(p.Values.Theta, u.values)
 	p.Behaviour.Adam.Update(p.Behaviour.Theta, u.likely)
-	nn.Follow(p.Values.Target, p.Values.Theta, u.c.Tau)
+	nn.SoftUpdate(p.Values.Target, p.Values.Theta, u.c.Tau)
 	return s, nil
 }
 
 // targets computes y: the online network chooses among what is allowed, the target says what that is worth.
 func (u *Updater) targets(p *Policy, b *replay.Batch) {
-	n := u.c.Choices
+	n := u.c.NumActions
 	q := u.online.Forward(p.Values.Theta, b.Next, u.c.Batch)
 	logits := u.behaviour.Forward(p.Behaviour.Theta, b.Next, u.c.Batch)
 	worth := u.target.Forward(p.Values.Target, b.Next, u.c.Batch)

@@ -98,7 +98,7 @@ func fill(v reflect.Value, n *int) {
 }
 
 // Kept is a transition as a store gives it back: times in UTC and without the monotonic clock.
-func Kept(t mdp.Transition) mdp.Transition {
+func Stored(t mdp.Transition) mdp.Transition {
 	t.State.At, t.Next.At = t.State.At.Round(0).UTC(), t.Next.At.Round(0).UTC()
 	return t
 }
@@ -173,7 +173,7 @@ func comesBack(t *testing.T, s trajectory.Store, all ...mdp.Transition) {
 		t.Fatalf("%d transitions of %d", len(got), len(all))
 	}
 	for i := range got {
-		if want := Kept(all[i]); !Same(got[i], want) {
+		if want := Stored(all[i]); !Same(got[i], want) {
 			t.Errorf("step %d\n got %#v\nwant %#v", i, got[i], want)
 		}
 	}
@@ -515,7 +515,7 @@ func refused(t *testing.T, s trajectory.Store) {
 	unobserved := worth(0) // means nothing, so it may be anything
 	unobserved.State.Throttled = mdp.Ratio(math.NaN())
 	add(t, s, web, 0, 0, unobserved)
-	if f := s.Figures(); f.Waiting != 1 || f.Refused != 0 {
+	if f := s.Figures(); f.Waiting != 1 || f.Dropped != 0 {
 		t.Errorf("%+v: refused is what there was no room for", f)
 	}
 }

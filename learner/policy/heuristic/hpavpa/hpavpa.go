@@ -18,12 +18,11 @@ import (
 	"math"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/logic"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/util"
 	hpa "k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
-
-	"awarescale.dev/aware/learner/mdp"
 )
 
 // Config is the rule's settings. Begin with [Default].

@@ -11,14 +11,14 @@ import (
 
 // Config is a policy's settings. Begin with [Default].
 type Config struct {
-	Margin   mdp.Ratio     // limit over use, above 1; 1.5 keeps half as much again
-	Slack    mdp.Ratio     // the limit is lowered only when it is above Margin * (1 + Slack) of the use
-	AfterOOM time.Duration // how long after an OOM kill, or memory pressure, nothing is lowered
-	Stall    mdp.Ratio     // memory pressure (PSI full) that counts like an OOM kill
+	Margin            mdp.Ratio     // limit over use, above 1; 1.5 keeps half as much again
+	Slack             mdp.Ratio     // the limit is lowered only when it is above Margin * (1 + Slack) of the use
+	AfterOOM          time.Duration // how long after an OOM kill, or memory pressure, nothing is lowered
+	PressureThreshold mdp.Ratio     // memory pressure (PSI full) that counts like an OOM kill
 }
 
 // Default keeps half as much again as is in use.
-var Default = Config{Margin: 1.5, Slack: 0.2, AfterOOM: 10 * time.Minute, Stall: 0.05}
+var Default = Config{Margin: 1.5, Slack: 0.2, AfterOOM: 10 * time.Minute, PressureThreshold: 0.05}
 
 // Policy decides one container's memory limit. It needs [mdp.MemoryLimit] and [mdp.MemoryUsage]; with
 // [mdp.OOMKills] and [mdp.MemoryPressure] observed it is more careful.
@@ -40,7 +40,7 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	}
 	want := mdp.Bytes(float64(s.Usage.Memory) * float64(p.config.Margin))
 	killed := s.Knows(mdp.OOMKills) && s.OOMKills > 0
-	stalled := s.Knows(mdp.MemoryPressure) && s.MemoryPressure > p.config.Stall
+	stalled := s.Knows(mdp.MemoryPressure) && s.MemoryPressure > p.config.PressureThreshold
 	if killed || stalled {
 		p.trust = s.At.Add(p.config.AfterOOM)
 		want = max(want, s.Limit.Memory*6/5) // VPA's bump after an OOM kill

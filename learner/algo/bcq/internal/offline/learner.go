@@ -34,9 +34,9 @@ type Config struct {
 
 // Learner learns from fixed data. One goroutine uses it at a time.
 type Learner struct {
-	Updates int // that were made
-	Refused int // that came to no number, or could not be computed; the last one's reason is in Trouble
-	Trouble error
+	Updates        int // that were made
+	SkippedUpdates int // that came to no number, or could not be computed; the last one's reason is in Trouble
+	LastError      error
 
 	c                Config
 	batch            *replay.Batch
@@ -79,8 +79,8 @@ func (l *Learner) Update(b *replay.Batch) error {
 	err := l.update(b)
 	if err != nil {
 		err = fmt.Errorf("updating %s: %w", l.c.Algorithm, err)
-		l.Refused++
-		l.Trouble = err
+		l.SkippedUpdates++
+		l.LastError = err
 		return err
 	}
 	l.Updates++

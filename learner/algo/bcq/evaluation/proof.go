@@ -1,4 +1,4 @@
-package proof
+package evaluation
 
 import (
 	"fmt"
@@ -13,19 +13,19 @@ import (
 
 // Settings are how large a proof is.
 type Settings struct {
-	Episodes   int     // of data, 200 steps each
-	Mix        Mix     // of what decides in the data
-	Updates    int     // of each learner
-	Batch      int     // transitions of an update
-	Discount   float64 // of a step's future
-	Hidden     []int   // widths of the hidden layers of all networks but the generative model's
-	Generative []int   // and of that
-	Judged     int     // episodes that a learner is judged by in the end
+	Episodes           int     // of data, 200 steps each
+	Mix                Mix     // of what decides in the data
+	Updates            int     // of each learner
+	Batch              int     // transitions of an update
+	Discount           float64 // of a step's future
+	Hidden             []int   // widths of the hidden layers of all networks but the generative model's
+	Generative         []int   // and of that
+	EvaluationEpisodes int     // episodes that a learner is judged by in the end
 }
 
 // Full is the proof.
 func Full() Settings {
-	return Settings{Episodes: 150, Mix: Mix{Random: 0.8}, Updates: 10_000, Batch: 100, Discount: 0.95, Hidden: []int{64, 64}, Generative: []int{128, 128}, Judged: 100}
+	return Settings{Episodes: 150, Mix: Mix{Random: 0.8}, Updates: 10_000, Batch: 100, Discount: 0.95, Hidden: []int{64, 64}, Generative: []int{128, 128}, EvaluationEpisodes: 100}
 }
 
 // room is what a buffer of the data must be told.
@@ -50,8 +50,8 @@ func Prove(seed uint64, s Settings) (Proof, error) {
 }
 
 func prove(seed uint64, s Settings) (p Proof, err error) {
-	if s.Episodes < 1 || s.Updates < 1 || s.Judged < 1 {
-		return p, fmt.Errorf("episodes, updates, judged %v: it must be at least 1", []int{s.Episodes, s.Updates, s.Judged})
+	if s.Episodes < 1 || s.Updates < 1 || s.EvaluationEpisodes < 1 {
+		return p, fmt.Errorf("episodes, updates, judged %v: it must be at least 1", []int{s.Episodes, s.Updates, s.EvaluationEpisodes})
 	}
 	if !(s.Mix.Random >= 0 && s.Mix.Random <= 1) {
 		return p, fmt.Errorf("random %v: it must be in [0, 1]", s.Mix.Random)
@@ -74,7 +74,7 @@ func prove(seed uint64, s Settings) (p Proof, err error) {
 		}
 		act, err := l.learn(seed, s, data)
 		if err == nil {
-			*l.to, err = judge(act, s.Judged)
+			*l.to, err = judge(act, s.EvaluationEpisodes)
 		}
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", l.name, err)
@@ -93,12 +93,12 @@ func constrained(seed uint64, s Settings, data *replay.Uniform) (func(obs, actio
 	if err != nil {
 		return nil, err
 	}
-	return a.Act, a.Trouble
+	return a.Act, a.LastError
 }
 
 func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []float64) error, error) {
 	a, err := clone.New(clone.Config{
-		State: 3, Low: []float64{-torque}, High: []float64{torque}, Hidden: s.Hidden, Rate: 1e-3, Batch: s.Batch, Seed: seed,
+		State: 3, Low: []float64{-torque}, High: []float64{torque}, Hidden: s.Hidden, LearningRate: 1e-3, Batch: s.Batch, Seed: seed,
 	}, data)
 	if err == nil {
 		err = a.Learn(s.Updates)
@@ -106,7 +106,7 @@ func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []f
 	if err != nil {
 		return nil, err
 	}
-	return a.Act, a.Trouble
+	return a.Act, a.LastError
 }
 
 // unconstrained is DDPG's update, which nothing keeps to the data's actions.

@@ -1,4 +1,4 @@
-// Package law holds the formulas that the simulator and its calibration share: how long work takes on so many CPUs, how
+// Package perfmodel holds the formulas that the simulator and its calibration share: how long work takes on so many CPUs, how
 // much slower it is beside a noisy neighbour, and how fast a closed loop of clients is answered.
 //
 // # The story
@@ -13,4 +13,4 @@
 //
 // Every function is pure and knows no measured value: package calibrate fits the constants, the simulator uses them.
 // Times are in seconds, CPUs in cores, rates in requests per second. It imports the standard library only.
-package law
+package perfmodel

@@ -82,7 +82,7 @@ type Contestant struct {
 }
 
 // choice is the contestant's in a cell: a baseline that the book does not have there is tuned now.
-func (c Contestant) choice(ctx context.Context, cell Cell, book Book) (Choice, error) {
+func (c Contestant) choice(ctx context.Context, cell Cell, book TunedSettings) (Choice, error) {
 	if c.Choice != nil {
 		return *c.Choice, nil
 	}
@@ -95,7 +95,7 @@ func (c Contestant) choice(ctx context.Context, cell Cell, book Book) (Choice, e
 
 // Anchors runs every contestant in every cell with seeds 1 to n; done is told after each row. Baselines are tuned first where
 // the book has nothing for the cell, as for traces that aware does not come with.
-func Anchors(ctx context.Context, cells []Cell, contestants []Contestant, book Book, seeds int, done func(Row)) ([]Row, error) {
+func Baselines(ctx context.Context, cells []Cell, contestants []Contestant, book TunedSettings, seeds int, done func(Row)) ([]Row, error) {
 	rows := make([]Row, len(cells)*len(contestants))
 	said := make(chan struct{}, 1)
 	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {

@@ -1,4 +1,4 @@
-package law
+package perfmodel
 
 import "math"
 
@@ -62,11 +62,11 @@ func (l Loop) Answer(capacity float64) (rate, mean, p99 float64) {
 //
 // While waiting w is short it grows by spread*w; it bends towards the ceiling, after which clients give up.
 func (l Loop) P99(rate float64) float64 {
-	return l.Quiet + Bent(l.Spread*(Response(l.Clients, rate, l.Think, l.Alone)-l.Alone), l.Ceiling)
+	return l.Quiet + Saturate(l.Spread*(Response(l.Clients, rate, l.Think, l.Alone)-l.Alone), l.Ceiling)
 }
 
 // Bent is x for small x, and approaches ceiling for large: ceiling * (1 - exp(-x/ceiling)).
-func Bent(x, ceiling float64) float64 {
+func Saturate(x, ceiling float64) float64 {
 	if !(ceiling > 0) {
 		return 0
 	}

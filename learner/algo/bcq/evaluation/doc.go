@@ -1,4 +1,4 @@
-// Package proof shows what batch-constrained learning is worth: of the same fixed data of an expert and of chance, [Prove] lets bcq,
+// Package evaluation shows what batch-constrained learning is worth: of the same fixed data of an expert and of chance, [Prove] lets bcq,
 // clone and ddpg learn, by the same batches, without a step of interaction, and judges all on the same episodes of Pendulum-v1
 // (22-rl-checklist.md, item 29).
 //
@@ -33,4 +33,4 @@
 // So the claim is not that BCQ wins on any data: where chance tried everything, DDPG needs no constraint and learns faster, and where a
 // bad policy took seven in ten of the actions in a state, BCQ does not find the others (package bcq, "What it cannot do"). A discount of
 // 0.95 is for speed: with 0.99, on three and five of ten whole episodes, BCQ was at -680 to -970 after 6,000 to 9,000 updates.
-package proof
+package evaluation

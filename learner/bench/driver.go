@@ -14,7 +14,7 @@ import (
 )
 
 // pilot drives all services of a world: a production Loop for each, and a tower where there is one.
-type pilot struct {
+type driver struct {
 	world *sim.World
 	loops []mdp.Loop
 	every time.Duration
@@ -22,7 +22,7 @@ type pilot struct {
 	tower    *tower.Tower
 	captains []*captain.Captain
 	usage    []minute // per service
-	mark     sim.Mark
+	mark     sim.Snapshot
 	slo      mdp.SLO
 	guard    float64
 }
@@ -34,7 +34,7 @@ type minute struct {
 }
 
 // start makes a choice ready to drive a world. A tower that has been warmed up goes on.
-func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*pilot, error) {
+func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	if err != nil {
 		return nil, err
 	}
-	p := &pilot{world: w, every: b.every, slo: app.SLO, mark: w.Mark(), guard: c.get("guard")}
+	p := &driver{world: w, every: b.every, slo: app.SLO, mark: w.Snapshot(), guard: c.get("guard")}
 	var names []string
 	for i, h := range w.Services() {
 		policy, err := b.fresh(c, app, app.Services[i])
@@ -76,7 +76,7 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 }
 
 // second lets a second pass, with what is due at its end.
-func (p *pilot) second(ctx context.Context) error {
+func (p *driver) second(ctx context.Context) error {
 	p.world.Advance(time.Second)
 	at := p.world.Elapsed()
 	if at%p.every == 0 {
@@ -99,12 +99,12 @@ func (p *pilot) second(ctx context.Context) error {
 }
 
 // observe tells the tower of the minute that is over.
-func (p *pilot) observe() error {
-	now := p.world.Mark()
+func (p *driver) observe() error {
+	now := p.world.Snapshot()
 	m := tower.Minute{
 		Observed:  mdp.SetOf(mdp.Throughput, mdp.CPULimit),
-		RPS:       mdp.Rate((now.Account.Requests - p.mark.Account.Requests) / 60),
-		Allocated: mdp.MilliCPU((now.Account.Allocated - p.mark.Account.Allocated) / 60 * 1000),
+		RPS:       mdp.Rate((now.Totals.Requests - p.mark.Totals.Requests) / 60),
+		Allocated: mdp.MilliCPU((now.Totals.Allocated - p.mark.Totals.Allocated) / 60 * 1000),
 		Usage:     make([]mdp.MilliCPU, len(p.usage)),
 	}
 	known := true
@@ -132,7 +132,7 @@ func (p *pilot) observe() error {
 	return nil
 }
 
-func (p *pilot) retarget() {
+func (p *driver) retarget() {
 	for i, t := range p.tower.Targets() {
 		p.captains[i].Retarget(t)
 	}

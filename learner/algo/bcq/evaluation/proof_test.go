@@ -1,4 +1,4 @@
-package proof
+package evaluation
 
 import (
 	"fmt"
@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"gonum.org/v1/gonum/blas/blas64"
-
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
+	"gonum.org/v1/gonum/blas/blas64"
 )
 
 func TestMain(m *testing.M) {
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout 20m ./learner/bcq/proof
+// The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout 20m ./learner/algo/bcq/evaluation
 func TestTheWholeProof(t *testing.T) {
 	if os.Getenv("AWARE_PROVE") == "" {
 		t.Skip("AWARE_PROVE=1 runs it")
@@ -44,7 +43,7 @@ func TestLearningBeatsCloning(t *testing.T) {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
 	s := Full()
-	s.Mix, s.Generative, s.Updates, s.Judged = Mix{Random: 0.3, Whole: true}, []int{64, 64}, 3500, 50
+	s.Mix, s.Generative, s.Updates, s.EvaluationEpisodes = Mix{Random: 0.3, Whole: true}, []int{64, 64}, 3500, 50
 	p, err := Prove(1, s)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +57,7 @@ func TestLearningBeatsCloning(t *testing.T) {
 // The same seed proves the same, and another one something else.
 func TestAProofIsItsSeeds(t *testing.T) {
 	s := Full()
-	s.Episodes, s.Updates, s.Judged, s.Generative = 3, 20, 1, []int{16}
+	s.Episodes, s.Updates, s.EvaluationEpisodes, s.Generative = 3, 20, 1, []int{16}
 	var proofs [3]Proof
 	for i, seed := range []uint64{1, 1, 2} {
 		var err error
@@ -125,7 +124,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	for says, spoil := range map[string]func(s *Settings){
 		"[0 ":      func(s *Settings) { s.Episodes = 0 },
 		"random":   func(s *Settings) { s.Mix.Random = 1.1 },
-		" 0]":      func(s *Settings) { s.Judged = 0 },
+		" 0]":      func(s *Settings) { s.EvaluationEpisodes = 0 },
 		"batch":    func(s *Settings) { s.Batch = 0 },
 		"hidden":   func(s *Settings) { s.Hidden = nil },
 		"discount": func(s *Settings) { s.Discount = 2 },

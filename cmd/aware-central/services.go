@@ -9,6 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/fleet"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
@@ -26,16 +31,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/plugins/apis/v1alpha1"
-	"awarescale.dev/aware/plugins/autoscaling/optin"
-	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	"awarescale.dev/aware/plugins/fleet"
 )
 
-// beside is what runs beside the scheduler. None of it can end the process.
-type beside struct {
+// services are what runs next to the scheduler. None of them can end the process.
+type services struct {
 	settings *settings
 	config   *rest.Config
 	client   kubernetes.Interface
@@ -48,8 +47,8 @@ type beside struct {
 }
 
 // start starts the services of the roles; only what cannot be mended by waiting is an error.
-func start(ctx context.Context, s *settings, f *fleet.Fleet) (*beside, error) {
-	b := &beside{settings: s, fleet: f, episodes: newEpisodes(), decided: measure(f)}
+func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) {
+	b := &services{settings: s, fleet: f, episodes: newEpisodes(), decided: measure(f)}
 	if !s.has(autoscaler) && !s.has(learner) {
 		return b, nil
 	}
@@ -66,19 +65,19 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*beside, error) {
 	if err != nil {
 		return nil, fmt.Errorf("flag --web-bind-address: %w", err)
 	}
-	b.keep(ctx, "web", func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
+	b.supervise(ctx, "web", func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
 	if s.has(learner) {
-		b.keep(ctx, "learner", func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
+		b.supervise(ctx, "learner", func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
 	}
 	if s.has(autoscaler) {
-		b.keep(ctx, "link", b.serveLink)
-		b.keep(ctx, "autoscaler", b.autoscale)
+		b.supervise(ctx, "link", b.serveLink)
+		b.supervise(ctx, "autoscaler", b.autoscale)
 	}
 	return b, nil
 }
 
 // keep runs a service until the context ends, again and again with growing pauses when it fails.
-func (b *beside) keep(ctx context.Context, name string, run func(context.Context) error) {
+func (b *services) supervise(ctx context.Context, name string, run func(context.Context) error) {
 	log := klog.FromContext(ctx).WithName(name)
 	b.Go(func() {
 		pause := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
@@ -106,7 +105,7 @@ func serve(ctx context.Context, server *http.Server, l net.Listener) error {
 }
 
 // web is metrics and health.
-func (b *beside) web() http.Handler {
+func (b *services) web() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
@@ -123,7 +122,7 @@ func (b *beside) web() http.Handler {
 }
 
 // serveLink makes sure of the certificate and serves the agents.
-func (b *beside) serveLink(ctx context.Context) error {
+func (b *services) serveLink(ctx context.Context) error {
 	s := b.settings
 	cert := &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
 	if err := cert.Ensure(ctx); err != nil {
@@ -152,7 +151,7 @@ func (b *beside) serveLink(ctx context.Context) error {
 
 // autoscale runs the controllers while this instance holds their lease. controller-runtime wants the process to end
 // when the lease is lost; a new manager does as well, and the scheduler goes on.
-func (b *beside) autoscale(ctx context.Context) error {
+func (b *services) autoscale(ctx context.Context) error {
 	defer b.deciding.Store(false)
 	defer b.fleet.Close()
 	scheme := runtime.NewScheme()

@@ -7,7 +7,7 @@ import (
 
 // tally is a histogram of latencies with bins of equal ratio. Weights need not be whole: the fluid level counts shares of
 // requests.
-type tally struct {
+type histogram struct {
 	bins  [bins]float64
 	total float64
 	low   int // bins outside of low to high are empty; both zero in an empty tally
@@ -20,13 +20,13 @@ const (
 	lowest    = -16 // log2 of the first bin's lower end, in seconds
 )
 
-func (t *tally) reset() {
+func (t *histogram) reset() {
 	clear(t.bins[t.low : t.high+1])
 	t.total, t.low, t.high = 0, 0, 0
 }
 
 // put adds a latency in seconds.
-func (t *tally) put(latency, weight float64) {
+func (t *histogram) put(latency, weight float64) {
 	i := bin(latency)
 	t.bins[i] += weight
 	t.total += weight
@@ -34,7 +34,7 @@ func (t *tally) put(latency, weight float64) {
 }
 
 // putAll adds latencies, each later by delay and cut at most.
-func (t *tally) putAll(latencies []float64, delay, most, weight float64) {
+func (t *histogram) putAll(latencies []float64, delay, most, weight float64) {
 	low, high := bins, 0
 	for _, l := range latencies {
 		i := bin(min(l+delay, most))
@@ -50,7 +50,7 @@ func bin(latency float64) int {
 }
 
 // widen notes that bins are in use.
-func (t *tally) widen(low, high int) {
+func (t *histogram) widen(low, high int) {
 	if t.high == 0 {
 		t.low, t.high = low, high
 		return
@@ -58,7 +58,7 @@ func (t *tally) widen(low, high int) {
 	t.low, t.high = min(t.low, low), max(t.high, high)
 }
 
-func (t *tally) add(o *tally) {
+func (t *histogram) add(o *histogram) {
 	if o.total == 0 {
 		return
 	}
@@ -69,7 +69,7 @@ func (t *tally) add(o *tally) {
 	t.widen(o.low, o.high)
 }
 
-func (t *tally) sub(o *tally) {
+func (t *histogram) sub(o *histogram) {
 	if o == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (t *tally) sub(o *tally) {
 }
 
 // quantile is the latency that the percentile of requests did not exceed; from the top, where percentiles are asked for.
-func (t *tally) quantile(percentile float64) (time.Duration, bool) {
+func (t *histogram) quantile(percentile float64) (time.Duration, bool) {
 	if t.total <= 0 {
 		return 0, false
 	}

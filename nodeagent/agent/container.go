@@ -17,9 +17,9 @@ import (
 
 // hands are what reaches a container's limits: the runtime, the journal before it, and the cgroup where the runtime
 // is away.
-type hands struct {
+type access struct {
 	tree    *cgroup.Tree
-	runtime *cri.Discipline
+	runtime *cri.Limiter
 	journal *restore.Journal
 	sampler *Sampler
 	metrics *metrics
@@ -28,11 +28,11 @@ type hands struct {
 
 // errOwed says that a container has its own values again, but by a direct write that the runtime does not know of:
 // its next update of the container would bring ours back. It stays in the journal until the runtime was told.
-var errOwed = errors.New("put back past the container runtime, which has yet to be told")
+var errPending = errors.New("put back past the container runtime, which has yet to be told")
 
 // putBack gives a container the API values of the fields that we touched. A nil error means that it is done, and may
 // be forgotten. A container that is gone is done.
-func (h hands) putBack(ctx context.Context, now time.Time, e restore.Entry, inForce cgroup.Limits) error {
+func (h access) restore(ctx context.Context, now time.Time, e restore.Entry, inForce cgroup.Limits) error {
 	back := cri.Change{}
 	if e.Ours.Quota > 0 && e.API.Quota > 0 {
 		back.Quota, back.Period = e.API.Quota, e.API.Period
@@ -50,7 +50,7 @@ func (h hands) putBack(ctx context.Context, now time.Time, e restore.Entry, inFo
 			case direct != nil:
 				return fmt.Errorf("putting %v back: %w", e.Container, errors.Join(err, direct))
 			default:
-				return fmt.Errorf("%v: %w: %w", e.Container, errOwed, err)
+				return fmt.Errorf("%v: %w: %w", e.Container, errPending, err)
 			}
 		} else if err == nil {
 			h.metrics.restores.Inc()
@@ -76,8 +76,8 @@ func still(e restore.Entry, inForce cgroup.Limits) restore.Entry {
 }
 
 // resident is one running container: the Sensor and the Actuator of its Loop. It is used by the goroutine that steps.
-type resident struct {
-	hands
+type managedContainer struct {
+	access
 	ref   api.ContainerRef
 	id    string
 	path  string
@@ -89,12 +89,12 @@ type resident struct {
 	killed   bool          // the instance before was killed for memory, and the policy has not been told
 	kills    int           // in the last 15 s
 
-	ours    cgroup.Limits // what we set; 0 is a field that is not ours
-	before  cgroup.Limits // what was there before, while it is unsure which of the two is in force
-	unsure  bool
-	owed    bool          // put back by a direct write; the runtime, which has before, is to be told
-	setWith cgroup.Limits // the API's when we set ours
-	touched bool          // it is in the journal
+	ours           cgroup.Limits // what we set; 0 is a field that is not ours
+	before         cgroup.Limits // what was there before, while it is unsure which of the two is in force
+	inDoubt        bool
+	pendingRestore bool          // put back by a direct write; the runtime, which has before, is to be told
+	setWith        cgroup.Limits // the API's when we set ours
+	touched        bool          // it is in the journal
 
 	resizes, conflicts uint64
 	strikes            int // conflicts since the last backoff
@@ -111,7 +111,7 @@ type resident struct {
 
 // api is what the API's limits are to the cgroup: as the kubelet writes them. While a resize is pending it is the
 // smaller of old and new, which is allocated whatever the kubelet has done of it already.
-func (r *resident) api() cgroup.Limits {
+func (r *managedContainer) api() cgroup.Limits {
 	size := r.facts.Ceiling()
 	period := r.inForce.Period
 	if period <= 0 {
@@ -121,7 +121,7 @@ func (r *resident) api() cgroup.Limits {
 }
 
 // Sense reads the container. A limit that is not what we set is somebody else's doing, and is found here.
-func (r *resident) Sense(_ context.Context, now time.Time) (mdp.State, error) {
+func (r *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	s, limits, kills, err := r.sampler.Look(r.track, now)
 	if err != nil {
 		return mdp.State{}, err
@@ -149,26 +149,26 @@ func (r *resident) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 
 // reconcile compares what we set with what is in force. Values that somebody else gave are no longer ours: adopted
 // when the API's values changed, for then it was the kubelet, and counted otherwise. The kubelet always wins.
-func (r *resident) reconcile(now time.Time) {
+func (r *managedContainer) reconcile(now time.Time) {
 	if !r.touched {
 		return
 	}
 	var foreign mdp.Set
 	if r.ours.Quota > 0 && !r.inForce.SameCPU(r.ours) {
-		if (r.unsure || r.owed) && r.inForce.SameCPU(r.before) {
+		if (r.inDoubt || r.pendingRestore) && r.inForce.SameCPU(r.before) {
 			r.ours.Quota, r.ours.Period = r.inForce.Quota, r.inForce.Period
 		} else {
 			foreign |= mdp.SetOf(mdp.CPULimit)
 		}
 	}
 	if r.ours.Memory > 0 && !r.inForce.SameMemory(r.ours) {
-		if (r.unsure || r.owed) && r.inForce.SameMemory(r.before) {
+		if (r.inDoubt || r.pendingRestore) && r.inForce.SameMemory(r.before) {
 			r.ours.Memory = r.inForce.Memory
 		} else {
 			foreign |= mdp.SetOf(mdp.MemoryLimit)
 		}
 	}
-	r.unsure = false
+	r.inDoubt = false
 	if foreign == 0 {
 		return
 	}
@@ -193,7 +193,7 @@ func (r *resident) reconcile(now time.Time) {
 }
 
 // adopt writes the API's values into the journal when they changed while the container is touched.
-func (r *resident) adopt(now time.Time) {
+func (r *managedContainer) adopt(now time.Time) {
 	if !r.touched {
 		return
 	}
@@ -203,7 +203,7 @@ func (r *resident) adopt(now time.Time) {
 }
 
 // remember brings the journal up to what is ours; with nothing ours the container is forgotten.
-func (r *resident) remember(now time.Time, ours, before cgroup.Limits) bool {
+func (r *managedContainer) remember(now time.Time, ours, before cgroup.Limits) bool {
 	var err error
 	if ours.Quota <= 0 && ours.Memory <= 0 {
 		if err = r.journal.Delete(r.id); err == nil {
@@ -226,7 +226,7 @@ const page mdp.Bytes = 4096
 const aboveUse = 1.05
 
 // Act carries an Action out: what is in the container's envelope of it.
-func (r *resident) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+func (r *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
 	if err := ctx.Err(); err != nil {
 		return mdp.Failed, err
 	}
@@ -281,9 +281,9 @@ func (r *resident) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Ef
 		return mdp.Failed, errors.New(r.problem)
 	}
 	r.before, r.setWith = r.inForce, r.api()
-	r.ours, r.owed = ours, false
+	r.ours, r.pendingRestore = ours, false
 	if err := r.runtime.Update(ctx, now, move); err != nil {
-		r.unsure = true
+		r.inDoubt = true
 		return mdp.Failed, err
 	}
 	r.resizes++
@@ -291,51 +291,51 @@ func (r *resident) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Ef
 }
 
 // spares tells whether a memory limit leaves room for what is in use.
-func (r *resident) spares(now time.Time, limit mdp.Bytes) bool {
+func (r *managedContainer) spares(now time.Time, limit mdp.Bytes) bool {
 	use, known := r.sampler.inUse(r.track)
 	return known && float64(limit) >= float64(use)*aboveUse
 }
 
 // putBack gives the container its API values. While a resize is pending it is not known which those are: then it gets
 // the smaller of old and new, and is not forgotten until it is known.
-func (r *resident) putBack(ctx context.Context, now time.Time) error {
+func (r *managedContainer) restore(ctx context.Context, now time.Time) error {
 	if !r.touched {
 		return nil
 	}
 	api := r.api()
 	back := keepTouched(r.ours, api)
-	if r.facts.ResizePending && r.ours == back && !r.unsure && !r.owed {
+	if r.facts.ResizePending && r.ours == back && !r.inDoubt && !r.pendingRestore {
 		return nil
 	}
-	err := r.hands.putBack(ctx, now, restore.Entry{ID: r.id, Path: r.path, Container: r.ref, API: api, Ours: r.ours}, r.inForce)
+	err := r.access.restore(ctx, now, restore.Entry{ID: r.id, Path: r.path, Container: r.ref, API: api, Ours: r.ours}, r.inForce)
 	switch {
 	case err == nil && r.facts.ResizePending:
-		r.before, r.setWith, r.ours, r.unsure, r.owed = r.ours, api, back, false, false
+		r.before, r.setWith, r.ours, r.inDoubt, r.pendingRestore = r.ours, api, back, false, false
 		r.remember(now, r.ours, r.before)
 	case err == nil:
-		r.ours, r.unsure, r.owed = cgroup.Limits{}, false, false
+		r.ours, r.inDoubt, r.pendingRestore = cgroup.Limits{}, false, false
 		if !r.remember(now, r.ours, r.ours) {
 			return errors.New(r.problem)
 		}
 		r.runtime.Forget(r.id)
-	case errors.Is(err, errOwed):
+	case errors.Is(err, errPending):
 		// Ours are the API's values now, until the runtime is told.
-		if !r.owed || r.ours != back {
-			r.before, r.ours, r.owed, r.unsure = r.ours, back, true, false
+		if !r.pendingRestore || r.ours != back {
+			r.before, r.ours, r.pendingRestore, r.inDoubt = r.ours, back, true, false
 			r.remember(now, r.ours, r.before)
 		}
 	default:
-		r.before, r.unsure = r.inForce, true
+		r.before, r.inDoubt = r.inForce, true
 	}
 	return err
 }
 
 // bounds and knobs are the envelope's, for the guards.
-func (r *resident) bounds() mdp.Bounds { return r.envelope.Bounds }
-func (r *resident) knobs() mdp.Set     { return r.envelope.Knobs }
+func (r *managedContainer) bounds() mdp.Bounds { return r.envelope.Bounds }
+func (r *managedContainer) knobs() mdp.Set     { return r.envelope.Knobs }
 
 // backingOff tells whether the container is left alone, and why.
-func (r *resident) backingOff(now time.Time) (string, bool) {
+func (r *managedContainer) backingOff(now time.Time) (string, bool) {
 	if !now.Before(r.until) {
 		return "", false
 	}

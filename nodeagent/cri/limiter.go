@@ -8,31 +8,30 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"awarescale.dev/aware/learner/mdp"
+	"golang.org/x/time/rate"
 )
 
 // Rules are how much a node's runtime is asked to bear. Begin with [DefaultRules].
 type Rules struct {
-	PerSecond float64       // calls, on average
-	Burst     int           // calls at once, at most
-	Reserve   int           // of the burst, kept for raises: a shrink saves money, a raise saves an SLO
-	Every     time.Duration // between two moves of one container
-	Least     mdp.Ratio     // a move smaller than this share of the limit is not worth a call
-	Deadline  time.Duration // of one call
-	Slow      time.Duration // the breaker opens when the 99th percentile of recent calls is above it
-	Window    int           // how many calls are recent
-	Enough    int           // with fewer recent calls there is no percentile to speak of
-	Stall     mdp.Ratio     // the breaker opens when memory or I/O full pressure of the node is above it
-	Cooldown  time.Duration // how long the breaker stays open before one call may try again
+	PerSecond         float64       // calls, on average
+	Burst             int           // calls at once, at most
+	Reserve           int           // of the burst, kept for raises: a shrink saves money, a raise saves an SLO
+	Every             time.Duration // between two moves of one container
+	MinChange         mdp.Ratio     // a move smaller than this share of the limit is not worth a call
+	Deadline          time.Duration // of one call
+	Slow              time.Duration // the breaker opens when the 99th percentile of recent calls is above it
+	Window            int           // how many calls are recent
+	MinSamples        int           // with fewer recent calls there is no percentile to speak of
+	PressureThreshold mdp.Ratio     // the breaker opens when memory or I/O full pressure of the node is above it
+	Cooldown          time.Duration // how long the breaker stays open before one call may try again
 }
 
 // DefaultRules are the design's. Measured on containerd 2.4: p50 7 ms idle, p99 56 ms under CPU contention, some 200
 // calls a second at most; 250 ms is a runtime in trouble.
 var DefaultRules = Rules{
-	PerSecond: 5, Burst: 20, Reserve: 5, Every: time.Second, Least: 0.1, Deadline: time.Second,
-	Slow: 250 * time.Millisecond, Window: 100, Enough: 10, Stall: 0.2, Cooldown: time.Minute,
+	PerSecond: 5, Burst: 20, Reserve: 5, Every: time.Second, MinChange: 0.1, Deadline: time.Second,
+	Slow: 250 * time.Millisecond, Window: 100, MinSamples: 10, PressureThreshold: 0.2, Cooldown: time.Minute,
 }
 
 // Check names the field that is wrong, its value and the rule.
@@ -46,12 +45,12 @@ func (r Rules) Check() error {
 		return fmt.Errorf("cri rules: reserve %d: must be in [0, burst-2 = %d]", r.Reserve, r.Burst-2)
 	case r.Every < 0 || r.Deadline <= 0 || r.Slow <= 0 || r.Cooldown <= 0:
 		return fmt.Errorf("cri rules: every %v, deadline %v, slow %v, cooldown %v: must be above 0", r.Every, r.Deadline, r.Slow, r.Cooldown)
-	case !(r.Least >= 0 && r.Least < 1):
-		return fmt.Errorf("cri rules: least move %v: must be in [0, 1)", float64(r.Least))
-	case r.Window < 1 || r.Enough < 1 || r.Enough > r.Window:
-		return fmt.Errorf("cri rules: window %d, enough %d: need 1 <= enough <= window", r.Window, r.Enough)
-	case !(r.Stall > 0):
-		return fmt.Errorf("cri rules: stall %v: must be above 0", float64(r.Stall))
+	case !(r.MinChange >= 0 && r.MinChange < 1):
+		return fmt.Errorf("cri rules: least move %v: must be in [0, 1)", float64(r.MinChange))
+	case r.Window < 1 || r.MinSamples < 1 || r.MinSamples > r.Window:
+		return fmt.Errorf("cri rules: window %d, enough %d: need 1 <= enough <= window", r.Window, r.MinSamples)
+	case !(r.PressureThreshold > 0):
+		return fmt.Errorf("cri rules: stall %v: must be above 0", float64(r.PressureThreshold))
 	}
 	return nil
 }
@@ -108,7 +107,7 @@ type Stats struct {
 
 // Discipline stands between the agent and its runtime. Its decisions take the time as an argument; only how long a
 // call takes is measured, by its clock.
-type Discipline struct {
+type Limiter struct {
 	runtime Runtime
 	rules   Rules
 	clock   func() time.Time
@@ -129,11 +128,11 @@ type Discipline struct {
 
 // NewDiscipline makes the discipline of a node. The clock measures calls, usually time.Now; observe is told how long
 // each took, and may be nil.
-func NewDiscipline(r Runtime, rules Rules, clock func() time.Time, observe func(time.Duration)) *Discipline {
+func NewLimiter(r Runtime, rules Rules, clock func() time.Time, observe func(time.Duration)) *Limiter {
 	if observe == nil {
 		observe = func(time.Duration) {}
 	}
-	return &Discipline{runtime: r, rules: rules, clock: clock, observe: observe,
+	return &Limiter{runtime: r, rules: rules, clock: clock, observe: observe,
 		bucket: rate.NewLimiter(rate.Limit(rules.PerSecond), rules.Burst), last: make(map[string]time.Time)}
 }
 
@@ -149,7 +148,7 @@ func (m Move) steps() []Change {
 
 // Allowed is nil when a Move may be made now, and a [*RefusedError] otherwise. It changes nothing but an open
 // breaker's state, which is half-open after its cooldown.
-func (d *Discipline) Allowed(now time.Time, m Move) error {
+func (d *Limiter) Allowed(now time.Time, m Move) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.allowed(now, m); err != nil {
@@ -159,15 +158,15 @@ func (d *Discipline) Allowed(now time.Time, m Move) error {
 	return nil
 }
 
-func (d *Discipline) allowed(now time.Time, m Move) error {
+func (d *Limiter) allowed(now time.Time, m Move) error {
 	if err := d.pass(now); err != nil {
 		return err
 	}
 	if since := now.Sub(d.last[m.ID]); since < d.rules.Every {
 		return &RefusedError{fmt.Sprintf("container moved %v ago, %v is the least", since, d.rules.Every)}
 	}
-	if !m.Must && !m.large(d.rules.Least) {
-		return &RefusedError{fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(d.rules.Least)*100)}
+	if !m.Must && !m.large(d.rules.MinChange) {
+		return &RefusedError{fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(d.rules.MinChange)*100)}
 	}
 	need := float64(len(m.steps()))
 	if !m.raises() && !m.Must {
@@ -180,7 +179,7 @@ func (d *Discipline) allowed(now time.Time, m Move) error {
 }
 
 // pass lets a call through the breaker.
-func (d *Discipline) pass(now time.Time) error {
+func (d *Limiter) pass(now time.Time) error {
 	if d.breaker == Open {
 		if now.Sub(d.opened) < d.rules.Cooldown {
 			return fmt.Errorf("%w: %w", ErrOpen, &RefusedError{"runtime breaker is open: " + d.why})
@@ -192,7 +191,7 @@ func (d *Discipline) pass(now time.Time) error {
 
 // Update makes a Move, in at most two calls. An error that is no [*RefusedError] means that it is not known what is
 // in force now. ErrNoContainer is no fault of the runtime.
-func (d *Discipline) Update(ctx context.Context, now time.Time, m Move) error {
+func (d *Limiter) Update(ctx context.Context, now time.Time, m Move) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("updating container %s: %w", m.ID, err)
 	}
@@ -214,7 +213,7 @@ func (d *Discipline) Update(ctx context.Context, now time.Time, m Move) error {
 
 // Restore puts a container's own values back. It is neither too small nor too soon nor too often; but it waits for
 // the call in flight, and it does not press on a runtime whose breaker is open.
-func (d *Discipline) Restore(ctx context.Context, now time.Time, m Move) error {
+func (d *Limiter) Restore(ctx context.Context, now time.Time, m Move) error {
 	d.mu.Lock()
 	err := d.pass(now)
 	if err != nil {
@@ -233,13 +232,13 @@ func (d *Discipline) Restore(ctx context.Context, now time.Time, m Move) error {
 }
 
 // Forget drops what is remembered of a container that ended.
-func (d *Discipline) Forget(id string) {
+func (d *Limiter) Forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.last, id)
 }
 
-func (d *Discipline) call(ctx context.Context, now time.Time, id string, c Change) error {
+func (d *Limiter) call(ctx context.Context, now time.Time, id string, c Change) error {
 	d.flight.Lock()
 	defer d.flight.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, d.rules.Deadline)
@@ -263,7 +262,7 @@ func (d *Discipline) call(ctx context.Context, now time.Time, id string, c Chang
 		d.open(now, fmt.Sprintf("a call took longer than %v", d.rules.Deadline))
 	case errors.Is(err, ErrUnavailable):
 		d.open(now, err.Error())
-	case d.p(99) > d.rules.Slow && len(d.recent) >= d.rules.Enough:
+	case d.p(99) > d.rules.Slow && len(d.recent) >= d.rules.MinSamples:
 		d.open(now, fmt.Sprintf("99th percentile of the last %d calls is %v, above %v", len(d.recent), d.p(99), d.rules.Slow))
 	case d.breaker == HalfOpen && took > d.rules.Slow:
 		d.open(now, fmt.Sprintf("the call that tried again took %v", took))
@@ -278,22 +277,22 @@ func (d *Discipline) call(ctx context.Context, now time.Time, id string, c Chang
 
 // Pressure tells of the node's full pressure: shares of time in which all tasks waited for memory, and for I/O. CPU has
 // none: for a whole node the kernel defines no full CPU pressure, and contention of CPU is when resizing is needed.
-func (d *Discipline) Pressure(now time.Time, memory, io mdp.Ratio) {
+func (d *Limiter) Pressure(now time.Time, memory, io mdp.Ratio) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if memory > d.rules.Stall || io > d.rules.Stall {
+	if memory > d.rules.PressureThreshold || io > d.rules.PressureThreshold {
 		d.open(now, fmt.Sprintf("the node stalls %.0f %% for memory and %.0f %% for I/O, above %.0f %%",
-			float64(memory)*100, float64(io)*100, float64(d.rules.Stall)*100))
+			float64(memory)*100, float64(io)*100, float64(d.rules.PressureThreshold)*100))
 	}
 }
 
 // open forgets the recent calls: the slow ones would open it again as soon as it closes.
-func (d *Discipline) open(now time.Time, why string) {
+func (d *Limiter) open(now time.Time, why string) {
 	d.breaker, d.opened, d.why = Open, now, why
 	d.recent, d.next = d.recent[:0], 0
 }
 
-func (d *Discipline) remember(took time.Duration) {
+func (d *Limiter) remember(took time.Duration) {
 	if len(d.recent) < d.rules.Window {
 		d.recent = append(d.recent, took)
 		return
@@ -303,7 +302,7 @@ func (d *Discipline) remember(took time.Duration) {
 }
 
 // p is a percentile of the recent calls, by nearest rank.
-func (d *Discipline) p(percentile int) time.Duration {
+func (d *Limiter) p(percentile int) time.Duration {
 	n := len(d.recent)
 	if n == 0 {
 		return 0
@@ -313,7 +312,7 @@ func (d *Discipline) p(percentile int) time.Duration {
 }
 
 // Stats is what was seen until now.
-func (d *Discipline) Stats() Stats {
+func (d *Limiter) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.stats

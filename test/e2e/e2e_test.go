@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/link"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func object(t *testing.T) (*v1alpha1.MultidimPodAutoscaler, error) {
@@ -92,7 +91,7 @@ func atAPI(t *testing.T, within time.Duration) {
 }
 
 // chapter checks the laws that hold throughout, at the end of a test.
-func chapter(t *testing.T) {
+func checkInvariants(t *testing.T) {
 	t.Cleanup(func() {
 		samples, moved, violations, restarts := law.verdict()
 		t.Logf("so far: %d samples, in %d of them limits in force below the API's, %d restarts", samples, moved, restarts)
@@ -106,7 +105,7 @@ func chapter(t *testing.T) {
 }
 
 func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	pods, err := shop(t.Context())
 	if err != nil || len(pods) != 1 || pods[0].Spec.SchedulerName != "aware-scheduler" || pods[0].Spec.NodeName == "" {
 		t.Fatalf("pods %v, %v", pods, err)
@@ -215,7 +214,7 @@ func agentProcess(t *testing.T) int {
 }
 
 func Test02AnAgentThatIsKilledPutsBackWhenItStarts(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	acting(t)
 	belowAPI(t)
 	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
@@ -232,7 +231,7 @@ func Test02AnAgentThatIsKilledPutsBackWhenItStarts(t *testing.T) {
 }
 
 func Test03CentralAwayForAMinuteChangesNothingUnsafe(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	acting(t)
 	before := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}")
 	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
@@ -257,7 +256,7 @@ func Test03CentralAwayForAMinuteChangesNothingUnsafe(t *testing.T) {
 
 // Bad input: whoever starts an agent wrongly is told which flag, which value, and what is wrong with it.
 func Test04AnAgentThatCannotWorkSaysWhy(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	agent := filepath.Join(bin, "aware-agent")
 	good := map[string]string{"--node": cluster.Node(), "--cri-socket": "/run/containerd/containerd.sock", "--cgroup-root": "/sys/fs/cgroup", "--state-dir": t.TempDir(), "--web-bind-address": "127.0.0.1:0"}
 	for name, c := range map[string]struct {
@@ -301,7 +300,7 @@ func (n node) Report(now time.Time) api.Report { return api.Report{Node: string(
 func (node) Apply(time.Time, api.Grants)       {}
 
 func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	acting(t)
 	pod := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", "-l", "app.kubernetes.io/name=aware-agent", "-o", "jsonpath={.items[0].metadata.name}"))
 	uid := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", pod, "-o", "jsonpath={.metadata.uid}"))
@@ -346,7 +345,7 @@ func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
 
 // The deployment is paused, so that taking the label off its template does not replace its pods: they are put back as they run.
 func Test06OptingOutPutsBack(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	acting(t)
 	belowAPI(t)
 	must(t, "rollout", "pause", "deployment/shop")
@@ -371,7 +370,7 @@ func Test06OptingOutPutsBack(t *testing.T) {
 }
 
 func Test07UninstallingPutsEveryContainerBack(t *testing.T) {
-	chapter(t)
+	checkInvariants(t)
 	acting(t)
 	belowAPI(t)
 	must(t, "delete", "-k", "../../manifests/default", "--timeout=90s")

@@ -1,5 +1,5 @@
-// Package recipe has settings with which each algorithm is known to learn in an environment, and what it should reach.
-package recipe
+// Package presets has settings with which each algorithm is known to learn in an environment, and what it should reach.
+package presets
 
 import (
 	"fmt"
@@ -58,7 +58,7 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		}
 		if e.Name() == "MountainCarContinuous-v0" {
 			// Noise of independent steps never gets the car up the hill: it must push one way for as long as a swing takes.
-			c.Noise = ddpg.Noise{Sigma: 1, Theta: 0.15, Step: 0.05, Final: 0.2, Over: steps / 2}
+			c.Noise = ddpg.Noise{Sigma: 1, Theta: 0.15, Step: 0.05, Final: 0.2, AnnealSteps: steps / 2}
 		}
 		return ddpg.New(c)
 	case dqn.Algorithm:
@@ -66,21 +66,21 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo", e.Name())
 		}
 		c := dqn.Default(state, action.N)
-		c.Seed, c.Over, c.Falls = seed, steps, max(1, steps/10)
+		c.Seed, c.AnnealSteps, c.EpsilonDecaySteps = seed, steps, max(1, steps/10)
 		if e.Name() == "CartPole-v1" {
 			// Of six seeds one never got beyond 240 with single steps at twice the rate and half of the updates.
-			c.Steps, c.Rate, c.Every = 3, 5e-4, 2
+			c.Steps, c.LearningRate, c.Every = 3, 5e-4, 2
 		}
 		return dqn.New(c)
 	case ppo.Algorithm:
 		c := ppo.Default(state, action.N, action.Low, action.High)
-		c.Seed, c.Over = seed, steps
+		c.Seed, c.AnnealSteps = seed, steps
 		switch e.Name() {
 		case "CartPole-v1": // rl-zoo's
 			c.Envs, c.Horizon, c.Minibatch, c.Epochs = 8, 32, 256, 20
-			c.Gamma, c.Lambda, c.Rate, c.Entropy, c.AnnealClip = 0.98, 0.8, 1e-3, 0, true
+			c.Gamma, c.Lambda, c.LearningRate, c.Entropy, c.AnnealClip = 0.98, 0.8, 1e-3, 0, true
 		case "Pendulum-v1":
-			c.Envs, c.Horizon, c.Minibatch, c.Gamma, c.Rate = 4, 1024, 64, 0.9, 1e-3
+			c.Envs, c.Horizon, c.Minibatch, c.Gamma, c.LearningRate = 4, 1024, 64, 0.9, 1e-3
 		}
 		return ppo.New(c)
 	}
