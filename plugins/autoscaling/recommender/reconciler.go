@@ -496,7 +496,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 		begun := r.Now()
 		d, err := l.Loop.Step(ctx, now)
 		if err != nil {
-			d.Effect = max(d.Effect, mdp.Refused)
+			d.Effect = d.Effect.Worse(mdp.Refused)
 		}
 		if r.Decided != nil {
 			r.Decided(r.Now().Sub(begun), d.Effect)
@@ -645,8 +645,8 @@ func throttleTarget(o mdp.SLO, s mdp.State) mdp.Ratio {
 // refuse is the actuator of a process that may not act.
 type refuse struct{}
 
-func (refuse) Act(context.Context, time.Time, mdp.Action) (mdp.Effect, error) {
-	return mdp.Refused, nil
+func (refuse) Act(context.Context, time.Time, mdp.Action) (mdp.Action, mdp.Effect, error) {
+	return mdp.Action{}, mdp.Refused, nil
 }
 
 // condition sets a condition, and tells whether its status changed.
