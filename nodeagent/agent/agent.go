@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
@@ -363,7 +364,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *managedContainer, o 
 		s.State.OOMKills = max(r.kills, s.State.OOMKills)
 	}
 	var unknown *mdp.UnknownError
-	var illegal *illegalError
+	var illegal *guard.IllegalError
 	switch {
 	case err == nil:
 	case errors.As(err, &illegal):

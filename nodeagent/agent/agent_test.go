@@ -289,7 +289,7 @@ func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 	}
 	g.run(5 * time.Second)
 	g.isBack("an illegal action")
-	if s := g.summary(0); !strings.Contains(s.Problem, "no action") {
+	if s := g.summary(0); !strings.Contains(s.Problem, "no legal action") {
 		t.Errorf("problem %q", s.Problem)
 	}
 }
