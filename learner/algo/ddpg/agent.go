@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -71,7 +72,7 @@ func newAgent(c Config, g Gradients) (*Agent, error) {
 func (a *Agent) Envs() int { return 1 }
 
 // Head is what the environment is told when the actor says out: without exploration.
-func (a *Agent) GreedyAction(out, action []float64) {
+func (a *Agent) GreedyAction(out []float64, _ []bool, action []float64) {
 	for i, v := range out {
 		low, high := a.c.Low[i], a.c.High[i]
 		action[i] = max(low, min(high, low+(v+1)/2*(high-low)))
@@ -79,7 +80,7 @@ func (a *Agent) GreedyAction(out, action []float64) {
 }
 
 // Explore decides with exploration: at random in the beginning, with noise later.
-func (a *Agent) Explore(obs, action []float64) error {
+func (a *Agent) Explore(obs []float64, _ []bool, action []float64) error {
 	copy(a.obs, obs)
 	if a.steps < a.c.Warmup {
 		for i := range a.action {
@@ -92,7 +93,7 @@ func (a *Agent) Explore(obs, action []float64) error {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
 	}
-	a.GreedyAction(a.action, action)
+	a.GreedyAction(a.action, nil, action)
 	return nil
 }
 
@@ -118,13 +119,14 @@ func (a *Agent) disturb(i int, sigma float64) float64 {
 // Learn takes what the action of Explore led to: the reward, the true next observation (final, where the episode ended) and
 // how it ended. It updates when it is time to. Trouble of an update is remembered and counted, and learning goes on; the
 // error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
+func (a *Agent) Learn(rows env.Rows) error {
 	if err := a.buffer.Add(replay.Transition{
-		State: a.obs, Action: a.action, Reward: rewards[0], Next: final, Discount: a.discount(), Terminated: terminated[0], Truncated: truncated[0],
+		State: a.obs, Action: a.action, Reward: rows.Rewards[0], Next: rows.Final, Discount: a.discount(),
+		Terminated: rows.Terminated[0], Truncated: rows.Truncated[0],
 	}); err != nil {
 		return fmt.Errorf("ddpg: %w", err)
 	}
-	if terminated[0] || truncated[0] {
+	if rows.Ended(0) {
 		clear(a.noise)
 	}
 	a.steps++

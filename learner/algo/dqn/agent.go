@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -81,19 +82,19 @@ func New(c Config) (*Agent, error) {
 func (a *Agent) Envs() int { return 1 }
 
 // Head is the best choice by the network's output.
-func (a *Agent) GreedyAction(out, action []float64) {
+func (a *Agent) GreedyAction(out []float64, _ []bool, action []float64) {
 	var best [1]int
 	argmax(out, len(out), best[:])
 	action[0] = float64(best[0])
 }
 
 // Explore chooses at random with probability epsilon, and the best otherwise.
-func (a *Agent) Explore(obs, action []float64) error {
+func (a *Agent) Explore(obs []float64, _ []bool, action []float64) error {
 	copy(a.obs, obs)
 	if a.r.Float64() < a.c.epsilon(a.taken) {
 		a.action[0] = float64(a.r.IntN(a.c.NumActions))
 	} else {
-		a.GreedyAction(a.tape.Forward(a.Values.Theta, obs, 1), a.action)
+		a.GreedyAction(a.tape.Forward(a.Values.Theta, obs, 1), nil, a.action)
 	}
 	copy(action, a.action)
 	return nil
@@ -102,9 +103,10 @@ func (a *Agent) Explore(obs, action []float64) error {
 // Learn takes what the choice of Explore led to: the reward, the true next observation (final, where the episode ended) and
 // how it ended. It updates when it is time to. Trouble of an update is remembered and counted, and learning goes on; the
 // error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
+func (a *Agent) Learn(rows env.Rows) error {
 	if err := a.steps.Add(replay.Transition{
-		State: a.obs, Action: a.action, Reward: rewards[0], Next: final, Discount: a.c.Gamma, Terminated: terminated[0], Truncated: truncated[0],
+		State: a.obs, Action: a.action, Reward: rows.Rewards[0], Next: rows.Final, Discount: a.c.Gamma,
+		Terminated: rows.Terminated[0], Truncated: rows.Truncated[0],
 	}); err != nil {
 		return fmt.Errorf("dqn: %w", err)
 	}

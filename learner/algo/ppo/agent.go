@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -94,15 +95,15 @@ func newAgent(c Config, g Gradients) *Agent {
 func (a *Agent) Envs() int { return a.c.Envs }
 
 // Head is what the environment is told when the policy says out: the most probable choice, or the mean.
-func (a *Agent) GreedyAction(out, action []float64) {
+func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
 	if a.c.NumActions > 0 {
-		best := 0
+		best := -1
 		for j, v := range out {
-			if v > out[best] {
+			if (legal == nil || legal[j]) && (best < 0 || v > out[best]) {
 				best = j
 			}
 		}
-		action[0] = float64(best)
+		action[0] = float64(max(best, 0))
 		return
 	}
 	for j, v := range out {
@@ -110,11 +111,8 @@ func (a *Agent) GreedyAction(out, action []float64) {
 	}
 }
 
-// Explore samples actions for observations; all choices are legal.
-func (a *Agent) Explore(obs, actions []float64) error { return a.ExploreLegal(obs, nil, actions) }
-
-// ExploreLegal samples among the legal choices: legal is [envs][Choices], at least one of each row true; nil allows all.
-func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) error {
+// Explore samples actions among the legal choices: legal is [envs][Choices], at least one of each row true; nil allows all.
+func (a *Agent) Explore(obs []float64, legal []bool, actions []float64) error {
 	c := a.c
 	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
 		return fmt.Errorf("ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
@@ -211,14 +209,14 @@ func (a *Agent) normalise(to, obs []float64) {
 // Learn takes what the actions of the last Explore led to: rewards, the true next observations (final, where an episode
 // ended) and how episodes ended. When the rollout is full the Agent learns from it. Trouble of an update is remembered and
 // counted, and learning goes on; the error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
+func (a *Agent) Learn(rows env.Rows) error {
 	c, at := a.c, a.time*a.c.Envs
-	if !nn.Finite(rewards) || !nn.Finite(final) {
-		return fmt.Errorf("ppo: rewards %v, next %v: %w", rewards, final, nn.ErrNotFinite)
+	if !nn.Finite(rows.Rewards) || !nn.Finite(rows.Final) {
+		return fmt.Errorf("ppo: rewards %v, next %v: %w", rows.Rewards, rows.Final, nn.ErrNotFinite)
 	}
-	a.normalise(a.final[at*c.State:][:c.Envs*c.State], final)
-	for i, r := range rewards {
-		ended := terminated[i] || truncated[i]
+	a.normalise(a.final[at*c.State:][:c.Envs*c.State], rows.Final)
+	for i, r := range rows.Rewards {
+		ended := rows.Ended(i)
 		if c.NormaliseReward {
 			a.returns[i] = a.returns[i]*c.Gamma + r
 			a.earned.Observe(a.returns[i : i+1])
@@ -227,7 +225,7 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 				a.returns[i] = 0
 			}
 		}
-		a.reward[at+i], a.terminated[at+i], a.ended[at+i] = r, terminated[i], ended
+		a.reward[at+i], a.terminated[at+i], a.ended[at+i] = r, rows.Terminated[i], ended
 	}
 	a.steps += c.Envs
 	if a.time++; a.time == c.Horizon {

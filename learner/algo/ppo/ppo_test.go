@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/nntest"
 )
@@ -164,10 +165,10 @@ func TestTheFirstRatioIsOne(t *testing.T) {
 			for i := range obs {
 				obs[i] = r.NormFloat64()
 			}
-			if err := a.Explore(obs, actions); err != nil {
+			if err := a.Explore(obs, nil, actions); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Learn([]float64{1, 2}, obs, make([]bool, 2), make([]bool, 2)); err != nil {
+			if err := a.Learn(envtest.Rows(actions, []float64{1, 2}, obs, nil, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,21 +188,21 @@ func TestIllegalChoicesAreNeverTaken(t *testing.T) {
 	obs, actions := make([]float64, 8), make([]float64, 2)
 	seen := map[float64]int{}
 	for range 399 {
-		if err := a.ExploreLegal(obs, legal, actions); err != nil {
+		if err := a.Explore(obs, legal, actions); err != nil {
 			t.Fatal(err)
 		}
 		seen[actions[0]]++
 		if actions[0] == 0 || actions[1] != 0 {
 			t.Fatalf("actions %v", actions)
 		}
-		if err := a.Learn([]float64{0, 0}, obs, make([]bool, 2), make([]bool, 2)); err != nil {
+		if err := a.Learn(envtest.Rows(actions, []float64{0, 0}, obs, nil, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if seen[1] < 100 || seen[2] < 100 {
 		t.Errorf("the legal ones were taken %v times", seen)
 	}
-	if err := a.ExploreLegal(obs, legal[:5], actions); err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
+	if err := a.Explore(obs, legal[:5], actions); err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
 		t.Error(err)
 	}
 }
@@ -215,10 +216,10 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 	}
 	actions, obs := make([]float64, 2), make([]float64, 8)
 	for i := range c.Horizon {
-		if err := a.Explore(obs, actions); err != nil {
+		if err := a.Explore(obs, nil, actions); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Learn([]float64{float64(2 * i), float64(2*i + 1)}, obs, []bool{true, true}, make([]bool, 2)); err != nil {
+		if err := a.Learn(envtest.Rows(actions, []float64{float64(2 * i), float64(2*i + 1)}, obs, []bool{true, true}, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -131,7 +132,7 @@ func (a *Recurrent) Envs() int { return a.c.Envs }
 func (a *Recurrent) Begins() bool { return a.time == 0 }
 
 // Explore samples an action for each task's observation, obs [envs][State].
-func (a *Recurrent) Explore(obs, actions []float64) error {
+func (a *Recurrent) Explore(obs []float64, _ []bool, actions []float64) error {
 	c, m := a.c, a.shape
 	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
 		return fmt.Errorf("recurrent ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
@@ -164,17 +165,18 @@ func (a *Recurrent) Explore(obs, actions []float64) error {
 }
 
 // Learn takes what the actions of the last Explore led to. At the end of a trial it learns from it.
-func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
+func (a *Recurrent) Learn(rows env.Rows) error {
 	c := a.c
-	if len(rewards) != c.Envs || len(ended) != c.Envs {
-		return fmt.Errorf("recurrent ppo: %d rewards and %d ends: it must be %d", len(rewards), len(ended), c.Envs)
+	if len(rows.Rewards) != c.Envs || len(rows.Terminated) != c.Envs || len(rows.Truncated) != c.Envs {
+		return fmt.Errorf("recurrent ppo: %d rewards and %d and %d ends: it must be %d", len(rows.Rewards),
+			len(rows.Terminated), len(rows.Truncated), c.Envs)
 	}
-	if !nn.Finite(rewards) {
-		return fmt.Errorf("recurrent ppo: rewards %v: %w", rewards, nn.ErrNotFinite)
+	if !nn.Finite(rows.Rewards) {
+		return fmt.Errorf("recurrent ppo: rewards %v: %w", rows.Rewards, nn.ErrNotFinite)
 	}
 	at, rest := a.time*c.Envs, a.shape.seen-c.State
-	copy(a.reward[at:], rewards)
-	for i, r := range rewards {
+	copy(a.reward[at:], rows.Rewards)
+	for i, r := range rows.Rewards {
 		previous, action := a.previous[i*rest:][:rest], a.action[(at+i)*c.Action():][:c.Action()]
 		clear(previous)
 		if c.NumActions > 0 {
@@ -183,7 +185,7 @@ func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
 			c.clip(action, previous[:c.Action()])
 		}
 		previous[rest-2] = r
-		if ended[i] {
+		if rows.Ended(i) {
 			previous[rest-1] = 1
 		}
 	}
