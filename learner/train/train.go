@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -26,6 +27,8 @@ type Learner interface {
 	// output, without exploration, among the legal choices; nil allows all.
 	Snapshot() kernel.Snapshot
 	GreedyAction(out []float64, legal []bool, action []float64)
+	// Stats are figures of how learning goes.
+	Stats() agent.Stats
 	// Save returns all state, and Restore brings it back.
 	Save() (weights.File, error)
 	Restore(weights.File) error
@@ -151,6 +154,9 @@ func (r *Run) Train(ctx context.Context, until int) error {
 	}
 	return nil
 }
+
+// Stats are the learner's figures of how learning goes.
+func (r *Run) Stats() agent.Stats { return r.learner.Stats() }
 
 // Done tells whether all steps were taken.
 func (r *Run) Done() bool { return r.Steps >= r.c.Steps }

@@ -128,7 +128,7 @@ func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 	}
 	b = batch(t, c)
 	b.Action[4] = 3
-	if _, err := u.Update(v, b); err == nil || !strings.Contains(err.Error(), "action 3 of row 4") {
+	if _, err := u.Update(v, b); err == nil || !strings.Contains(err.Error(), "action of row 4 is 3") {
 		t.Error(err)
 	}
 	if !slices.Equal(before, v.Theta) || v.Adam.Steps != 0 {

@@ -121,10 +121,29 @@ func TestAdvantagesByHand(t *testing.T) {
 	a1 := 2 - 0.4
 	a0 := 1 + g*0.4 - 0.5 + g*l*a1
 	got, returns := make([]float64, 5), make([]float64, 5)
-	Advantages(g, l, 1, rewards, values, next, terminated, ended, got, returns)
+	Advantages(g, l, 1, rewards, values, next, terminated, ended, nil, got, returns)
 	for i, want := range []float64{a0, a1, a2, a3, a4} {
 		if math.Abs(got[i]-want) > 1e-14 || math.Abs(returns[i]-want-values[i]) > 1e-14 {
 			t.Errorf("step %d: advantage %v, by hand %v; return %v", i, got[i], want, returns[i])
+		}
+	}
+}
+
+// A reward that is not known at step 2: the step has no advantage, and the one
+// before it bootstraps from the value of what it led to.
+func TestAnUnknownRewardEndsTheSumInFrontOfIt(t *testing.T) {
+	rewards := []float64{1, 2, 99, 4}
+	values := []float64{0.5, 0.4, 0.3, 0.2}
+	next := []float64{0.4, 0.3, 0.2, 0.7}
+	none := make([]bool, 4)
+	got, returns := make([]float64, 4), make([]float64, 4)
+	Advantages(0.9, 0.8, 1, rewards, values, next, none, none, []bool{false, false, true, false}, got, returns)
+	a3 := 4 + 0.9*0.7 - 0.2
+	a1 := 2 + 0.9*0.3 - 0.4
+	a0 := 1 + 0.9*0.4 - 0.5 + 0.72*a1
+	for i, want := range []float64{a0, a1, 0, a3} {
+		if math.Abs(got[i]-want) > 1e-14 {
+			t.Errorf("step %d: advantage %v, by hand %v", i, got[i], want)
 		}
 	}
 }
@@ -134,7 +153,7 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 	one, two := nntest.Normal(1, 6, 1), nntest.Normal(2, 6, 1)
 	alone := func(x []float64) []float64 {
 		a := make([]float64, 6)
-		Advantages(0.9, 0.8, 1, x, x, x, make([]bool, 6), make([]bool, 6), a, make([]float64, 6))
+		Advantages(0.9, 0.8, 1, x, x, x, make([]bool, 6), make([]bool, 6), nil, a, make([]float64, 6))
 		return a
 	}
 	var both []float64
@@ -142,7 +161,7 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 		both = append(both, one[i], two[i])
 	}
 	a := make([]float64, 12)
-	Advantages(0.9, 0.8, 2, both, both, both, make([]bool, 12), make([]bool, 12), a, make([]float64, 12))
+	Advantages(0.9, 0.8, 2, both, both, both, make([]bool, 12), make([]bool, 12), nil, a, make([]float64, 12))
 	for i := range 6 {
 		if a[2*i] != alone(one)[i] || a[2*i+1] != alone(two)[i] {
 			t.Fatalf("step %d: %v %v", i, a[2*i], a[2*i+1])
@@ -256,7 +275,7 @@ func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
 
 func TestAdvantagesAreNormalised(t *testing.T) {
 	a := nntest.Normal(1, 64, 5)
-	Normalise(a)
+	(&Minibatch{Advantage: a}).normalise()
 	mean, square := 0.0, 0.0
 	for _, v := range a {
 		mean += v / 64
@@ -266,7 +285,7 @@ func TestAdvantagesAreNormalised(t *testing.T) {
 		t.Errorf("mean %v, variance %v", mean, square)
 	}
 	one := []float64{3}
-	if Normalise(one); one[0] != 3 {
+	if (&Minibatch{Advantage: one}).normalise(); one[0] != 3 {
 		t.Error(one)
 	}
 }
