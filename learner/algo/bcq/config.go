@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
@@ -87,6 +88,10 @@ func (c Config) Check() error {
 		}
 	}
 	return nil
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }
 
 // Outward stretches an action of [-1, 1] to the environment's bounds, where it is cut.
