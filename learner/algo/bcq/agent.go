@@ -12,7 +12,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "bcq"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates
@@ -45,7 +45,7 @@ func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
 	updater := NewUpdater(c, g)
 	var err error
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
 		Parts: a.Policy.parts(), Data: data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, r *rand.Rand) (err error) {
 			a.Stats, err = updater.Update(a.Policy, b, r)

@@ -99,6 +99,12 @@ func enlarged[T any](column []T, n int) []T {
 	return larger
 }
 
+// Reset empties the buffer and gives its memory back. The random source goes on.
+func (r *ring) Reset() {
+	random, source := r.random, r.source
+	*r = ring{config: r.config, random: random, source: source}
+}
+
 // mask allocates the masks. All that was held before has none: everything is
 // legal there.
 func (r *ring) mask() {

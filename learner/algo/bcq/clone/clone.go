@@ -22,7 +22,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "clone"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Config is all settings of an Agent.
@@ -61,6 +61,19 @@ func (c Config) Check() error {
 		}
 	}
 	return nil
+}
+
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State      int       `json:"state"`
+	NumActions int       `json:"num_actions"`
+	Low        []float64 `json:"low"`
+	High       []float64 `json:"high"`
+	Hidden     []int     `json:"hidden"`
+}
+
+func (c Config) identity() identity {
+	return identity{State: c.State, NumActions: c.NumActions, Low: c.Low, High: c.High, Hidden: c.Hidden}
 }
 
 func (c Config) shape() agent.Shape {
@@ -113,7 +126,7 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 	a := &Agent{Network: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
 	grad := make([]float64, c.Network().Params())
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
 		Parts: []offline.Part{{Name: "network", Network: a.Network}}, Data: data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) error {
 			if c.NumActions == 0 {

@@ -12,7 +12,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "bcq-discrete"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates that
@@ -45,7 +45,7 @@ func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
 	updater := NewUpdater(c, g)
 	var err error
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
 		Parts: []offline.Part{{Name: "values", Network: a.Policy.Values}, {Name: "behaviour", Network: a.Policy.Behaviour}},
 		Data:  data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) (err error) {

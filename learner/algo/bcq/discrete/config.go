@@ -64,6 +64,17 @@ func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State      int   `json:"state"`
+	NumActions int   `json:"num_actions"`
+	Hidden     []int `json:"hidden"`
+}
+
+func (c Config) identity() identity {
+	return identity{State: c.State, NumActions: c.NumActions, Hidden: c.Hidden}
+}
+
 func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: "discrete bcq", Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
 }

@@ -20,7 +20,8 @@ type Part struct {
 type Config struct {
 	Algorithm string // what saved weights say they are of
 	Encoding  int    // and how they are written
-	Settings  any    // written beside them as JSON, for whoever wonders
+	Identity  any    // what a saved state and a Learner must have in common, compared as JSON
+	Settings  any    // all settings, written beside the state as JSON for people to read
 
 	Parts []Part
 	Data  *replay.Uniform // the Learner's own from now on: it draws from it
@@ -96,17 +97,28 @@ func (l *Learner) update(b *replay.Batch) error {
 // Save is all state: that of a learner who goes on as if never stopped.
 func (l *Learner) Save() (weights.File, error) { return l.checkpoint().Save() }
 
-// Restore brings back what Save gave, of a Learner of the same shape over a buffer of the same sizes. On an error nothing has
-// changed.
+// SavePolicy is the state without the data, which is most of it.
+func (l *Learner) SavePolicy() (weights.File, error) { return l.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of a Learner of the same
+// identity. After SavePolicy the Learner keeps the data that it was made with.
+// On an error nothing has changed.
 func (l *Learner) Restore(f weights.File) error { return l.checkpoint().Restore(f) }
 
+// fixed is data that a Learner keeps when a saved state has none.
+type fixed struct{ *replay.Uniform }
+
+// Reset is for weights.Experience.
+func (fixed) Reset() {}
+
 func (l *Learner) checkpoint() weights.State {
-	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Settings)
+	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Identity, l.c.Settings)
 	for _, p := range l.c.Parts {
 		p.State(&s, p.Name)
 	}
 	l.Skipped.State(&s)
 	s.Counts["updates"] = weights.Count{At: &l.Updates}
-	s.Parts["random"], s.Parts["random.acting"], s.Parts["replay"] = l.learning, l.acting, l.c.Data
+	s.Parts["random"], s.Parts["random.acting"] = l.learning, l.acting
+	s.Replay["replay"] = fixed{l.c.Data}
 	return s
 }
