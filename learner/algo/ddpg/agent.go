@@ -16,7 +16,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "ddpg"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns in one environment. One goroutine uses it at a time.
@@ -198,11 +198,16 @@ func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroF
 // Save is all state: that of a learner who goes on as if never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// SavePolicy is the state without the replay, which is most of it.
+func (a *Agent) SavePolicy() (weights.File, error) { return a.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of an Agent of the same
+// identity: shape, bounds, activation, variant. After SavePolicy the replay
+// buffer is empty. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(), a.c)
 	a.Policy.Actor.State(&s, "actor")
 	for i, critic := range a.Policy.Critics {
 		critic.State(&s, fmt.Sprintf("critic%d", i))
@@ -210,7 +215,8 @@ func (a *Agent) checkpoint() weights.State {
 	a.Skipped.State(&s)
 	s.Numbers["noise"] = a.noise
 	s.Counts["steps"], s.Counts["updates"] = weights.Count{At: &a.steps}, weights.Count{At: &a.Policy.Updates}
-	s.Parts["random"], s.Parts["replay"] = a.pcg, a.buffer
+	s.Parts["random"] = a.pcg
+	s.Replay["replay"] = a.buffer
 	return s
 }
 

@@ -15,13 +15,13 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "dqn"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // memory is a replay buffer of either kind.
 type memory interface {
 	replay.Adder
-	weights.Part
+	weights.Experience
 	Sample(*replay.Batch) error
 	Len() int
 }
@@ -206,14 +206,20 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 // Save is all state: that of a learner who goes on as if never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// SavePolicy is the state without the replay, which is most of it.
+func (a *Agent) SavePolicy() (weights.File, error) { return a.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of an Agent of the same
+// identity: shape, activation, variant. After SavePolicy the replay buffer is
+// empty. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(), a.c)
 	a.Values.State(&s, "values")
 	a.Skipped.State(&s)
 	s.Counts["taken"] = weights.Count{At: &a.taken}
-	s.Parts["random"], s.Parts["replay"], s.Parts["steps"] = a.pcg, a.buffer, a.steps
+	s.Parts["random"] = a.pcg
+	s.Replay["replay"], s.Replay["steps"] = a.buffer, a.steps
 	return s
 }

@@ -16,7 +16,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "ppo"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns in Envs environments at once. One goroutine uses it at a time.
@@ -398,11 +398,12 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a rollout too.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// Restore brings back what Save gave, of an Agent of the same
+// identity: shape, bounds, activation, normalisation. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(false), a.c)
 	for name, data := range map[string][]float64{
 		"theta": a.Theta, "seen.mean": a.seen.Mean, "seen.square": a.seen.Square, "earned.mean": a.earned.Mean, "earned.square": a.earned.Square,
 		"returns": a.returns, "rollout.state": a.state, "rollout.final": a.final, "rollout.action": a.action, "rollout.logprob": a.logProb,

@@ -317,11 +317,11 @@ func (a *Recurrent) Stats() agent.Stats {
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
 func (a *Recurrent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of one of the same shape. On an error nothing has changed.
+// Restore brings back what Save gave, of one of the same identity. On an error nothing has changed.
 func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Recurrent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c)
+	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c.identity(true), a.c)
 	for name, data := range map[string][]float64{
 		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.previous, "trial.x": a.x, "trial.action": a.action,
 		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
