@@ -68,7 +68,7 @@ func identities() []changed {
 	newClone := func(c clone.Config) (*clone.Agent, error) { return clone.New(c, data(1)) }
 	return []changed{
 		{"ddpg", of(ddpg.New, d, nil), map[string]func() (saver, error){
-			"":                                              of(ddpg.New, d, func(c *ddpg.Config) { c.ActorLearningRate, c.Seed, c.Warmup = 1e-4, 9, 7 }),
+			"": of(ddpg.New, d, func(c *ddpg.Config) { c.ActorLearningRate, c.Seed, c.Warmup = 1e-4, 9, 7 }),
 			"identity.twin is true: it must be false":       of(ddpg.New, d, func(c *ddpg.Config) { c.Twin = true }),
 			"identity.target_noise is true":                 of(ddpg.New, d, func(c *ddpg.Config) { c.TargetNoise = 0.2 }),
 			"identity.delayed is true":                      of(ddpg.New, d, func(c *ddpg.Config) { c.Delay = 2 }),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
@@ -28,21 +29,29 @@ type Agent struct {
 
 // New makes an Agent that learns from data, whose actions are in [-1, 1] ([Config.Inward]). The buffer is the Agent's own
 // from then on: what else draws from it changes what the Agent sees, and Save keeps it.
-func New(c Config, data *replay.Uniform) (*Agent, error) {
+func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	g, err := Gorgonia(c)
+	updater, err := agent.Lend(w, Algorithm, c.updates(), func() (*Updater, error) {
+		g, err := Gorgonia(c)
+		if err != nil {
+			return nil, fmt.Errorf("bcq: %w", err)
+		}
+		return NewUpdater(c, g), nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("bcq: %w", err)
+		return nil, err
 	}
-	return newAgent(c, data, g)
+	return newAgent(c, data, updater)
 }
 
-func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
+func newAgent(c Config, data *replay.Uniform, updater *Updater) (*Agent, error) {
 	source := offline.NewSource(c.Seed)
 	a := &Agent{Policy: NewPolicy(c, rand.New(source)), c: c, decider: NewDecider(c)}
-	updater := NewUpdater(c, g)
 	var err error
 	a.Learner, err = offline.New(offline.Config{
 		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,

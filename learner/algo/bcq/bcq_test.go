@@ -307,7 +307,7 @@ func (s *spoiled) Perturbation(theta, critic, st, a, grad []float64) (float64, e
 func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 	for n := range 4 {
 		c := settings()
-		a, err := newAgent(c, data(t, 200, func(_, a float64) float64 { return a }), &spoiled{Hand(c), n})
+		a, err := newAgent(c, data(t, 200, func(_, a float64) float64 { return a }), NewUpdater(c, &spoiled{Hand(c), n}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,6 +104,13 @@ func (c Config) identity() identity {
 	return identity{State: c.State, Low: c.Low, High: c.High, Hidden: c.Hidden, Generative: c.Generative, Latent: c.Latent}
 }
 
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.Seed = 0
+	return c
+}
+
 func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }

@@ -26,9 +26,8 @@ type Agent struct {
 
 	c       Config
 	shape   agent.Shape
-	updater *Updater
+	scratch *scratch
 	buffer  *replay.Uniform
-	batch   *replay.Batch
 	pcg     *rand.PCG
 	r       *rand.Rand
 	noise   []float64 // of an Ornstein-Uhlenbeck process
@@ -39,34 +38,49 @@ type Agent struct {
 	tape    *kernel.Tape[float64]
 }
 
-// New makes an Agent.
-func New(c Config) (*Agent, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
+// New makes an Agent with graphs of its own.
+func New(c Config) (*Agent, error) { return NewWith(c, nil) }
+
+// scratch is what an update needs, and what is not the Agent's state.
+type scratch struct {
+	updater *Updater
+	batch   *replay.Batch
+}
+
+func newScratch(c Config) (*scratch, error) {
 	g, err := Gorgonia(c)
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
-	return newAgent(c, g)
-}
-
-func newAgent(c Config, g Gradients) (*Agent, error) {
-	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: c.Action, Seed: c.Seed + 1}
-	buffer, err := replay.NewUniform(room)
+	batch, err := replay.NewBatch(c.replay(), c.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
-	batch, err := replay.NewBatch(room, c.Batch)
+	return &scratch{NewUpdater(c, g), batch}, nil
+}
+
+func (c Config) replay() replay.Config {
+	return replay.Config{Capacity: c.Capacity, State: c.State, Action: c.Action, Seed: c.Seed + 1}
+}
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	s, err := agent.Lend(w, Algorithm, c.updates(), func() (*scratch, error) { return newScratch(c) })
+	if err != nil {
+		return nil, err
+	}
+	buffer, err := replay.NewUniform(c.replay())
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
 	a := &Agent{
 		c:       c,
 		shape:   c.shape(),
-		updater: NewUpdater(c, g),
+		scratch: s,
 		buffer:  buffer,
-		batch:   batch,
 		pcg:     rand.NewPCG(c.Seed, 0xdd96),
 		noise:   make([]float64, c.Action),
 		obs:     make([]float64, c.State),
@@ -151,9 +165,9 @@ func (a *Agent) Learn(rows env.Rows) error {
 		return nil
 	}
 	for range a.c.Updates {
-		err := a.buffer.Sample(a.batch)
+		err := a.buffer.Sample(a.scratch.batch)
 		if err == nil {
-			_, err = a.updater.Update(a.Policy, a.batch, a.r)
+			_, err = a.scratch.updater.Update(a.Policy, a.scratch.batch, a.r)
 		}
 		if err != nil {
 			a.Skip(err)

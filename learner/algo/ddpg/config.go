@@ -134,6 +134,19 @@ func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }
 
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.Low, c.High = nil, nil
+	c.ActorLearningRate, c.CriticLearningRate = 0, 0
+	c.Decay = 0
+	c.Capacity = 0
+	c.Warmup = 0
+	c.Every, c.Updates = 0, 0
+	c.Noise = Noise{}
+	c.Seed = 0
+	return c
+}
+
 // critics is how many there are.
 func (c Config) critics() int {
 	if c.Twin {

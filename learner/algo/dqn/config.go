@@ -108,6 +108,19 @@ func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
 }
 
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	return Config{
+		State:       c.State,
+		NumActions:  c.NumActions,
+		Hidden:      c.Hidden,
+		Activation:  c.Activation,
+		MaxGradNorm: c.MaxGradNorm,
+		Batch:       c.Batch,
+		Double:      c.Double,
+	}
+}
+
 // epsilon is the chance of a random choice.
 func (c Config) epsilon(step int) float64 {
 	if step >= c.EpsilonDecaySteps {

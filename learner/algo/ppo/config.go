@@ -164,6 +164,19 @@ func (c Config) deviations() int {
 // Params is the number of all parameters: those of the policy, of its deviations, of the critic.
 func (c Config) Params() int { return c.Policy().Params() + c.deviations() + c.Critic().Params() }
 
+// updates are the settings that the graphs of an update depend on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.AnnealSteps, c.AnnealClip = 0, false
+	c.Gamma, c.Lambda = 0, 0
+	c.Epochs = 0
+	c.Clip = 0 // a Minibatch has its own
+	c.Deviation = 0
+	c.NormaliseObservation, c.NormaliseReward = false, false
+	c.Seed = 0
+	return c
+}
+
 // annealed is the share that is left of what goes to zero, after so many steps.
 func (c Config) annealed(steps int) float64 {
 	if c.AnnealSteps == 0 {

@@ -114,11 +114,16 @@ type Agent struct {
 }
 
 // New makes an Agent that learns from data, which is its own from then on.
-func New(c Config, data *replay.Uniform) (*Agent, error) {
+func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	g, err := Gorgonia(c)
+	shape := c
+	shape.LearningRate, shape.Seed = 0, 0
+	g, err := agent.Lend(w, Algorithm, shape, func() (Gradients, error) { return Gorgonia(c) })
 	if err != nil {
 		return nil, fmt.Errorf("clone: %w", err)
 	}

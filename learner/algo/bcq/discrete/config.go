@@ -75,6 +75,13 @@ func (c Config) identity() identity {
 	return identity{State: c.State, NumActions: c.NumActions, Hidden: c.Hidden}
 }
 
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.Seed = 0
+	return c
+}
+
 func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: "discrete bcq", Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
 }
