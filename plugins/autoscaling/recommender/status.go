@@ -107,19 +107,21 @@ type outcome struct {
 // record puts a step's decisions before the older ones.
 func record(status *v1alpha1.MultidimPodAutoscalerStatus, at time.Time, all []outcome) {
 	for _, o := range all {
-		inputs := Inputs(o.decision.State)
-		if len(all) > 1 {
-			inputs = "container " + o.container + ": " + inputs
-		}
-		status.Decisions = slices.Insert(status.Decisions, 0, v1alpha1.DecisionStatus{
+		one := v1alpha1.DecisionStatus{
 			Time:      metav1.NewTime(at),
-			Inputs:    inputs,
+			Signals:   Signals(o.decision.State),
+			Sets:      Sets(o.decision.Action),
+			Inputs:    Inputs(o.decision.State),
 			Action:    o.decision.Action.String(),
 			Effect:    o.decision.Effect.String(),
 			Reason:    o.reason,
 			ClippedBy: o.decision.Action.Clipped.Names(),
 			Policy:    o.policy,
-		})
+		}
+		if len(all) > 1 {
+			one.Container = o.container
+		}
+		status.Decisions = slices.Insert(status.Decisions, 0, one)
 	}
 	status.Decisions = status.Decisions[:min(len(status.Decisions), keptDecisions)]
 }
