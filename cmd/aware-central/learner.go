@@ -38,7 +38,9 @@ func (e *episodes) Record(workload string, t mdp.Transition) {
 		p = lifecycle.NewProfile()
 		e.profiles[workload] = p
 	}
-	p.Add(t.Reward)
+	if t.RewardKnown {
+		p.Add(t.Reward)
+	}
 }
 
 // Rewards sums up a workload's last episodes.

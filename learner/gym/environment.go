@@ -31,11 +31,12 @@ type Reasoner interface {
 
 // Outcome is what a step led to.
 type Outcome struct {
-	State  mdp.State
-	Reward mdp.Reward // of State; meaningful when Known
-	Known  bool
-	Effect mdp.Effect // of the Action
-	Text   string     // why, for people; may be empty
+	State    mdp.State
+	Reward   mdp.Reward // of State; meaningful when Known
+	Known    bool
+	Executed mdp.Action // what took force
+	Effect   mdp.Effect // of the Action
+	Text     string     // why, for people; may be empty
 }
 
 // Spaces describes an Environment.
@@ -76,7 +77,7 @@ func (s Spaces) Check() error {
 func stepped(ctx context.Context, p Pair, o mdp.Objective, step time.Duration, a mdp.Action) (Outcome, error) {
 	var out Outcome
 	var err error
-	out.Effect, err = p.Actuator.Act(ctx, p.Now(), a)
+	out.Executed, out.Effect, err = p.Actuator.Act(ctx, p.Now(), a)
 	if r, ok := p.Actuator.(Reasoner); ok {
 		out.Text = r.Why()
 	}

@@ -211,7 +211,7 @@ func TestAnEpisodeIsThatOfTheLoopItself(t *testing.T) {
 		m := far.Msg
 		if m.GetReward() != float64(got.Reward) || m.Info.Effect != got.Effect.String() || !m.State.At.AsTime().Equal(got.State.At) ||
 			m.GetTruncated() != (i+1 == steps) || m.GetTerminated() || len(m.State.Signals) != got.State.Observed.Len() ||
-			m.State.Signals["cpu-usage"] != float64(got.State.Usage.CPU) || m.State.Signals["latency"] != got.State.Latency.Seconds() ||
+			m.State.Signals["cpu-usage"] != float64(got.State.Usage.CPU) || m.State.Signals["latency"] != float64(got.State.Latency)/1e9 ||
 			m.State.Signals["memory-limit"] != float64(got.State.Limit.Memory) || m.State.Signals["replicas"] != float64(got.State.Replicas) {
 			t.Fatalf("step %d over the wire: %v; here %+v", i+1, m, got)
 		}
@@ -389,9 +389,9 @@ func (b *blind) Sense(context.Context, time.Time) (mdp.State, error) {
 	return mdp.State{At: b.now, Observed: mdp.SetOf(mdp.CPULimit, mdp.Throttled), Limit: mdp.Size{CPU: b.limit.CPU}}, b.fails
 }
 
-func (b *blind) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error) {
+func (b *blind) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	b.limit.CPU = a.Limit.CPU
-	return mdp.Deferred, nil
+	return mdp.Action{}, mdp.Deferred, nil
 }
 
 func (b *blind) Why() string { return "its node is full" }

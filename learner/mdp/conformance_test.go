@@ -2,6 +2,7 @@ package mdp_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -20,12 +21,9 @@ func (p *plain) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	return p.state, nil
 }
 
-func (p *plain) Act(ctx context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error) {
-	if err := ctx.Err(); err != nil {
-		return mdp.Failed, err
-	}
-	if err := a.Check(); err != nil {
-		return mdp.Refused, err
+func (p *plain) Act(ctx context.Context, _ time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
+	if err := errors.Join(ctx.Err(), a.Check()); err != nil {
+		return mdp.Action{}, mdp.Failed, err
 	}
 	a = p.bounds.Clip(a)
 	before := p.state
@@ -39,9 +37,9 @@ func (p *plain) Act(ctx context.Context, _ time.Time, a mdp.Action) (mdp.Effect,
 		p.state.Limit.Memory = a.Limit.Memory
 	}
 	if p.state == before {
-		return mdp.Unchanged, nil
+		return a, mdp.Unchanged, nil
 	}
-	return mdp.Applied, nil
+	return a, mdp.Applied, nil
 }
 
 // The suites are checked against the smallest honest implementations.

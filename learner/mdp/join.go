@@ -19,15 +19,9 @@ func (j joined) Decide(s State) (Action, error) {
 			continue
 		}
 		all.Clipped |= a.Clipped
-		all.Sets |= a.Sets
-		if a.Sets.Has(Replicas) {
-			all.Replicas = a.Replicas
-		}
-		if a.Sets.Has(CPULimit) {
-			all.Limit.CPU = a.Limit.CPU
-		}
-		if a.Sets.Has(MemoryLimit) {
-			all.Limit.Memory = a.Limit.Memory
+		for k := range a.Sets.Signals() {
+			v, _ := a.Knob(k)
+			all = all.WithKnob(k, v)
 		}
 	}
 	if len(errs) == len(j) {

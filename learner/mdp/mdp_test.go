@@ -3,7 +3,10 @@ package mdp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"reflect"
+	"strings"
 	"testing"
 	"testing/quick"
 	"time"
@@ -31,14 +34,14 @@ func (w *shop) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	return s, w.sense
 }
 
-func (w *shop) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error) {
+func (w *shop) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	if w.act != nil {
-		return mdp.Failed, w.act
+		return mdp.Action{}, mdp.Failed, w.act
 	}
 	if a.Sets.Has(mdp.CPULimit) {
 		w.limit.CPU = a.Limit.CPU
 	}
-	return mdp.Applied, nil
+	return a.Only(mdp.SetOf(mdp.CPULimit)), mdp.Applied, nil
 }
 
 func TestAWorkloadThatMissesItsSLOGrowsUntilItHolds(t *testing.T) {
@@ -211,7 +214,141 @@ func TestBoundsClipAndSayWhy(t *testing.T) {
 
 func TestBoundsThatNothingSatisfiesAreNamed(t *testing.T) {
 	b := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 1}, CPU: mdp.Range[mdp.MilliCPU]{Min: 500, Max: 100}}
-	if err := b.Check(); err == nil || err.Error() != "cpu bounds [500m, 100m]: need 0 < min <= max" {
+	if err := b.Check(); err == nil || err.Error() != "cpu bounds [500m, 100m]: need 1m <= min <= max" {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// A signal that is added without its row would be skipped by whatever walks over the table.
+func TestEverySignalHasARow(t *testing.T) {
+	names := map[string]bool{}
+	n := 0
+	for one := range mdp.Signals() {
+		n++
+		if one.String() == "" || names[one.String()] || one.Unit() == "" {
+			t.Errorf("signal %d: name %q, unit %q: it must have both, and a name of its own", one, one, one.Unit())
+		}
+		names[one.String()] = true
+		if found, ok := mdp.SignalNamed(one.String()); !ok || found != one {
+			t.Errorf("%v is not found by its name", one)
+		}
+		var s mdp.State
+		one.Set(&s, 3)
+		if v, ok := one.Get(&s); !ok || v != 3 || s.Observed != mdp.SetOf(one) {
+			t.Errorf("%v: set to 3, it is %v, observed %v", one, v, s.Observed)
+		}
+		s.Observed = 0
+		zeroed := s
+		if one.Integer() {
+			one.SetInt(&zeroed, 0)
+		} else {
+			one.SetFloat(&zeroed, 0)
+		}
+		if zeroed != (mdp.State{}) {
+			t.Errorf("%v shares a field: %+v", one, zeroed)
+		}
+		if s.Mask(mdp.SetOf(one)) != s || s.Mask(mdp.All.Without(mdp.SetOf(one))) != (mdp.State{}) {
+			t.Errorf("%v is not masked by its own signal", one)
+		}
+	}
+	// Each numeric field of State belongs to one signal.
+	if fields := countNumbers(reflect.TypeFor[mdp.State]()); fields != n {
+		t.Errorf("State has %d numeric fields, and there are %d signals", fields, n)
+	}
+	for k := range mdp.Knobs.Signals() {
+		a := mdp.Action{}.WithKnob(k, 5)
+		if v, ok := a.Knob(k); !ok || v != 5 || a.Only(mdp.SetOf(k)) != a || a.Without(mdp.SetOf(k)).Sets != 0 {
+			t.Errorf("knob %v: %+v", k, a)
+		}
+		b := mdp.Bounds{}.WithKnob(k, mdp.Range[int64]{Min: 2, Max: 4})
+		if b.Knob(k) != (mdp.Range[int64]{Min: 2, Max: 4}) || b.Clip(a) != (mdp.Action{Clipped: mdp.ClippedMax}).WithKnob(k, 4) {
+			t.Errorf("knob %v: bounds %+v", k, b)
+		}
+	}
+}
+
+// countNumbers counts the numeric fields of a State, without At and Observed.
+func countNumbers(t reflect.Type) int {
+	n := 0
+	for i := range t.NumField() {
+		switch f := t.Field(i); {
+		case f.Name == "At" || f.Name == "Observed":
+		case f.Type.Kind() == reflect.Struct:
+			n += countNumbers(f.Type)
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func TestAnEpisodeIsCutAfterItsLength(t *testing.T) {
+	c := mdp.EpisodeClock{Length: 3}
+	var got []string
+	for range 4 {
+		var one mdp.Transition
+		episode, step := c.Number(&one)
+		got = append(got, fmt.Sprint(episode, step, one.Truncated))
+	}
+	c.Cut()
+	c.Cut()
+	var one mdp.Transition
+	episode, step := c.Number(&one)
+	got = append(got, fmt.Sprint(episode, step, one.Truncated))
+	want := "0 0 false, 0 1 false, 0 2 true, 1 0 false, 2 0 false"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("episodes %v, want %s", got, want)
+	}
+}
+
+// What took force is learned from, not what was proposed; and a reward that is not known does not hide the step.
+func TestATransitionRecordsWhatTookForce(t *testing.T) {
+	world := &shop{limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}}
+	loop := mdp.Loop{
+		Sensor: world, Actuator: world,
+		Objective: mdp.Objective{SLO: mdp.SLO{Throughput: 1, Percentile: 50, Latency: time.Second}, Alpha: 1},
+		Policy: mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			return mdp.Action{}.WithCPU(300).WithMemory(7 * mdp.MiB), nil // the shop sets CPU only
+		}),
+	}
+	for range 2 {
+		d, err := loop.Step(t.Context(), noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (mdp.Action{}).WithCPU(300); d.Complete && (d.Transition.Action != want || d.Transition.Effect != mdp.Applied) {
+			t.Errorf("transition %+v, want the action %v, applied", d.Transition, want)
+		}
+	}
+	world.blind = mdp.SetOf(mdp.Latency)
+	d, err := loop.Step(t.Context(), noon)
+	if err != nil || !d.Complete || d.Transition.RewardKnown {
+		t.Errorf("without latency: %+v, %v; want a transition whose reward is not known", d, err)
+	}
+}
+
+func TestTheWorseOfTwoEffectsIsReported(t *testing.T) {
+	for a := range mdp.Effects() {
+		for b := range mdp.Effects() {
+			if a.Worse(b) != b.Worse(a) || a.Worse(a) != a {
+				t.Errorf("%v and %v: %v or %v", a, b, a.Worse(b), b.Worse(a))
+			}
+		}
+	}
+	if mdp.Applied.Worse(mdp.Pending) != mdp.Pending || mdp.Deferred.Worse(mdp.Applied) != mdp.Deferred {
+		t.Error("what is not in force yet must be reported")
+	}
+}
+
+// Deciding allocates nothing: the node agent's loop depends on it.
+func TestActionsAndBoundsDoNotAllocate(t *testing.T) {
+	b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: 20}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 2}}
+	if n := testing.AllocsPerRun(100, func() {
+		a := b.Clip(mdp.Action{}.WithCPU(30).WithMemory(5)).Only(mdp.SetOf(mdp.CPULimit))
+		if a.Check() != nil || a.Limit.CPU != 20 {
+			t.Fatal(a)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -81,20 +81,20 @@ type actuator struct {
 	path ActuationPath
 }
 
-// Act takes the Action to the world. An Action that is illegal or outside of the service's bounds is an error, and changes
-// nothing.
-func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.Effect, error) {
+// Act implements [mdp.Actuator]. An Action outside of the service's bounds is an error, as an illegal one is.
+func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.Action, mdp.Effect, error) {
 	w, s := a.w, &a.w.services[a.s]
 	if err := ctx.Err(); err != nil {
-		return mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, err)
+		return mdp.Action{}, mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, err)
 	}
 	if err := action.Check(); err != nil {
-		return mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, err)
+		return mdp.Action{}, mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, err)
 	}
 	if err := s.allows(action, a.path); err != nil {
-		return mdp.Refused, err
+		return mdp.Action{}, mdp.Failed, err
 	}
-	effect := mdp.Unchanged
+	executed, effect := action, mdp.Unchanged
+	executed.Clipped = 0
 	size := s.size
 	if action.Sets.Has(mdp.CPULimit) {
 		size.CPU = action.Limit.CPU
@@ -112,6 +112,7 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 		effect = mdp.Pending
 	} else if s.deferred {
 		effect = mdp.Deferred
+		executed = executed.Without(mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit))
 	}
 	if action.Sets.Has(mdp.Replicas) && action.Replicas != s.want {
 		s.want = action.Replicas
@@ -121,9 +122,10 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 		}
 		if len(s.replicas) < s.want {
 			effect = mdp.Deferred
+			executed = executed.Without(mdp.SetOf(mdp.Replicas))
 		}
 	}
-	return effect, nil
+	return executed, effect, nil
 }
 
 // allows names the knob that an Action turns too far.

@@ -107,7 +107,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 					}
 					fmt.Fprintf(&b, "%+v\n", s)
 					if i == 2 {
-						if _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithReplicas(3)); err != nil {
+						if _, _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithReplicas(3)); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -225,7 +225,7 @@ func TestALoadBeyondCapacityIsGivenUpInTheEnd(t *testing.T) {
 func TestMemoryBelowNeedKills(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
 	sensor := w.Services()[0].Sensor()
-	if _, err := w.Services()[0].Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithMemory(32*mdp.MiB)); err != nil {
+	if _, _, err := w.Services()[0].Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithMemory(32*mdp.MiB)); err != nil {
 		t.Fatal(err)
 	}
 	w.Advance(10 * time.Second)
@@ -239,7 +239,7 @@ func TestARaiseWithoutRoomIsDeferredAndHappensLater(t *testing.T) {
 	w := start(t, sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 2500, Memory: 4 << 30}), Load: sim.Steady(20), Seed: 1})
 	h := w.Services()[0]
 	act := func(a mdp.Action) mdp.Effect {
-		e, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), a)
+		_, e, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,9 +331,9 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 
 func TestAnActionOutsideTheSpaceIsNamedAndRefused(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
-	effect, err := w.Services()[0].Actuator(sim.L2).Act(context.Background(), w.Now(), mdp.Action{}.WithCPU(5))
+	_, effect, err := w.Services()[0].Actuator(sim.L2).Act(context.Background(), w.Now(), mdp.Action{}.WithCPU(5))
 	want := "acting on app: cpu-limit 5m is outside of its action space, 10m to 4000m"
-	if effect != mdp.Refused || err == nil || err.Error() != want {
+	if effect != mdp.Failed || err == nil || err.Error() != want {
 		t.Errorf("%v, %v; want %q", effect, err, want)
 	}
 }

@@ -374,7 +374,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *managedContainer, o 
 		// The first second of a container: too little is known.
 	default:
 		s.Problem = also(s.Problem, err.Error())
-		if d.Effect == mdp.Refused && !s.State.At.IsZero() && !errors.As(err, &unknown) {
+		if failed := (*mdp.PolicyError)(nil); errors.As(err, &failed) {
 			act, o.hold = false, false // the policy failed, not the actuator
 		}
 	}
@@ -410,11 +410,11 @@ func (a *Agent) step(ctx context.Context, now time.Time, r *managedContainer, o 
 // idle is the Actuator of a container that is only watched.
 type idle struct{}
 
-func (idle) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Effect, error) {
+func (idle) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	if a.Sets == 0 {
-		return mdp.Unchanged, nil
+		return mdp.Action{}, mdp.Unchanged, nil
 	}
-	return mdp.Refused, nil
+	return mdp.Action{}, mdp.Refused, nil
 }
 
 // count adds what earlier instances of the container came to.

@@ -225,20 +225,22 @@ const page mdp.Bytes = 4096
 // aboveUse is how much of the memory in use a limit must at least be, whoever asks: below it the kernel kills.
 const aboveUse = 1.05
 
-// Act carries an Action out: what is in the container's envelope of it.
-func (r *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+// Act implements [mdp.Actuator]: it carries out the part of an Action that is in the container's envelope.
+func (r *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
+	fail := func(err error) (mdp.Action, mdp.Effect, error) { return mdp.Action{}, mdp.Failed, err }
 	if err := ctx.Err(); err != nil {
-		return mdp.Failed, err
+		return fail(err)
 	}
 	if err := a.Check(); err != nil {
-		return mdp.Refused, err
+		return fail(err)
 	}
-	a.Sets &= r.envelope.Knobs
-	a = r.envelope.Bounds.Clip(a)
+	a = r.envelope.Bounds.Clip(a.Only(r.envelope.Knobs))
+	var executed mdp.Action
 	move := cri.Move{ID: r.id, From: r.inForce.Size()}
 	ours := r.ours
 	if period := r.inForce.Period; a.Sets.Has(mdp.CPULimit) && period > 0 && r.inForce.Quota > 0 {
 		quota := cgroup.Quota(a.Limit.CPU, period)
+		executed = executed.WithCPU(a.Limit.CPU)
 		// Compared with what we asked for: systemd rounds that up to 10 ms per second.
 		asked := r.inForce.Quota
 		if r.ours.Quota > 0 {
@@ -256,9 +258,11 @@ func (r *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		limit = min(limit, r.envelope.Bounds.Memory.Max)
 		switch {
 		case r.inForce.SameMemory(cgroup.Limits{Memory: limit}):
+			executed = executed.WithMemory(limit)
 		case limit < r.inForce.Memory && !r.spares(now, limit):
 			refused = true
 		default:
+			executed = executed.WithMemory(limit)
 			move.To.Memory, move.Change.Memory = limit, limit
 			ours.Memory = limit
 			move.Must = move.Must || move.From.Memory > r.envelope.Bounds.Memory.Max
@@ -266,28 +270,28 @@ func (r *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	}
 	if move.Change.Empty() {
 		if refused {
-			return mdp.Refused, nil
+			return mdp.Action{}, mdp.Refused, nil
 		}
-		return mdp.Unchanged, nil
+		return executed, mdp.Unchanged, nil
 	}
 	// Asked first, so that what is refused costs no write to the journal.
 	if err := r.runtime.Allowed(now, move); err != nil {
 		if errors.Is(err, cri.ErrOpen) {
 			r.problem = err.Error()
 		}
-		return mdp.Refused, nil
+		return mdp.Action{}, mdp.Refused, nil
 	}
 	if !r.remember(now, ours, r.inForce) {
-		return mdp.Failed, errors.New(r.problem)
+		return fail(errors.New(r.problem))
 	}
 	r.before, r.setWith = r.inForce, r.api()
 	r.ours, r.pendingRestore = ours, false
 	if err := r.runtime.Update(ctx, now, move); err != nil {
 		r.inDoubt = true
-		return mdp.Failed, err
+		return fail(err)
 	}
 	r.resizes++
-	return mdp.Applied, nil
+	return executed, mdp.Applied, nil
 }
 
 // spares tells whether a memory limit leaves room for what is in use.

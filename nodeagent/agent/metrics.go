@@ -15,7 +15,7 @@ type metrics struct {
 	pressure                      *prometheus.GaugeVec
 	sample, cri                   prometheus.Histogram
 	resizes                       *prometheus.CounterVec
-	effects                       [mdp.Failed + 1]prometheus.Counter // of resizes, at hand
+	effects                       map[mdp.Effect]prometheus.Counter // of resizes, looked up once
 	restores, conflicts, failures prometheus.Counter
 }
 
@@ -43,8 +43,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
 	}
 	m.central.Set(math.NaN())
-	for e := range m.effects {
-		m.effects[e] = m.resizes.WithLabelValues(mdp.Effect(e).String())
+	m.effects = map[mdp.Effect]prometheus.Counter{}
+	for e := range mdp.Effects() {
+		m.effects[e] = m.resizes.WithLabelValues(e.String())
 	}
 	if r == nil {
 		return m, nil

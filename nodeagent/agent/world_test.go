@@ -56,7 +56,7 @@ func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 		t.Cleanup(func() { a.sampler.Remove(r.track) })
 		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: web.CPU}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: web.Memory}}
 		r.envelope.Bounds = b
-		return mdptest.Setup{Sensor: r, Actuator: r, Bounds: b, Knobs: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit), CPUStep: 10,
+		return mdptest.Setup{Sensor: r, Actuator: r, Bounds: b, Knobs: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 			Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}
 	}
 	t.Fatalf("not taken up: %+v", a.Report(now))

@@ -18,42 +18,83 @@ func refFromWire(c *linkv1.ContainerRef) ContainerRef {
 	return ContainerRef{Namespace: c.GetNamespace(), Pod: c.GetPod(), PodUID: c.GetPodUid(), Container: c.GetContainer()}
 }
 
+// Bounds, Actions and States travel by the tables of signals and knobs of mdp: what is added there travels, too.
+
 func boundsToWire(b mdp.Bounds) *linkv1.Bounds {
-	return &linkv1.Bounds{CpuMinMillicores: int64(b.CPU.Min), CpuMaxMillicores: int64(b.CPU.Max),
-		MemoryMinBytes: int64(b.Memory.Min), MemoryMaxBytes: int64(b.Memory.Max)}
+	w := &linkv1.Bounds{}
+	for k := range mdp.Knobs.Signals() {
+		if r := b.Knob(k); r != (mdp.Range[int64]{}) {
+			w.Knobs |= uint32(mdp.SetOf(k))
+			w.Min = append(w.Min, r.Min)
+			w.Max = append(w.Max, r.Max)
+		}
+	}
+	return w
 }
 
-func boundsFromWire(b *linkv1.Bounds) mdp.Bounds {
-	return mdp.Bounds{
-		CPU:    mdp.Range[mdp.MilliCPU]{Min: mdp.MilliCPU(b.GetCpuMinMillicores()), Max: mdp.MilliCPU(b.GetCpuMaxMillicores())},
-		Memory: mdp.Range[mdp.Bytes]{Min: mdp.Bytes(b.GetMemoryMinBytes()), Max: mdp.Bytes(b.GetMemoryMaxBytes())},
+func boundsFromWire(w *linkv1.Bounds) (mdp.Bounds, error) {
+	var b mdp.Bounds
+	i := 0
+	for k := range (mdp.Set(w.GetKnobs()) & mdp.Knobs).Signals() {
+		if i >= len(w.GetMin()) || i >= len(w.GetMax()) {
+			return b, fmt.Errorf("bounds without a value for %v", k)
+		}
+		b = b.WithKnob(k, mdp.Range[int64]{Min: w.Min[i], Max: w.Max[i]})
+		i++
 	}
+	return b, nil
+}
+
+func actionToWire(a mdp.Action) *linkv1.Action {
+	w := &linkv1.Action{Sets: uint32(a.Sets), Clipped: uint32(a.Clipped)}
+	for k := range a.Sets.Signals() {
+		v, _ := a.Knob(k)
+		w.Values = append(w.Values, v)
+	}
+	return w
+}
+
+func actionFromWire(w *linkv1.Action) (mdp.Action, error) {
+	a := mdp.Action{Clipped: mdp.Clips(w.GetClipped())}
+	i := 0
+	for k := range (mdp.Set(w.GetSets()) & mdp.Knobs).Signals() {
+		if i >= len(w.GetValues()) {
+			return a, fmt.Errorf("an action without a value for %v", k)
+		}
+		a = a.WithKnob(k, w.Values[i])
+		i++
+	}
+	return a, nil
 }
 
 func stateToWire(s mdp.State) *linkv1.State {
-	return &linkv1.State{
-		At: timestamppb.New(s.At), Observed: uint32(s.Observed), Replicas: int64(s.Replicas),
-		CpuLimitMillicores: int64(s.Limit.CPU), MemoryLimitBytes: int64(s.Limit.Memory),
-		CpuUsageMillicores: int64(s.Usage.CPU), MemoryUsageBytes: int64(s.Usage.Memory),
-		CpuPeakMillicores: int64(s.CPUPeak), CpuDeviationMillicores: int64(s.CPUDeviation),
-		ThrottledRatio: float64(s.Throttled), CpuPressureRatio: float64(s.CPUPressure),
-		MemoryPressureRatio: float64(s.MemoryPressure), IoPressureRatio: float64(s.IOPressure),
-		IoBytesPerSecond: float64(s.IORate), Latency: durationpb.New(s.Latency),
-		ThroughputPerSecond: float64(s.Throughput), LoadChangeRatio: float64(s.LoadChange), OomKills: int64(s.OOMKills),
+	w := &linkv1.State{At: timestamppb.New(s.At), Observed: uint32(s.Observed)}
+	for one := range s.Observed.Signals() {
+		if one.Integer() {
+			w.Integers = append(w.Integers, one.Int(&s))
+		} else {
+			w.Numbers = append(w.Numbers, one.Float(&s))
+		}
 	}
+	return w
 }
 
-func stateFromWire(s *linkv1.State) mdp.State {
-	return mdp.State{
-		At: s.GetAt().AsTime(), Observed: mdp.Set(s.GetObserved()), Replicas: int(s.GetReplicas()),
-		Limit:   mdp.Size{CPU: mdp.MilliCPU(s.GetCpuLimitMillicores()), Memory: mdp.Bytes(s.GetMemoryLimitBytes())},
-		Usage:   mdp.Size{CPU: mdp.MilliCPU(s.GetCpuUsageMillicores()), Memory: mdp.Bytes(s.GetMemoryUsageBytes())},
-		CPUPeak: mdp.MilliCPU(s.GetCpuPeakMillicores()), CPUDeviation: mdp.MilliCPU(s.GetCpuDeviationMillicores()),
-		Throttled: mdp.Ratio(s.GetThrottledRatio()), CPUPressure: mdp.Ratio(s.GetCpuPressureRatio()),
-		MemoryPressure: mdp.Ratio(s.GetMemoryPressureRatio()), IOPressure: mdp.Ratio(s.GetIoPressureRatio()),
-		IORate: mdp.Rate(s.GetIoBytesPerSecond()), Latency: s.GetLatency().AsDuration(),
-		Throughput: mdp.Rate(s.GetThroughputPerSecond()), LoadChange: mdp.Ratio(s.GetLoadChangeRatio()), OOMKills: int(s.GetOomKills()),
+func stateFromWire(w *linkv1.State) (mdp.State, error) {
+	s := mdp.State{At: w.GetAt().AsTime(), Observed: mdp.Set(w.GetObserved()) & mdp.All}
+	integers, numbers := w.GetIntegers(), w.GetNumbers()
+	for one := range s.Observed.Signals() {
+		switch {
+		case one.Integer() && len(integers) > 0:
+			one.SetInt(&s, integers[0])
+			integers = integers[1:]
+		case !one.Integer() && len(numbers) > 0:
+			one.SetFloat(&s, numbers[0])
+			numbers = numbers[1:]
+		default:
+			return mdp.State{}, fmt.Errorf("a state without a value for %v", one)
+		}
 	}
+	return s, nil
 }
 
 func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
@@ -69,38 +110,58 @@ func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
 	return Histogram{Upper: upper, Counts: counts}, nil
 }
 
+// ReportToWire writes a report for the wire.
 func ReportToWire(r Report) *linkv1.Report {
 	w := &linkv1.Report{Node: r.Node, Agent: r.Agent, At: timestamppb.New(r.At), Sequence: r.Sequence}
 	for _, s := range r.Containers {
 		w.Containers = append(w.Containers, &linkv1.Summary{
-			Container: refToWire(s.Container), State: stateToWire(s.State), Bounds: boundsToWire(s.Bounds), Mode: string(s.Mode),
-			Want: &linkv1.Action{Sets: uint32(s.Want.Sets), CpuLimitMillicores: int64(s.Want.Limit.CPU),
-				MemoryLimitBytes: int64(s.Want.Limit.Memory), Clipped: uint32(s.Want.Clipped)},
-			Effect: uint32(s.Effect), Resizes: s.Resizes, Conflicts: s.Conflicts, Problem: s.Problem,
+			Container: refToWire(s.Container), State: stateToWire(s.State), Bounds: boundsToWire(s.Bounds),
+			Mode: string(s.Mode), Want: actionToWire(s.Want), Effect: uint32(s.Effect),
+			Resizes: s.Resizes, Conflicts: s.Conflicts, Problem: s.Problem,
 			Latency: &linkv1.Histogram{UpperSeconds: s.Latency.Upper, Counts: s.Latency.Counts},
 		})
 	}
 	return w
 }
 
+// ReportFromWire reads a report. An error names the container and what is wrong.
 func ReportFromWire(w *linkv1.Report) (Report, error) {
 	r := Report{Node: w.GetNode(), Agent: w.GetAgent(), At: w.GetAt().AsTime(), Sequence: w.GetSequence()}
 	for _, s := range w.GetContainers() {
-		ref := refFromWire(s.GetContainer())
-		latency, err := histogramFromWire(s.GetLatency())
+		one, err := summaryFromWire(s)
 		if err != nil {
-			return Report{}, fmt.Errorf("container %v: %w", ref, err)
+			return Report{}, fmt.Errorf("container %v: %w", refFromWire(s.GetContainer()), err)
 		}
-		r.Containers = append(r.Containers, Summary{
-			Container: ref, State: stateFromWire(s.GetState()), Bounds: boundsFromWire(s.GetBounds()), Mode: Mode(s.GetMode()),
-			Want: mdp.Action{Sets: mdp.Set(s.GetWant().GetSets()), Clipped: mdp.Clips(s.GetWant().GetClipped()),
-				Limit: mdp.Size{CPU: mdp.MilliCPU(s.GetWant().GetCpuLimitMillicores()), Memory: mdp.Bytes(s.GetWant().GetMemoryLimitBytes())}},
-			Effect: mdp.Effect(s.GetEffect()), Resizes: s.GetResizes(), Conflicts: s.GetConflicts(), Problem: s.GetProblem(), Latency: latency,
-		})
+		r.Containers = append(r.Containers, one)
 	}
 	return r, nil
 }
 
+func summaryFromWire(w *linkv1.Summary) (Summary, error) {
+	s := Summary{
+		Container: refFromWire(w.GetContainer()), Mode: Mode(w.GetMode()), Effect: mdp.Effect(w.GetEffect()),
+		Resizes: w.GetResizes(), Conflicts: w.GetConflicts(), Problem: w.GetProblem(),
+	}
+	if !s.Effect.Known() {
+		return Summary{}, fmt.Errorf("effect %d: this version knows none of that number", s.Effect)
+	}
+	var err error
+	if s.State, err = stateFromWire(w.GetState()); err != nil {
+		return Summary{}, err
+	}
+	if s.Bounds, err = boundsFromWire(w.GetBounds()); err != nil {
+		return Summary{}, err
+	}
+	if s.Want, err = actionFromWire(w.GetWant()); err != nil {
+		return Summary{}, err
+	}
+	if s.Latency, err = histogramFromWire(w.GetLatency()); err != nil {
+		return Summary{}, err
+	}
+	return s, nil
+}
+
+// GrantsToWire writes a full set of grants for the wire.
 func GrantsToWire(m Grants) *linkv1.Grants {
 	w := &linkv1.Grants{Sequence: m.Sequence, Ttl: durationpb.New(m.TTL)}
 	for _, one := range m.All {
@@ -130,8 +191,12 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 		if !(throttle >= 0 && throttle < 1) {
 			return Grants{}, fmt.Errorf("grant of container %v: throttle ratio %v: it must be in [0, 1)", ref, float64(throttle))
 		}
+		bounds, err := boundsFromWire(one.GetBounds())
+		if err != nil {
+			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)
+		}
 		m.All = append(m.All, Grant{
-			Container: ref, Mode: mode, Paused: one.GetPaused(), Bounds: boundsFromWire(one.GetBounds()), Throttle: throttle,
+			Container: ref, Mode: mode, Paused: one.GetPaused(), Bounds: bounds, Throttle: throttle,
 			Latency: Source{Port: one.GetLatency().GetPort(), Path: one.GetLatency().GetPath(), Metric: one.GetLatency().GetMetric()},
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/quick"
 	"time"
@@ -18,7 +19,10 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 	law := func(seed int64) bool {
 		summary := fill[api.Summary](rand.New(rand.NewSource(seed)))
 		summary.State.At = time.Unix(seed%1e9, 5).UTC()
-		summary.Bounds.Replicas, summary.Want.Replicas = mdp.Range[int]{}, 0 // a node moves no replicas
+		summary.State.Observed = mdp.All
+		summary.Want.Sets = mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)
+		summary.Effect = mdp.Deferred
+		summary.Want.Replicas = 0 // a node sets no replicas
 		summary.Latency = api.Histogram{Upper: []float64{0.1, 1, math.Inf(1)}, Counts: []uint64{1, 2, uint64(seed&0xffff) + 2}}
 		got, err := api.ReportFromWire(api.ReportToWire(api.Report{Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Sequence: 3, Containers: []api.Summary{summary}}))
 		if err != nil {
@@ -33,6 +37,27 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 50}); err != nil {
 		t.Error(err)
+	}
+}
+
+// An agent of a later version may observe signals that this one does not know: the ones that it knows are read.
+func TestSignalsOfALaterVersionAreIgnored(t *testing.T) {
+	r := api.Report{Containers: []api.Summary{{State: mdp.State{
+		At: time.Unix(1, 0).UTC(), Observed: mdp.SetOf(mdp.CPUUsage, mdp.Throttled),
+		Usage: mdp.Size{CPU: 7}, Throttled: 0.5,
+	}}}}
+	w := api.ReportToWire(r)
+	later := w.Containers[0].State
+	later.Observed |= 1<<31 | 1<<30
+	later.Integers = append(later.Integers, 99)
+	later.Numbers = append(later.Numbers, 0.99)
+	got, err := api.ReportFromWire(w)
+	if err != nil || !reflect.DeepEqual(got.Containers[0].State, r.Containers[0].State) {
+		t.Errorf("%v, %+v", err, got)
+	}
+	later.Integers = nil
+	if _, err := api.ReportFromWire(w); err == nil || !strings.Contains(err.Error(), "cpu-usage") {
+		t.Errorf("a value is missing: %v", err)
 	}
 }
 

@@ -34,9 +34,9 @@ func (w *world) Sense(ctx context.Context, now time.Time) (mdp.State, error) {
 	return w.sensor.Sense(ctx, now)
 }
 
-func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	if err := w.load(ctx); err != nil {
-		return mdp.Failed, err
+		return mdp.Action{}, mdp.Failed, err
 	}
 	return w.updater.Act(ctx, now, a)
 }

@@ -178,7 +178,7 @@ func (s *stage) act(t *testing.T, d *datadriven.TestData) (string, error) {
 			return "", err
 		}
 	}
-	effect, err := h.Actuator(sim.L2).Act(t.Context(), s.world.Now(), a)
+	_, effect, err := h.Actuator(sim.L2).Act(t.Context(), s.world.Now(), a)
 	if err != nil {
 		return "", err
 	}

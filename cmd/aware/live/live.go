@@ -85,7 +85,7 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration) (*
 		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
 	}
 	return gym.Live(gym.Pair{Sensor: w, Actuator: w}, gym.Spaces{Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds,
-		Signals: recommender.AllSignals(), Step: step}, objective, w.restore)
+		Signals: mdp.All, Step: step}, objective, w.restore)
 }
 
 // envelope is the container to control and how far, as central has it.
@@ -210,22 +210,22 @@ func newest(all []v1alpha1.DecisionStatus, container string) (v1alpha1.DecisionS
 }
 
 // Act moves the workload as central would, unless it may not.
-func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	w.why = ""
 	mpa, loaded, err := w.load(ctx)
 	if err != nil {
-		return mdp.Failed, err
+		return mdp.Action{}, mdp.Failed, err
 	}
 	if w.why, err = w.forbidden(ctx, mpa); err != nil {
-		return mdp.Failed, err
+		return mdp.Action{}, mdp.Failed, err
 	}
 	if w.why != "" {
-		return mdp.Refused, nil
+		return mdp.Action{}, mdp.Refused, nil
 	}
 	w.updater.Workload = loaded
-	effect, err := w.updater.Act(ctx, now, a)
+	executed, effect, err := w.updater.Act(ctx, now, a)
 	w.why = w.updater.Reason
-	return effect, err
+	return executed, effect, err
 }
 
 // Why is the reason of the last Act.
@@ -260,7 +260,7 @@ func (w *world) restore(ctx context.Context) error {
 	}
 	scale := updater.Updater{Client: w.client, Container: w.target.Container, Knobs: mdp.SetOf(mdp.Replicas), Patience: patience, Workload: loaded,
 		Bounds: mdp.Bounds{Replicas: mdp.Range[int]{Min: int(w.replicas), Max: int(w.replicas)}}}
-	effect, err := scale.Act(ctx, time.Now(), mdp.Action{}.WithReplicas(int(w.replicas)))
+	_, effect, err := scale.Act(ctx, time.Now(), mdp.Action{}.WithReplicas(int(w.replicas)))
 	if err == nil && effect == mdp.Refused {
 		err = errors.New(scale.Reason)
 	}

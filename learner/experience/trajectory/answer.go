@@ -114,6 +114,14 @@ func (p point) within(column string, most int64) (int64, error) {
 	return v, err
 }
 
+// optional is within, or otherwise where the point does not have the field.
+func (p point) optional(column string, most, otherwise int64) (int64, error) {
+	if i, ok := p.columns[column]; !ok || p.values[p.row][i] == nil {
+		return otherwise, nil
+	}
+	return p.within(column, most)
+}
+
 func (p point) float(column string) (float64, error) {
 	text, err := p.number(column)
 	if err != nil {
@@ -146,6 +154,18 @@ func (p point) transition() (t mdp.Transition, err error) {
 	if err != nil {
 		return t, err
 	}
+	// Points that were written before these fields existed have rewards that are known, of actions that were applied.
+	known, err := p.optional("reward_known", 1, 1)
+	if err != nil {
+		return t, err
+	}
+	effect, err := p.optional("effect", math.MaxUint8, int64(mdp.Applied))
+	if err != nil {
+		return t, err
+	}
+	if !mdp.Effect(effect).Known() {
+		return t, fmt.Errorf("a point's effect is %d: this program knows none of that number", effect)
+	}
 	state, err := p.state("state_")
 	if err != nil {
 		return t, err
@@ -170,7 +190,7 @@ func (p point) transition() (t mdp.Transition, err error) {
 		return t, err
 	}
 	return mdp.Transition{State: state, Action: asAction(action, mdp.Clips(clipped)), Reward: mdp.Reward(reward), Next: next,
-		Terminated: terminated == 1, Truncated: truncated == 1}, nil
+		Effect: mdp.Effect(effect), RewardKnown: known == 1, Terminated: terminated == 1, Truncated: truncated == 1}, nil
 }
 
 func (p point) state(prefix string) (mdp.State, error) {
@@ -194,26 +214,21 @@ func (p point) state(prefix string) (mdp.State, error) {
 
 // signals reads those in s.Observed into s.
 func (p point) signals(prefix string, s mdp.State) (mdp.State, error) {
-	for i, f := range fields {
-		signal := mdp.Signal(i)
-		if !s.Observed.Has(signal) {
+	for one := range s.Observed.Signals() {
+		name := prefix + fieldName(one)
+		if one.Integer() {
+			v, err := p.integer(name)
+			if err != nil {
+				return s, err
+			}
+			one.SetInt(&s, v)
 			continue
 		}
-		var bits uint64
-		if f.float {
-			v, err := p.float(prefix + fieldName(signal))
-			if err != nil {
-				return s, err
-			}
-			bits = bitsOf(v)
-		} else {
-			v, err := p.integer(prefix + fieldName(signal))
-			if err != nil {
-				return s, err
-			}
-			bits = uint64(v)
+		v, err := p.float(name)
+		if err != nil {
+			return s, err
 		}
-		f.set(&s, bits)
+		one.SetFloat(&s, v)
 	}
 	return s, nil
 }

@@ -13,9 +13,10 @@ import (
 // The body of a transition in an SQLite store. Varints are those of encoding/binary: a uvarint is unsigned, a varint is
 // zigzag. A float is the 8 bytes of its IEEE 754 bits, little-endian.
 //
-//	transition = version flags reward state action state
-//	version    = 1 byte, 1
-//	flags      = 1 byte: 1 terminated, 2 truncated
+//	transition = version flags effect reward state action state
+//	version    = 1 byte, 2
+//	flags      = 1 byte: 1 terminated, 2 truncated, 4 the reward is known
+//	effect     = 1 byte; absent in version 1, whose rewards are all known and whose actions were all applied
 //	reward     = float
 //	state      = at observed fields
 //	at         = varint Unix seconds, uvarint nanoseconds
@@ -27,11 +28,12 @@ import (
 //
 // A signal's number and kind never change within a version. A signal added to mdp takes the next number; bodies written before
 // do not observe it.
-const bodyVersion = 1
+const bodyVersion = 2
 
 const (
 	flagTerminated = 1 << iota
 	flagTruncated
+	flagRewardKnown
 )
 
 func bitsOf(v float64) uint64  { return math.Float64bits(v) }
@@ -46,7 +48,10 @@ func appendBody(b []byte, t *mdp.Transition) []byte {
 	if t.Truncated {
 		flags |= flagTruncated
 	}
-	b = append(b, bodyVersion, flags)
+	if t.RewardKnown {
+		flags |= flagRewardKnown
+	}
+	b = append(b, bodyVersion, flags, byte(t.Effect))
 	b = binary.LittleEndian.AppendUint64(b, bitsOf(float64(t.Reward)))
 	b = appendState(b, &t.State)
 	action := asState(t.Action)
@@ -64,13 +69,11 @@ func appendState(b []byte, s *mdp.State) []byte {
 }
 
 func appendFields(b []byte, s *mdp.State) []byte {
-	for signal, f := range fields {
-		switch {
-		case !s.Observed.Has(mdp.Signal(signal)):
-		case f.float:
-			b = binary.LittleEndian.AppendUint64(b, f.get(s))
-		default:
-			b = binary.AppendVarint(b, int64(f.get(s)))
+	for one := range s.Observed.Signals() {
+		if one.Integer() {
+			b = binary.AppendVarint(b, one.Int(s))
+		} else {
+			b = binary.LittleEndian.AppendUint64(b, bitsOf(one.Float(s)))
 		}
 	}
 	return b
@@ -83,14 +86,29 @@ func decodeBody(b []byte) (mdp.Transition, error) {
 	if len(b) < 2 {
 		return t, fmt.Errorf("a body of %d bytes: it has at least a version and flags", len(b))
 	}
-	if b[0] != bodyVersion {
-		return t, fmt.Errorf("a body of version %d: this program reads version %d", b[0], bodyVersion)
+	version, flags, rest := b[0], b[1], b[2:]
+	known := byte(flagTerminated | flagTruncated | flagRewardKnown)
+	switch version {
+	case 1:
+		known = flagTerminated | flagTruncated
+		t.RewardKnown = true
+		t.Effect = mdp.Applied
+	case bodyVersion:
+		if len(rest) == 0 || !mdp.Effect(rest[0]).Known() {
+			return t, errors.New("a body without an effect, or with one that is not known")
+		}
+		t.RewardKnown = flags&flagRewardKnown != 0
+		t.Effect = mdp.Effect(rest[0])
+		rest = rest[1:]
+	default:
+		return t, fmt.Errorf("a body of version %d: this program reads versions 1 and %d", version, bodyVersion)
 	}
-	if b[1] > flagTerminated|flagTruncated {
-		return t, fmt.Errorf("flags %#x: only %#x are known", b[1], flagTerminated|flagTruncated)
+	if flags&^known != 0 {
+		return mdp.Transition{}, fmt.Errorf("flags %#x: only %#x are known", flags, known)
 	}
-	t.Terminated, t.Truncated = b[1]&flagTerminated != 0, b[1]&flagTruncated != 0
-	r := bodyReader{rest: b[2:]}
+	t.Terminated = flags&flagTerminated != 0
+	t.Truncated = flags&flagTruncated != 0
+	r := bodyReader{rest: rest}
 	t.Reward = mdp.Reward(floatOf(r.float()))
 	t.State = r.state()
 	action := r.fields(mdp.State{Observed: r.set(mdp.Knobs)})
@@ -168,18 +186,18 @@ func (r *bodyReader) set(of mdp.Set) mdp.Set {
 
 func (r *bodyReader) state() mdp.State {
 	seconds, nanos := r.signed(), r.unsigned(uint64(time.Second-1))
-	return r.fields(mdp.State{At: time.Unix(seconds, int64(nanos)).UTC(), Observed: r.set(known)})
+	return r.fields(mdp.State{At: time.Unix(seconds, int64(nanos)).UTC(), Observed: r.set(mdp.All)})
 }
 
 // fields reads those in s.Observed into s.
 func (r *bodyReader) fields(s mdp.State) mdp.State {
-	for signal, f := range fields {
+	for one := range s.Observed.Signals() {
 		switch {
-		case r.err != nil || !s.Observed.Has(mdp.Signal(signal)):
-		case f.float:
-			f.set(&s, r.float())
+		case r.err != nil:
+		case one.Integer():
+			one.SetInt(&s, r.signed())
 		default:
-			f.set(&s, uint64(r.signed()))
+			one.SetFloat(&s, floatOf(r.float()))
 		}
 	}
 	return s

@@ -432,6 +432,8 @@ func appendLine(b []byte, r *row) []byte {
 	b = strconv.AppendFloat(b, float64(t.Reward), 'g', -1, 64)
 	b = appendInteger(b, "terminated", oneIf(t.Terminated))
 	b = appendInteger(b, "truncated", oneIf(t.Truncated))
+	b = appendInteger(b, "reward_known", oneIf(t.RewardKnown))
+	b = appendInteger(b, "effect", int64(t.Effect))
 	b = appendAt(b, "state_", t.State.At)
 	b = appendInteger(b, "state_observed", int64(t.State.Observed))
 	b = appendValues(b, "state_", &t.State)
@@ -464,15 +466,13 @@ func appendAt(b []byte, prefix string, t time.Time) []byte {
 }
 
 func appendValues(b []byte, prefix string, s *mdp.State) []byte {
-	for i, f := range fields {
-		name := prefix + fieldName(mdp.Signal(i))
-		switch {
-		case !s.Observed.Has(mdp.Signal(i)):
-		case f.float:
+	for one := range s.Observed.Signals() {
+		name := prefix + fieldName(one)
+		if one.Integer() {
+			b = appendInteger(b, name, one.Int(s))
+		} else {
 			b = append(append(append(b, ','), name...), '=')
-			b = strconv.AppendFloat(b, floatOf(f.get(s)), 'g', -1, 64)
-		default:
-			b = appendInteger(b, name, int64(f.get(s)))
+			b = strconv.AppendFloat(b, one.Float(s), 'g', -1, 64)
 		}
 	}
 	return b

@@ -191,7 +191,7 @@ func TestWhatIsSpoiledIsNamed(t *testing.T) {
 	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Writer().Exec("UPDATE step SET body = CAST(x'02' || substr(body, 2) AS BLOB) WHERE step = 999"); err != nil {
+	if _, err := s.Writer().Exec("UPDATE step SET body = CAST(x'63' || substr(body, 2) AS BLOB) WHERE step = 999"); err != nil {
 		t.Fatal(err)
 	}
 	read := func() (err error) {
@@ -201,7 +201,7 @@ func TestWhatIsSpoiledIsNamed(t *testing.T) {
 	}
 	_, err := s.Episode(t.Context(), "w", 7)
 	for _, err := range []error{err, read()} {
-		for _, what := range []string{path, `"w"`, "episode 7", "step 999", "version 2"} {
+		for _, what := range []string{path, `"w"`, "episode 7", "step 999", "version 99"} {
 			if err == nil || !strings.Contains(err.Error(), what) {
 				t.Errorf("%v, want %q", err, what)
 			}
@@ -658,15 +658,21 @@ func whole(t *testing.T, path string) (rows int) {
 	return rows
 }
 
-// What was stored long ago has to be read: this body was written by version 1.
-func TestTheFirstEncodingIsStillRead(t *testing.T) {
-	golden, err := os.ReadFile("testdata/body-v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+// What was stored by an earlier version must be readable: these bodies were written by versions 1 and 2. Version 1 had
+// no effect: its actions were applied.
+func TestEarlierEncodingsAreStillRead(t *testing.T) {
 	full := trajectorytest.Full()
-	if got, err := trajectory.DecodeBody(golden); err != nil || !trajectorytest.Same(got, full) {
-		t.Errorf("%+v, %v", got, err)
+	first := full
+	first.Effect = mdp.Applied
+	var golden []byte
+	for version, want := range []mdp.Transition{first, full} {
+		var err error
+		if golden, err = os.ReadFile(fmt.Sprintf("testdata/body-v%d", version+1)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := trajectory.DecodeBody(golden); err != nil || !trajectorytest.Same(got, want) {
+			t.Errorf("version %d: %+v, %v", version+1, got, err)
+		}
 	}
 	if now := trajectory.AppendBody(nil, &full); !bytes.Equal(now, golden) {
 		t.Errorf("the encoding changed, so it needs a new version:\n now %x\nthen %x", now, golden)
@@ -686,9 +692,10 @@ func TestABodyThatIsCutOrChangedIsRefusedOrReadNeverTrusted(t *testing.T) {
 		body []byte
 	}{
 		{"1 bytes after the end", append(slices.Clone(body), 0)},
-		{"version 2", append([]byte{2}, body[1:]...)},
-		{"flags 0x7", append([]byte{1, 7}, body[2:]...)},
-		{"NaN", append([]byte{1, 0, 1, 0, 0, 0, 0, 0, 0xf8, 0x7f}, body[10:]...)},
+		{"version 99", append([]byte{99}, body[1:]...)},
+		{"flags 0xf", append([]byte{2, 15}, body[2:]...)},
+		{"effect", append([]byte{2, 7, 200}, body[3:]...)},
+		{"NaN", append([]byte{2, 0, 1, 1, 0, 0, 0, 0, 0, 0xf8, 0x7f}, body[11:]...)},
 	} {
 		if _, err := trajectory.DecodeBody(bad.body); err == nil || !strings.Contains(err.Error(), bad.what) {
 			t.Errorf("%v, want %q", err, bad.what)
@@ -701,6 +708,7 @@ func FuzzBody(f *testing.F) {
 	f.Add(trajectory.AppendBody(nil, &full))
 	f.Add(trajectory.AppendBody(nil, &empty))
 	f.Add([]byte{1, 0})
+	f.Add([]byte{2, 4, 1})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		one, err := trajectory.DecodeBody(body)
 		if err != nil {

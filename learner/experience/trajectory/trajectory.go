@@ -103,6 +103,9 @@ func (r *row) check() error {
 	if err := checkState(&t.Next); err != nil {
 		return fmt.Errorf("next state: %w", err)
 	}
+	if !t.Effect.Known() {
+		return fmt.Errorf("effect %d: mdp has none of that number", t.Effect)
+	}
 	return checkSets(t.Action.Sets)
 }
 
@@ -122,21 +125,21 @@ func checkWorkload(name string) error {
 	return nil
 }
 
-// checkState refuses what would not come back: a signal that is newer than this package's table, and a figure that is no number.
+// checkState refuses what would not come back: a signal that is newer than this package's table, and a value that is not finite.
 func checkState(s *mdp.State) error {
 	if err := checkObserved(s.Observed); err != nil {
 		return err
 	}
-	for signal, f := range fields {
-		if f.float && s.Observed.Has(mdp.Signal(signal)) && !finite(math.Float64frombits(f.get(s))) {
-			return fmt.Errorf("%v is %v: it must be finite, or not observed", mdp.Signal(signal), math.Float64frombits(f.get(s)))
+	for one := range s.Observed.Signals() {
+		if v := one.Value(s); !finite(v) {
+			return fmt.Errorf("%v is %v: it must be finite, or not observed", one, v)
 		}
 	}
 	return nil
 }
 
 func checkObserved(s mdp.Set) error {
-	if extra := s.Without(known); extra != 0 {
+	if extra := s.Without(mdp.All); extra != 0 {
 		return fmt.Errorf("it observes %#x, signals that trajectory does not know", uint32(extra))
 	}
 	return nil

@@ -46,11 +46,11 @@ func Policy(t *testing.T, fresh func() mdp.Policy) {
 	t.Run("a missing signal is not read as zero", func(t *testing.T) {
 		// What the policy does with a figure missing must not depend on what garbage stands in its place.
 		states := walk(100)
-		for one := mdp.Replicas; one <= mdp.OOMKills; one++ {
+		for one := range mdp.Signals() {
 			zero, garbage := fresh(), fresh()
 			for i, s := range states {
 				s.Observed = s.Observed.Without(mdp.SetOf(one))
-				a, err := zero.Decide(Masked(s, s.Observed))
+				a, err := zero.Decide(s.Mask(s.Observed))
 				b, err2 := garbage.Decide(s)
 				if a != b || (err == nil) != (err2 == nil) {
 					t.Fatalf("without %v, step %d: %v (%v) where the figure is zero, %v (%v) where it is not", one, i, a, err, b, err2)
@@ -72,34 +72,44 @@ func Policy(t *testing.T, fresh func() mdp.Policy) {
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// everything is the set of all signals.
-func everything() mdp.Set {
-	var all mdp.Set
-	for s := mdp.Replicas; s <= mdp.OOMKills; s++ {
-		all |= mdp.SetOf(s)
-	}
-	return all
-}
-
-// walk is a plausible history of a workload, one state a second.
+// walk is a plausible history of a workload, one state a second. Every signal of the table has a value, by its unit.
 func walk(n int) []mdp.State {
 	rng := rand.New(rand.NewPCG(1, 2))
 	states := make([]mdp.State, n)
 	for i := range states {
-		limit := mdp.Size{CPU: 100 + mdp.MilliCPU(rng.IntN(900)), Memory: mdp.Bytes(64+rng.IntN(400)) * mdp.MiB}
-		use := mdp.MilliCPU(float64(limit.CPU) * rng.Float64())
-		states[i] = mdp.State{
-			At: begin.Add(time.Duration(i) * time.Second), Observed: everything(),
-			Replicas: 1 + rng.IntN(5), Limit: limit,
-			Usage:   mdp.Size{CPU: use, Memory: mdp.Bytes(float64(limit.Memory) * rng.Float64())},
-			CPUPeak: min(limit.CPU, use*2), CPUDeviation: use / 4,
-			Throttled: mdp.Ratio(rng.Float64() * 0.5), CPUPressure: mdp.Ratio(rng.Float64()),
-			MemoryPressure: mdp.Ratio(rng.Float64() * 0.1), IOPressure: mdp.Ratio(rng.Float64() * 0.1),
-			IORate: mdp.Rate(rng.Float64() * 1e6), Latency: time.Duration(1+rng.IntN(500)) * time.Millisecond,
-			Throughput: mdp.Rate(rng.Float64() * 200), LoadChange: mdp.Ratio(0.5 + rng.Float64()), OOMKills: rng.IntN(20) / 19,
+		s := &states[i]
+		s.At = begin.Add(time.Duration(i) * time.Second)
+		for one := range mdp.Signals() {
+			one.Set(s, plausible(one.Unit(), rng))
 		}
+		// What is used is below its limit.
+		s.Usage.CPU = mdp.MilliCPU(float64(s.Limit.CPU) * rng.Float64())
+		s.Usage.Memory = mdp.Bytes(float64(s.Limit.Memory) * rng.Float64())
+		s.CPUPeak = min(s.Limit.CPU, 2*s.Usage.CPU)
+		s.CPUDeviation = s.Usage.CPU / 4
+		s.LoadChange += 0.5
 	}
 	return states
+}
+
+func plausible(u mdp.Unit, rng *rand.Rand) float64 {
+	switch u {
+	case mdp.ReplicaCount:
+		return float64(1 + rng.IntN(5))
+	case mdp.Millicores:
+		return float64(100 + rng.IntN(900))
+	case mdp.ByteCount:
+		return float64(mdp.Bytes(64+rng.IntN(400)) * mdp.MiB)
+	case mdp.BytesPerSecond:
+		return rng.Float64() * 1e6
+	case mdp.Seconds:
+		return 0.001 + rng.Float64()/2
+	case mdp.RequestsPerSec:
+		return rng.Float64() * 200
+	case mdp.Kills:
+		return float64(rng.IntN(20) / 19)
+	}
+	return rng.Float64() / 2
 }
 
 func extremes() []mdp.State {
@@ -120,6 +130,6 @@ func extremes() []mdp.State {
 		full(func(s *mdp.State) { s.Replicas = 0 }),
 		full(func(s *mdp.State) { s.Latency = math.MaxInt64 }),
 		full(func(s *mdp.State) { s.At = begin.Add(-time.Hour) }),
-		{Observed: everything()},
+		{Observed: mdp.All},
 	}
 }

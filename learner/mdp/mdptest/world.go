@@ -18,7 +18,6 @@ type Setup struct {
 	Advance  func(time.Duration) // lets that much time pass, in which accepted Actions come into force
 	Bounds   mdp.Bounds          // what the Actuator may do; its middle must be reachable from the start
 	Knobs    mdp.Set             // what the Actuator can set
-	CPUStep  mdp.MilliCPU        // how coarse a CPU limit may be kept
 }
 
 // settle is how long an Action may take to come into force.
@@ -38,7 +37,7 @@ func World(t *testing.T, start func(t *testing.T) Setup) {
 	})
 	t.Run("what was not observed is left zero", func(t *testing.T) {
 		w := start(t)
-		if s := w.sense(t); s != Masked(s, s.Observed) {
+		if s := w.sense(t); s != s.Mask(s.Observed) {
 			t.Errorf("state %+v has figures outside of %v", s, s.Observed)
 		}
 	})
@@ -73,11 +72,8 @@ func World(t *testing.T, start func(t *testing.T) Setup) {
 	})
 	t.Run("no action leads outside the bounds", func(t *testing.T) {
 		w := start(t)
-		for _, a := range []mdp.Action{w.corner(100), w.corner(-100)} {
-			if a.Check() != nil {
-				continue
-			}
-			w.Actuator.Act(t.Context(), w.Now(), a) // it may clip, refuse, or fail, as it likes
+		for _, a := range []mdp.Action{w.above(), w.below()} {
+			w.try(t, t.Context(), a) // it may clip, refuse, or fail
 			w.Advance(settle)
 			w.inside(t)
 		}
@@ -86,8 +82,8 @@ func World(t *testing.T, start func(t *testing.T) Setup) {
 		w := start(t)
 		before := w.sense(t)
 		for _, a := range illegal(w.Knobs) {
-			if effect, err := w.Actuator.Act(t.Context(), w.Now(), a); err == nil || effect == mdp.Applied || effect == mdp.Pending {
-				t.Errorf("%+v: effect %v, err %v; want an error", a, effect, err)
+			if effect, err := w.try(t, t.Context(), a); err == nil {
+				t.Errorf("%+v: effect %v; want an error", a, effect)
 			}
 		}
 		w.Advance(settle)
@@ -100,8 +96,8 @@ func World(t *testing.T, start func(t *testing.T) Setup) {
 		before := w.sense(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := w.Actuator.Act(ctx, w.Now(), w.middle()); err == nil {
-			t.Error("no error")
+		if effect, err := w.try(t, ctx, w.middle()); err == nil {
+			t.Errorf("effect %v, and no error", effect)
 		}
 		w.Advance(settle)
 		if after := w.sense(t); after.Limit != before.Limit || after.Replicas != before.Replicas {
@@ -121,106 +117,96 @@ func (w Setup) sense(t *testing.T) mdp.State {
 
 func (w Setup) act(t *testing.T, a mdp.Action) mdp.Effect {
 	t.Helper()
-	effect, err := w.Actuator.Act(t.Context(), w.Now(), a)
+	effect, err := w.try(t, t.Context(), a)
 	if err != nil {
 		t.Fatalf("acting %v: %v (%v)", a, err, effect)
 	}
 	return effect
 }
 
+// try acts, and holds the Actuator to what its Effect says.
+func (w Setup) try(t *testing.T, ctx context.Context, a mdp.Action) (mdp.Effect, error) {
+	t.Helper()
+	before := w.sense(t)
+	executed, effect, err := w.Actuator.Act(ctx, w.Now(), a)
+	if (err != nil) != (effect == mdp.Failed) {
+		t.Errorf("%v: effect %v with error %v: an error goes with failed, and only with it", a, effect, err)
+	}
+	if bad := executed.Check(); bad != nil || !a.Sets.Contains(executed.Sets) {
+		t.Errorf("%v: executed %v (%v): it must be a legal part of the action", a, executed, bad)
+	}
+	switch effect {
+	case mdp.Failed, mdp.Refused:
+		if executed.Sets != 0 {
+			t.Errorf("%v: effect %v, and yet executed is %v", a, effect, executed)
+		}
+	case mdp.Unchanged, mdp.Applied:
+		w.holds(t, executed) // now
+	}
+	if effect != mdp.Applied {
+		if now := w.sense(t); now.Limit != before.Limit {
+			t.Errorf("%v: effect %v, and the limit is now %v, not %v", a, effect, now.Limit, before.Limit)
+		}
+	}
+	return effect, err
+}
+
 // middle is an action inside the bounds, on every knob of the world.
 func (w Setup) middle() mdp.Action {
-	return w.only(mdp.Action{}.
-		WithReplicas((w.Bounds.Replicas.Min + w.Bounds.Replicas.Max) / 2).
-		WithCPU((w.Bounds.CPU.Min + w.Bounds.CPU.Max) / 2).
-		WithMemory((w.Bounds.Memory.Min + w.Bounds.Memory.Max) / 2))
-}
-
-// corner is an action beyond the upper bounds, or with a negative distance below the lower ones.
-func (w Setup) corner(beyond int) mdp.Action {
-	b := w.Bounds
-	if beyond > 0 {
-		return w.only(mdp.Action{}.WithReplicas(b.Replicas.Max + beyond).
-			WithCPU(b.CPU.Max * mdp.MilliCPU(beyond)).WithMemory(b.Memory.Max * mdp.Bytes(beyond)))
+	var a mdp.Action
+	for k := range w.Knobs.Signals() {
+		b := w.Bounds.Knob(k)
+		a = a.WithKnob(k, (b.Min+b.Max)/2)
 	}
-	return w.only(mdp.Action{}.WithReplicas(0).WithCPU(1).WithMemory(1))
-}
-
-func (w Setup) only(a mdp.Action) mdp.Action {
-	a.Sets &= w.Knobs
 	return a
 }
 
+// above is an action beyond the upper bounds, below is the least legal one.
+func (w Setup) above() mdp.Action {
+	var a mdp.Action
+	for k := range w.Knobs.Signals() {
+		a = a.WithKnob(k, 100*w.Bounds.Knob(k).Max)
+	}
+	return a
+}
+
+func (w Setup) below() mdp.Action {
+	var a mdp.Action
+	for k := range w.Knobs.Signals() {
+		a = a.WithKnob(k, mdp.KnobLeast(k))
+	}
+	return a
+}
+
+// holds checks that what an action sets is in force.
 func (w Setup) holds(t *testing.T, want mdp.Action) {
 	t.Helper()
 	s := w.sense(t)
-	if want.Sets.Has(mdp.Replicas) && s.Replicas != want.Replicas {
-		t.Errorf("replicas = %d, want %d", s.Replicas, want.Replicas)
-	}
-	if off := s.Limit.CPU - want.Limit.CPU; want.Sets.Has(mdp.CPULimit) && max(off, -off) > w.CPUStep {
-		t.Errorf("cpu limit = %v, want %v within %v", s.Limit.CPU, want.Limit.CPU, w.CPUStep)
-	}
-	const page = 4096
-	if off := s.Limit.Memory - want.Limit.Memory; want.Sets.Has(mdp.MemoryLimit) && max(off, -off) >= page {
-		t.Errorf("memory limit = %v, want %v", s.Limit.Memory, want.Limit.Memory)
+	for k := range want.Sets.Signals() {
+		v, _ := want.Knob(k)
+		if got := k.Int(&s); !mdp.SameKnob(k, got, v) {
+			t.Errorf("%v = %s, want %s", k, mdp.FormatKnob(k, got), mdp.FormatKnob(k, v))
+		}
 	}
 }
 
+// inside checks that what is in force is within the bounds.
 func (w Setup) inside(t *testing.T) {
 	t.Helper()
-	s, b := w.sense(t), w.Bounds
-	if w.Knobs.Has(mdp.Replicas) && !b.Replicas.Has(s.Replicas) {
-		t.Errorf("replicas = %d, outside of %v", s.Replicas, b.Replicas)
-	}
-	if w.Knobs.Has(mdp.CPULimit) && (s.Limit.CPU < b.CPU.Min-w.CPUStep || s.Limit.CPU > b.CPU.Max+w.CPUStep) {
-		t.Errorf("cpu limit = %v, outside of %v", s.Limit.CPU, b.CPU)
-	}
-	if w.Knobs.Has(mdp.MemoryLimit) && !b.Memory.Has(s.Limit.Memory) {
-		t.Errorf("memory limit = %v, outside of %v", s.Limit.Memory, b.Memory)
+	s := w.sense(t)
+	for k := range w.Knobs.Signals() {
+		b, v := w.Bounds.Knob(k), k.Int(&s)
+		if nearest, _ := b.Clip(v); !mdp.SameKnob(k, nearest, v) {
+			t.Errorf("%v = %s, outside of %v", k, mdp.FormatKnob(k, v), b)
+		}
 	}
 }
 
 func illegal(knobs mdp.Set) []mdp.Action {
 	actions := []mdp.Action{{Sets: mdp.SetOf(mdp.Latency)}}
-	if knobs.Has(mdp.Replicas) {
-		actions = append(actions, mdp.Action{}.WithReplicas(-1))
-	}
-	if knobs.Has(mdp.CPULimit) {
-		actions = append(actions, mdp.Action{}.WithCPU(0), mdp.Action{}.WithCPU(-5))
-	}
-	if knobs.Has(mdp.MemoryLimit) {
-		actions = append(actions, mdp.Action{}.WithMemory(0))
+	for k := range knobs.Signals() {
+		least := mdp.KnobLeast(k)
+		actions = append(actions, mdp.Action{}.WithKnob(k, least-1), mdp.Action{}.WithKnob(k, least-6))
 	}
 	return actions
-}
-
-// Masked is the State with only the given signals: every other figure is zero.
-func Masked(s mdp.State, keep mdp.Set) mdp.State {
-	m := mdp.State{At: s.At, Observed: s.Observed & keep}
-	for _, c := range []struct {
-		signal mdp.Signal
-		copy   func()
-	}{
-		{mdp.Replicas, func() { m.Replicas = s.Replicas }},
-		{mdp.CPULimit, func() { m.Limit.CPU = s.Limit.CPU }},
-		{mdp.MemoryLimit, func() { m.Limit.Memory = s.Limit.Memory }},
-		{mdp.CPUUsage, func() { m.Usage.CPU = s.Usage.CPU }},
-		{mdp.MemoryUsage, func() { m.Usage.Memory = s.Usage.Memory }},
-		{mdp.CPUPeak, func() { m.CPUPeak = s.CPUPeak }},
-		{mdp.CPUDeviation, func() { m.CPUDeviation = s.CPUDeviation }},
-		{mdp.Throttled, func() { m.Throttled = s.Throttled }},
-		{mdp.CPUPressure, func() { m.CPUPressure = s.CPUPressure }},
-		{mdp.MemoryPressure, func() { m.MemoryPressure = s.MemoryPressure }},
-		{mdp.IOPressure, func() { m.IOPressure = s.IOPressure }},
-		{mdp.IORate, func() { m.IORate = s.IORate }},
-		{mdp.Latency, func() { m.Latency = s.Latency }},
-		{mdp.Throughput, func() { m.Throughput = s.Throughput }},
-		{mdp.LoadChange, func() { m.LoadChange = s.LoadChange }},
-		{mdp.OOMKills, func() { m.OOMKills = s.OOMKills }},
-	} {
-		if keep.Has(c.signal) {
-			c.copy()
-		}
-	}
-	return m
 }

@@ -94,30 +94,17 @@ func (x *ContainerRef) GetContainer() string {
 	return ""
 }
 
-// A figure of State counts only when its signal is in observed: bit i is learner/mdp's Signal i. Signals are
-// only ever added at the end.
+// State has the value of each signal that was observed: bit i of observed is learner/mdp's Signal i. The values of whole
+// numbers stand in integers and the others in numbers, both in the order of their signals. A reader ignores the signals
+// that it does not know: their numbers are the highest, so their values come last.
 type State struct {
-	state                  protoimpl.MessageState `protogen:"open.v1"`
-	At                     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	Observed               uint32                 `protobuf:"varint,2,opt,name=observed,proto3" json:"observed,omitempty"`
-	Replicas               int64                  `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	CpuLimitMillicores     int64                  `protobuf:"varint,4,opt,name=cpu_limit_millicores,json=cpuLimitMillicores,proto3" json:"cpu_limit_millicores,omitempty"`
-	MemoryLimitBytes       int64                  `protobuf:"varint,5,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
-	CpuUsageMillicores     int64                  `protobuf:"varint,6,opt,name=cpu_usage_millicores,json=cpuUsageMillicores,proto3" json:"cpu_usage_millicores,omitempty"`
-	MemoryUsageBytes       int64                  `protobuf:"varint,7,opt,name=memory_usage_bytes,json=memoryUsageBytes,proto3" json:"memory_usage_bytes,omitempty"`
-	CpuPeakMillicores      int64                  `protobuf:"varint,8,opt,name=cpu_peak_millicores,json=cpuPeakMillicores,proto3" json:"cpu_peak_millicores,omitempty"`
-	CpuDeviationMillicores int64                  `protobuf:"varint,9,opt,name=cpu_deviation_millicores,json=cpuDeviationMillicores,proto3" json:"cpu_deviation_millicores,omitempty"`
-	ThrottledRatio         float64                `protobuf:"fixed64,10,opt,name=throttled_ratio,json=throttledRatio,proto3" json:"throttled_ratio,omitempty"`
-	CpuPressureRatio       float64                `protobuf:"fixed64,11,opt,name=cpu_pressure_ratio,json=cpuPressureRatio,proto3" json:"cpu_pressure_ratio,omitempty"`
-	MemoryPressureRatio    float64                `protobuf:"fixed64,12,opt,name=memory_pressure_ratio,json=memoryPressureRatio,proto3" json:"memory_pressure_ratio,omitempty"`
-	IoPressureRatio        float64                `protobuf:"fixed64,13,opt,name=io_pressure_ratio,json=ioPressureRatio,proto3" json:"io_pressure_ratio,omitempty"`
-	IoBytesPerSecond       float64                `protobuf:"fixed64,14,opt,name=io_bytes_per_second,json=ioBytesPerSecond,proto3" json:"io_bytes_per_second,omitempty"`
-	Latency                *durationpb.Duration   `protobuf:"bytes,15,opt,name=latency,proto3" json:"latency,omitempty"`
-	ThroughputPerSecond    float64                `protobuf:"fixed64,16,opt,name=throughput_per_second,json=throughputPerSecond,proto3" json:"throughput_per_second,omitempty"`
-	LoadChangeRatio        float64                `protobuf:"fixed64,17,opt,name=load_change_ratio,json=loadChangeRatio,proto3" json:"load_change_ratio,omitempty"`
-	OomKills               int64                  `protobuf:"varint,18,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Observed      uint32                 `protobuf:"varint,2,opt,name=observed,proto3" json:"observed,omitempty"`
+	Integers      []int64                `protobuf:"zigzag64,20,rep,packed,name=integers,proto3" json:"integers,omitempty"`
+	Numbers       []float64              `protobuf:"fixed64,21,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *State) Reset() {
@@ -164,126 +151,28 @@ func (x *State) GetObserved() uint32 {
 	return 0
 }
 
-func (x *State) GetReplicas() int64 {
+func (x *State) GetIntegers() []int64 {
 	if x != nil {
-		return x.Replicas
-	}
-	return 0
-}
-
-func (x *State) GetCpuLimitMillicores() int64 {
-	if x != nil {
-		return x.CpuLimitMillicores
-	}
-	return 0
-}
-
-func (x *State) GetMemoryLimitBytes() int64 {
-	if x != nil {
-		return x.MemoryLimitBytes
-	}
-	return 0
-}
-
-func (x *State) GetCpuUsageMillicores() int64 {
-	if x != nil {
-		return x.CpuUsageMillicores
-	}
-	return 0
-}
-
-func (x *State) GetMemoryUsageBytes() int64 {
-	if x != nil {
-		return x.MemoryUsageBytes
-	}
-	return 0
-}
-
-func (x *State) GetCpuPeakMillicores() int64 {
-	if x != nil {
-		return x.CpuPeakMillicores
-	}
-	return 0
-}
-
-func (x *State) GetCpuDeviationMillicores() int64 {
-	if x != nil {
-		return x.CpuDeviationMillicores
-	}
-	return 0
-}
-
-func (x *State) GetThrottledRatio() float64 {
-	if x != nil {
-		return x.ThrottledRatio
-	}
-	return 0
-}
-
-func (x *State) GetCpuPressureRatio() float64 {
-	if x != nil {
-		return x.CpuPressureRatio
-	}
-	return 0
-}
-
-func (x *State) GetMemoryPressureRatio() float64 {
-	if x != nil {
-		return x.MemoryPressureRatio
-	}
-	return 0
-}
-
-func (x *State) GetIoPressureRatio() float64 {
-	if x != nil {
-		return x.IoPressureRatio
-	}
-	return 0
-}
-
-func (x *State) GetIoBytesPerSecond() float64 {
-	if x != nil {
-		return x.IoBytesPerSecond
-	}
-	return 0
-}
-
-func (x *State) GetLatency() *durationpb.Duration {
-	if x != nil {
-		return x.Latency
+		return x.Integers
 	}
 	return nil
 }
 
-func (x *State) GetThroughputPerSecond() float64 {
+func (x *State) GetNumbers() []float64 {
 	if x != nil {
-		return x.ThroughputPerSecond
+		return x.Numbers
 	}
-	return 0
+	return nil
 }
 
-func (x *State) GetLoadChangeRatio() float64 {
-	if x != nil {
-		return x.LoadChangeRatio
-	}
-	return 0
-}
-
-func (x *State) GetOomKills() int64 {
-	if x != nil {
-		return x.OomKills
-	}
-	return 0
-}
-
+// Bounds has an interval for each knob in knobs (bit i is Signal i), in the order of their signals.
 type Bounds struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	CpuMinMillicores int64                  `protobuf:"varint,1,opt,name=cpu_min_millicores,json=cpuMinMillicores,proto3" json:"cpu_min_millicores,omitempty"`
-	CpuMaxMillicores int64                  `protobuf:"varint,2,opt,name=cpu_max_millicores,json=cpuMaxMillicores,proto3" json:"cpu_max_millicores,omitempty"`
-	MemoryMinBytes   int64                  `protobuf:"varint,3,opt,name=memory_min_bytes,json=memoryMinBytes,proto3" json:"memory_min_bytes,omitempty"`
-	MemoryMaxBytes   int64                  `protobuf:"varint,4,opt,name=memory_max_bytes,json=memoryMaxBytes,proto3" json:"memory_max_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Knobs         uint32                 `protobuf:"varint,5,opt,name=knobs,proto3" json:"knobs,omitempty"`
+	Min           []int64                `protobuf:"zigzag64,6,rep,packed,name=min,proto3" json:"min,omitempty"`
+	Max           []int64                `protobuf:"zigzag64,7,rep,packed,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Bounds) Reset() {
@@ -316,42 +205,35 @@ func (*Bounds) Descriptor() ([]byte, []int) {
 	return file_link_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Bounds) GetCpuMinMillicores() int64 {
+func (x *Bounds) GetKnobs() uint32 {
 	if x != nil {
-		return x.CpuMinMillicores
+		return x.Knobs
 	}
 	return 0
 }
 
-func (x *Bounds) GetCpuMaxMillicores() int64 {
+func (x *Bounds) GetMin() []int64 {
 	if x != nil {
-		return x.CpuMaxMillicores
+		return x.Min
 	}
-	return 0
+	return nil
 }
 
-func (x *Bounds) GetMemoryMinBytes() int64 {
+func (x *Bounds) GetMax() []int64 {
 	if x != nil {
-		return x.MemoryMinBytes
+		return x.Max
 	}
-	return 0
+	return nil
 }
 
-func (x *Bounds) GetMemoryMaxBytes() int64 {
-	if x != nil {
-		return x.MemoryMaxBytes
-	}
-	return 0
-}
-
+// Action has a value for each knob in sets (bit i is Signal i), in the order of their signals.
 type Action struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	Sets               uint32                 `protobuf:"varint,1,opt,name=sets,proto3" json:"sets,omitempty"`
-	CpuLimitMillicores int64                  `protobuf:"varint,2,opt,name=cpu_limit_millicores,json=cpuLimitMillicores,proto3" json:"cpu_limit_millicores,omitempty"`
-	MemoryLimitBytes   int64                  `protobuf:"varint,3,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
-	Clipped            uint32                 `protobuf:"varint,4,opt,name=clipped,proto3" json:"clipped,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sets          uint32                 `protobuf:"varint,1,opt,name=sets,proto3" json:"sets,omitempty"`
+	Clipped       uint32                 `protobuf:"varint,4,opt,name=clipped,proto3" json:"clipped,omitempty"`
+	Values        []int64                `protobuf:"zigzag64,5,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Action) Reset() {
@@ -391,25 +273,18 @@ func (x *Action) GetSets() uint32 {
 	return 0
 }
 
-func (x *Action) GetCpuLimitMillicores() int64 {
-	if x != nil {
-		return x.CpuLimitMillicores
-	}
-	return 0
-}
-
-func (x *Action) GetMemoryLimitBytes() int64 {
-	if x != nil {
-		return x.MemoryLimitBytes
-	}
-	return 0
-}
-
 func (x *Action) GetClipped() uint32 {
 	if x != nil {
 		return x.Clipped
 	}
 	return 0
+}
+
+func (x *Action) GetValues() []int64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 // Cumulative, as Prometheus keeps it.
@@ -871,37 +746,20 @@ const file_link_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03pod\x18\x02 \x01(\tR\x03pod\x12\x17\n" +
 	"\apod_uid\x18\x03 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\xad\x06\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\x8b\x01\n" +
 	"\x05State\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
 	"\bobserved\x18\x02 \x01(\rR\bobserved\x12\x1a\n" +
-	"\breplicas\x18\x03 \x01(\x03R\breplicas\x120\n" +
-	"\x14cpu_limit_millicores\x18\x04 \x01(\x03R\x12cpuLimitMillicores\x12,\n" +
-	"\x12memory_limit_bytes\x18\x05 \x01(\x03R\x10memoryLimitBytes\x120\n" +
-	"\x14cpu_usage_millicores\x18\x06 \x01(\x03R\x12cpuUsageMillicores\x12,\n" +
-	"\x12memory_usage_bytes\x18\a \x01(\x03R\x10memoryUsageBytes\x12.\n" +
-	"\x13cpu_peak_millicores\x18\b \x01(\x03R\x11cpuPeakMillicores\x128\n" +
-	"\x18cpu_deviation_millicores\x18\t \x01(\x03R\x16cpuDeviationMillicores\x12'\n" +
-	"\x0fthrottled_ratio\x18\n" +
-	" \x01(\x01R\x0ethrottledRatio\x12,\n" +
-	"\x12cpu_pressure_ratio\x18\v \x01(\x01R\x10cpuPressureRatio\x122\n" +
-	"\x15memory_pressure_ratio\x18\f \x01(\x01R\x13memoryPressureRatio\x12*\n" +
-	"\x11io_pressure_ratio\x18\r \x01(\x01R\x0fioPressureRatio\x12-\n" +
-	"\x13io_bytes_per_second\x18\x0e \x01(\x01R\x10ioBytesPerSecond\x123\n" +
-	"\alatency\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\alatency\x122\n" +
-	"\x15throughput_per_second\x18\x10 \x01(\x01R\x13throughputPerSecond\x12*\n" +
-	"\x11load_change_ratio\x18\x11 \x01(\x01R\x0floadChangeRatio\x12\x1b\n" +
-	"\toom_kills\x18\x12 \x01(\x03R\boomKills\"\xb8\x01\n" +
-	"\x06Bounds\x12,\n" +
-	"\x12cpu_min_millicores\x18\x01 \x01(\x03R\x10cpuMinMillicores\x12,\n" +
-	"\x12cpu_max_millicores\x18\x02 \x01(\x03R\x10cpuMaxMillicores\x12(\n" +
-	"\x10memory_min_bytes\x18\x03 \x01(\x03R\x0ememoryMinBytes\x12(\n" +
-	"\x10memory_max_bytes\x18\x04 \x01(\x03R\x0ememoryMaxBytes\"\x96\x01\n" +
+	"\bintegers\x18\x14 \x03(\x12R\bintegers\x12\x18\n" +
+	"\anumbers\x18\x15 \x03(\x01R\anumbersJ\x04\b\x03\x10\x13\"H\n" +
+	"\x06Bounds\x12\x14\n" +
+	"\x05knobs\x18\x05 \x01(\rR\x05knobs\x12\x10\n" +
+	"\x03min\x18\x06 \x03(\x12R\x03min\x12\x10\n" +
+	"\x03max\x18\a \x03(\x12R\x03maxJ\x04\b\x01\x10\x05\"Z\n" +
 	"\x06Action\x12\x12\n" +
-	"\x04sets\x18\x01 \x01(\rR\x04sets\x120\n" +
-	"\x14cpu_limit_millicores\x18\x02 \x01(\x03R\x12cpuLimitMillicores\x12,\n" +
-	"\x12memory_limit_bytes\x18\x03 \x01(\x03R\x10memoryLimitBytes\x12\x18\n" +
-	"\aclipped\x18\x04 \x01(\rR\aclipped\"H\n" +
+	"\x04sets\x18\x01 \x01(\rR\x04sets\x12\x18\n" +
+	"\aclipped\x18\x04 \x01(\rR\aclipped\x12\x16\n" +
+	"\x06values\x18\x05 \x03(\x12R\x06valuesJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"H\n" +
 	"\tHistogram\x12#\n" +
 	"\rupper_seconds\x18\x01 \x03(\x01R\fupperSeconds\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x04R\x06counts\"\x95\x03\n" +
@@ -972,26 +830,25 @@ var file_link_proto_goTypes = []any{
 }
 var file_link_proto_depIdxs = []int32{
 	10, // 0: awarescale.link.v1.State.at:type_name -> google.protobuf.Timestamp
-	11, // 1: awarescale.link.v1.State.latency:type_name -> google.protobuf.Duration
-	0,  // 2: awarescale.link.v1.Summary.container:type_name -> awarescale.link.v1.ContainerRef
-	1,  // 3: awarescale.link.v1.Summary.state:type_name -> awarescale.link.v1.State
-	2,  // 4: awarescale.link.v1.Summary.bounds:type_name -> awarescale.link.v1.Bounds
-	3,  // 5: awarescale.link.v1.Summary.want:type_name -> awarescale.link.v1.Action
-	4,  // 6: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
-	10, // 7: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
-	5,  // 8: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
-	0,  // 9: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
-	2,  // 10: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
-	7,  // 11: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
-	11, // 12: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
-	8,  // 13: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
-	6,  // 14: awarescale.link.v1.Link.Exchange:input_type -> awarescale.link.v1.Report
-	9,  // 15: awarescale.link.v1.Link.Exchange:output_type -> awarescale.link.v1.Grants
-	15, // [15:16] is the sub-list for method output_type
-	14, // [14:15] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	0,  // 1: awarescale.link.v1.Summary.container:type_name -> awarescale.link.v1.ContainerRef
+	1,  // 2: awarescale.link.v1.Summary.state:type_name -> awarescale.link.v1.State
+	2,  // 3: awarescale.link.v1.Summary.bounds:type_name -> awarescale.link.v1.Bounds
+	3,  // 4: awarescale.link.v1.Summary.want:type_name -> awarescale.link.v1.Action
+	4,  // 5: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
+	10, // 6: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
+	5,  // 7: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
+	0,  // 8: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
+	2,  // 9: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
+	7,  // 10: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
+	11, // 11: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
+	8,  // 12: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
+	6,  // 13: awarescale.link.v1.Link.Exchange:input_type -> awarescale.link.v1.Report
+	9,  // 14: awarescale.link.v1.Link.Exchange:output_type -> awarescale.link.v1.Grants
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }

@@ -27,7 +27,7 @@ type Sensor struct {
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
 	state.Latency, state.Throughput, state.LoadChange = s.Reading.Latency, s.Reading.Throughput, s.Reading.LoadChange
-	limits, reports := 0, mean{}
+	limits, reports := 0, merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
@@ -57,55 +57,54 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	return state, nil
 }
 
-// mean sums up one container's states over pods; every signal has a count of its own.
-type mean struct {
-	sum   mdp.State
-	count [mdp.OOMKills + 1]int
+// merged sums up one container's states over pods, by the table of signals; every signal has a count of its own.
+type merged struct {
+	sum   [mdp.SignalCount]float64
+	count [mdp.SignalCount]int
 }
 
-func (m *mean) add(s mdp.State, allocated mdp.Size) {
-	sum := func(signal mdp.Signal, add func()) {
-		if s.Knows(signal) {
-			add()
-			m.count[signal]++
+// merges are the signals that the nodes report of a container. The limits are read from the API, and Throttled is
+// treated apart.
+const merges = mdp.All &^ (mdp.Knobs | 1<<mdp.Throttled)
+
+func (m *merged) add(s mdp.State, allocated mdp.Size) {
+	for one := range (s.Observed & merges).Signals() {
+		v := one.Value(&s)
+		switch one.Merge() {
+		case mdp.OfWorkload:
+			continue
+		case mdp.Max:
+			if m.count[one] > 0 {
+				v = max(v, m.sum[one])
+			}
+			m.sum[one] = v
+		default:
+			m.sum[one] += v
 		}
+		m.count[one]++
 	}
-	sum(mdp.CPUUsage, func() { m.sum.Usage.CPU += s.Usage.CPU })
-	sum(mdp.MemoryUsage, func() { m.sum.Usage.Memory += s.Usage.Memory })
-	sum(mdp.CPUPeak, func() { m.sum.CPUPeak = max(m.sum.CPUPeak, s.CPUPeak) })
-	sum(mdp.CPUDeviation, func() { m.sum.CPUDeviation += s.CPUDeviation })
-	sum(mdp.CPUPressure, func() { m.sum.CPUPressure += s.CPUPressure })
-	sum(mdp.MemoryPressure, func() { m.sum.MemoryPressure += s.MemoryPressure })
-	sum(mdp.IOPressure, func() { m.sum.IOPressure += s.IOPressure })
-	sum(mdp.IORate, func() { m.sum.IORate += s.IORate })
-	sum(mdp.OOMKills, func() { m.sum.OOMKills += s.OOMKills })
 	if s.Knows(mdp.Throttled, mdp.CPULimit) {
 		m.count[mdp.Throttled]++
 		// Below its allocated limit a container is throttled by the node's own policy, on purpose, and that policy
 		// answers within a second. Only at the limit does throttling say that the limit is too small.
 		if s.Limit.CPU >= allocated.CPU*9/10 {
-			m.sum.Throttled += s.Throttled
+			m.sum[mdp.Throttled] += float64(s.Throttled)
 		}
 	}
 }
 
-func (m *mean) into(s *mdp.State) {
-	div := func(signal mdp.Signal, set func(n int)) {
-		if n := m.count[signal]; n > 0 {
-			set(n)
-			s.Observed |= mdp.SetOf(signal)
+// into writes what was merged into a State.
+func (m *merged) into(s *mdp.State) {
+	for one := range mdp.Signals() {
+		n := m.count[one]
+		switch {
+		case n == 0:
+		case one.Merge() == mdp.Mean:
+			one.Set(s, m.sum[one]/float64(n))
+		default:
+			one.Set(s, m.sum[one])
 		}
 	}
-	div(mdp.CPUUsage, func(n int) { s.Usage.CPU = m.sum.Usage.CPU / mdp.MilliCPU(n) })
-	div(mdp.MemoryUsage, func(n int) { s.Usage.Memory = m.sum.Usage.Memory / mdp.Bytes(n) })
-	div(mdp.CPUPeak, func(int) { s.CPUPeak = m.sum.CPUPeak })
-	div(mdp.CPUDeviation, func(n int) { s.CPUDeviation = m.sum.CPUDeviation / mdp.MilliCPU(n) })
-	div(mdp.Throttled, func(n int) { s.Throttled = m.sum.Throttled / mdp.Ratio(n) })
-	div(mdp.CPUPressure, func(n int) { s.CPUPressure = m.sum.CPUPressure / mdp.Ratio(n) })
-	div(mdp.MemoryPressure, func(n int) { s.MemoryPressure = m.sum.MemoryPressure / mdp.Ratio(n) })
-	div(mdp.IOPressure, func(n int) { s.IOPressure = m.sum.IOPressure / mdp.Ratio(n) })
-	div(mdp.IORate, func(n int) { s.IORate = m.sum.IORate / mdp.Rate(n) })
-	div(mdp.OOMKills, func(int) { s.OOMKills = m.sum.OOMKills })
 }
 
 // histograms are the pods' cumulative latencies, by pod UID: of whichever container was reported with one.

@@ -11,87 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// unit is the base unit of a signal.
-type unit string
-
-const (
-	cores   unit = "cores"
-	bytes   unit = "bytes"
-	seconds unit = "seconds"
-	ratio   unit = "ratio"
-	rate    unit = "per second"
-	count   unit = "count"
-	ioRate  unit = "bytes per second"
-)
-
-// signal says how one signal is read from a State and written into one, as a
-// number in its base unit.
-type signal struct {
-	name mdp.Signal
-	unit unit
-	get  func(mdp.State) float64
-	set  func(*mdp.State, float64)
-}
-
-// signals is all signals in the order in which they are printed. This table is
-// the only place that goes through the fields of a State one by one.
-var signals = []signal{
-	{mdp.Replicas, count,
-		func(s mdp.State) float64 { return float64(s.Replicas) }, func(s *mdp.State, v float64) { s.Replicas = int(math.Round(v)) }},
-	{mdp.CPULimit, cores,
-		func(s mdp.State) float64 { return s.Limit.CPU.Cores() }, func(s *mdp.State, v float64) { s.Limit.CPU = milliCPU(v) }},
-	{mdp.MemoryLimit, bytes,
-		func(s mdp.State) float64 { return float64(s.Limit.Memory) }, func(s *mdp.State, v float64) { s.Limit.Memory = mdp.Bytes(v) }},
-	{mdp.CPUUsage, cores,
-		func(s mdp.State) float64 { return s.Usage.CPU.Cores() }, func(s *mdp.State, v float64) { s.Usage.CPU = milliCPU(v) }},
-	{mdp.MemoryUsage, bytes,
-		func(s mdp.State) float64 { return float64(s.Usage.Memory) }, func(s *mdp.State, v float64) { s.Usage.Memory = mdp.Bytes(v) }},
-	{mdp.CPUPeak, cores,
-		func(s mdp.State) float64 { return s.CPUPeak.Cores() }, func(s *mdp.State, v float64) { s.CPUPeak = milliCPU(v) }},
-	{mdp.CPUDeviation, cores,
-		func(s mdp.State) float64 { return s.CPUDeviation.Cores() }, func(s *mdp.State, v float64) { s.CPUDeviation = milliCPU(v) }},
-	{mdp.Throttled, ratio,
-		func(s mdp.State) float64 { return float64(s.Throttled) }, func(s *mdp.State, v float64) { s.Throttled = mdp.Ratio(v) }},
-	{mdp.CPUPressure, ratio,
-		func(s mdp.State) float64 { return float64(s.CPUPressure) }, func(s *mdp.State, v float64) { s.CPUPressure = mdp.Ratio(v) }},
-	{mdp.MemoryPressure, ratio,
-		func(s mdp.State) float64 { return float64(s.MemoryPressure) }, func(s *mdp.State, v float64) { s.MemoryPressure = mdp.Ratio(v) }},
-	{mdp.IOPressure, ratio,
-		func(s mdp.State) float64 { return float64(s.IOPressure) }, func(s *mdp.State, v float64) { s.IOPressure = mdp.Ratio(v) }},
-	{mdp.IORate, ioRate,
-		func(s mdp.State) float64 { return float64(s.IORate) }, func(s *mdp.State, v float64) { s.IORate = mdp.Rate(v) }},
-	{mdp.Latency, seconds,
-		func(s mdp.State) float64 { return s.Latency.Seconds() },
-		func(s *mdp.State, v float64) { s.Latency = time.Duration(math.Round(v * float64(time.Second))) }},
-	{mdp.Throughput, rate,
-		func(s mdp.State) float64 { return float64(s.Throughput) }, func(s *mdp.State, v float64) { s.Throughput = mdp.Rate(v) }},
-	{mdp.LoadChange, ratio,
-		func(s mdp.State) float64 { return float64(s.LoadChange) }, func(s *mdp.State, v float64) { s.LoadChange = mdp.Ratio(v) }},
-	{mdp.OOMKills, count,
-		func(s mdp.State) float64 { return float64(s.OOMKills) }, func(s *mdp.State, v float64) { s.OOMKills = int(math.Round(v)) }},
-}
-
-func milliCPU(cores float64) mdp.MilliCPU { return mdp.MilliCPU(math.Round(cores * 1000)) }
-
-// AllSignals is every signal that a status can carry.
-func AllSignals() mdp.Set {
-	var all mdp.Set
-	for _, one := range signals {
-		all |= mdp.SetOf(one.name)
-	}
-	return all
-}
-
-// Signals is the observed signals of a State by name, in base units, as a status
-// carries them.
+// Signals is the observed signals of a State by name, as a status carries them:
+// in base units, so CPU is in cores.
 func Signals(s mdp.State) map[string]resource.Quantity {
 	all := map[string]resource.Quantity{}
-	for _, one := range signals {
-		if !s.Knows(one.name) {
-			continue
-		}
-		if q, ok := quantity(one.get(s), one.unit); ok {
-			all[one.name.String()] = q
+	for one := range s.Observed.Signals() {
+		if q, ok := quantity(one.Unit(), one.Value(&s)); ok {
+			all[one.String()] = q
 		}
 	}
 	return all
@@ -106,10 +32,9 @@ func Sets(a mdp.Action) map[string]resource.Quantity {
 // that is not known, of a newer version, is left out.
 func StateOf(all map[string]resource.Quantity) mdp.State {
 	var s mdp.State
-	for _, one := range signals {
-		if q, ok := all[one.name.String()]; ok {
-			one.set(&s, number(q))
-			s.Observed |= mdp.SetOf(one.name)
+	for one := range mdp.Signals() {
+		if q, ok := all[one.String()]; ok {
+			one.Set(&s, value(one.Unit(), q))
 		}
 	}
 	return s
@@ -119,9 +44,9 @@ func StateOf(all map[string]resource.Quantity) mdp.State {
 // latency=12.3ms".
 func Describe(all map[string]resource.Quantity) string {
 	var parts []string
-	for _, one := range signals {
-		if q, ok := all[one.name.String()]; ok {
-			parts = append(parts, one.name.String()+"="+one.unit.describe(number(q)))
+	for one := range mdp.Signals() {
+		if q, ok := all[one.String()]; ok {
+			parts = append(parts, one.String()+"="+format(one.Unit(), value(one.Unit(), q)))
 		}
 	}
 	return strings.Join(parts, " ")
@@ -136,46 +61,53 @@ func Inputs(s mdp.State) string {
 	return "nothing observed"
 }
 
-// describe prints a value for people.
-func (u unit) describe(v float64) string {
+// format prints a value for people.
+func format(u mdp.Unit, v float64) string {
 	switch u {
-	case cores:
-		return milliCPU(v).String()
-	case bytes:
+	case mdp.Millicores:
+		return mdp.MilliCPU(math.Round(v)).String()
+	case mdp.ByteCount:
 		return fmt.Sprintf("%.0fMi", mdp.Bytes(v).MiB())
-	case seconds:
-		return time.Duration(math.Round(v * float64(time.Second))).Round(100 * time.Microsecond).String()
-	case ratio:
-		return fmt.Sprintf("%.2f", v)
-	case ioRate:
+	case mdp.BytesPerSecond:
 		return fmt.Sprintf("%.1fMi/s", mdp.Bytes(v).MiB())
-	case rate:
+	case mdp.Seconds:
+		return time.Duration(math.Round(v * float64(time.Second))).Round(100 * time.Microsecond).String()
+	case mdp.RatioUnit:
+		return fmt.Sprintf("%.2f", v)
+	case mdp.RequestsPerSec:
 		return fmt.Sprintf("%.1f/s", v)
 	}
 	return fmt.Sprintf("%.0f", v)
 }
 
-// quantity is a number as the API writes it: whole, or rounded to millionths. ok
-// is false for a number that is not finite.
-func quantity(v float64, u unit) (q resource.Quantity, ok bool) {
-	const largest = 1 << 53 // above it a float64 has no fraction
+// quantity is a value of a signal as the API writes it: whole, or rounded to
+// millionths of the base unit. ok is false for a value that is not finite, or too
+// large.
+func quantity(u mdp.Unit, v float64) (q resource.Quantity, ok bool) {
+	if u == mdp.Millicores {
+		v /= 1000
+	}
+	const largest = math.MaxInt64 / 1e6 / 2 // in millionths it still fits
 	switch {
 	case math.IsNaN(v) || math.Abs(v) > math.MaxInt64/2:
 		return q, false
-	case u == bytes:
+	case u == mdp.ByteCount:
 		return *resource.NewQuantity(int64(v), resource.BinarySI), true
-	case v == math.Trunc(v) || math.Abs(v) > largest/1e6:
+	case v == math.Trunc(v) || math.Abs(v) > largest:
 		return *resource.NewQuantity(int64(v), resource.DecimalSI), true
 	}
 	return *resource.NewScaledQuantity(int64(math.Round(v*1e6)), resource.Micro), true
 }
 
-// number is the float64 that is nearest to a quantity. AsApproximateFloat64 is
-// off by its rounding.
-func number(q resource.Quantity) float64 {
+// value is the inverse of quantity.
+func value(u mdp.Unit, q resource.Quantity) float64 {
+	// AsApproximateFloat64 is not the nearest number.
 	v, err := strconv.ParseFloat(q.AsDec().String(), 64)
 	if err != nil {
 		return q.AsApproximateFloat64() // a quantity is a number: it does not happen
+	}
+	if u == mdp.Millicores {
+		v *= 1000
 	}
 	return v
 }

@@ -27,7 +27,7 @@ func TestSignalsSurviveTheStatus(t *testing.T) {
 	same := func(milli [4]uint16, mib [2]uint16, shares [5]uint16, micros uint32, kills uint8, observed mdp.Set) bool {
 		share := func(i int) mdp.Ratio { return mdp.Ratio(shares[i]) / 100 }
 		want := mdp.State{
-			Observed:       AllSignals(),
+			Observed:       mdp.All,
 			Replicas:       int(kills) + 1,
 			Limit:          mdp.Size{CPU: mdp.MilliCPU(milli[0]), Memory: mdp.Bytes(mib[0])*mdp.MiB + 1},
 			Usage:          mdp.Size{CPU: mdp.MilliCPU(milli[1]), Memory: mdp.Bytes(mib[1])*mdp.MiB + 3},
@@ -100,7 +100,7 @@ func TestSignalsOfANewerVersionAreLeftOut(t *testing.T) {
 }
 
 func TestDescribeIsForPeople(t *testing.T) {
-	s := mdp.State{Observed: AllSignals(), Replicas: 2, Limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
+	s := mdp.State{Observed: mdp.All, Replicas: 2, Limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
 		Usage: mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}, CPUPeak: 250, CPUDeviation: 20, Throttled: 0.1, CPUPressure: 0.2, MemoryPressure: 0.3,
 		IOPressure: 0.4, IORate: 3 << 20, Latency: 12345 * time.Microsecond, Throughput: 9.5, LoadChange: 1.25, OOMKills: 1}
 	want := "replicas=2 cpu-limit=400m memory-limit=128Mi cpu-usage=180m memory-usage=40Mi cpu-peak=250m cpu-deviation=20m throttled=0.10 " +

@@ -56,7 +56,7 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 	begin := p.config.Now()
 	d, err := l.Loop.Step(ctx, now)
 	if err != nil {
-		d.Effect = max(d.Effect, mdp.Refused)
+		d.Effect = d.Effect.Worse(mdp.Refused)
 	}
 	if p.config.Decided != nil {
 		p.config.Decided(p.config.Now().Sub(begin), d.Effect)
@@ -134,6 +134,6 @@ func (p *process) nodeResizes(now time.Time, t subject) int64 {
 // refuse is the actuator of a process that may not act.
 type refuse struct{}
 
-func (refuse) Act(context.Context, time.Time, mdp.Action) (mdp.Effect, error) {
-	return mdp.Refused, nil
+func (refuse) Act(context.Context, time.Time, mdp.Action) (mdp.Action, mdp.Effect, error) {
+	return mdp.Action{}, mdp.Refused, nil
 }

@@ -135,19 +135,20 @@ type Updater struct {
 	Reason  string // why the last Act did what it did, for people
 }
 
-// Act carries the action out: sizes first, then replicas. It reports the most notable of its effects.
-func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Effect, error) {
+// Act implements [mdp.Actuator]: sizes first, then replicas. Its Effect is the worst one of its parts. executed has the
+// limits when at least one pod got them, and the replicas that were set.
+func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	u.Reason = ""
+	fail := func(err error) (mdp.Action, mdp.Effect, error) { return mdp.Action{}, mdp.Failed, err }
 	if err := ctx.Err(); err != nil {
-		return mdp.Failed, err
+		return fail(err)
 	}
 	if err := a.Check(); err != nil {
-		return mdp.Refused, err
+		return fail(err)
 	}
-	a.Sets &= u.Knobs
-	a = u.Bounds.Clip(a)
+	a = u.Bounds.Clip(a.Only(u.Knobs))
 	effect := mdp.Unchanged
-	stuck := 0
+	resized, stuck := 0, 0
 	for i := range u.Workload.Pods {
 		pod := &u.Workload.Pods[i]
 		if u.Only != "" && pod.Name != u.Only {
@@ -157,39 +158,51 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Eff
 		case pending == corev1.PodReasonInfeasible:
 			u.Reason = fmt.Sprintf("pod %s: its node can never have room for the resize: put back to what is allocated", pod.Name)
 			if err := u.giveUp(ctx, pod); err != nil {
-				return mdp.Failed, err
+				return fail(err)
 			}
-			effect = max(effect, mdp.Infeasible)
+			effect = effect.Worse(mdp.Infeasible)
 			continue
 		case pending == corev1.PodReasonDeferred && now.Sub(since) > u.Patience:
 			u.Reason = fmt.Sprintf("pod %s: no room on its node for %v: scaling out instead", pod.Name, now.Sub(since).Round(time.Second))
 			if err := u.giveUp(ctx, pod); err != nil {
-				return mdp.Failed, err
+				return fail(err)
 			}
 			stuck++
-			effect = max(effect, mdp.Deferred)
+			effect = effect.Worse(mdp.Deferred)
 			continue
 		case pending == corev1.PodReasonDeferred:
-			effect = max(effect, mdp.Deferred)
+			effect = effect.Worse(mdp.Deferred)
 		}
 		one, err := u.resize(ctx, pod, a)
 		if err != nil {
-			return mdp.Failed, err
+			return fail(err)
 		}
-		effect = max(effect, one)
+		if one == mdp.Pending || one == mdp.Unchanged {
+			resized++
+		}
+		effect = effect.Worse(one)
+	}
+	executed := a
+	executed.Clipped = 0
+	if resized == 0 && len(u.Workload.Pods) > 0 {
+		executed = executed.Only(mdp.SetOf(mdp.Replicas))
 	}
 	// FIRM: an action that oversubscribes a node becomes a scale-out.
 	if stuck > 0 && u.Knobs.Has(mdp.Replicas) {
 		a = u.Bounds.Clip(a.WithReplicas(max(a.Replicas, int(u.Workload.Replicas)+1)))
 	}
 	if a.Sets.Has(mdp.Replicas) {
-		one, err := u.scale(ctx, a.Replicas)
+		set, one, err := u.scale(ctx, a.Replicas)
 		if err != nil {
-			return mdp.Failed, err
+			return fail(err)
 		}
-		effect = max(effect, one)
+		executed = executed.WithReplicas(set)
+		if one == mdp.Refused {
+			executed = executed.Without(mdp.SetOf(mdp.Replicas))
+		}
+		effect = effect.Worse(one)
 	}
-	return effect, nil
+	return executed, effect, nil
 }
 
 // resizePending is the reason why the kubelet has not taken a pod's resize up, and since when; empty when none is.
@@ -290,37 +303,37 @@ func pick(l corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// scale sets the number of replicas. Scaling in goes only as far as the workload's PodDisruptionBudgets allow: they
+// scale sets the number of replicas, and says which number it set. Scaling in goes only as far as the workload's PodDisruptionBudgets allow: they
 // bind evictions only, but who wrote one meant pods.
-func (u *Updater) scale(ctx context.Context, want int) (mdp.Effect, error) {
+func (u *Updater) scale(ctx context.Context, want int) (set int, effect mdp.Effect, err error) {
 	have := int(u.Workload.Replicas)
 	if want == have {
-		return mdp.Unchanged, nil
+		return have, mdp.Unchanged, nil
 	}
 	if want < have {
 		allowed, by, err := u.disruptions(ctx)
 		if err != nil {
-			return mdp.Failed, err
+			return have, mdp.Failed, err
 		}
 		if allowed >= 0 && have-want > allowed {
 			want = have - allowed
 			u.Reason = fmt.Sprintf("PodDisruptionBudget %s allows %d disruptions", by, allowed)
 			if want == have {
-				return mdp.Refused, nil
+				return have, mdp.Refused, nil
 			}
 		}
 	}
 	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: int32(want)}}
 	body, err := json.Marshal(map[string]any{"spec": scale.Spec})
 	if err != nil {
-		return mdp.Failed, fmt.Errorf("writing the scale: %w", err)
+		return have, mdp.Failed, fmt.Errorf("writing the scale: %w", err)
 	}
 	object := u.Workload.Object.DeepCopyObject().(client.Object)
 	if err := u.Client.SubResource("scale").Patch(ctx, object, client.RawPatch(types.MergePatchType, body), client.WithSubResourceBody(scale)); err != nil {
-		return mdp.Failed, fmt.Errorf("scaling %s from %d to %d: %w", u.Workload.Key(), have, want, err)
+		return have, mdp.Failed, fmt.Errorf("scaling %s from %d to %d: %w", u.Workload.Key(), have, want, err)
 	}
 	u.Workload.Replicas = int32(want)
-	return mdp.Pending, nil
+	return want, mdp.Pending, nil
 }
 
 // disruptions is the least number of pods that a PodDisruptionBudget of the workload lets go now, and its name; -1

@@ -119,7 +119,7 @@ func (e *environment) step(ctx context.Context) error {
 	}
 	e.steps++
 	// The limit goes up and down a little, as a learner's would.
-	_, err := e.actuator.Act(ctx, e.world.Now(), mdp.Action{}.WithCPU(e.base+mdp.MilliCPU(e.steps%7)*e.base/20))
+	_, _, err := e.actuator.Act(ctx, e.world.Now(), mdp.Action{}.WithCPU(e.base+mdp.MilliCPU(e.steps%7)*e.base/20))
 	return err
 }
 

@@ -69,7 +69,7 @@ func TestMemoryMovesOnlyWhenAskedFor(t *testing.T) {
 	if a, _ := p.Decide(state(500, time.Millisecond)); a != (mdp.Action{}.WithCPU(450).WithMemory(90 * mdp.MiB)) {
 		t.Errorf("met: %v", a)
 	}
-	blind := mdptest.Masked(state(500, time.Second), mdp.SetOf(mdp.CPULimit, mdp.Latency))
+	blind := state(500, time.Second).Mask(mdp.SetOf(mdp.CPULimit, mdp.Latency))
 	if a, err := p.Decide(blind); err != nil || a != (mdp.Action{}.WithCPU(600)) {
 		t.Errorf("without the memory limit: %v (%v), want CPU alone", a, err)
 	}
@@ -77,7 +77,7 @@ func TestMemoryMovesOnlyWhenAskedFor(t *testing.T) {
 
 func TestWithoutLatencyItDecidesNothing(t *testing.T) {
 	var unknown *mdp.UnknownError
-	_, err := aimd.New(config()).Decide(mdptest.Masked(state(500, 0), mdp.SetOf(mdp.CPULimit)))
+	_, err := aimd.New(config()).Decide(state(500, 0).Mask(mdp.SetOf(mdp.CPULimit)))
 	if !errors.As(err, &unknown) || unknown.Missing != mdp.SetOf(mdp.Latency) {
 		t.Errorf("err = %v, want latency named as unknown", err)
 	}

@@ -38,7 +38,7 @@ func TestOnlyWhatMovedIsPutBack(t *testing.T) {
 		{"a replica is gone", state(2, 500, 256*mdp.MiB), mdp.Action{}.WithReplicas(3)},
 		{"the CPU limit was lowered", state(3, 400, 256*mdp.MiB), mdp.Action{}.WithCPU(500)},
 		{"the memory limit was raised", state(3, 500, 512*mdp.MiB), mdp.Action{}.WithMemory(256 * mdp.MiB)},
-		{"the memory limit is unknown", mdptest.Masked(state(2, 500, 0), mdp.SetOf(mdp.Replicas, mdp.CPULimit)), mdp.Action{}.WithReplicas(3)},
+		{"the memory limit is unknown", state(2, 500, 0).Mask(mdp.SetOf(mdp.Replicas, mdp.CPULimit)), mdp.Action{}.WithReplicas(3)},
 	} {
 		if a, err := p.Decide(c.s); err != nil || a != c.want {
 			t.Errorf("%s: %v (%v), want %v", c.name, a, err, c.want)
@@ -52,7 +52,7 @@ func TestWhatIsNotHeldIsLeftAsItIsFound(t *testing.T) {
 		t.Errorf("action = %v (%v), want the CPU limit alone", a, err)
 	}
 	var unknown *mdp.UnknownError
-	if _, err := p.Decide(mdptest.Masked(state(7, 100, mdp.MiB), mdp.SetOf(mdp.Replicas))); !errors.As(err, &unknown) {
+	if _, err := p.Decide(state(7, 100, mdp.MiB).Mask(mdp.SetOf(mdp.Replicas))); !errors.As(err, &unknown) {
 		t.Errorf("without the CPU limit: err = %v, want an UnknownError", err)
 	}
 }
