@@ -270,6 +270,50 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 	}
 }
 
+// late is a runtime whose next update misses its deadline, and lands when the test
+// says so.
+type late struct {
+	cri.Runtime
+	next bool
+	land func() error
+}
+
+func (l *late) Update(ctx context.Context, id string, c cri.Change) error {
+	if !l.next {
+		return l.Runtime.Update(ctx, id, c)
+	}
+	l.next = false
+	l.land = func() error { return l.Runtime.Update(context.WithoutCancel(ctx), id, c) }
+	return context.DeadlineExceeded
+}
+
+// A call that lands long after its deadline is ours: no conflict, and it is
+// restored in the end. In between the container was sensed with the old value.
+func TestACallThatLandsLateIsOursAndIsRestored(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	slow := &late{Runtime: g.client, next: true}
+	g.runtime = slow
+	g.boot()
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	if slow.land == nil || g.limit(0) != web {
+		t.Fatalf("limits %v: want a first call that has not landed", g.limit(0))
+	}
+	if err := slow.land(); err != nil {
+		t.Fatal(err)
+	}
+	if g.limit(0) == web {
+		t.Fatal("the call did not land")
+	}
+	g.run(2 * time.Second)
+	if s := g.summary(0); s.Conflicts != 0 {
+		t.Errorf("%d conflicts: the late call is taken for somebody else's", s.Conflicts)
+	}
+	g.grant(api.Observe)
+	g.run(2 * time.Minute) // the breaker is open for a while
+	g.isBack("after a late call")
+}
+
 func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	step := 0

@@ -50,21 +50,22 @@ func (s *stage) change(i int, f func(*Pod, *Container)) {
 // rig is a node in virtual time: a directory tree in which a small CFS runs, an honest runtime on a real socket, and
 // an agent on top.
 type rig struct {
-	t      testing.TB
-	host   *cgrouptest.Host
-	server *critest.Server
-	client *cri.Client
-	stage  *stage
-	dir    string
-	agent  *Agent
-	now    time.Time
-	policy func(api.ContainerRef) mdp.Policy
-	demand []mdp.MilliCPU // of each pod's container
-	memory []mdp.Bytes    // in use
-	used   []time.Duration
-	ran    []int
-	held   []float64
-	each   func() // after each tenth of a second
+	t       testing.TB
+	host    *cgrouptest.Host
+	server  *critest.Server
+	client  *cri.Client
+	stage   *stage
+	dir     string
+	agent   *Agent
+	now     time.Time
+	policy  func(api.ContainerRef) mdp.Policy
+	runtime cri.Runtime    // nil: the client
+	demand  []mdp.MilliCPU // of each pod's container
+	memory  []mdp.Bytes    // in use
+	used    []time.Duration
+	ran     []int
+	held    []float64
+	each    func() // after each tenth of a second
 }
 
 // web is the API size of the rig's containers.
@@ -127,7 +128,11 @@ func (g *rig) boot() {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(g.t.Output(), nil))
 	}
-	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: g.client, Journal: j, Pods: g.stage,
+	var runtime cri.Runtime = g.client
+	if g.runtime != nil {
+		runtime = g.runtime
+	}
+	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: runtime, Journal: j, Pods: g.stage,
 		Metrics: prometheus.NewRegistry(), Log: log, Policy: g.policy})
 	if err != nil {
 		g.t.Fatal(err)

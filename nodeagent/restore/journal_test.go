@@ -69,7 +69,7 @@ func TestASecondAgentIsRefusedWithTheHoldersProcess(t *testing.T) {
 func TestDamageIsReportedAndDropped(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func([]byte) []byte
-		want []string
+		want   []string
 	}{
 		"a torn tail":         {func(b []byte) []byte { return b[:len(b)-5] }, []string{"a", "b"}},
 		"no last newline":     {func(b []byte) []byte { return b[:len(b)-1] }, []string{"a", "b"}},

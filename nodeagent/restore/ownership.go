@@ -115,7 +115,7 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 		return DeleteEntry
 	case !to.State.Touched():
 		return KeepEntry
-	case k == Intend || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API:
+	case k == Intend || k == APIChanged || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API:
 		return WriteEntry
 	}
 	return KeepEntry

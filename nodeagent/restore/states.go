@@ -44,6 +44,9 @@ func (s State) String() string {
 // Touched reports whether the container must be restored.
 func (s State) Touched() bool { return InDoubt <= s && s <= PendingRestore }
 
+// Journalled reports whether the journal has an entry of the container.
+func (s State) Journalled() bool { return InDoubt <= s && s <= Released }
+
 // EventKind says what happened to a container's limits.
 type EventKind uint8
 
