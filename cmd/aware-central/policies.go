@@ -9,10 +9,7 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 
-// memoryMargin is how far above the memory in use a limit stays, whoever decides.
-const memoryMargin = 1.25
-
-// policies makes the policy of a workload's container: HPA's and VPA's arithmetic behind the guards.
+// policies makes the policy of a workload's container: HPA's and VPA's arithmetic behind central's guards.
 func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
 	c.SLO = b.SLO
@@ -20,9 +17,6 @@ func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}
-	p := guard.Bound(
-		guard.HeadroomOverUsage(
-			guard.Pace(guard.HoldSLO(hpavpa.New(c), b.SLO), guard.DefaultSteps), memoryMargin),
-		func() mdp.Bounds { return b.Bounds })
-	return p, "hpavpa/1", nil
+	place := guard.Place{Bounds: func() mdp.Bounds { return b.Bounds }, SLO: b.SLO}
+	return guard.Standard(hpavpa.New(c), guard.Central, place), "hpavpa/1", nil
 }

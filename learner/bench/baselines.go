@@ -51,6 +51,7 @@ type Row struct {
 	Resizes  float64  `json:"resizes"`
 	Runs     []Score  `json:"runs"`
 	Settings any      `json:"settings,omitempty"`
+	Guards   string   `json:"guards"` // what the policy ran with; see guard.Settings
 }
 
 func row(cell Cell, c Choice, runs []Score) Row {
@@ -67,6 +68,7 @@ func row(cell Cell, c Choice, runs []Score) Row {
 	}
 	r.Cores, r.P99MS, r.Ratio = r.CoresCI.Mean, r.P99CI.Mean, r.RatioCI.Mean
 	r.Violates = r.P99MS > r.SLOMS
+	r.Guards = c.Guards().String()
 	if c.Policy != "static" {
 		r.Settings = c.Settings
 	} else {

@@ -36,10 +36,11 @@ type baseline struct {
 	name     string
 	does     string
 	every    time.Duration
-	level    sim.ActuationPath
+	path     sim.ActuationPath
+	guards   guard.Settings // what is around the rule
 	settings []setting
 	grid     []map[string]float64
-	fresh    func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
+	make     func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
 }
 
 type setting struct {
@@ -56,10 +57,10 @@ func baselines() []baseline {
 	}
 	return []baseline{
 		{
-			name: "static", does: "the same limits for ever: what the peak rate takes", every: 10 * time.Second, level: sim.L2,
+			name: "static", does: "the same limits for ever: what the peak rate takes", every: 10 * time.Second, path: sim.L2, guards: guard.Published,
 			settings: []setting{{name: "factor", fallback: 1, min: 0.01, max: 100}, {name: "cpu.", min: 1, max: 1e6, perService: true}},
 			grid:     sweep("factor", 0.7, 0.8, 0.9, 1, 1.15, 1.3, 1.5),
-			fresh: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
+			make: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 				cpu, ok := c.Settings["cpu."+s.Name]
 				if !ok {
 					cpu = float64(s.Size.CPU)
@@ -68,42 +69,42 @@ func baselines() []baseline {
 			},
 		},
 		{
-			name: "k8s-cpu", does: "Kubernetes' rule on CPU use, each 15 s, the highest of 5 min", every: 15 * time.Second, level: sim.L2,
+			name: "k8s-cpu", does: "Kubernetes' rule on CPU use, each 15 s, the highest of 5 min", every: 15 * time.Second, path: sim.L2, guards: guard.Published,
 			settings: target(float64(kcpu.Default.Target)), grid: sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-			fresh: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+			make: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Default
 				k.Target = mdp.Ratio(c.get("target"))
 				return kcpu.New(k), k.Check()
 			},
 		},
 		{
-			name: "k8s-cpu-fast", does: "the same each second, the highest of 20 s", every: time.Second, level: sim.L2,
+			name: "k8s-cpu-fast", does: "the same each second, the highest of 20 s", every: time.Second, path: sim.L2, guards: guard.Published,
 			settings: target(float64(kcpu.Fast.Target)), grid: sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-			fresh: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+			make: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Fast
 				k.Target = mdp.Ratio(c.get("target"))
 				return kcpu.New(k), k.Check()
 			},
 		},
 		{
-			name: "hpa-vpa", does: "HPA's and VPA's arithmetic together, as AWARE begins with", every: 10 * time.Second, level: sim.L2,
+			name: "hpa-vpa", does: "HPA's and VPA's arithmetic together, as AWARE begins with", every: 10 * time.Second, path: sim.L2, guards: guard.Central,
 			settings: []setting{{name: "utilization", fallback: float64(hpavpa.Default.TargetUtilization), min: 1, max: 100},
 				{name: "margin", fallback: hpavpa.Default.SafetyMargin, min: 0, max: 5}},
 			grid: sweep("margin", 0, 0.05, 0.15, 0.3, 0.5, 0.8),
-			fresh: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
+			make: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				h := hpavpa.Default
 				h.SLO, h.Largest = app.SLO, mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
 				h.TargetUtilization, h.SafetyMargin = int32(c.get("utilization")), c.get("margin")
-				return guard.HeadroomOverUsage(hpavpa.New(h), 1.25), h.Check()
+				return hpavpa.New(h), h.Check()
 			},
 		},
 		{
-			name: "aimd", does: "more while the SLO is violated, a share less while it holds with room (FIRM's baseline)", every: 10 * time.Second, level: sim.L2,
+			name: "aimd", does: "more while the SLO is violated, a share less while it holds with room (FIRM's baseline)", every: 10 * time.Second, path: sim.L2, guards: guard.Published,
 			settings: []setting{{name: "increase", fallback: float64(aimd.Default.Increase), min: 1, max: 1e5},
 				{name: "decrease", fallback: float64(aimd.Default.Decrease), min: 0.01, max: 0.999},
 				{name: "headroom", fallback: float64(aimd.Default.Headroom), min: 0.01, max: 1}},
 			grid: cross(sweep("increase", 100, 300), sweep("decrease", 0.95, 0.99), sweep("headroom", 0.4, 0.8)),
-			fresh: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
+			make: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
 				a := aimd.Default
 				a.SLO, a.Increase = app.SLO, mdp.MilliCPU(c.get("increase"))
 				a.Decrease, a.Headroom = mdp.Ratio(c.get("decrease")), mdp.Ratio(c.get("headroom"))
@@ -111,23 +112,23 @@ func baselines() []baseline {
 			},
 		},
 		{
-			name: "captain", does: "Autothrottle's captains with one target for all services", every: time.Second, level: sim.L1,
+			name: "captain", does: "Autothrottle's captains with one target for all services", every: time.Second, path: sim.L1, guards: guard.Published,
 			settings: []setting{{name: "target", fallback: float64(captain.Default.Target), min: 0, max: 0.99}},
 			grid:     sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3),
-			fresh:    freshCaptain,
+			make:     newCaptain,
 		},
 		{
-			name: "autothrottle", does: "captains whose targets a tower picks each minute", every: time.Second, level: sim.L1,
+			name: "autothrottle", does: "captains whose targets a tower picks each minute", every: time.Second, path: sim.L1, guards: guard.Published,
 			settings: []setting{{name: "target", fallback: 0, min: 0, max: 0.99},
 				{name: "warm_hours", fallback: 4, min: 0, max: 1000}, {name: "bin_rps", fallback: float64(tower.Default.BinRPS), min: 0.1, max: 1e6},
 				{name: "guard", fallback: 1, min: 0.1, max: 1}},
-			grid:  sweep("guard", 0.6, 0.8, 1),
-			fresh: freshCaptain,
+			grid: sweep("guard", 0.6, 0.8, 1),
+			make: newCaptain,
 		},
 	}
 }
 
-func freshCaptain(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+func newCaptain(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 	k := captain.Default
 	k.Target = mdp.Ratio(c.get("target"))
 	return captain.New(k), k.Check()
@@ -254,6 +255,15 @@ func (c Choice) get(name string) float64 {
 	}
 	s, _ := b.setting(name)
 	return s.fallback
+}
+
+// Guards are the settings of the guards that the choice runs with.
+func (c Choice) Guards() guard.Settings {
+	b, err := c.baseline()
+	if err != nil {
+		return guard.Published
+	}
+	return b.guards
 }
 
 // with is the choice with some settings changed.

@@ -45,7 +45,7 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	p := &driver{world: w, every: b.every, slo: app.SLO, mark: w.Snapshot(), guard: c.get("guard")}
 	var names []string
 	for i, h := range w.Services() {
-		policy, err := b.fresh(c, app, app.Services[i])
+		policy, err := b.make(c, app, app.Services[i])
 		if err != nil {
 			return nil, fmt.Errorf("policy %s for %s: %w", c.Policy, h.Name(), err)
 		}
@@ -54,8 +54,8 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 		}
 		names = append(names, h.Name())
 		p.loops = append(p.loops, mdp.Loop{
-			Sensor: h.Sensor(), Actuator: h.Actuator(b.level), Objective: mdp.Objective{SLO: app.SLO, Alpha: 0.5},
-			Policy: guard.Bound(policy, h.Bounds),
+			Sensor: h.Sensor(), Actuator: h.Actuator(b.path), Objective: mdp.Objective{SLO: app.SLO, Alpha: 0.5},
+			Policy: guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
 		})
 	}
 	if b.name != "autothrottle" {

@@ -3,8 +3,31 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 )
+
+// printGuards writes what guards each policy ran with.
+func printGuards(out io.Writer, rows []Row) error {
+	var guards []string
+	who := map[string][]string{}
+	for _, r := range rows {
+		if !slices.Contains(guards, r.Guards) {
+			guards = append(guards, r.Guards)
+		}
+		if !slices.Contains(who[r.Guards], r.Policy) {
+			who[r.Guards] = append(who[r.Guards], r.Policy)
+		}
+	}
+	fmt.Fprintln(out)
+	for _, g := range guards {
+		if _, err := fmt.Fprintf(out, "guards of %s: %s\n", strings.Join(who[g], ", "), g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Print writes the rows as a table, a block for each cell; the fewest cores of a cell among the policies that hold the
 // objective are marked.
@@ -32,5 +55,8 @@ func Print(out io.Writer, rows []Row) error {
 		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\n", r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
 			r.P99MS, 100*r.Ratio, r.Flapping, r.Memory, r.Resizes, mark)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printGuards(out, rows)
 }

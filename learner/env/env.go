@@ -5,30 +5,63 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"awarescale.dev/aware/learner/mdp"
 )
 
-// Env is a world in episodes. It is used by one goroutine at a time. The caller owns all slices, and no call but saving
-// and restoring allocates.
+// Env is a world that runs in episodes. One goroutine uses it at a time. The
+// caller owns all slices, and no call but saving and restoring allocates.
 type Env interface {
 	// Name tells environments apart, such as CartPole-v1.
 	Name() string
-	// Observation and Action are always the same. Their slices are shared: they are not to be changed.
+	// Observation and Action are always the same. Their slices are shared and
+	// must not be changed.
 	Observation() Space
 	Action() Space
-	// Reset begins an episode and writes its first observation into obs, of length Observation().Dim(). The seed settles
-	// all randomness of the episode.
+	// Reset starts an episode and writes its first observation into obs, of
+	// length Observation().Dim(). The seed determines all randomness of the
+	// episode.
 	Reset(seed uint64, obs []float64) error
-	// Step carries an action out and writes what is then seen into obs, also when that ends the episode: it is the true
-	// final observation. Terminated and truncated may both be true. On an error nothing has happened; it is
-	// ErrNotRunning before the first Reset and after the end.
-	Step(action, obs []float64) (reward float64, terminated, truncated bool, err error)
-	// Observe writes the present observation into obs once more, as one needs it after a restore. Before the first Reset
-	// it is ErrNotRunning.
+	// Step carries an action out and writes the next observation into obs. When
+	// the episode ends, obs is its true final observation. On an error nothing
+	// has happened; the error is ErrNotRunning before the first Reset and after
+	// the end of an episode.
+	Step(action, obs []float64) (Outcome, error)
+	// Observe writes the present observation into obs again, which is needed
+	// after a restore. Before the first Reset it returns ErrNotRunning.
 	Observe(obs []float64) error
-	// MarshalBinary saves all state. UnmarshalBinary restores it in an Env of the same name; on an error nothing has
-	// changed.
+	// MarshalBinary saves all state. UnmarshalBinary restores it in an Env of
+	// the same name; on an error nothing has changed.
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
+}
+
+// Outcome is what one step led to.
+type Outcome struct {
+	Reward      float64    // meaningful when RewardKnown
+	RewardKnown bool       // false: the signals that the reward is made of were not observed; Reward must not be learned from
+	Effect      mdp.Effect // of the action; environments without an actuator say mdp.Applied
+	Terminated  bool       // the task itself has ended; nothing is earned after it
+	Truncated   bool       // the episode was cut off from outside, such as by a time limit
+}
+
+// Ended reports whether the episode is over. Both ends may come at once.
+func (o Outcome) Ended() bool { return o.Terminated || o.Truncated }
+
+// Masker is an Env with discrete actions in which not every choice is legal at
+// all times.
+type Masker interface {
+	// Legal writes for each of the Action().N choices whether it is legal in the
+	// next Step. At least one is. It can be called after a Reset, after every
+	// Step (also after the one that ended the episode) and after a restore.
+	Legal(legal []bool)
+}
+
+// Executor is an Env in which another action than the proposed one may take
+// force: a guard clips it, or an actuator refuses it.
+type Executor interface {
+	// Executed writes, after a Step, the action that took force in it.
+	Executed(action []float64)
 }
 
 // ErrNotRunning says that there is no episode to go on with.

@@ -21,6 +21,7 @@ type knobRow struct {
 	signal    Signal // the knob's value in a State
 	least     int64  // an Action that sets less is illegal
 	tolerance int64  // two values that differ by less are the same to a kernel
+	of        func(State) int64 // what is in force
 	get       func(Action) int64
 	set       func(Action, int64) Action
 	bounds    func(Bounds) Range[int64]
@@ -34,6 +35,7 @@ type knobRow struct {
 var knobs = [...]knobRow{
 	{
 		signal: Replicas, least: 0, tolerance: 1,
+		of:     func(s State) int64 { return int64(s.Replicas) },
 		get:    func(a Action) int64 { return int64(a.Replicas) },
 		set:    func(a Action, v int64) Action { a.Replicas = int(v); return a },
 		bounds: func(b Bounds) Range[int64] { return widened(b.Replicas) },
@@ -45,6 +47,7 @@ var knobs = [...]knobRow{
 	},
 	{
 		signal: CPULimit, least: 1, tolerance: 10,
+		of:     func(s State) int64 { return int64(s.Limit.CPU) },
 		get:    func(a Action) int64 { return int64(a.Limit.CPU) },
 		set:    func(a Action, v int64) Action { a.Limit.CPU = MilliCPU(v); return a },
 		bounds: func(b Bounds) Range[int64] { return widened(b.CPU) },
@@ -56,6 +59,7 @@ var knobs = [...]knobRow{
 	},
 	{
 		signal: MemoryLimit, least: 1, tolerance: 4096,
+		of:     func(s State) int64 { return int64(s.Limit.Memory) },
 		get:    func(a Action) int64 { return int64(a.Limit.Memory) },
 		set:    func(a Action, v int64) Action { a.Limit.Memory = Bytes(v); return a },
 		bounds: func(b Bounds) Range[int64] { return widened(b.Memory) },
@@ -93,6 +97,9 @@ func SameKnob(s Signal, a, b int64) bool { return max(a-b, b-a) < knobOf(s).tole
 
 // FormatKnob writes a knob's value with its unit, such as 250m or 128Mi.
 func FormatKnob(s Signal, v int64) string { return knobOf(s).format(v) }
+
+// Knob is the value of a knob that is in force, whether or not it was observed.
+func (s State) Knob(k Signal) int64 { return knobOf(k).of(s) }
 
 // Knob is what the Action sets a knob to; ok is false when it does not set it.
 func (a Action) Knob(s Signal) (v int64, ok bool) { return knobOf(s).get(a), a.Sets.Has(s) }

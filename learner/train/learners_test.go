@@ -15,6 +15,7 @@ import (
 	"awarescale.dev/aware/learner/algo/ppo"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
@@ -27,6 +28,9 @@ type testCase struct {
 	fine float64 // mean return of who has learned the identity
 	make func(t testing.TB, seed uint64, width int) train.Learner
 }
+
+// envs makes the environments of a test case.
+func (s testCase) envs() (env.Env, error) { return classic.Make(s.env) }
 
 func students() []testCase {
 	must := func(t testing.TB, err error) {
@@ -96,7 +100,7 @@ func students() []testCase {
 
 func begin(t testing.TB, s testCase, seed uint64, steps int) *train.Run {
 	t.Helper()
-	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.make(t, seed, 16))
+	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.envs, s.make(t, seed, 16))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,15 +246,15 @@ func TestNaNIsRefused(t *testing.T) {
 		n := l.Envs()
 		obs, actions := make([]float64, n*e.Observation().Dim()), make([]float64, n*e.Action().Dim())
 		rewards, ends := make([]float64, n), make([]bool, n)
-		if err := l.Explore(obs, actions); err != nil {
+		if err := l.Explore(obs, nil, actions); err != nil {
 			t.Fatal(err)
 		}
 		rewards[0] = math.NaN()
-		if err := l.Learn(rewards, obs, ends, ends); err == nil || !strings.Contains(err.Error(), "NaN") {
+		if err := l.Learn(envtest.Rows(actions, rewards, obs, ends, ends)); err == nil || !strings.Contains(err.Error(), "NaN") {
 			t.Errorf("%s: a reward of NaN: %v", s.name, err)
 		}
 		rewards[0] = 1
-		if err := l.Learn(rewards, obs, ends, ends); err != nil {
+		if err := l.Learn(envtest.Rows(actions, rewards, obs, ends, ends)); err != nil {
 			t.Errorf("%s: afterwards: %v", s.name, err)
 		}
 	}
@@ -272,7 +276,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 		}
 		var server kernel.Server
 		l := s.make(t, 9, 16)
-		r, err := train.New(train.Config{Env: s.env, Steps: 1200, Seed: 9, Evaluate: 500, Episodes: 2}, l)
+		r, err := train.New(train.Config{Env: s.env, Steps: 1200, Seed: 9, Evaluate: 500, Episodes: 2}, s.envs, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +306,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 				default:
 				}
 				if out, _, ok := server.Decide(obs, 1, &scratch); ok {
-					l.GreedyAction(out, action)
+					l.GreedyAction(out, nil, action)
 				}
 			}
 		})
@@ -317,7 +321,7 @@ func TestRunsThatCannotBe(t *testing.T) {
 		`"Nowhere-v0"`:   {Env: "Nowhere-v0", Steps: 1},
 		"evaluations ev": {Env: s.env, Steps: 1, Evaluate: 5},
 	} {
-		if _, err := train.New(c, s.make(t, 1, 16)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := train.New(c, func() (env.Env, error) { return classic.Make(c.Env) }, s.make(t, 1, 16)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -326,7 +330,7 @@ func TestRunsThatCannotBe(t *testing.T) {
 func ExampleRun() {
 	e, _ := classic.Make("IdentityDiscrete-v0")
 	l, _ := dqn.New(dqn.Default(e.Observation().Dim(), e.Action().N))
-	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, l)
+	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, func() (env.Env, error) { return classic.Make("IdentityDiscrete-v0") }, l)
 	_, err := r.Final(3)
 	fmt.Println(err)
 	// Output: <nil>

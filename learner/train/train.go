@@ -8,8 +8,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/env"
-	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 )
@@ -18,22 +18,25 @@ import (
 type Learner interface {
 	// Envs is the number of environments that it learns in at once.
 	Envs() int
-	// Explore chooses actions for observations.
-	Explore(obs, actions []float64) error
-	// Learn takes what the actions of the last Explore led to; final has the true next observations, also of episodes that
-	// ended.
-	Learn(rewards, final []float64, terminated, truncated []bool) error
-	// Snapshot is the actor as it is served, and Head makes an action of its output: without exploration.
+	// Explore chooses actions for observations. Legal is [Envs][N], the choices
+	// that are legal now; nil allows all.
+	Explore(obs []float64, legal []bool, actions []float64) error
+	// Learn takes what the actions of the last Explore led to.
+	Learn(env.Rows) error
+	// Snapshot is the actor as it is served. GreedyAction makes an action of its
+	// output, without exploration, among the legal choices; nil allows all.
 	Snapshot() kernel.Snapshot
-	GreedyAction(out, action []float64)
-	// Save is all state, and Restore brings it back.
+	GreedyAction(out []float64, legal []bool, action []float64)
+	// Stats are figures of how learning goes.
+	Stats() agent.Stats
+	// Save returns all state, and Restore brings it back.
 	Save() (weights.File, error)
 	Restore(weights.File) error
 }
 
 // Config is the settings of a Run.
 type Config struct {
-	Env      string // that classic.Make knows
+	Env      string // name of the environment; a checkpoint of another one is refused
 	Steps    int    // of all environments together
 	Seed     uint64
 	Evaluate int // steps from one evaluation to the next; 0 evaluates nothing, and the last actor is kept
@@ -65,26 +68,57 @@ type Run struct {
 	Episodes    int
 
 	c       Config
+	factory func() (env.Env, error)
 	learner Learner
 	envs    *env.Vector
 	actions []float64
-	returns []float64 // of the episodes that are running
-	recent  []float64 // of the last that ended
+	totals  []total // of the episodes that are running
+	recent  []float64
 	best    *kernel.Snapshot
 	score   float64
 	next    int // step of the next evaluation
 }
 
-// New makes a Run at its beginning.
-func New(c Config, l Learner) (*Run, error) {
+// total is what an episode has earned so far.
+type total struct {
+	Sum   float64 // of the known rewards
+	Steps int
+	Known int // steps whose reward is known
+}
+
+func (t *total) add(reward float64, known bool) {
+	t.Steps++
+	if known {
+		t.Sum += reward
+		t.Known++
+	}
+}
+
+// value is the episode's return. Steps without a known reward count as much as
+// the others did on average: a gap in the signals must not look like a change.
+// It is false when no reward was known.
+func (t total) value() (float64, bool) {
+	if t.Known == t.Steps {
+		return t.Sum, true
+	}
+	return t.Sum / float64(t.Known) * float64(t.Steps), t.Known > 0
+}
+
+// New makes a Run of an environment, at its start. The factory makes one
+// environment per call: one for each of Learner.Envs, and one for each round of
+// evaluation.
+func New(c Config, factory func() (env.Env, error), l Learner) (*Run, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	var all []env.Env
 	for range l.Envs() {
-		e, err := classic.Make(c.Env)
+		e, err := factory()
 		if err != nil {
 			return nil, fmt.Errorf("training: %w", err)
+		}
+		if e.Name() != c.Env {
+			return nil, fmt.Errorf("training: environment %q: the settings say %q", e.Name(), c.Env)
 		}
 		all = append(all, e)
 	}
@@ -96,12 +130,19 @@ func New(c Config, l Learner) (*Run, error) {
 		return nil, fmt.Errorf("training: %w", err)
 	}
 	return &Run{
-		c: c, learner: l, envs: v, actions: make([]float64, v.Len()*v.Action().Dim()), returns: make([]float64, v.Len()),
-		score: math.Inf(-1), next: c.Evaluate,
+		c:       c,
+		factory: factory,
+		learner: l,
+		envs:    v,
+		actions: make([]float64, v.Len()*v.Action().Dim()),
+		totals:  make([]total, v.Len()),
+		score:   math.Inf(-1),
+		next:    c.Evaluate,
 	}, nil
 }
 
-// Go takes steps until there were so many, or as many as the Config says, or ctx ends.
+// Train takes steps until the given number, at most Config.Steps, is reached or
+// ctx ends.
 func (r *Run) Train(ctx context.Context, until int) error {
 	for until = min(until, r.c.Steps); r.Steps < until; {
 		if err := ctx.Err(); err != nil {
@@ -114,25 +155,29 @@ func (r *Run) Train(ctx context.Context, until int) error {
 	return nil
 }
 
+// Stats are the learner's figures of how learning goes.
+func (r *Run) Stats() agent.Stats { return r.learner.Stats() }
+
 // Done tells whether all steps were taken.
 func (r *Run) Done() bool { return r.Steps >= r.c.Steps }
 
 func (r *Run) step() error {
-	if err := r.learner.Explore(r.envs.Observations, r.actions); err != nil {
+	v := r.envs
+	if err := r.learner.Explore(v.Observations, v.Legal, r.actions); err != nil {
 		return err
 	}
-	if err := r.envs.StepAll(r.actions); err != nil {
+	if err := v.StepAll(r.actions); err != nil {
 		return err
 	}
-	if err := r.learner.Learn(r.envs.Rewards, r.envs.Final, r.envs.Terminated, r.envs.Truncated); err != nil {
+	if err := r.learner.Learn(v.Rows); err != nil {
 		return err
 	}
-	r.Steps += r.envs.Len()
-	for i, reward := range r.envs.Rewards {
-		r.returns[i] += reward
-		if r.envs.Terminated[i] || r.envs.Truncated[i] {
-			r.ended(r.returns[i])
-			r.returns[i] = 0
+	r.Steps += v.Len()
+	for i, reward := range v.Rewards {
+		r.totals[i].add(reward, v.RewardKnown[i])
+		if v.Ended(i) {
+			r.ended(r.totals[i])
+			r.totals[i] = total{}
 		}
 	}
 	if r.c.Evaluate > 0 && r.Steps >= r.next {
@@ -142,10 +187,14 @@ func (r *Run) step() error {
 	return nil
 }
 
-func (r *Run) ended(total float64) {
+func (r *Run) ended(t total) {
 	const last = 20
 	r.Episodes++
-	r.recent = append(r.recent, total)
+	value, ok := t.value()
+	if !ok {
+		return
+	}
+	r.recent = append(r.recent, value)
 	if len(r.recent) > last {
 		r.recent = r.recent[1:]
 	}
@@ -168,6 +217,9 @@ func (r *Run) evaluate() error {
 	if err != nil {
 		return err
 	}
+	if len(returns) == 0 {
+		return nil // no reward was known: this actor cannot be compared with others
+	}
 	mean := 0.0
 	for _, v := range returns {
 		mean += v / float64(len(returns))
@@ -186,39 +238,62 @@ func clone(s kernel.Snapshot) *kernel.Snapshot {
 	return &s
 }
 
-// play is the returns of episodes of an actor. Its seeds are those of the round, and no other's.
+// play is the returns of episodes of an actor. Every round has seeds of its own.
+// Episodes in which no reward was known are left out.
 func (r *Run) play(s kernel.Snapshot, round uint64, episodes int) ([]float64, error) {
-	e, err := classic.Make(r.c.Env)
+	e, err := r.factory()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("evaluating: %w", err)
 	}
 	var server kernel.Server
-	var scratch kernel.Scratch
 	if err := server.Publish(s); err != nil {
 		return nil, fmt.Errorf("evaluating: %w", err)
 	}
 	seeds := rand.New(rand.NewPCG(r.c.Seed^0xe7a1, round))
-	obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
-	returns := make([]float64, episodes)
-	for i := range returns {
-		if err := e.Reset(seeds.Uint64(), obs); err != nil {
+	returns := make([]float64, 0, episodes)
+	for range episodes {
+		t, err := r.episode(e, &server, seeds.Uint64())
+		if err != nil {
 			return nil, fmt.Errorf("evaluating: %w", err)
 		}
-		for end := false; !end; {
-			out, _, ok := server.Decide(obs, 1, &scratch)
-			if !ok {
-				return nil, errors.New("evaluating: the actor decides nothing")
-			}
-			r.learner.GreedyAction(out, action)
-			reward, terminated, truncated, err := e.Step(action, obs)
-			if err != nil {
-				return nil, fmt.Errorf("evaluating: %w", err)
-			}
-			returns[i] += reward
-			end = terminated || truncated
+		if value, ok := t.value(); ok {
+			returns = append(returns, value)
 		}
 	}
 	return returns, nil
+}
+
+// episode plays one episode with an actor.
+func (r *Run) episode(e env.Env, actor *kernel.Server, seed uint64) (total, error) {
+	var scratch kernel.Scratch
+	var legal []bool
+	masker, masked := e.(env.Masker)
+	if masked {
+		legal = make([]bool, e.Action().N)
+	}
+	obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
+	var t total
+	if err := e.Reset(seed, obs); err != nil {
+		return t, err
+	}
+	for {
+		if masked {
+			masker.Legal(legal)
+		}
+		out, _, ok := actor.Decide(obs, 1, &scratch)
+		if !ok {
+			return t, errors.New("the actor decides nothing")
+		}
+		r.learner.GreedyAction(out, legal, action)
+		step, err := e.Step(action, obs)
+		if err != nil {
+			return t, err
+		}
+		t.add(step.Reward, step.RewardKnown)
+		if step.Ended() {
+			return t, nil
+		}
+	}
 }
 
 // Kept is the actor that the run stands for: the best one that was evaluated, or the last.
@@ -237,7 +312,8 @@ type state struct {
 	Config                Config
 	Steps, Episodes, Next int
 	Curve, Evaluations    []Point
-	Returns, Recent       []float64
+	Totals                []total
+	Recent                []float64
 	Score                 *float64 // nil: nothing was kept yet
 	Version               uint64
 }
@@ -248,7 +324,7 @@ func (r *Run) Save() (weights.File, error) {
 	if err != nil {
 		return f, err
 	}
-	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Evaluations: r.Evaluations, Returns: r.returns, Recent: r.recent}
+	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Evaluations: r.Evaluations, Totals: r.totals, Recent: r.recent}
 	if r.best != nil {
 		s.Score, s.Version = &r.score, r.best.Version
 		for name, data := range map[string][]float64{"theta": r.best.Theta, "mean": r.best.Mean, "scale": r.best.Scale} {
@@ -278,8 +354,8 @@ func (r *Run) Restore(f weights.File) error {
 	if was != r.c {
 		return fmt.Errorf("resuming a training of %+v: it must be of %+v", s.Config, r.c)
 	}
-	if len(s.Returns) != len(r.returns) {
-		return fmt.Errorf("resuming a training in %d environments: it must be %d", len(s.Returns), len(r.returns))
+	if len(s.Totals) != len(r.totals) {
+		return fmt.Errorf("resuming a training in %d environments: it must be %d", len(s.Totals), len(r.totals))
 	}
 	var best *kernel.Snapshot
 	if s.Score != nil {
@@ -308,7 +384,10 @@ func (r *Run) Restore(f weights.File) error {
 	if err := r.learner.Restore(f); err != nil {
 		return fmt.Errorf("resuming a training: %w", errors.Join(err, r.envs.UnmarshalBinary(before)))
 	}
-	r.Steps, r.Episodes, r.next, r.Curve, r.Evaluations, r.returns, r.recent = s.Steps, s.Episodes, s.Next, s.Curve, s.Evaluations, s.Returns, s.Recent
+	r.Steps, r.Episodes = s.Steps, s.Episodes
+	r.Curve, r.Evaluations = s.Curve, s.Evaluations
+	r.totals, r.recent = s.Totals, s.Recent
+	r.next = s.Next
 	if best != nil {
 		r.best, r.score = best, *s.Score
 	}

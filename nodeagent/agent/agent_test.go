@@ -333,7 +333,7 @@ func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 	}
 	g.run(5 * time.Second)
 	g.isBack("an illegal action")
-	if s := g.summary(0); !strings.Contains(s.Problem, "no action") {
+	if s := g.summary(0); !strings.Contains(s.Problem, "no legal action") {
 		t.Errorf("problem %q", s.Problem)
 	}
 }
@@ -518,4 +518,26 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// Without an entry on disk nothing is touched.
+func TestAJournalThatCannotBeWrittenKeepsEverythingAsItIs(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.agent.journal.Close()
+	if err := os.RemoveAll(g.dir); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	if l := g.limit(0); l != web || len(g.server.Calls()) != 0 {
+		t.Errorf("limits %v after %d calls, want none", l, len(g.server.Calls()))
+	}
+	if s := g.summary(0); s.Effect != mdp.Failed || !strings.Contains(s.Problem, "writing journal") {
+		t.Errorf("effect %v, problem %q: want it to say that the journal failed", s.Effect, s.Problem)
+	}
+	g.grant(api.Observe)
+	g.run(2 * time.Second)
+	if s := g.summary(0); s.Conflicts != 0 || len(g.server.Calls()) != 0 {
+		t.Errorf("summary %+v after %d calls: nothing was ours", s, len(g.server.Calls()))
+	}
 }

@@ -31,10 +31,8 @@ type Config struct {
 	Captain captain.Config
 	// Memory decides memory limits.
 	Memory workingset.Config
-	// Steps bounds each move. A captain may halve a limit, and take that back doubled.
-	Steps guard.Steps
-	// Headroom is how many times the memory in use a memory limit is at least; 1.25 leaves a quarter.
-	Headroom mdp.Ratio
+	// Guards are the settings of the chain around every local policy.
+	Guards guard.Settings
 	// Runtime is how much the container runtime is asked to bear.
 	Runtime cri.Rules
 	// Envelope is what is left alone on this node.
@@ -59,8 +57,7 @@ func Default() Config {
 	return Config{
 		SampleEvery: 100 * time.Millisecond, StepEvery: time.Second,
 		Captain: local, Memory: workingset.Default,
-		Steps:    guard.Steps{Up: 2, Down: 0.5, MemoryEvery: time.Minute},
-		Headroom: 1.25, Runtime: cri.DefaultRules, Conflicts: 3, Backoff: 5 * time.Minute,
+		Guards: guard.Node, Runtime: cri.DefaultRules, Conflicts: 3, Backoff: 5 * time.Minute,
 		ShutdownIn: 20 * time.Second, Scrapes: 4, ScrapeIn: time.Second,
 	}
 }
@@ -76,16 +73,13 @@ func (c Config) Validate() error {
 	no(c.Node == "", "node name %q: it must be this node's", c.Node)
 	no(c.SampleEvery < 10*time.Millisecond || c.SampleEvery > time.Second, "sample every %v: it must be in [10ms, 1s]", c.SampleEvery)
 	no(c.StepEvery < c.SampleEvery || c.StepEvery > time.Minute, "step every %v: it must be in [sample every, 1m]", c.StepEvery)
-	no(!(c.Steps.Up > 1), "steps up %v: it must be above 1", float64(c.Steps.Up))
-	no(!(c.Steps.Down > 0 && c.Steps.Down < 1), "steps down %v: it must be in (0, 1)", float64(c.Steps.Down))
 	no(!(c.Memory.Margin > 1), "memory margin %v: it must be above 1", float64(c.Memory.Margin))
-	no(!(c.Headroom >= 1), "headroom %v: it must be 1 or more", float64(c.Headroom))
 	no(c.Conflicts < 1, "conflicts %d: it must be 1 or more", c.Conflicts)
 	no(c.Backoff <= 0, "backoff %v: it must be above 0", c.Backoff)
 	no(c.ShutdownIn <= 0, "shutdown in %v: it must be above 0", c.ShutdownIn)
 	no(c.Scrapes < 1, "scrapes %d: it must be 1 or more", c.Scrapes)
 	no(c.ScrapeIn <= 0, "scrape in %v: it must be above 0", c.ScrapeIn)
-	return errors.Join(append(errs, c.Captain.Check(), c.Runtime.Check())...)
+	return errors.Join(append(errs, c.Guards.Check(), c.Captain.Check(), c.Runtime.Check())...)
 }
 
 // Deps are what an agent works with. The caller opens and closes them.

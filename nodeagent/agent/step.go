@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/envelope"
@@ -88,7 +89,7 @@ type failure struct {
 // judge says what an error of the container's loop means.
 func (a *Agent) judge(c *managedContainer, err error) failure {
 	var unknown *mdp.UnknownError
-	var illegal *illegalError
+	var illegal *guard.IllegalError
 	var policy *mdp.PolicyError
 	switch {
 	case err == nil:

@@ -157,7 +157,7 @@ func (s *stage) policy(d *datadriven.TestData) error {
 		return fmt.Errorf("policy %q: known are captain, captain+workingset and k8s-cpu", name)
 	}
 	s.loops = append(s.loops, &mdp.Loop{
-		Sensor: h.Sensor(), Actuator: h.Actuator(level), Policy: guard.Bound(p, h.Bounds),
+		Sensor: h.Sensor(), Actuator: h.Actuator(level), Policy: guard.Standard(p, guard.Published, guard.Place{Bounds: h.Bounds}),
 		Objective: mdp.Objective{SLO: s.config.App.SLO, Alpha: 0.5},
 	})
 	return nil

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -18,11 +21,11 @@ const (
 
 // Agent learns in one environment. One goroutine uses it at a time.
 type Agent struct {
-	Policy         *Policy
-	SkippedUpdates int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	LastError      error
+	Policy *Policy
+	agent.Skipped
 
 	c       Config
+	shape   agent.Shape
 	updater *Updater
 	buffer  *replay.Uniform
 	batch   *replay.Batch
@@ -30,7 +33,8 @@ type Agent struct {
 	r       *rand.Rand
 	noise   []float64 // of an Ornstein-Uhlenbeck process
 	obs     []float64
-	action  []float64 // in [-1, 1], as it was carried out
+	action  []float64 // in [-1, 1], of the last Explore
+	sent    []float64 // the same in the environment's bounds
 	steps   int
 	tape    *kernel.Tape[float64]
 }
@@ -58,9 +62,17 @@ func newAgent(c Config, g Gradients) (*Agent, error) {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
 	a := &Agent{
-		c: c, updater: NewUpdater(c, g), buffer: buffer, batch: batch, pcg: rand.NewPCG(c.Seed, 0xdd96),
-		noise: make([]float64, c.Action), obs: make([]float64, c.State), action: make([]float64, c.Action),
-		tape: kernel.NewTape[float64](c.Actor(), 1),
+		c:       c,
+		shape:   c.shape(),
+		updater: NewUpdater(c, g),
+		buffer:  buffer,
+		batch:   batch,
+		pcg:     rand.NewPCG(c.Seed, 0xdd96),
+		noise:   make([]float64, c.Action),
+		obs:     make([]float64, c.State),
+		action:  make([]float64, c.Action),
+		sent:    make([]float64, c.Action),
+		tape:    kernel.NewTape[float64](c.Actor(), 1),
 	}
 	a.r = rand.New(a.pcg)
 	a.Policy = NewPolicy(c, a.r)
@@ -70,8 +82,9 @@ func newAgent(c Config, g Gradients) (*Agent, error) {
 // Envs is the number of environments that an Agent learns in at once.
 func (a *Agent) Envs() int { return 1 }
 
-// Head is what the environment is told when the actor says out: without exploration.
-func (a *Agent) GreedyAction(out, action []float64) {
+// GreedyAction stretches the actor's output to the environment's bounds, without
+// exploration.
+func (a *Agent) GreedyAction(out []float64, _ []bool, action []float64) {
 	for i, v := range out {
 		low, high := a.c.Low[i], a.c.High[i]
 		action[i] = max(low, min(high, low+(v+1)/2*(high-low)))
@@ -79,7 +92,10 @@ func (a *Agent) GreedyAction(out, action []float64) {
 }
 
 // Explore decides with exploration: at random in the beginning, with noise later.
-func (a *Agent) Explore(obs, action []float64) error {
+func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
+	if err := a.shape.Explore(obs, legal, action); err != nil {
+		return err
+	}
 	copy(a.obs, obs)
 	if a.steps < a.c.Warmup {
 		for i := range a.action {
@@ -92,7 +108,8 @@ func (a *Agent) Explore(obs, action []float64) error {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
 	}
-	a.GreedyAction(a.action, action)
+	a.GreedyAction(a.action, nil, action)
+	copy(a.sent, action)
 	return nil
 }
 
@@ -115,20 +132,22 @@ func (a *Agent) disturb(i int, sigma float64) float64 {
 	return a.noise[i]
 }
 
-// Learn takes what the action of Explore led to: the reward, the true next observation (final, where the episode ended) and
-// how it ended. It updates when it is time to. Trouble of an update is remembered and counted, and learning goes on; the
-// error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
-	if err := a.buffer.Add(replay.Transition{
-		State: a.obs, Action: a.action, Reward: rewards[0], Next: final, Discount: a.discount(), Terminated: terminated[0], Truncated: truncated[0],
-	}); err != nil {
+// Learn takes what the action of Explore led to, and updates when it is time.
+// The buffer gets the action that took force. A row without a known reward is
+// not stored. An update that fails is counted and learning goes on; the error is
+// of rows that cannot be taken, and then nothing has changed.
+func (a *Agent) Learn(rows env.Rows) error {
+	if err := a.shape.Rows(rows); err != nil {
+		return err
+	}
+	if err := a.store(rows); err != nil {
 		return fmt.Errorf("ddpg: %w", err)
 	}
-	if terminated[0] || truncated[0] {
+	if rows.Ended(0) {
 		clear(a.noise)
 	}
 	a.steps++
-	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 {
+	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 || a.buffer.Len() == 0 {
 		return nil
 	}
 	for range a.c.Updates {
@@ -137,12 +156,41 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 			_, err = a.updater.Update(a.Policy, a.batch, a.r)
 		}
 		if err != nil {
-			a.SkippedUpdates++
-			a.LastError = err
+			a.Skip(err)
 		}
 	}
 	return nil
 }
+
+func (a *Agent) store(rows env.Rows) error {
+	if !rows.RewardKnown[0] {
+		a.SkippedRows++
+		return nil
+	}
+	if !slices.Equal(rows.Executed, a.sent) {
+		a.inward(rows.Executed)
+	}
+	return a.buffer.Add(replay.Transition{
+		State:      a.obs,
+		Action:     a.action,
+		Reward:     rows.Rewards[0],
+		Next:       rows.Final,
+		Discount:   a.discount(),
+		Terminated: rows.Terminated[0],
+		Truncated:  rows.Truncated[0],
+	})
+}
+
+// inward brings an action of the environment into [-1, 1].
+func (a *Agent) inward(executed []float64) {
+	for i, v := range executed {
+		low, high := a.c.Low[i], a.c.High[i]
+		a.action[i] = max(-1, min(1, 2*(v-low)/(high-low)-1))
+	}
+}
+
+// Stats are figures of how learning goes. The learning rate is the actor's.
+func (a *Agent) Stats() agent.Stats { return a.Skipped.Stats(a.c.ActorLearningRate) }
 
 // discount is gamma, as the buffer takes it: above zero.
 func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroFloat64) }
@@ -159,6 +207,7 @@ func (a *Agent) checkpoint() weights.State {
 	for i, critic := range a.Policy.Critics {
 		critic.State(&s, fmt.Sprintf("critic%d", i))
 	}
+	a.Skipped.State(&s)
 	s.Numbers["noise"] = a.noise
 	s.Counts["steps"], s.Counts["updates"] = weights.Count{At: &a.steps}, weights.Count{At: &a.Policy.Updates}
 	s.Parts["random"], s.Parts["replay"] = a.pcg, a.buffer

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -102,6 +103,10 @@ func (c Config) Actor() kernel.MLP {
 // Critic is the network that judges a state and an action, beside each other.
 func (c Config) Critic() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }
 
 // critics is how many there are.

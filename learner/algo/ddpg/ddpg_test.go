@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -233,10 +234,10 @@ func TestOrnsteinUhlenbeckNoise(t *testing.T) {
 		t.Errorf("variance %v of %v, correlation %v of %v, mean %v", square/n, variance, lag/square, rho, sum/n)
 	}
 	// It begins anew with each episode.
-	if err := a.Explore(make([]float64, 3), make([]float64, 2)); err != nil {
+	if err := a.Explore(make([]float64, 3), nil, make([]float64, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Learn([]float64{0}, make([]float64, 3), []bool{false}, []bool{true}); err != nil || a.noise[0] != 0 || a.noise[1] != 0 {
+	if err := a.Learn(envtest.Rows(make([]float64, 2), []float64{0}, make([]float64, 3), nil, []bool{true})); err != nil || a.noise[0] != 0 || a.noise[1] != 0 {
 		t.Error(a.noise, err)
 	}
 }
@@ -249,7 +250,7 @@ func TestActionsStayWithinTheirBounds(t *testing.T) {
 	action := make([]float64, 2)
 	touched := 0
 	for range 100 {
-		if err := a.Explore([]float64{1, -1, 2}, action); err != nil {
+		if err := a.Explore([]float64{1, -1, 2}, nil, action); err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(action[0]) > 1 || math.Abs(action[1]) > 2 {

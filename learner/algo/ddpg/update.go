@@ -45,11 +45,8 @@ func NewUpdater(c Config, g Gradients) *Updater {
 func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error) {
 	var s Stats
 	c := u.c
-	if b.Size() != c.Batch {
-		return s, fmt.Errorf("updating ddpg: a batch of %d: it must be of %d", b.Size(), c.Batch)
-	}
-	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
-		return s, fmt.Errorf("updating ddpg: the batch: %w", nn.ErrNotFinite)
+	if err := c.shape().Batch(b, c.Batch); err != nil {
+		return s, err
 	}
 	u.targets(p, b, r)
 	join(u.sa, b.State, b.Action, c.State, c.Action)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -21,15 +23,16 @@ type memory interface {
 	replay.Adder
 	weights.Part
 	Sample(*replay.Batch) error
+	Len() int
 }
 
 // Agent learns in one environment. One goroutine uses it at a time.
 type Agent struct {
-	Values         *nn.Network
-	SkippedUpdates int // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	LastError      error
+	Values *nn.Network
+	agent.Skipped
 
 	c           Config
+	shape       agent.Shape
 	updater     *Updater
 	buffer      memory
 	prioritised *replay.Prioritised // the buffer, when it is one
@@ -38,8 +41,8 @@ type Agent struct {
 	pcg         *rand.PCG
 	r           *rand.Rand
 	tape        *kernel.Tape[float64]
-	obs, action []float64
-	taken       int // steps
+	obs         []float64 // of the last Explore
+	taken       int       // steps
 }
 
 // New makes an Agent.
@@ -53,12 +56,16 @@ func New(c Config) (*Agent, error) {
 	}
 	m := c.Network()
 	a := &Agent{
-		c: c, updater: NewUpdater(c, g), pcg: rand.NewPCG(c.Seed, 0xd90), tape: kernel.NewTape[float64](m, 1),
-		obs: make([]float64, c.State), action: make([]float64, 1),
+		c:       c,
+		shape:   c.shape(),
+		updater: NewUpdater(c, g),
+		pcg:     rand.NewPCG(c.Seed, 0xd90),
+		tape:    kernel.NewTape[float64](m, 1),
+		obs:     make([]float64, c.State),
 	}
 	a.r = rand.New(a.pcg)
 	a.Values = nn.NewNetwork(m, c.LearningRate, 0, true, a.r)
-	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, Seed: c.Seed + 1}
+	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, NumActions: c.NumActions, Seed: c.Seed + 1}
 	if c.Prioritised {
 		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: room, Alpha: c.Alpha, Beta: c.Beta, Epsilon: 1e-6})
 		a.buffer = a.prioritised
@@ -69,7 +76,8 @@ func New(c Config) (*Agent, error) {
 		a.batch, err = replay.NewBatch(room, c.Batch)
 	}
 	if err == nil {
-		a.steps, err = replay.NewNStep(replay.NStepConfig{Steps: c.Steps, State: c.State, Action: 1}, a.buffer)
+		steps := replay.NStepConfig{Steps: c.Steps, State: c.State, Action: 1, NumActions: c.NumActions}
+		a.steps, err = replay.NewNStep(steps, a.buffer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dqn: %w", err)
@@ -80,49 +88,96 @@ func New(c Config) (*Agent, error) {
 // Envs is the number of environments that an Agent learns in at once.
 func (a *Agent) Envs() int { return 1 }
 
-// Head is the best choice by the network's output.
-func (a *Agent) GreedyAction(out, action []float64) {
-	var best [1]int
-	argmax(out, len(out), best[:])
-	action[0] = float64(best[0])
+// GreedyAction is the legal choice of largest value by the network's output.
+func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
+	action[0] = float64(nn.Best(out, legal))
 }
 
-// Explore chooses at random with probability epsilon, and the best otherwise.
-func (a *Agent) Explore(obs, action []float64) error {
+// Explore takes a random legal choice with probability epsilon, and otherwise
+// the best one.
+func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
+	if err := a.shape.Explore(obs, legal, action); err != nil {
+		return err
+	}
 	copy(a.obs, obs)
 	if a.r.Float64() < a.c.epsilon(a.taken) {
-		a.action[0] = float64(a.r.IntN(a.c.NumActions))
+		action[0] = float64(a.random(legal))
 	} else {
-		a.GreedyAction(a.tape.Forward(a.Values.Theta, obs, 1), a.action)
+		a.GreedyAction(a.tape.Forward(a.Values.Theta, obs, 1), legal, action)
 	}
-	copy(action, a.action)
 	return nil
 }
 
-// Learn takes what the choice of Explore led to: the reward, the true next observation (final, where the episode ended) and
-// how it ended. It updates when it is time to. Trouble of an update is remembered and counted, and learning goes on; the
-// error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
-	if err := a.steps.Add(replay.Transition{
-		State: a.obs, Action: a.action, Reward: rewards[0], Next: final, Discount: a.c.Gamma, Terminated: terminated[0], Truncated: truncated[0],
-	}); err != nil {
+// random is a choice among the legal ones, each with the same probability.
+func (a *Agent) random(legal []bool) int {
+	if legal == nil {
+		return a.r.IntN(a.c.NumActions)
+	}
+	n := 0
+	for _, ok := range legal {
+		if ok {
+			n++
+		}
+	}
+	k := a.r.IntN(n)
+	for j, ok := range legal {
+		if !ok {
+			continue
+		}
+		if k == 0 {
+			return j
+		}
+		k--
+	}
+	panic("dqn: fewer legal choices than were counted")
+}
+
+// Learn takes what the choice of Explore led to, and updates when it is time.
+// The buffer gets the choice that took force. A row without a known reward is
+// not stored, and a return of several steps ends before it. An update that
+// fails is counted and learning goes on; the error is of rows that cannot be
+// taken, and then nothing has changed.
+func (a *Agent) Learn(rows env.Rows) error {
+	if err := a.shape.Rows(rows); err != nil {
+		return err
+	}
+	if err := a.store(rows); err != nil {
 		return fmt.Errorf("dqn: %w", err)
 	}
 	a.taken++
 	if a.taken%a.c.TargetUpdateEvery == 0 {
 		nn.SoftUpdate(a.Values.Target, a.Values.Theta, 1)
 	}
-	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 {
+	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 || a.buffer.Len() == 0 {
 		return nil
 	}
 	for range a.c.Updates {
 		if err := a.update(); err != nil {
-			a.SkippedUpdates++
-			a.LastError = err
+			a.Skip(err)
 		}
 	}
 	return nil
 }
+
+func (a *Agent) store(rows env.Rows) error {
+	if !rows.RewardKnown[0] {
+		a.SkippedRows++
+		return a.steps.Cut()
+	}
+	return a.steps.Add(replay.Transition{
+		State:      a.obs,
+		Action:     rows.Executed,
+		Reward:     rows.Rewards[0],
+		Next:       rows.Final,
+		NextLegal:  rows.FinalLegal,
+		Discount:   a.c.Gamma,
+		Terminated: rows.Terminated[0],
+		Truncated:  rows.Truncated[0],
+	})
+}
+
+// Stats are figures of how learning goes.
+func (a *Agent) Stats() agent.Stats { return a.Skipped.Stats(a.c.LearningRate) }
 
 func (a *Agent) update() error {
 	if a.prioritised != nil {
@@ -142,7 +197,8 @@ func (a *Agent) update() error {
 	return nil
 }
 
-// Snapshot is the network as it can be served; Head makes choices of its output. Its parameters are the Agent's own.
+// Snapshot is the network as it can be served; GreedyAction makes choices of its
+// output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta}
 }
@@ -156,6 +212,7 @@ func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f)
 func (a *Agent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm, Encoding, a.c)
 	a.Values.State(&s, "values")
+	a.Skipped.State(&s)
 	s.Counts["taken"] = weights.Count{At: &a.taken}
 	s.Parts["random"], s.Parts["replay"], s.Parts["steps"] = a.pcg, a.buffer, a.steps
 	return s

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -78,6 +79,10 @@ func (c Config) Check() error {
 // Network gives the value of every choice.
 func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
 }
 
 // epsilon is the chance of a random choice.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -127,7 +128,7 @@ func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 	}
 	b = batch(t, c)
 	b.Action[4] = 3
-	if _, err := u.Update(v, b); err == nil || !strings.Contains(err.Error(), "action 3 of row 4") {
+	if _, err := u.Update(v, b); err == nil || !strings.Contains(err.Error(), "action of row 4 is 3") {
 		t.Error(err)
 	}
 	if !slices.Equal(before, v.Theta) || v.Adam.Steps != 0 {
@@ -147,12 +148,12 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 	obs, action, ends := make([]float64, 4), make([]float64, 1), make([]bool, 1)
 	for i := range 30 {
 		obs[0] = float64(i)
-		if err := a.Explore(obs, action); err != nil {
+		if err := a.Explore(obs, nil, action); err != nil {
 			t.Fatal(err)
 		}
 		target := slices.Clone(a.Values.Target)
 		online := slices.Clone(a.Values.Theta)
-		if err := a.Learn([]float64{1}, obs, ends, ends); err != nil {
+		if err := a.Learn(envtest.Rows(action, []float64{1}, obs, ends, ends)); err != nil {
 			t.Fatal(err)
 		}
 		copied := (i+1)%10 == 0

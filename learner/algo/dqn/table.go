@@ -1,5 +1,7 @@
 package dqn
 
+import "awarescale.dev/aware/learner/nn"
+
 // Table is Q-learning without a network (Watkins and Dayan 1992).
 type Table struct {
 	Gamma, LearningRate float64
@@ -25,8 +27,4 @@ func (t *Table) Learn(state, choice int, reward float64, next int, terminated bo
 }
 
 // Best is the best choice in a state; of equal ones the first.
-func (t *Table) Best(state int) int {
-	var best [1]int
-	argmax(t.Q[state], len(t.Q[state]), best[:])
-	return best[0]
-}
+func (t *Table) Best(state int) int { return nn.Best(t.Q[state], nil) }

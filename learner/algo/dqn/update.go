@@ -29,24 +29,16 @@ func NewUpdater(c Config, g Gradients) *Updater {
 
 // Update takes a step of Adam on a batch. On an error nothing has changed.
 func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err error) {
-	if b.Size() != u.c.Batch {
-		return 0, fmt.Errorf("updating dqn: a batch of %d: it must be of %d", b.Size(), u.c.Batch)
-	}
-	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap, b.Weight) {
-		return 0, fmt.Errorf("updating dqn: the batch: %w", nn.ErrNotFinite)
-	}
-	for i, a := range b.Action {
-		if a < 0 || int(a) >= u.c.NumActions || a != float64(int(a)) {
-			return 0, fmt.Errorf("updating dqn: action %v of row %d: it must be a choice from 0 to %d", a, i, u.c.NumActions-1)
-		}
+	if err := u.c.shape().Batch(b, u.c.Batch); err != nil {
+		return 0, err
 	}
 	n := u.c.NumActions
 	if u.c.Double {
-		argmax(u.tape.Forward(v.Theta, b.Next, u.c.Batch), n, u.best)
+		argmax(u.tape.Forward(v.Theta, b.Next, u.c.Batch), b.NextLegal, n, u.best)
 	}
 	q := u.tape.Forward(v.Target, b.Next, u.c.Batch)
 	if !u.c.Double {
-		argmax(q, n, u.best)
+		argmax(q, b.NextLegal, n, u.best)
 	}
 	for i := range u.y {
 		u.y[i] = b.Reward[i] + b.Bootstrap[i]*q[i*n+u.best[i]]
@@ -60,15 +52,9 @@ func (u *Updater) Update(v *nn.Network, b *replay.Batch) (loss float64, err erro
 	return loss, nil
 }
 
-// argmax is the best column of each row; of equal ones the first.
-func argmax(q []float64, columns int, best []int) {
+// argmax is the best legal column of each row.
+func argmax(q []float64, legal []bool, columns int, best []int) {
 	for i := range best {
-		row := q[i*columns:][:columns]
-		best[i] = 0
-		for j, v := range row {
-			if v > row[best[i]] {
-				best[i] = j
-			}
-		}
+		best[i] = nn.Best(q[i*columns:][:columns], nn.RowOf(legal, i, columns))
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -18,12 +21,12 @@ const (
 
 // Agent learns in Envs environments at once. One goroutine uses it at a time.
 type Agent struct {
-	Theta          []float64 // all parameters, in the order of Config.Params
-	Last           Stats     // of the last update
-	SkippedUpdates int       // updates that came to no number, or could not be computed; the last one's reason is in Trouble
-	LastError      error
+	Theta []float64 // all parameters, in the order of Config.Params
+	Last  Stats     // of the last update
+	agent.Skipped
 
 	c       Config
+	shape   agent.Shape
 	updater *Updater
 	adam    *nn.Adam
 	pcg     *rand.PCG
@@ -32,22 +35,53 @@ type Agent struct {
 	earned  *nn.Normaliser // of discounted returns
 	returns []float64      // running discounted returns, for each environment
 	steps   int            // of all environments together
+	sent    []float64      // actions of the last Explore, as the environments got them
 
 	rollout
-	policy, critic *kernel.Tape[float64] // of Envs rows
-	next           *kernel.Tape[float64] // of a whole rollout
-	batch          Minibatch
-	sorted         Minibatch // the rollout, in the order of an epoch
-	order          []int
+	policy *kernel.Tape[float64] // of Envs rows
+	critic *kernel.Tape[float64] // of Envs rows
+	next   *kernel.Tape[float64] // of a whole rollout
+	batch  Minibatch
+	sorted Minibatch // the rollout, in the order of an epoch
+	order  []int
 }
 
-// rollout is what was seen and done since the last update, [time][envs].
+// rollout is what was observed and done since the last update, [time][envs].
 type rollout struct {
-	time                                                         int
-	state, final                                                 []float64 // normalised
-	action, logProb, value, reward, nextValue, advantage, target []float64
-	terminated, ended                                            []bool
-	legal                                                        []bool // nil until a mask was given
+	time       int       // steps since the last update
+	state      []float64 // normalised
+	final      []float64 // normalised true next observations
+	action     []float64 // as sampled
+	logProb    []float64
+	value      []float64
+	reward     []float64
+	nextValue  []float64
+	advantage  []float64
+	target     []float64 // returns
+	terminated []bool
+	ended      []bool
+	overruled  []bool // another action than the sampled one took force
+	unknown    []bool // the reward is not known
+	legal      []bool // nil until a mask was given
+}
+
+func newRollout(c Config) rollout {
+	n := c.Envs * c.Horizon
+	return rollout{
+		state:      make([]float64, n*c.State),
+		final:      make([]float64, n*c.State),
+		action:     make([]float64, n*c.Action()),
+		logProb:    make([]float64, n),
+		value:      make([]float64, n),
+		reward:     make([]float64, n),
+		nextValue:  make([]float64, n),
+		advantage:  make([]float64, n),
+		target:     make([]float64, n),
+		terminated: make([]bool, n),
+		ended:      make([]bool, n),
+		overruled:  make([]bool, n),
+		unknown:    make([]bool, n),
+	}
 }
 
 // New makes an Agent.
@@ -65,18 +99,28 @@ func New(c Config) (*Agent, error) {
 func newAgent(c Config, g Gradients) *Agent {
 	n := c.Envs * c.Horizon
 	a := &Agent{
-		c: c, updater: NewUpdater(c, g), Theta: make([]float64, c.Params()), adam: nn.NewAdam(c.Params(), c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x990),
-		seen: nn.NewNormaliser(c.State), earned: nn.NewNormaliser(1), returns: make([]float64, c.Envs),
-		rollout: rollout{
-			state: make([]float64, n*c.State), final: make([]float64, n*c.State), action: make([]float64, n*c.Action()),
-			logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n), nextValue: make([]float64, n),
-			advantage: make([]float64, n), target: make([]float64, n), terminated: make([]bool, n), ended: make([]bool, n),
-		},
-		policy: kernel.NewTape[float64](c.Policy(), c.Envs), critic: kernel.NewTape[float64](c.Critic(), c.Envs),
-		next: kernel.NewTape[float64](c.Critic(), n),
+		c:       c,
+		shape:   c.shape(Algorithm),
+		updater: NewUpdater(c, g),
+		Theta:   make([]float64, c.Params()),
+		adam:    nn.NewAdam(c.Params(), c.LearningRate, 1e-5),
+		pcg:     rand.NewPCG(c.Seed, 0x990),
+		seen:    nn.NewNormaliser(c.State),
+		earned:  nn.NewNormaliser(1),
+		returns: make([]float64, c.Envs),
+		sent:    make([]float64, c.Envs*c.Action()),
+		rollout: newRollout(c),
+		policy:  kernel.NewTape[float64](c.Policy(), c.Envs),
+		critic:  kernel.NewTape[float64](c.Critic(), c.Envs),
+		next:    kernel.NewTape[float64](c.Critic(), n),
 		sorted: Minibatch{
-			State: make([]float64, n*c.State), Action: make([]float64, n*c.Action()), LogProb: make([]float64, n),
-			Advantage: make([]float64, n), Return: make([]float64, n),
+			State:     make([]float64, n*c.State),
+			Action:    make([]float64, n*c.Action()),
+			LogProb:   make([]float64, n),
+			Advantage: make([]float64, n),
+			Return:    make([]float64, n),
+			Overruled: make([]bool, n),
+			Unknown:   make([]bool, n),
 		},
 		order: make([]int, n),
 	}
@@ -93,16 +137,11 @@ func newAgent(c Config, g Gradients) *Agent {
 // Envs is the number of environments that an Agent learns in at once.
 func (a *Agent) Envs() int { return a.c.Envs }
 
-// Head is what the environment is told when the policy says out: the most probable choice, or the mean.
-func (a *Agent) GreedyAction(out, action []float64) {
+// GreedyAction is the policy's action without exploration: the most probable
+// legal choice, or the mean.
+func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
 	if a.c.NumActions > 0 {
-		best := 0
-		for j, v := range out {
-			if v > out[best] {
-				best = j
-			}
-		}
-		action[0] = float64(best)
+		action[0] = float64(nn.Best(out, legal))
 		return
 	}
 	for j, v := range out {
@@ -110,27 +149,14 @@ func (a *Agent) GreedyAction(out, action []float64) {
 	}
 }
 
-// Explore samples actions for observations; all choices are legal.
-func (a *Agent) Explore(obs, actions []float64) error { return a.ExploreLegal(obs, nil, actions) }
-
-// ExploreLegal samples among the legal choices: legal is [envs][Choices], at least one of each row true; nil allows all.
-func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) error {
+// Explore samples actions among the legal choices: legal is [envs][NumActions],
+// at least one of each row true; nil allows all.
+func (a *Agent) Explore(obs []float64, legal []bool, actions []float64) error {
+	if err := a.shape.Explore(obs, legal, actions); err != nil {
+		return err
+	}
 	c := a.c
-	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
-		return fmt.Errorf("ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
-	}
-	if legal != nil && len(legal) != c.Envs*c.NumActions {
-		return fmt.Errorf("ppo: a mask of %d: it must be of %d", len(legal), c.Envs*c.NumActions)
-	}
-	if !nn.Finite(obs) {
-		return fmt.Errorf("ppo: the observation %v: %w", obs, nn.ErrNotFinite)
-	}
-	if legal != nil && a.legal == nil {
-		a.legal = make([]bool, len(a.value)*c.NumActions)
-		for i := range a.legal {
-			a.legal[i] = true
-		}
-	}
+	a.legal = c.keepMask(a.legal, legal, a.time)
 	at := a.time * c.Envs
 	state := a.state[at*c.State:][:c.Envs*c.State]
 	for i := range c.Envs {
@@ -144,18 +170,33 @@ func (a *Agent) ExploreLegal(obs []float64, legal []bool, actions []float64) err
 	copy(a.value[at:][:c.Envs], a.critic.Forward(critic, state, c.Envs))
 	for i := range c.Envs {
 		row, action := out[i*c.Outputs():][:c.Outputs()], a.action[(at+i)*c.Action():][:c.Action()]
-		var mask []bool
-		if a.legal != nil {
-			mask = a.legal[(at+i)*c.NumActions:][:c.NumActions]
-			for j := range mask {
-				mask[j] = legal == nil || legal[i*c.NumActions+j]
-			}
-		}
-		free := a.policy.Out()[i*c.Outputs():][:c.Outputs()] // until the next way back
+		free := a.policy.Out()[i*c.Outputs():][:c.Outputs()] // not in use until the next backward pass
+		mask := nn.RowOf(a.legal, at+i, c.NumActions)
 		a.logProb[at+i] = c.choose(row, deviations, mask, free, a.r, action)
 		c.clip(action, actions[i*c.Action():][:c.Action()])
 	}
+	copy(a.sent, actions)
 	return nil
+}
+
+// keepMask stores what is legal at a time of the rollout. Kept is nil until the
+// first mask is given: until then everything was legal.
+func (c Config) keepMask(kept, legal []bool, time int) []bool {
+	width := c.Envs * c.NumActions
+	if kept == nil {
+		if legal == nil {
+			return nil
+		}
+		kept = make([]bool, c.Horizon*width)
+		for i := range kept {
+			kept[i] = true
+		}
+	}
+	row := kept[time*width:][:width]
+	for i := range row {
+		row[i] = legal == nil || legal[i]
+	}
+	return kept
 }
 
 // choose samples an action by a row of the policy's output, and gives the logarithm of its probability. logs is room for a
@@ -208,26 +249,25 @@ func (a *Agent) normalise(to, obs []float64) {
 	}
 }
 
-// Learn takes what the actions of the last Explore led to: rewards, the true next observations (final, where an episode
-// ended) and how episodes ended. When the rollout is full the Agent learns from it. Trouble of an update is remembered and
-// counted, and learning goes on; the error is of experience that could not be taken.
-func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) error {
-	c, at := a.c, a.time*a.c.Envs
-	if !nn.Finite(rewards) || !nn.Finite(final) {
-		return fmt.Errorf("ppo: rewards %v, next %v: %w", rewards, final, nn.ErrNotFinite)
+// Learn takes what the actions of the last Explore led to. When the rollout is
+// full the Agent learns from it. Rows in which another action took force are
+// left out of the policy's loss, those without a known reward out of both. An
+// update that fails is counted and learning goes on; the error is of rows that
+// cannot be taken, and then nothing has changed.
+func (a *Agent) Learn(rows env.Rows) error {
+	if err := a.shape.Rows(rows); err != nil {
+		return err
 	}
-	a.normalise(a.final[at*c.State:][:c.Envs*c.State], final)
-	for i, r := range rewards {
-		ended := terminated[i] || truncated[i]
-		if c.NormaliseReward {
-			a.returns[i] = a.returns[i]*c.Gamma + r
-			a.earned.Observe(a.returns[i : i+1])
-			r = max(-10, min(10, r/a.earned.Deviation(0)))
-			if ended {
-				a.returns[i] = 0
-			}
+	c, at := a.c, a.time*a.c.Envs
+	a.normalise(a.final[at*c.State:][:c.Envs*c.State], rows.Final)
+	for i := range c.Envs {
+		a.reward[at+i] = a.scaled(rows, i)
+		a.terminated[at+i], a.ended[at+i] = rows.Terminated[i], rows.Ended(i)
+		a.overruled[at+i] = c.overruled(rows, a.sent, i)
+		a.unknown[at+i] = !rows.RewardKnown[i]
+		if a.overruled[at+i] || a.unknown[at+i] {
+			a.SkippedRows++
 		}
-		a.reward[at+i], a.terminated[at+i], a.ended[at+i] = r, terminated[i], ended
 	}
 	a.steps += c.Envs
 	if a.time++; a.time == c.Horizon {
@@ -237,19 +277,46 @@ func (a *Agent) Learn(rewards, final []float64, terminated, truncated []bool) er
 	return nil
 }
 
+// overruled reports whether another action took force in an environment than the
+// one that was sent there.
+func (c Config) overruled(rows env.Rows, sent []float64, i int) bool {
+	n := c.Action()
+	return !slices.Equal(rows.Executed[i*n:(i+1)*n], sent[i*n:(i+1)*n])
+}
+
+// scaled is the reward of an environment, divided by the deviation of its
+// discounted returns. A return ends with its episode, and where a reward is not
+// known.
+func (a *Agent) scaled(rows env.Rows, i int) float64 {
+	r := rows.Rewards[i]
+	if !rows.RewardKnown[i] {
+		a.returns[i] = 0
+		return 0
+	}
+	if !a.c.NormaliseReward {
+		return r
+	}
+	a.returns[i] = a.returns[i]*a.c.Gamma + r
+	a.earned.Observe(a.returns[i : i+1])
+	r = max(-10, min(10, r/a.earned.Deviation(0)))
+	if rows.Ended(i) {
+		a.returns[i] = 0
+	}
+	return r
+}
+
 // improve learns from a full rollout.
 func (a *Agent) improve() {
 	c, n := a.c, len(a.value)
 	_, _, critic := c.parts(a.Theta)
 	copy(a.nextValue, a.next.Forward(critic, a.final, n))
-	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, a.nextValue, a.terminated, a.ended, a.advantage, a.target)
+	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, a.nextValue, a.terminated, a.ended, a.unknown,
+		a.advantage, a.target)
+	left := c.annealed(a.steps - n) // at the rollout's start
+	a.adam.LearningRate = c.LearningRate * left
 	clip := c.Clip
-	if c.AnnealSteps > 0 {
-		left := max(0, 1-float64(a.steps-n)/float64(c.AnnealSteps))
-		a.adam.LearningRate = c.LearningRate * left
-		if c.AnnealClip {
-			clip *= left
-		}
+	if c.AnnealClip {
+		clip *= left
 	}
 	for range c.Epochs {
 		for i := range a.order {
@@ -260,11 +327,13 @@ func (a *Agent) improve() {
 		for from := 0; from < n; from += c.Minibatch {
 			m := a.part(from)
 			m.Clip = clip
-			Normalise(m.Advantage)
+			if _, rows := m.counts(); rows == 0 {
+				continue // no reward is known in it
+			}
+			m.normalise()
 			s, err := a.updater.Update(a.Theta, a.adam, m)
 			if err != nil {
-				a.SkippedUpdates++
-				a.LastError = err
+				a.Skip(err)
 				continue
 			}
 			a.Last = s
@@ -281,7 +350,9 @@ func (a *Agent) sort() {
 	for to, from := range a.order {
 		copy(s.State[to*c.State:][:c.State], a.state[from*c.State:])
 		copy(s.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
-		s.LogProb[to], s.Advantage[to], s.Return[to] = a.logProb[from], a.advantage[from], a.target[from]
+		s.LogProb[to] = a.logProb[from]
+		s.Advantage[to], s.Return[to] = a.advantage[from], a.target[from]
+		s.Overruled[to], s.Unknown[to] = a.overruled[from], a.unknown[from]
 		if a.legal != nil {
 			copy(s.Legal[to*c.NumActions:][:c.NumActions], a.legal[from*c.NumActions:])
 		}
@@ -292,8 +363,13 @@ func (a *Agent) sort() {
 func (a *Agent) part(from int) *Minibatch {
 	s, c, n := &a.sorted, a.c, a.c.Minibatch
 	a.batch = Minibatch{
-		State: s.State[from*c.State:][:n*c.State], Action: s.Action[from*c.Action():][:n*c.Action()], LogProb: s.LogProb[from:][:n],
-		Advantage: s.Advantage[from:][:n], Return: s.Return[from:][:n],
+		State:     s.State[from*c.State:][:n*c.State],
+		Action:    s.Action[from*c.Action():][:n*c.Action()],
+		LogProb:   s.LogProb[from:][:n],
+		Advantage: s.Advantage[from:][:n],
+		Return:    s.Return[from:][:n],
+		Overruled: s.Overruled[from:][:n],
+		Unknown:   s.Unknown[from:][:n],
 	}
 	if a.legal != nil {
 		a.batch.Legal = s.Legal[from*c.NumActions:][:n*c.NumActions]
@@ -301,7 +377,12 @@ func (a *Agent) part(from int) *Minibatch {
 	return &a.batch
 }
 
-// Snapshot is the policy as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
+// Stats are figures of how learning goes.
+func (a *Agent) Stats() agent.Stats {
+	return a.Skipped.Stats(a.c.LearningRate * a.c.annealed(a.steps-a.time*a.c.Envs))
+}
+
+// Snapshot is the policy as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	policy, _, _ := a.c.parts(a.Theta)
 	s := kernel.Snapshot{Version: uint64(a.adam.Steps), MLP: a.c.Policy(), Theta: policy}
@@ -330,11 +411,14 @@ func (a *Agent) checkpoint() weights.State {
 		s.Numbers[name] = data
 	}
 	a.adam.State(&s, "adam")
+	a.Skipped.State(&s)
 	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
 	s.Values["seen.count"], s.Values["earned.count"] = &a.seen.Count, &a.earned.Count
 	n := len(a.value)
 	s.Parts["random"] = a.pcg
 	s.Parts["rollout.terminated"], s.Parts["rollout.ended"] = weights.Flags{At: &a.terminated, Length: n}, weights.Flags{At: &a.ended, Length: n}
+	s.Parts["rollout.overruled"] = weights.Flags{At: &a.overruled, Length: n}
+	s.Parts["rollout.unknown"] = weights.Flags{At: &a.unknown, Length: n}
 	s.Parts["rollout.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.NumActions, Optional: true}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -91,6 +92,10 @@ func (c Config) Check() error {
 	return nil
 }
 
+func (c Config) shape(algorithm string) agent.Shape {
+	return agent.Shape{Algorithm: algorithm, Envs: c.Envs, State: c.State, Action: c.Action(), NumActions: c.NumActions}
+}
+
 // Action is how many numbers an action has.
 func (c Config) Action() int {
 	if c.NumActions > 0 {
@@ -127,6 +132,14 @@ func (c Config) deviations() int {
 
 // Params is the number of all parameters: those of the policy, of its deviations, of the critic.
 func (c Config) Params() int { return c.Policy().Params() + c.deviations() + c.Critic().Params() }
+
+// annealed is the share that is left of what goes to zero, after so many steps.
+func (c Config) annealed(steps int) float64 {
+	if c.AnnealSteps == 0 {
+		return 1
+	}
+	return max(0, 1-float64(steps)/float64(c.AnnealSteps))
+}
 
 // parts divides parameters.
 func (c Config) parts(theta []float64) (policy, deviations, critic []float64) {

@@ -2,15 +2,38 @@ package ppo
 
 import "math"
 
-// Minibatch is the part of a rollout that one update learns from. Rows are transitions.
+// Minibatch is the part of a rollout that one update learns from. Rows are
+// transitions.
 type Minibatch struct {
 	State     []float64 // [n][State]
 	Action    []float64 // [n][Action], as sampled
-	LogProb   []float64 // of the action when it was sampled
-	Advantage []float64 // normalised
-	Return    []float64
-	Legal     []bool // [n][Choices]; nil when all are
-	Clip      float64
+	LogProb   []float64 // [n]; of the action when it was sampled
+	Advantage []float64 // [n]; normalised
+	Return    []float64 // [n]
+	Legal     []bool    // [n][NumActions]; nil when all choices are legal
+	Overruled []bool    // [n]; another action took force: the row is left out of the policy's loss; nil: none
+	Unknown   []bool    // [n]; the reward is not known: the row is left out of both losses; nil: none
+	Clip      float64   // how far a ratio may be from 1
+}
+
+// learns reports whether row i counts in the policy's and in the value's loss.
+func (m *Minibatch) learns(i int) (policy, value bool) {
+	value = m.Unknown == nil || !m.Unknown[i]
+	return value && (m.Overruled == nil || !m.Overruled[i]), value
+}
+
+// counts is how many rows count in the policy's and in the value's loss.
+func (m *Minibatch) counts() (policy, value int) {
+	for i := range m.Advantage {
+		p, v := m.learns(i)
+		if p {
+			policy++
+		}
+		if v {
+			value++
+		}
+	}
+	return policy, value
 }
 
 // Stats are figures of an update.
@@ -28,11 +51,23 @@ const illegal = -1e8
 // deviations (of a continuous policy), and the values [n].
 func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDeviations, dValues []float64) Stats {
 	var s Stats
-	n := len(values)
+	policyRows, valueRows := m.counts()
 	clear(dDeviations)
 	width := c.Outputs()
-	for i := range n {
+	for i := range values {
+		policy, value := m.learns(i)
+		dValues[i] = 0
+		if value {
+			e := values[i] - m.Return[i]
+			s.Value += 0.5 * e * e / float64(valueRows)
+			dValues[i] = c.Value * e / float64(valueRows)
+		}
+		n := policyRows
 		out, d := outputs[i*width:][:width], dOutputs[i*width:][:width]
+		if !policy {
+			clear(d)
+			continue
+		}
 		var logProb, entropy float64
 		if c.NumActions > 0 {
 			var legal []bool
@@ -69,9 +104,6 @@ func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDevia
 				dDeviations[j] += scale*(off*off*v-1) - c.Entropy/float64(n)
 			}
 		}
-		e := values[i] - m.Return[i]
-		s.Value += 0.5 * e * e / float64(n)
-		dValues[i] = c.Value * e / float64(n)
 	}
 	s.Loss = s.Policy + c.Value*s.Value - c.Entropy*s.Entropy
 	return s
@@ -130,16 +162,28 @@ func normal(mean, deviations, action []float64) float64 {
 	return sum
 }
 
-// Advantages computes generalised advantage estimates and returns (advantage + value) of a rollout, time by time:
+// Advantages computes generalised advantage estimates and returns (advantage +
+// value) of a rollout, time by time:
 //
 //	delta = r + gamma * V(s') * (1 - terminated) - V(s)
 //	A     = delta + gamma * lambda * (1 - ended) * A'
 //
-// rewards, values and next, V(s') of the true next observation, are [time][envs]; ended is terminated or truncated.
-func Advantages(gamma, lambda float64, envs int, rewards, values, next []float64, terminated, ended []bool, advantages, returns []float64) {
+// rewards, values and next, V(s') of the true next observation, are [time][envs];
+// ended is terminated or truncated. Where a reward is unknown (nil: nowhere) the
+// row has no advantage, and the sum of the rows before it ends in front of it,
+// as at a truncation: they bootstrap from its value.
+func Advantages(
+	gamma, lambda float64, envs int, rewards, values, next []float64, terminated, ended, unknown []bool,
+	advantages, returns []float64,
+) {
 	for e := range envs {
 		a := 0.0
 		for i := len(rewards) - envs + e; i >= 0; i -= envs {
+			if unknown != nil && unknown[i] {
+				a = 0
+				advantages[i], returns[i] = 0, values[i]
+				continue
+			}
 			v := next[i]
 			if terminated[i] {
 				v = 0
@@ -153,20 +197,26 @@ func Advantages(gamma, lambda float64, envs int, rewards, values, next []float64
 	}
 }
 
-// Normalise brings advantages to mean 0 and deviation 1; a single one stays.
-func Normalise(a []float64) {
-	if len(a) < 2 {
+// normalise brings the advantages of the rows that the policy learns from to
+// mean 0 and deviation 1. A single one stays as it is.
+func (m *Minibatch) normalise() {
+	n, _ := m.counts()
+	if n < 2 {
 		return
 	}
 	mean, square := 0.0, 0.0
-	for _, v := range a {
-		mean += v / float64(len(a))
+	for i, v := range m.Advantage {
+		if learns, _ := m.learns(i); learns {
+			mean += v / float64(n)
+		}
 	}
-	for _, v := range a {
-		square += (v - mean) * (v - mean) / float64(len(a)-1)
+	for i, v := range m.Advantage {
+		if learns, _ := m.learns(i); learns {
+			square += (v - mean) * (v - mean) / float64(n-1)
+		}
 	}
 	scale := 1 / (math.Sqrt(square) + 1e-8)
-	for i := range a {
-		a[i] = (a[i] - mean) * scale
+	for i := range m.Advantage {
+		m.Advantage[i] = (m.Advantage[i] - mean) * scale
 	}
 }

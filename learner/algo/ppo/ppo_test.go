@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/nntest"
 )
@@ -120,10 +121,29 @@ func TestAdvantagesByHand(t *testing.T) {
 	a1 := 2 - 0.4
 	a0 := 1 + g*0.4 - 0.5 + g*l*a1
 	got, returns := make([]float64, 5), make([]float64, 5)
-	Advantages(g, l, 1, rewards, values, next, terminated, ended, got, returns)
+	Advantages(g, l, 1, rewards, values, next, terminated, ended, nil, got, returns)
 	for i, want := range []float64{a0, a1, a2, a3, a4} {
 		if math.Abs(got[i]-want) > 1e-14 || math.Abs(returns[i]-want-values[i]) > 1e-14 {
 			t.Errorf("step %d: advantage %v, by hand %v; return %v", i, got[i], want, returns[i])
+		}
+	}
+}
+
+// A reward that is not known at step 2: the step has no advantage, and the one
+// before it bootstraps from the value of what it led to.
+func TestAnUnknownRewardEndsTheSumInFrontOfIt(t *testing.T) {
+	rewards := []float64{1, 2, 99, 4}
+	values := []float64{0.5, 0.4, 0.3, 0.2}
+	next := []float64{0.4, 0.3, 0.2, 0.7}
+	none := make([]bool, 4)
+	got, returns := make([]float64, 4), make([]float64, 4)
+	Advantages(0.9, 0.8, 1, rewards, values, next, none, none, []bool{false, false, true, false}, got, returns)
+	a3 := 4 + 0.9*0.7 - 0.2
+	a1 := 2 + 0.9*0.3 - 0.4
+	a0 := 1 + 0.9*0.4 - 0.5 + 0.72*a1
+	for i, want := range []float64{a0, a1, 0, a3} {
+		if math.Abs(got[i]-want) > 1e-14 {
+			t.Errorf("step %d: advantage %v, by hand %v", i, got[i], want)
 		}
 	}
 }
@@ -133,7 +153,7 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 	one, two := nntest.Normal(1, 6, 1), nntest.Normal(2, 6, 1)
 	alone := func(x []float64) []float64 {
 		a := make([]float64, 6)
-		Advantages(0.9, 0.8, 1, x, x, x, make([]bool, 6), make([]bool, 6), a, make([]float64, 6))
+		Advantages(0.9, 0.8, 1, x, x, x, make([]bool, 6), make([]bool, 6), nil, a, make([]float64, 6))
 		return a
 	}
 	var both []float64
@@ -141,7 +161,7 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 		both = append(both, one[i], two[i])
 	}
 	a := make([]float64, 12)
-	Advantages(0.9, 0.8, 2, both, both, both, make([]bool, 12), make([]bool, 12), a, make([]float64, 12))
+	Advantages(0.9, 0.8, 2, both, both, both, make([]bool, 12), make([]bool, 12), nil, a, make([]float64, 12))
 	for i := range 6 {
 		if a[2*i] != alone(one)[i] || a[2*i+1] != alone(two)[i] {
 			t.Fatalf("step %d: %v %v", i, a[2*i], a[2*i+1])
@@ -164,10 +184,10 @@ func TestTheFirstRatioIsOne(t *testing.T) {
 			for i := range obs {
 				obs[i] = r.NormFloat64()
 			}
-			if err := a.Explore(obs, actions); err != nil {
+			if err := a.Explore(obs, nil, actions); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.Learn([]float64{1, 2}, obs, make([]bool, 2), make([]bool, 2)); err != nil {
+			if err := a.Learn(envtest.Rows(actions, []float64{1, 2}, obs, nil, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,21 +207,21 @@ func TestIllegalChoicesAreNeverTaken(t *testing.T) {
 	obs, actions := make([]float64, 8), make([]float64, 2)
 	seen := map[float64]int{}
 	for range 399 {
-		if err := a.ExploreLegal(obs, legal, actions); err != nil {
+		if err := a.Explore(obs, legal, actions); err != nil {
 			t.Fatal(err)
 		}
 		seen[actions[0]]++
 		if actions[0] == 0 || actions[1] != 0 {
 			t.Fatalf("actions %v", actions)
 		}
-		if err := a.Learn([]float64{0, 0}, obs, make([]bool, 2), make([]bool, 2)); err != nil {
+		if err := a.Learn(envtest.Rows(actions, []float64{0, 0}, obs, nil, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if seen[1] < 100 || seen[2] < 100 {
 		t.Errorf("the legal ones were taken %v times", seen)
 	}
-	if err := a.ExploreLegal(obs, legal[:5], actions); err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
+	if err := a.Explore(obs, legal[:5], actions); err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
 		t.Error(err)
 	}
 }
@@ -215,10 +235,10 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 	}
 	actions, obs := make([]float64, 2), make([]float64, 8)
 	for i := range c.Horizon {
-		if err := a.Explore(obs, actions); err != nil {
+		if err := a.Explore(obs, nil, actions); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Learn([]float64{float64(2 * i), float64(2*i + 1)}, obs, []bool{true, true}, make([]bool, 2)); err != nil {
+		if err := a.Learn(envtest.Rows(actions, []float64{float64(2 * i), float64(2*i + 1)}, obs, []bool{true, true}, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +275,7 @@ func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
 
 func TestAdvantagesAreNormalised(t *testing.T) {
 	a := nntest.Normal(1, 64, 5)
-	Normalise(a)
+	(&Minibatch{Advantage: a}).normalise()
 	mean, square := 0.0, 0.0
 	for _, v := range a {
 		mean += v / 64
@@ -265,7 +285,7 @@ func TestAdvantagesAreNormalised(t *testing.T) {
 		t.Errorf("mean %v, variance %v", mean, square)
 	}
 	one := []float64{3}
-	if Normalise(one); one[0] != 3 {
+	if (&Minibatch{Advantage: one}).normalise(); one[0] != 3 {
 		t.Error(one)
 	}
 }

@@ -3,7 +3,10 @@ package ppo
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -16,12 +19,12 @@ import (
 // ends, too, for what is learned of a task in one episode is worth something in the next. Learning goes back through the whole
 // trial. One goroutine uses it at a time.
 type Recurrent struct {
-	Theta          []float64 // policy's memory and head, deviations, critic's memory and head
-	Last           Stats
-	SkippedUpdates int // updates that came to no number; the last one's reason is in Trouble
-	LastError      error
+	Theta []float64 // policy's memory and head, deviations, critic's memory and head
+	Last  Stats     // of the last update
+	agent.Skipped
 
 	c        Config
+	given    agent.Shape
 	shape    memories
 	graph    *graph.Graph[float64]
 	input    graph.Input[float64]
@@ -41,6 +44,12 @@ type Recurrent struct {
 	logProb  []float64
 	value    []float64
 	reward   []float64
+
+	overruled []bool    // [time][envs]; another action than the sampled one took force
+	unknown   []bool    // [time][envs]; the reward is not known
+	legal     []bool    // [time][envs][NumActions]; nil until a mask was given
+	sent      []float64 // actions of the last Explore, as the environments got them
+	after     []float64 // values of what came after the trial, [envs]; 0 where it terminated
 }
 
 // memories is where parameters are.
@@ -82,10 +91,11 @@ func NewRecurrent(c Config) (*Recurrent, error) {
 	}
 	m, n := c.memories(), c.Envs*c.Horizon
 	a := &Recurrent{
-		c: c, shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
+		c: c, given: c.shape("recurrent ppo"), shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
 		h: make([]float64, c.Envs*c.Hidden[0]), v: make([]float64, c.Envs*c.Hidden[0]), gates: make([]float64, 6*c.Envs*c.Hidden[0]),
 		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), previous: make([]float64, c.Envs*(m.seen-c.State)),
 		action: make([]float64, n*c.Action()), logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n),
+		overruled: make([]bool, n), unknown: make([]bool, n), sent: make([]float64, c.Envs*c.Action()), after: make([]float64, c.Envs),
 	}
 	a.r = rand.New(a.pcg)
 	var err error
@@ -130,26 +140,22 @@ func (a *Recurrent) Envs() int { return a.c.Envs }
 // Begins tells whether the next step begins a trial: then there may be other tasks.
 func (a *Recurrent) Begins() bool { return a.time == 0 }
 
-// Explore samples an action for each task's observation, obs [envs][State].
-func (a *Recurrent) Explore(obs, actions []float64) error {
+// Explore samples an action for each task's observation, obs [envs][State], among
+// the legal choices [envs][NumActions]; nil allows all.
+func (a *Recurrent) Explore(obs []float64, legal []bool, actions []float64) error {
+	if err := a.given.Explore(obs, legal, actions); err != nil {
+		return err
+	}
 	c, m := a.c, a.shape
-	if len(obs) != c.Envs*c.State || len(actions) != c.Envs*c.Action() {
-		return fmt.Errorf("recurrent ppo: %d observed numbers and %d for actions: it must be %d and %d", len(obs), len(actions), c.Envs*c.State, c.Envs*c.Action())
-	}
-	if !nn.Finite(obs) {
-		return fmt.Errorf("recurrent ppo: the observation %v: %w", obs, nn.ErrNotFinite)
-	}
+	a.legal = c.keepMask(a.legal, legal, a.time)
 	if a.time == 0 {
 		clear(a.h)
 		clear(a.v)
 		clear(a.previous)
 	}
-	at, rest := a.time*c.Envs, m.seen-c.State
+	at := a.time * c.Envs
 	x := a.x[at*m.seen:][:c.Envs*m.seen]
-	for i := range c.Envs {
-		copy(x[i*m.seen:][:c.State], obs[i*c.State:])
-		copy(x[i*m.seen+c.State:][:rest], a.previous[i*rest:])
-	}
+	a.join(x, obs)
 	kernel.GRUStep(m.policy, a.Theta, x, a.h, c.Envs, a.gates)
 	kernel.GRUStep(m.critic, a.Theta[m.critics:], x, a.v, c.Envs, a.gates)
 	kernel.DenseForward(m.criticHead, a.Theta[m.cHead:m.n], a.v, c.Envs, a.value[at:][:c.Envs])
@@ -157,42 +163,82 @@ func (a *Recurrent) Explore(obs, actions []float64) error {
 	logs := make([]float64, c.Outputs())
 	for i := range c.Envs {
 		action := a.action[(at+i)*c.Action():][:c.Action()]
-		a.logProb[at+i] = c.choose(a.out[i*c.Outputs():][:c.Outputs()], a.Theta[m.dev:m.critics], nil, logs, a.r, action)
+		a.logProb[at+i] = c.choose(a.out[i*c.Outputs():][:c.Outputs()], a.Theta[m.dev:m.critics],
+			nn.RowOf(a.legal, at+i, c.NumActions), logs, a.r, action)
 		c.clip(action, actions[i*c.Action():][:c.Action()])
 	}
+	copy(a.sent, actions)
 	return nil
 }
 
-// Learn takes what the actions of the last Explore led to. At the end of a trial it learns from it.
-func (a *Recurrent) Learn(rewards []float64, ended []bool) error {
-	c := a.c
-	if len(rewards) != c.Envs || len(ended) != c.Envs {
-		return fmt.Errorf("recurrent ppo: %d rewards and %d ends: it must be %d", len(rewards), len(ended), c.Envs)
+// join puts observations beside the last actions, rewards and ends.
+func (a *Recurrent) join(x, obs []float64) {
+	c, rest := a.c, a.shape.seen-a.c.State
+	for i := range c.Envs {
+		row := x[i*a.shape.seen:]
+		copy(row[:c.State], obs[i*c.State:])
+		copy(row[c.State:][:rest], a.previous[i*rest:])
 	}
-	if !nn.Finite(rewards) {
-		return fmt.Errorf("recurrent ppo: rewards %v: %w", rewards, nn.ErrNotFinite)
+}
+
+// Learn takes what the actions of the last Explore led to. At the end of a trial
+// it learns from it. Rows are left out as Agent.Learn does it.
+func (a *Recurrent) Learn(rows env.Rows) error {
+	if err := a.given.Rows(rows); err != nil {
+		return err
 	}
-	at, rest := a.time*c.Envs, a.shape.seen-c.State
-	copy(a.reward[at:], rewards)
-	for i, r := range rewards {
-		previous, action := a.previous[i*rest:][:rest], a.action[(at+i)*c.Action():][:c.Action()]
-		clear(previous)
-		if c.NumActions > 0 {
-			previous[int(action[0])] = 1
-		} else {
-			c.clip(action, previous[:c.Action()])
+	c, at := a.c, a.time*a.c.Envs
+	for i := range c.Envs {
+		a.reward[at+i] = 0
+		if rows.RewardKnown[i] {
+			a.reward[at+i] = rows.Rewards[i]
 		}
-		previous[rest-2] = r
-		if ended[i] {
-			previous[rest-1] = 1
+		a.overruled[at+i] = c.overruled(rows, a.sent, i)
+		a.unknown[at+i] = !rows.RewardKnown[i]
+		if a.overruled[at+i] || a.unknown[at+i] {
+			a.SkippedRows++
 		}
+		a.remember(rows, i, a.reward[at+i])
 	}
 	a.steps += c.Envs
 	if a.time++; a.time == c.Horizon {
 		a.time = 0
+		a.lookAhead(rows)
 		a.improve()
 	}
 	return nil
+}
+
+// remember is what the next step of an environment sees of this one: the action
+// that took force, its reward, and whether the episode ended.
+func (a *Recurrent) remember(rows env.Rows, i int, reward float64) {
+	c, rest := a.c, a.shape.seen-a.c.State
+	previous, action := a.previous[i*rest:][:rest], rows.Executed[i*c.Action():][:c.Action()]
+	clear(previous)
+	if c.NumActions > 0 {
+		previous[int(action[0])] = 1
+	} else {
+		c.clip(action, previous[:c.Action()])
+	}
+	previous[rest-2] = reward
+	if rows.Ended(i) {
+		previous[rest-1] = 1
+	}
+}
+
+// lookAhead values what the trial ended in. A trial is cut off from outside, so
+// that the future after it counts, unless the task itself terminated.
+func (a *Recurrent) lookAhead(rows env.Rows) {
+	c, m := a.c, a.shape
+	x, memory := make([]float64, c.Envs*m.seen), slices.Clone(a.v)
+	a.join(x, rows.Final)
+	kernel.GRUStep(m.critic, a.Theta[m.critics:], x, memory, c.Envs, a.gates)
+	kernel.DenseForward(m.criticHead, a.Theta[m.cHead:m.n], memory, c.Envs, a.after)
+	for i, terminated := range rows.Terminated {
+		if terminated {
+			a.after[i] = 0
+		}
+	}
 }
 
 // improve learns from a whole trial of every task.
@@ -200,26 +246,24 @@ func (a *Recurrent) improve() {
 	c, n := a.c, len(a.value)
 	next, ends := make([]float64, n), make([]bool, n)
 	copy(next, a.value[c.Envs:])
+	copy(next[n-c.Envs:], a.after)
 	for i := n - c.Envs; i < n; i++ {
-		ends[i] = true // nothing comes after a trial
+		ends[i] = true
 	}
 	advantages, returns := make([]float64, n), make([]float64, n)
-	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, ends, ends, advantages, returns)
+	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, make([]bool, n), ends, a.unknown, advantages, returns)
+	left := c.annealed(a.steps - n)
+	a.adam.LearningRate = c.LearningRate * left
 	clip := c.Clip
-	if c.AnnealSteps > 0 {
-		left := max(0, 1-float64(a.steps-n)/float64(c.AnnealSteps))
-		a.adam.LearningRate = c.LearningRate * left
-		if c.AnnealClip {
-			clip *= left
-		}
+	if c.AnnealClip {
+		clip *= left
 	}
 	trials := c.Minibatch / c.Horizon
 	for range c.Epochs {
 		tasks := a.r.Perm(c.Envs)
 		for from := 0; from < c.Envs; from += trials {
 			if err := a.update(tasks[from:][:trials], advantages, returns, clip); err != nil {
-				a.SkippedUpdates++
-				a.LastError = err
+				a.Skip(err)
 			}
 		}
 	}
@@ -228,17 +272,32 @@ func (a *Recurrent) improve() {
 func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip float64) error {
 	c, m, n := a.c, a.shape, a.c.Minibatch
 	b := &Minibatch{
-		Action: make([]float64, n*c.Action()), LogProb: make([]float64, n), Advantage: make([]float64, n), Return: make([]float64, n), Clip: clip,
+		Action:    make([]float64, n*c.Action()),
+		LogProb:   make([]float64, n),
+		Advantage: make([]float64, n),
+		Return:    make([]float64, n),
+		Overruled: make([]bool, n),
+		Unknown:   make([]bool, n),
+		Clip:      clip,
+	}
+	if a.legal != nil {
+		b.Legal = make([]bool, n*c.NumActions)
 	}
 	for t := range c.Horizon {
 		for k, task := range tasks {
 			to, from := t*len(tasks)+k, t*c.Envs+task
 			copy(a.input.Data[to*m.seen:][:m.seen], a.x[from*m.seen:])
 			copy(b.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
-			b.LogProb[to], b.Advantage[to], b.Return[to] = a.logProb[from], advantages[from], returns[from]
+			b.LogProb[to] = a.logProb[from]
+			b.Advantage[to], b.Return[to] = advantages[from], returns[from]
+			b.Overruled[to], b.Unknown[to] = a.overruled[from], a.unknown[from]
+			copy(nn.RowOf(b.Legal, to, c.NumActions), nn.RowOf(a.legal, from, c.NumActions))
 		}
 	}
-	Normalise(b.Advantage)
+	if _, rows := b.counts(); rows == 0 {
+		return nil // no reward is known in it
+	}
+	b.normalise()
 	a.batch = b
 	loss, err := a.graph.Run()
 	if err := nn.CheckGradient(loss, a.graph.Grad, err); err != nil {
@@ -248,6 +307,11 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	a.adam.Update(a.Theta, a.graph.Grad)
 	a.Last = a.stats
 	return nil
+}
+
+// Stats are figures of how learning goes.
+func (a *Recurrent) Stats() agent.Stats {
+	return a.Skipped.Stats(a.c.LearningRate * a.c.annealed(a.steps-a.time*a.c.Envs))
 }
 
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
@@ -265,6 +329,11 @@ func (a *Recurrent) checkpoint() weights.State {
 		s.Numbers[name] = data
 	}
 	a.adam.State(&s, "adam")
+	a.Skipped.State(&s)
+	n := len(a.value)
+	s.Parts["trial.overruled"] = weights.Flags{At: &a.overruled, Length: n}
+	s.Parts["trial.unknown"] = weights.Flags{At: &a.unknown, Length: n}
+	s.Parts["trial.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.NumActions, Optional: true}
 	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
 	s.Parts["random"] = a.pcg
 	return s

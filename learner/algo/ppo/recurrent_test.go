@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
 )
@@ -42,7 +43,7 @@ func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
 	obs, actions, rewards, ended := make([]float64, n), make([]float64, n), make([]float64, n), make([]bool, n)
 	paid := 0.0
 	for step := range a.c.Horizon {
-		if err := a.Explore(obs, actions); err != nil {
+		if err := a.Explore(obs, nil, actions); err != nil {
 			t.Fatal(err)
 		}
 		for i := range rewards {
@@ -55,7 +56,7 @@ func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
 			}
 			ended[i] = true // each pull is an episode: the memory goes across
 		}
-		if err := a.Learn(rewards, ended); err != nil {
+		if err := a.Learn(envtest.Rows(actions, rewards, obs, ended, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,13 +122,13 @@ func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
 	play := func(a *Recurrent, from, to int) {
 		obs, actions, rewards := make([]float64, 16), make([]float64, 16), make([]float64, 16)
 		for step := from; step < to; step++ {
-			if err := a.Explore(obs, actions); err != nil {
+			if err := a.Explore(obs, nil, actions); err != nil {
 				t.Fatal(err)
 			}
 			for i := range rewards {
 				rewards[i] = actions[i] * float64(step%3)
 			}
-			if err := a.Learn(rewards, make([]bool, 16)); err != nil {
+			if err := a.Learn(envtest.Rows(actions, rewards, obs, nil, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/mdp"
 )
 
 func newEnv(t testing.TB, name string) env.Env {
@@ -45,12 +46,15 @@ func play(t testing.TB, e env.Env, seed uint64) (total float64, steps int, termi
 			t.Fatalf("%s: step %d: %v is not in its observation space", e.Name(), steps, obs)
 		}
 		draw(r, e.Action(), action)
-		var reward float64
-		var err error
-		if reward, terminated, truncated, err = e.Step(action, obs); err != nil {
+		out, err := e.Step(action, obs)
+		if err != nil {
 			t.Fatal(err)
 		}
-		total += reward
+		if !out.RewardKnown || out.Effect != mdp.Applied {
+			t.Fatalf("%s: step %d: %+v: the reward must be known and the action applied", e.Name(), steps, out)
+		}
+		terminated, truncated = out.Terminated, out.Truncated
+		total += out.Reward
 		steps++
 	}
 	return total, steps, terminated, truncated
@@ -105,9 +109,9 @@ func TestATimeLimitTruncatesAndDoesNotTerminate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := 1; i <= c.limit; i++ {
-			_, terminated, truncated, err := e.Step([]float64{c.action}, obs)
-			if err != nil || terminated || truncated != (i == c.limit) {
-				t.Fatalf("%s: step %d of %d: terminated %v, truncated %v, %v", name, i, c.limit, terminated, truncated, err)
+			out, err := e.Step([]float64{c.action}, obs)
+			if err != nil || out.Terminated || out.Truncated != (i == c.limit) {
+				t.Fatalf("%s: step %d of %d: %+v, %v", name, i, c.limit, out, err)
 			}
 		}
 	}
@@ -122,9 +126,9 @@ func TestATimeLimitTruncatesAndDoesNotTerminate(t *testing.T) {
 		if obs[2]+0.5*obs[3]+0.05*obs[0]+0.1*obs[1] > 0 {
 			action[0] = 1
 		}
-		_, terminated, truncated, err := e.Step(action, obs)
-		if err != nil || terminated || truncated != (i == 500) {
-			t.Fatalf("CartPole-v1: step %d of 500: terminated %v, truncated %v, %v", i, terminated, truncated, err)
+		out, err := e.Step(action, obs)
+		if err != nil || out.Terminated || out.Truncated != (i == 500) {
+			t.Fatalf("CartPole-v1: step %d of 500: %+v, %v", i, out, err)
 		}
 	}
 }
@@ -200,7 +204,7 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 			if name == "Grid4x4-v0" {
 				action[0] = awayFromTheCorners(obs[0])
 			}
-			if _, _, _, err := e.Step(action, obs); err != nil {
+			if _, err := e.Step(action, obs); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -217,12 +221,12 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 		}
 		for i, over := 0, false; !over; i++ {
 			draw(r, e.Action(), action)
-			r1, t1, u1, err1 := e.Step(action, obs)
-			r2, t2, u2, err2 := f.Step(action, again)
-			if r1 != r2 || t1 != t2 || u1 != u2 || err1 != nil || err2 != nil || !slices.Equal(obs, again) {
-				t.Fatalf("%s: step %d after the restore: %v %v %v %v %v, want %v %v %v %v %v", name, i, again, r2, t2, u2, err2, obs, r1, t1, u1, err1)
+			want, err1 := e.Step(action, obs)
+			got, err2 := f.Step(action, again)
+			if got != want || err1 != nil || err2 != nil || !slices.Equal(obs, again) {
+				t.Fatalf("%s: step %d after the restore: %v %+v %v, want %v %+v %v", name, i, again, got, err2, obs, want, err1)
 			}
-			over = t1 || u1
+			over = want.Ended()
 		}
 	}
 }
@@ -291,7 +295,7 @@ func TestWhatCannotBeDoneIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, _ := e.MarshalBinary()
-		_, _, _, err := e.Step(c.action, obs)
+		_, err := e.Step(c.action, obs)
 		if err == nil || !strings.Contains(err.Error(), c.name) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s, action %v: %v, want the name and %q", c.name, c.action, err, c.says)
 		}
@@ -308,7 +312,7 @@ func TestWithoutAnEpisodeThereIsNoStep(t *testing.T) {
 	for _, name := range classic.Names() {
 		e := newEnv(t, name)
 		obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
-		if _, _, _, err := e.Step(action, obs); !errors.Is(err, env.ErrNotRunning) {
+		if _, err := e.Step(action, obs); !errors.Is(err, env.ErrNotRunning) {
 			t.Errorf("%s: a step before Reset: %v", name, err)
 		}
 		if err := e.Observe(obs); !errors.Is(err, env.ErrNotRunning) {
@@ -318,7 +322,7 @@ func TestWithoutAnEpisodeThereIsNoStep(t *testing.T) {
 			t.Errorf("%s: reset into a slice that is too long: no error", name)
 		}
 		play(t, e, 1)
-		if _, _, _, err := e.Step(action, obs); !errors.Is(err, env.ErrNotRunning) {
+		if _, err := e.Step(action, obs); !errors.Is(err, env.ErrNotRunning) {
 			t.Errorf("%s: a step after the end: %v", name, err)
 		}
 		if err := e.Observe(obs); err != nil {
@@ -334,11 +338,11 @@ func TestTheBoundsOfATorqueAreNotThoseOfItsPrice(t *testing.T) {
 		if err := e.Reset(8, obs); err != nil {
 			t.Fatal(err)
 		}
-		r, _, _, err := e.Step([]float64{a}, obs)
+		out, err := e.Step([]float64{a}, obs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r, obs
+		return out.Reward, obs
 	}
 	r2, o2 := reward("Pendulum-v1", 2)
 	r9, o9 := reward("Pendulum-v1", 9)
@@ -386,11 +390,12 @@ func TestTheGridsAnswerIsTheWayToTheNearerCorner(t *testing.T) {
 		starts[obs[0]]++
 		for over := false; !over; {
 			cell, move := int(obs[0]), r.IntN(4)
-			reward, terminated, truncated, err := e.Step([]float64{float64(move)}, obs)
-			if want := table[cell][move]; err != nil || want != (classic.Move{Next: int(obs[0]), Reward: reward, Terminated: terminated}) {
-				t.Fatalf("cell %d, move %d: to %v, reward %v, terminated %v, %v: want %+v", cell, move, obs[0], reward, terminated, err, want)
+			out, err := e.Step([]float64{float64(move)}, obs)
+			got := classic.Move{Next: int(obs[0]), Reward: out.Reward, Terminated: out.Terminated}
+			if want := table[cell][move]; err != nil || want != got {
+				t.Fatalf("cell %d, move %d: %+v, %v: want %+v", cell, move, got, err, want)
 			}
-			over = terminated || truncated
+			over = out.Ended()
 		}
 	}
 	if len(starts) != 14 || starts[0]+starts[15] != 0 {
@@ -409,8 +414,8 @@ func TestTheIdentityPaysForWhatIsSeen(t *testing.T) {
 		seen[at] = true
 		right := float64(i % 2) // every other time the wrong one
 		action := float64((at + 1 - i%2) % 4)
-		if r, _, _, err := e.Step([]float64{action}, obs); r != right || err != nil {
-			t.Fatalf("step %d: action %v at %d earns %v, %v, want %v", i, action, at, r, err, right)
+		if out, err := e.Step([]float64{action}, obs); out.Reward != right || err != nil {
+			t.Fatalf("step %d: action %v at %d earns %v, %v, want %v", i, action, at, out.Reward, err, right)
 		}
 	}
 	if len(seen) != 4 {
@@ -421,8 +426,8 @@ func TestTheIdentityPaysForWhatIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if r, _, _, err := e.Step([]float64{obs[0] - 0.5}, obs); math.Abs(r+0.25) > 1e-15 || err != nil {
-			t.Fatalf("missed by a half: %v, %v, want -0.25", r, err)
+		if out, err := e.Step([]float64{obs[0] - 0.5}, obs); math.Abs(out.Reward+0.25) > 1e-15 || err != nil {
+			t.Fatalf("missed by a half: %v, %v, want -0.25", out.Reward, err)
 		}
 	}
 }
@@ -437,9 +442,9 @@ func TestAStepDoesNotAllocate(t *testing.T) {
 			if over {
 				err, over = e.Reset(3, obs), false
 			} else {
-				var terminated, truncated bool
-				_, terminated, truncated, err = e.Step(action, obs)
-				over = terminated || truncated
+				var out env.Outcome
+				out, err = e.Step(action, obs)
+				over = out.Ended()
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -463,11 +468,11 @@ func BenchmarkStep(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				_, terminated, truncated, err := e.Step(action, obs)
+				out, err := e.Step(action, obs)
 				if err != nil {
 					b.Fatal(err)
 				}
-				over = terminated || truncated
+				over = out.Ended()
 			}
 		})
 	}

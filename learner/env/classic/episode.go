@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/mdp"
 )
 
 // kind is all that sets one environment apart from another.
@@ -60,22 +61,26 @@ func (e *episode) Reset(seed uint64, obs []float64) error {
 	return nil
 }
 
-func (e *episode) Step(action, obs []float64) (reward float64, terminated, truncated bool, err error) {
+func (e *episode) Step(action, obs []float64) (env.Outcome, error) {
+	fail := func(err error) (env.Outcome, error) {
+		return env.Outcome{}, fmt.Errorf("%s: step after %d: %w", e.name, e.steps, err)
+	}
 	if !e.running {
-		return 0, false, false, fmt.Errorf("%s: step after %d: %w", e.name, e.steps, env.ErrNotRunning)
+		return fail(env.ErrNotRunning)
 	}
-	if err = e.action.Check(action); err == nil {
-		err = e.fits(obs)
+	if err := e.action.Check(action); err != nil {
+		return fail(err)
 	}
-	if err != nil {
-		return 0, false, false, fmt.Errorf("%s: step after %d: %w", e.name, e.steps, err)
+	if err := e.fits(obs); err != nil {
+		return fail(err)
 	}
-	reward, terminated = e.model.step(e.random, e.state, action)
+	out := env.Outcome{RewardKnown: true, Effect: mdp.Applied}
+	out.Reward, out.Terminated = e.model.step(e.random, e.state, action)
 	e.steps++
-	truncated = e.steps >= e.limit // also when terminated, as in Gymnasium's TimeLimit
-	e.running = !terminated && !truncated
+	out.Truncated = e.steps >= e.limit // also when terminated, as in Gymnasium's TimeLimit
+	e.running = !out.Ended()
 	e.model.observe(e.state, obs)
-	return reward, terminated, truncated, nil
+	return out, nil
 }
 
 func (e *episode) Observe(obs []float64) error {

@@ -35,14 +35,14 @@ func TestTheEquationsAreThoseOfGymnasium(t *testing.T) {
 			e := at(t, run.Env, run.State)
 			obs := make([]float64, e.observation.Dim())
 			for i, want := range run.Steps {
-				reward, terminated, _, err := e.Step([]float64{want.Action}, obs)
+				out, err := e.Step([]float64{want.Action}, obs)
 				if err != nil {
 					t.Fatal(err)
 				}
-				right := near(e.state, want.State) && near(obs, want.Obs) && near([]float64{reward}, []float64{want.Reward})
-				if !right || terminated != want.Terminated {
+				right := near(e.state, want.State) && near(obs, want.Obs) && near([]float64{out.Reward}, []float64{want.Reward})
+				if !right || out.Terminated != want.Terminated {
 					t.Fatalf("step %d, action %v:\n got %v seen as %v, reward %v, terminated %v\nwant %v seen as %v, reward %v, terminated %v", i,
-						want.Action, e.state, obs, reward, terminated, want.State, want.Obs, want.Reward, want.Terminated)
+						want.Action, e.state, obs, out.Reward, out.Terminated, want.State, want.Obs, want.Reward, want.Terminated)
 				}
 				seen[run.Env]++
 			}
@@ -109,7 +109,7 @@ func TestEnergyIsKept(t *testing.T) {
 			first := c.energy(e.state)
 			worst := 0.0
 			for range e.limit {
-				if _, _, _, err := e.Step([]float64{c.rest}, obs); err != nil {
+				if _, err := e.Step([]float64{c.rest}, obs); err != nil {
 					t.Fatal(err)
 				}
 				worst = max(worst, math.Abs(c.energy(e.state)-first))
@@ -125,9 +125,9 @@ func TestEnergyIsKept(t *testing.T) {
 func TestTheEndCanBeBothAtOnce(t *testing.T) {
 	e := at(t, "CartPole-v1", []float64{2.39, 2, 0, 0}) // the next step leaves the track
 	e.steps = e.limit - 1                               // and is the last one
-	reward, terminated, truncated, err := e.Step([]float64{1}, make([]float64, 4))
-	if reward != 1 || !terminated || !truncated || err != nil {
-		t.Errorf("reward %v, terminated %v, truncated %v, %v: want 1, both ends", reward, terminated, truncated, err)
+	out, err := e.Step([]float64{1}, make([]float64, 4))
+	if out.Reward != 1 || !out.Terminated || !out.Truncated || err != nil {
+		t.Errorf("%+v, %v: want a reward of 1 and both ends", out, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func FuzzRestore(f *testing.F) {
 				if !e.running {
 					break
 				}
-				if _, _, _, err := e.Step(make([]float64, 1), obs); err != nil {
+				if _, err := e.Step(make([]float64, 1), obs); err != nil {
 					t.Fatal(err)
 				}
 			}

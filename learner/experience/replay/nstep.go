@@ -10,11 +10,12 @@ type Adder interface {
 	Add(Transition) error
 }
 
-// NStepConfig is what an NStep must be told.
+// NStepConfig is the settings of an NStep.
 type NStepConfig struct {
-	Steps  int // n, at most so many steps are taken as one; 1 changes nothing
-	State  int // numbers in a State and a Next
-	Action int // numbers in an Action
+	Steps      int // n; at most this many steps are taken as one; 1 changes nothing
+	State      int // numbers in a State and a Next
+	Action     int // numbers in an Action
+	NumActions int // choices of a discrete action, for masks; 0 has no masks
 }
 
 // Check is nil for an NStepConfig that an NStep can be made of.
@@ -29,7 +30,7 @@ func (c NStepConfig) Check() error {
 }
 
 func (c NStepConfig) window() Config {
-	return Config{Capacity: c.Steps, State: c.State, Action: c.Action}
+	return Config{Capacity: c.Steps, State: c.State, Action: c.Action, NumActions: c.NumActions}
 }
 
 // NStep turns the steps of one environment, in their order, into steps of n: of the rewards r and discounts d from step 0 on
@@ -100,6 +101,9 @@ func (n *NStep) out(truncated bool) error {
 		Terminated: w.terminated[last],
 		Truncated:  w.truncated[last] || truncated,
 	}
+	if c := w.config.NumActions; w.legal != nil {
+		t.NextLegal = w.legal[last*c : (last+1)*c]
+	}
 	for k := range w.held {
 		i := w.place(k)
 		t.Reward += t.Discount * w.reward[i]
@@ -113,7 +117,7 @@ func (n *NStep) out(truncated bool) error {
 	return nil
 }
 
-const nstepHeader = "aware n-step returns 1\n"
+const nstepHeader = "aware n-step returns 2\n"
 
 // MarshalBinary saves the steps that are pending.
 func (n *NStep) MarshalBinary() ([]byte, error) {

@@ -53,7 +53,7 @@ func NewPrioritised(c PrioritisedConfig) (*Prioritised, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	p := &Prioritised{settings: c, beta: c.Beta, tree: newSumTree(c.Capacity), largest: 1}
+	p := &Prioritised{settings: c, beta: c.Beta, tree: newSumTree(1), largest: 1}
 	p.init(c.Config)
 	return p, nil
 }
@@ -62,10 +62,14 @@ func NewPrioritised(c PrioritisedConfig) (*Prioritised, error) {
 // so that it is drawn soon. On an error nothing is kept.
 func (p *Prioritised) Add(t Transition) error {
 	i, err := p.add(&t)
-	if err == nil {
-		p.tree.set(i, p.largest)
+	if err != nil {
+		return err
 	}
-	return err
+	if p.tree.leaves < p.rows {
+		p.tree = p.tree.grown(p.rows)
+	}
+	p.tree.set(i, p.largest)
+	return nil
 }
 
 // SetBeta changes how much of the uneven drawing the weights correct. It grows to 1 towards the end of the training
@@ -126,7 +130,7 @@ func (p *Prioritised) Update(index []int, errors []float64) error {
 	return nil
 }
 
-const prioritisedHeader = "aware prioritised replay 1\n"
+const prioritisedHeader = "aware prioritised replay 2\n"
 
 // MarshalBinary saves all state.
 func (p *Prioritised) MarshalBinary() ([]byte, error) {
@@ -154,7 +158,7 @@ func (p *Prioritised) UnmarshalBinary(data []byte) error {
 	b.must(largest >= 1 && largest <= 2*loud, "largest priority %v: it must be from 1 to %v", largest, 2*loud)
 	loaded := p.load(b)
 	loaded.mustBeFilled(b)
-	tree := newSumTree(p.config.Capacity)
+	tree := newSumTree(max(1, loaded.rows))
 	for i := 0; i < loaded.held && b.err == nil; i++ {
 		priority := b.number()
 		b.must(priority > 0 && priority <= largest, "priority[%d] = %v: it must be above 0 and at most %v", i, priority, largest)

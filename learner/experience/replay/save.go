@@ -11,8 +11,10 @@ import (
 //
 //	header, which names kind and version
 //	Prioritised only: alpha | epsilon | beta | largest priority
-//	capacity | numbers in a state | in an action | transitions held | place that is written next | random source, 20 bytes
+//	capacity | numbers in a state | in an action | choices of a mask | transitions held | place that is written next
+//	random source, 20 bytes | 1 byte: 1 when there are masks
 //	each transition, the oldest first: state | action | next | reward | discount | 1 byte: 1 terminated + 2 truncated
+//	    and, when there are masks, 1 byte for each choice: 1 when it is legal in next
 //	Prioritised only: the priority of each place
 //	CRC-32C of all before, 4 bytes
 //
@@ -21,13 +23,20 @@ import (
 const sourceSize = 20
 
 // rowSize is how many bytes a transition takes.
-func (r *ring) rowSize() int { return 8*(2*r.config.State+r.config.Action+2) + 1 }
+func (r *ring) rowSize() int {
+	size := 8*(2*r.config.State+r.config.Action+2) + 1
+	if r.legal != nil {
+		size += r.config.NumActions
+	}
+	return size
+}
 
 // size is how many bytes save writes.
-func (r *ring) size() int { return 5*8 + sourceSize + r.held*r.rowSize() }
+func (r *ring) size() int { return 6*8 + sourceSize + 1 + r.held*r.rowSize() }
 
 func (r *ring) save(b *writer) error {
-	for _, n := range [...]int{r.config.Capacity, r.config.State, r.config.Action, r.held, r.head} {
+	c := r.config
+	for _, n := range [...]int{c.Capacity, c.State, c.Action, c.NumActions, r.held, r.head} {
 		b.count(n)
 	}
 	source, err := r.source.MarshalBinary()
@@ -35,11 +44,12 @@ func (r *ring) save(b *writer) error {
 		return fmt.Errorf("random source: %w", err)
 	}
 	b.bytes = append(b.bytes, source...)
+	b.flag(r.legal != nil)
 	for k := range r.held {
 		i := r.place(k)
-		b.numbers(r.state[i*r.config.State : (i+1)*r.config.State])
-		b.numbers(r.action[i*r.config.Action : (i+1)*r.config.Action])
-		b.numbers(r.next[i*r.config.State : (i+1)*r.config.State])
+		b.numbers(r.state[i*c.State : (i+1)*c.State])
+		b.numbers(r.action[i*c.Action : (i+1)*c.Action])
+		b.numbers(r.next[i*c.State : (i+1)*c.State])
 		b.number(r.reward[i])
 		b.number(r.discount[i])
 		var ends byte
@@ -50,6 +60,11 @@ func (r *ring) save(b *writer) error {
 			ends |= 2
 		}
 		b.bytes = append(b.bytes, ends)
+		if r.legal != nil {
+			for _, legal := range r.legal[i*c.NumActions : (i+1)*c.NumActions] {
+				b.flag(legal)
+			}
+		}
 	}
 	return nil
 }
@@ -59,12 +74,13 @@ func (r *ring) place(k int) int {
 	return (r.head - r.held + k + r.config.Capacity) % r.config.Capacity
 }
 
-// load reads a ring of r's sizes. When b has an error in the end, it is of no use.
+// load reads a ring of r's sizes. When b has an error in the end, the ring is
+// incomplete and must not be used.
 func (r *ring) load(b *reader) *ring {
 	c := r.config
-	capacity, state, action := b.count(), b.count(), b.count()
-	b.must(capacity == uint64(c.Capacity) && state == uint64(c.State) && action == uint64(c.Action),
-		"capacity %d, states of %d and actions of %d numbers: it must be %d, %d and %d", capacity, state, action, c.Capacity, c.State, c.Action)
+	sizes := [4]uint64{b.count(), b.count(), b.count(), b.count()}
+	want := [4]uint64{uint64(c.Capacity), uint64(c.State), uint64(c.Action), uint64(c.NumActions)}
+	b.must(sizes == want, "capacity, numbers in a state and in an action, choices are %d: it must be %d", sizes, want)
 	held, head := b.count(), b.count()
 	b.must(held <= uint64(c.Capacity), "%d transitions: it must be at most %d", held, c.Capacity)
 	b.must(head < uint64(c.Capacity), "next place %d: it must be below %d", head, c.Capacity)
@@ -74,37 +90,59 @@ func (r *ring) load(b *reader) *ring {
 			b.must(false, "random source: %w", err)
 		}
 	}
-	if b.err == nil && held*uint64(r.rowSize()) > uint64(len(b.bytes)) {
+	masked := b.flag()
+	b.must(!masked || c.NumActions > 0, "it has masks: there must be none")
+	if masked && b.err == nil {
+		loaded.mask()
+	}
+	if b.err == nil && held*uint64(loaded.rowSize()) > uint64(len(b.bytes)) {
 		b.must(false, "cut short: %d bytes for %d transitions", len(b.bytes), held)
 	}
 	if b.err != nil {
 		return loaded
 	}
-	loaded.grow(c.Capacity)
 	loaded.held, loaded.head = int(held), int(head)
+	if loaded.held > loaded.head {
+		loaded.grow(c.Capacity)
+	} else {
+		loaded.grow(loaded.head)
+	}
+	t := Transition{
+		State:  make([]float64, c.State),
+		Action: make([]float64, c.Action),
+		Next:   make([]float64, c.State),
+	}
+	if masked {
+		t.NextLegal = make([]bool, c.NumActions)
+	}
 	for k := 0; k < loaded.held && b.err == nil; k++ {
-		i := loaded.place(k)
-		t := Transition{
-			State:  loaded.state[i*c.State : (i+1)*c.State],
-			Action: loaded.action[i*c.Action : (i+1)*c.Action],
-			Next:   loaded.next[i*c.State : (i+1)*c.State],
+		b.transition(k, &t, c)
+		if b.err == nil {
+			loaded.write(loaded.place(k), &t)
 		}
-		b.numbers(t.State)
-		b.numbers(t.Action)
-		b.numbers(t.Next)
-		t.Reward, t.Discount = b.number(), b.number()
-		ends := b.take(1)
-		if b.err != nil {
-			break
-		}
-		b.must(ends[0] <= 3, "transition %d: ends %d: it must be from 0 to 3", k, ends[0])
-		if err := t.check(c.State, c.Action); err != nil {
-			b.must(false, "transition %d: %w", k, err)
-		}
-		loaded.reward[i], loaded.discount[i] = t.Reward, t.Discount
-		loaded.terminated[i], loaded.truncated[i] = ends[0]&1 != 0, ends[0]&2 != 0
 	}
 	return loaded
+}
+
+// transition reads the k-th transition.
+func (b *reader) transition(k int, t *Transition, c Config) {
+	b.numbers(t.State)
+	b.numbers(t.Action)
+	b.numbers(t.Next)
+	t.Reward, t.Discount = b.number(), b.number()
+	if ends := b.take(1); ends != nil {
+		b.must(ends[0] <= 3, "transition %d: ends %d: it must be from 0 to 3", k, ends[0])
+		t.Terminated, t.Truncated = ends[0]&1 != 0, ends[0]&2 != 0
+	}
+	for j := range t.NextLegal {
+		t.NextLegal[j] = b.flag()
+	}
+	if b.err != nil {
+		return
+	}
+	if err := t.check(c); err != nil {
+		b.must(false, "transition %d: %w", k, err)
+	}
 }
 
 // mustBeFilled from place 0 on, as a buffer is, which has never lost any.
@@ -134,6 +172,14 @@ func (b *writer) number(x float64) {
 func (b *writer) numbers(v []float64) {
 	for _, x := range v {
 		b.number(x)
+	}
+}
+
+func (b *writer) flag(set bool) {
+	if set {
+		b.bytes = append(b.bytes, 1)
+	} else {
+		b.bytes = append(b.bytes, 0)
 	}
 }
 
@@ -186,6 +232,15 @@ func (b *reader) count() uint64 {
 		return binary.LittleEndian.Uint64(taken)
 	}
 	return 0
+}
+
+func (b *reader) flag() bool {
+	taken := b.take(1)
+	if taken == nil {
+		return false
+	}
+	b.must(taken[0] <= 1, "a flag of %d: it must be 0 or 1", taken[0])
+	return taken[0] == 1
 }
 
 func (b *reader) number() float64 { return math.Float64frombits(b.count()) }

@@ -8,6 +8,18 @@ type sumTree struct {
 	node   []float64 // the root is 1, the children of k are 2k and 2k+1, leaf i is leaves+i
 }
 
+// grown is a tree of at least n leaves with the same numbers. The sum and what is
+// found stay the same bit by bit: the new leaves are 0, and adding 0 is exact.
+func (t *sumTree) grown(n int) sumTree {
+	larger := newSumTree(n)
+	for i := range t.leaves {
+		if x := t.at(i); x != 0 {
+			larger.set(i, x)
+		}
+	}
+	return larger
+}
+
 func newSumTree(n int) sumTree {
 	leaves := 1
 	for leaves < n {

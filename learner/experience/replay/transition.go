@@ -3,34 +3,48 @@ package replay
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Transition is one step of an environment, or several taken as one (see [NStep]).
 type Transition struct {
-	State  []float64 // what was seen
-	Action []float64 // what was done
-	Reward float64   // earned by it
-	Next   []float64 // what was seen then: at the end of an episode the final observation, not the next episode's first
+	State  []float64 // what was observed
+	Action []float64 // what was done: the action that took force
+	Reward float64   // what the action earned
+	Next   []float64 // what was observed next; at the end of an episode its final observation, not the next episode's first
 
-	// Discount is how much of Next's value counts, above 0 and at most 1: gamma for one step, gamma^k for k.
+	// NextLegal says for each choice of a discrete action whether it is legal in
+	// Next. Nil is all of them.
+	NextLegal []bool
+
+	// Discount is how much of Next's value counts, above 0 and at most 1: gamma
+	// for one step, gamma^k for k.
 	Discount float64
 
-	Terminated bool // the task ended in Next, so nothing is to be had from there
-	Truncated  bool // the episode was cut short in Next by something else, such as a time limit; both may be true
+	Terminated bool // the task ended in Next, so nothing is earned after it
+	Truncated  bool // the episode was cut off in Next from outside, such as by a time limit; both may be true
 }
 
-// Ends says whether the episode ended in Next, for whatever reason.
+// Ends reports whether the episode ended in Next, for whatever reason.
 func (t *Transition) Ends() bool { return t.Terminated || t.Truncated }
 
-func (t *Transition) check(state, action int) error {
-	if err := finite("state", t.State, state); err != nil {
+func (t *Transition) check(c Config) error {
+	if err := finite("state", t.State, c.State); err != nil {
 		return err
 	}
-	if err := finite("action", t.Action, action); err != nil {
+	if err := finite("action", t.Action, c.Action); err != nil {
 		return err
 	}
-	if err := finite("next", t.Next, state); err != nil {
+	if err := finite("next", t.Next, c.State); err != nil {
 		return err
+	}
+	if t.NextLegal != nil {
+		if len(t.NextLegal) != c.NumActions {
+			return fmt.Errorf("a mask of %d choices: it must be of %d", len(t.NextLegal), c.NumActions)
+		}
+		if !slices.Contains(t.NextLegal, true) {
+			return fmt.Errorf("none of %d choices is legal: at least one must be", len(t.NextLegal))
+		}
 	}
 	if math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0) {
 		return fmt.Errorf("reward %v: it must be finite", t.Reward)
@@ -53,22 +67,29 @@ func finite(what string, v []float64, n int) error {
 	return nil
 }
 
-// Batch is a number of transitions, column by column; row i of State is State[i*dim : (i+1)*dim]. The caller owns it, and
-// Sample overwrites it.
+// Batch is a number of transitions, column by column; row i of State is
+// State[i*dim : (i+1)*dim]. The caller owns it, and Sample overwrites it.
 type Batch struct {
-	State, Action, Next   []float64 // size x dim
-	Reward, Discount      []float64 // size
-	Terminated, Truncated []bool    // size
+	State      []float64 // size x dim
+	Action     []float64 // size x dim
+	Next       []float64 // size x dim
+	NextLegal  []bool    // size x NumActions; nil when every choice is legal in every row
+	Reward     []float64 // size
+	Discount   []float64 // size
+	Terminated []bool    // size
+	Truncated  []bool    // size
 
-	// Bootstrap is 0 where Terminated, and Discount elsewhere: y = Reward + Bootstrap * V(Next).
+	// Bootstrap is 0 where Terminated, and Discount elsewhere:
+	// y = Reward + Bootstrap * V(Next).
 	Bootstrap []float64 // size
-	// Weight is the importance-sampling weight of the row's loss, at most 1; always 1 from a Uniform.
+	// Weight is the importance-sampling weight of the row's loss, at most 1. From
+	// a Uniform buffer it is always 1.
 	Weight []float64 // size
-	// Index is where in the buffer the row is, for Update.
+	// Index is the row's place in the buffer, for Update.
 	Index []int // size
 }
 
-// NewBatch makes room for size transitions of a buffer of that Config.
+// NewBatch allocates size transitions of a buffer of that Config.
 func NewBatch(c Config, size int) (*Batch, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -77,10 +98,16 @@ func NewBatch(c Config, size int) (*Batch, error) {
 		return nil, fmt.Errorf("batch of %d transitions: it must have at least one", size)
 	}
 	return &Batch{
-		State: make([]float64, size*c.State), Action: make([]float64, size*c.Action), Next: make([]float64, size*c.State),
-		Reward: make([]float64, size), Discount: make([]float64, size),
-		Terminated: make([]bool, size), Truncated: make([]bool, size),
-		Bootstrap: make([]float64, size), Weight: make([]float64, size), Index: make([]int, size),
+		State:      make([]float64, size*c.State),
+		Action:     make([]float64, size*c.Action),
+		Next:       make([]float64, size*c.State),
+		Reward:     make([]float64, size),
+		Discount:   make([]float64, size),
+		Terminated: make([]bool, size),
+		Truncated:  make([]bool, size),
+		Bootstrap:  make([]float64, size),
+		Weight:     make([]float64, size),
+		Index:      make([]int, size),
 	}, nil
 }
 

@@ -34,7 +34,7 @@ func (u *Uniform) Sample(b *Batch) error {
 	return nil
 }
 
-const uniformHeader = "aware uniform replay 1\n"
+const uniformHeader = "aware uniform replay 2\n"
 
 // MarshalBinary saves all state.
 func (u *Uniform) MarshalBinary() ([]byte, error) {

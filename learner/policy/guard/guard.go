@@ -1,164 +1,325 @@
-// Package guard makes any Policy safe. Each guard is a Policy around a Policy that does one thing: keeps the
-// Action within bounds, keeps its steps small, keeps it from turning too often, keeps memory above what is in
-// use, keeps from shrinking what already fails its SLO, decides when the Policy cannot. A guard never makes an
-// Action bolder, and it leaves its reason in Action.Clipped.
+// Package guard makes any Policy safe to act on. [Standard] is the one chain of guards that central, the node agent, the
+// bench and the gym use; only its [Settings] differ. A guard never makes an Action bolder, and it leaves its reason in
+// Action.Clipped.
 //
-// They compose; from the inside out the usual order is
+// The guards, innermost first:
 //
-//	guard.Bound(guard.Pace(guard.HoldSLO(guard.Fallback(policy, rule), slo), pace), bounds)
-//
-// so that bounds have the last word.
+//  1. legality: a policy that fails, panics or gives an illegal Action is replaced by the fallback
+//  2. knobs: only what may be set is set; a limit that stands outside of its bounds is moved even if the policy is content
+//  3. SLO: nothing shrinks while the SLO is violated
+//  4. steps: no step is larger, and no shrink comes sooner, than the settings allow
+//  5. memory in use: a memory limit stays above it by a margin
+//  6. budget: no raise beyond what the node has left
+//  7. bounds: the owner's constraints or the container's envelope have the last word
 package guard
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Fallback asks rule when the policy fails or gives an illegal Action. The rule sees every State, so that it
-// is warm when it is needed.
-func Fallback(policy, rule mdp.Policy) mdp.Policy { return &fallback{policy, rule} }
+// Settings are the settings of a chain. The zero value of a field switches its guard off; bounds and legality cannot be
+// switched off.
+type Settings struct {
+	Name          string        // for results and logs
+	Up            mdp.Ratio     // the most that a limit may grow in one step; 2 doubles it
+	Down          mdp.Ratio     // the part of a limit that at least remains after one step; 0.8 takes a fifth
+	ReplicasUp    mdp.Ratio     // the most that replicas may grow in one step, or by ReplicasBurst if that is more
+	ReplicasBurst int           // replicas that may always be added in one step
+	ReplicasDwell time.Duration // between two removals of a replica; one is removed at a time
+	MemoryDwell   time.Duration // between two shrinks of memory
+	MemoryMargin  mdp.Ratio     // a memory limit is at least so many times the memory in use; 1.25 leaves a quarter
+	HoldSLO       bool          // nothing shrinks while the SLO is violated
+}
 
-type fallback struct{ policy, rule mdp.Policy }
+// The named sets.
+var (
+	// Central is for decisions through the API server, every 10 s. Scale-out follows HPA's own default: doubled, or 4 more.
+	Central = Settings{
+		Name: "central", Up: 2, Down: 0.8, ReplicasUp: 2, ReplicasBurst: 4, ReplicasDwell: time.Minute,
+		MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true,
+	}
+	// Node is for decisions on the node, every second: a raise up to the ceiling is not limited, for relief must come
+	// at once; a captain may halve a limit.
+	Node = Settings{Name: "node", Down: 0.5, MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true}
+	// Published is for rules that others published: they run within bounds only, as their authors ran them.
+	Published = Settings{Name: "published"}
+)
 
-func (f *fallback) Decide(s mdp.State) (mdp.Action, error) {
-	safe, ruleErr := f.rule.Decide(s)
-	a, err := f.policy.Decide(s)
-	if err == nil {
-		if err = a.Check(); err == nil {
-			return a, nil
+// Named finds a named set.
+func Named(name string) (Settings, error) {
+	for _, s := range []Settings{Central, Node, Published} {
+		if s.Name == name {
+			return s, nil
 		}
 	}
-	if ruleErr != nil {
-		return mdp.Action{}, ruleErr
+	return Settings{}, fmt.Errorf("guards %q: they must be central, node or published", name)
+}
+
+// Check is nil for settings that make sense, and otherwise names the field, its value and the rule.
+func (s Settings) Check() error {
+	switch {
+	case s.Up != 0 && !(s.Up > 1):
+		return fmt.Errorf("guards %s: up %v: it must be above 1, or 0 for no limit", s.Name, float64(s.Up))
+	case !(s.Down >= 0 && s.Down < 1):
+		return fmt.Errorf("guards %s: down %v: it must be in [0, 1)", s.Name, float64(s.Down))
+	case s.ReplicasUp != 0 && !(s.ReplicasUp > 1) || s.ReplicasBurst < 0:
+		return fmt.Errorf("guards %s: replicas up %v, burst %d: they must be above 1 and at least 0",
+			s.Name, float64(s.ReplicasUp), s.ReplicasBurst)
+	case s.ReplicasDwell < 0 || s.MemoryDwell < 0:
+		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v: they must not be negative",
+			s.Name, s.ReplicasDwell, s.MemoryDwell)
+	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
+		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name, float64(s.MemoryMargin))
+	}
+	return nil
+}
+
+// String lists the guards that are on, for a line of a report.
+func (s Settings) String() string {
+	parts := []string{s.Name + ":"}
+	add := func(on bool, format string, v any) {
+		if on {
+			parts = append(parts, fmt.Sprintf(format, v))
+		}
+	}
+	add(s.HoldSLO, "no shrink while the SLO is violated%v;", "")
+	add(s.Up != 0, "limits up at most x%v;", s.Up)
+	add(s.Down != 0, "down at most x%v;", s.Down)
+	add(s.ReplicasUp != 0, "replicas up at most x%v", s.ReplicasUp)
+	add(s.ReplicasUp != 0, "or %d more;", s.ReplicasBurst)
+	add(s.ReplicasDwell != 0, "one replica less each %v;", s.ReplicasDwell)
+	add(s.MemoryDwell != 0, "memory down each %v;", s.MemoryDwell)
+	add(s.MemoryMargin != 0, "memory at least x%v of what is in use;", s.MemoryMargin)
+	return strings.Join(append(parts, "bounds"), " ")
+}
+
+// Place is what a chain protects. Functions are asked at each decision, because an envelope and a budget move.
+type Place struct {
+	Bounds   func() mdp.Bounds
+	Knobs    func() mdp.Set                  // what may be set; nil is everything
+	Budget   func() (free mdp.Size, ok bool) // what a raise of one replica may take at most; nil is no budget
+	SLO      mdp.SLO
+	Fallback mdp.Policy // decides when the policy cannot; nil is nobody: then that is an error
+}
+
+// IllegalError says that a policy panicked or gave an illegal Action, and that there is no fallback.
+type IllegalError struct{ Err error }
+
+func (e *IllegalError) Error() string { return "the policy gave no legal action: " + e.Err.Error() }
+
+// Unwrap is for errors.Is and errors.As.
+func (e *IllegalError) Unwrap() error { return e.Err }
+
+// Standard puts the chain around a policy. The chain remembers what it let through; a policy whose actions were not
+// carried out for a while needs a new chain.
+func Standard(policy mdp.Policy, s Settings, p Place) mdp.Policy {
+	return &chain{policy: policy, settings: s, place: p}
+}
+
+type chain struct {
+	policy     mdp.Policy
+	settings   Settings
+	place      Place
+	lastMemory time.Time // of the last shrink that was let through
+	lastScale  time.Time // of the last removal of a replica that was let through
+}
+
+// Decide implements [mdp.Policy].
+func (c *chain) Decide(s mdp.State) (mdp.Action, error) {
+	a, err := c.legal(s)
+	if err != nil {
+		return mdp.Action{}, err
+	}
+	bounds := c.place.Bounds()
+	a = c.settable(s, a, bounds)
+	a = c.holdSLO(s, a)
+	a = c.pace(s, a)
+	a = c.aboveUse(s, a)
+	a = c.withinBudget(s, a)
+	return bounds.Clip(a), nil
+}
+
+// legal asks the policy, and the fallback where that fails. The fallback sees every State, so that it is warm when it is
+// needed.
+func (c *chain) legal(s mdp.State) (mdp.Action, error) {
+	a, broken, err := guarded(c.policy, s)
+	if c.place.Fallback == nil {
+		if broken {
+			err = &IllegalError{err}
+		}
+		return a, err
+	}
+	safe, brokenToo, fallbackErr := guarded(c.place.Fallback, s)
+	if err == nil {
+		return a, nil
+	}
+	if fallbackErr != nil {
+		if brokenToo {
+			fallbackErr = &IllegalError{fallbackErr}
+		}
+		return mdp.Action{}, fallbackErr
 	}
 	safe.Clipped |= mdp.ClippedFallback
+	if broken {
+		safe.Clipped |= mdp.ClippedNaN
+	}
 	return safe, nil
 }
 
-// HoldSLO forbids to shrink while the SLO is violated. Where the SLO cannot be judged it forbids nothing: the
-// fall-back for a blind workload is its bounds.
-func HoldSLO(policy mdp.Policy, slo mdp.SLO) mdp.Policy {
-	return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
-		a, err := policy.Decide(s)
-		if err != nil {
-			return a, err
+// guarded asks a policy. broken is true when it panicked or gave an illegal Action; err then says which.
+func guarded(p mdp.Policy, s mdp.State) (a mdp.Action, broken bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			a, broken, err = mdp.Action{}, true, fmt.Errorf("panic: %v", v)
 		}
-		if sp, ok := slo.Preservation(s); !ok || sp >= 1 {
-			return a, nil
-		}
-		if a.Sets.Has(mdp.Replicas) && s.Knows(mdp.Replicas) && a.Replicas < s.Replicas {
-			a.Replicas, a.Clipped = s.Replicas, a.Clipped|mdp.ClippedSLO
-		}
-		if a.Sets.Has(mdp.CPULimit) && s.Knows(mdp.CPULimit) && a.Limit.CPU < s.Limit.CPU {
-			a.Limit.CPU, a.Clipped = s.Limit.CPU, a.Clipped|mdp.ClippedSLO
-		}
-		if a.Sets.Has(mdp.MemoryLimit) && s.Knows(mdp.MemoryLimit) && a.Limit.Memory < s.Limit.Memory {
-			a.Limit.Memory, a.Clipped = s.Limit.Memory, a.Clipped|mdp.ClippedSLO
-		}
-		return a, nil
-	})
+	}()
+	if a, err = p.Decide(s); err != nil {
+		return mdp.Action{}, false, err
+	}
+	if err = a.Check(); err != nil {
+		return mdp.Action{}, true, err
+	}
+	return a, false, nil
 }
 
-// Steps says how fast a limit may move.
-type Steps struct {
-	Up           mdp.Ratio     // at most so many times the limit in one step; 2 doubles it
-	Down         mdp.Ratio     // at least so much of the limit is left after one step; 0.8 takes a fifth
-	MemoryEvery  time.Duration // between two shrinks of memory
-	ReplicasDown time.Duration // between two removals of a replica; one is removed at a time
+// settable takes out what may not be set. A limit in force that lies outside of its bounds is set to what it is, so that
+// the bounds move it; without knowing the limit in force nothing is done. Replicas are left alone: a State counts the ready
+// ones, and more may have been asked for.
+func (c *chain) settable(s mdp.State, a mdp.Action, bounds mdp.Bounds) mdp.Action {
+	knobs := mdp.Knobs
+	if c.place.Knobs != nil {
+		knobs = c.place.Knobs()
+	}
+	a = a.Only(knobs)
+	for k := range (knobs & s.Observed).Without(a.Sets | mdp.SetOf(mdp.Replicas)).Signals() {
+		r, now := bounds.Knob(k), s.Knob(k)
+		if r.Min > 0 && !r.Has(now) {
+			a = a.WithKnob(k, max(now, mdp.KnobLeast(k)))
+		}
+	}
+	return a
 }
 
-// DefaultSteps are those of the design: twice up, a fifth down, memory down once a minute; and a replica a minute.
-var DefaultSteps = Steps{Up: 2, Down: 0.8, MemoryEvery: time.Minute, ReplicasDown: time.Minute}
-
-// Pace keeps every step within Steps of the limit in force. A limit that is not known is not moved: without
-// knowing where one stands there is no small step.
-func Pace(policy mdp.Policy, steps Steps) mdp.Policy { return &pace{policy: policy, steps: steps} }
-
-type pace struct {
-	policy     mdp.Policy
-	steps      Steps
-	lastMemory time.Time // of the last shrink that was let through
-	lastScale  time.Time
+// holdSLO forbids to shrink while the SLO is violated. Where the SLO cannot be judged it forbids nothing: the guard of a
+// blind workload is its bounds.
+func (c *chain) holdSLO(s mdp.State, a mdp.Action) mdp.Action {
+	if !c.settings.HoldSLO {
+		return a
+	}
+	if sp, ok := c.place.SLO.Preservation(s); !ok || sp >= 1 {
+		return a
+	}
+	for k := range (a.Sets & s.Observed).Signals() {
+		if v, _ := a.Knob(k); v < s.Knob(k) {
+			a = a.WithKnob(k, s.Knob(k))
+			a.Clipped |= mdp.ClippedSLO
+		}
+	}
+	return a
 }
 
-func (p *pace) Decide(s mdp.State) (mdp.Action, error) {
-	a, err := p.policy.Decide(s)
-	if err != nil {
-		return a, err
+// pace keeps every step within the settings. A knob whose value is not known is not moved: without knowing where one
+// stands there is no small step.
+func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
+	g := c.settings
+	if g.Up == 0 && g.Down == 0 && g.ReplicasUp == 0 && g.ReplicasDwell == 0 && g.MemoryDwell == 0 {
+		return a
 	}
 	if unknown := a.Sets.Without(s.Observed); unknown != 0 {
-		a.Sets, a.Clipped = a.Sets.Without(unknown), a.Clipped|mdp.ClippedStale
+		a = a.Without(unknown)
+		a.Clipped |= mdp.ClippedStale
 	}
-	var why mdp.Clips
-	if a.Sets.Has(mdp.CPULimit) {
-		a.Limit.CPU, why = step(a.Limit.CPU, s.Limit.CPU, p.steps)
-		a.Clipped |= why
-	}
-	if a.Sets.Has(mdp.MemoryLimit) {
-		a.Limit.Memory, why = step(a.Limit.Memory, s.Limit.Memory, p.steps)
-		a.Clipped |= why
-		if a.Limit.Memory < s.Limit.Memory {
-			if s.At.Sub(p.lastMemory) < p.steps.MemoryEvery {
-				a.Limit.Memory, a.Clipped = s.Limit.Memory, a.Clipped|mdp.ClippedDwell
-			} else {
-				p.lastMemory = s.At
-			}
-		}
-	}
-	if a.Sets.Has(mdp.Replicas) && a.Replicas < s.Replicas {
-		if s.At.Sub(p.lastScale) < p.steps.ReplicasDown {
-			a.Replicas, a.Clipped = s.Replicas, a.Clipped|mdp.ClippedDwell
+	for k := range a.Sets.Signals() {
+		want, _ := a.Knob(k)
+		var why mdp.Clips
+		if k == mdp.Replicas {
+			want, why = c.stepReplicas(s, want)
 		} else {
-			p.lastScale = s.At
-			if a.Replicas < s.Replicas-1 {
-				a.Replicas, a.Clipped = s.Replicas-1, a.Clipped|mdp.ClippedRateDown
+			want, why = c.stepLimit(s.Knob(k), want)
+		}
+		if k == mdp.MemoryLimit && g.MemoryDwell > 0 && want < s.Knob(k) {
+			if s.At.Sub(c.lastMemory) < g.MemoryDwell {
+				want = s.Knob(k)
+				why |= mdp.ClippedDwell
+			} else {
+				c.lastMemory = s.At
 			}
 		}
+		a = a.WithKnob(k, want)
+		a.Clipped |= why
 	}
-	return a, nil
+	return a
 }
 
-// step moves from now towards want, within the steps; it never ends at zero.
-func step[T ~int64](want, now T, steps Steps) (T, mdp.Clips) {
-	up := T(float64(now) * float64(steps.Up))
-	down := max(1, T(float64(now)*float64(steps.Down)))
+// stepLimit moves a limit from now towards want, within the settings; it never ends at zero.
+func (c *chain) stepLimit(now, want int64) (int64, mdp.Clips) {
+	up := int64(float64(now) * float64(c.settings.Up))
+	down := max(1, int64(float64(now)*float64(c.settings.Down)))
 	switch {
 	case want > now && want > up && up > 0:
 		return up, mdp.ClippedRateUp
-	case want < now && want < down:
+	case want < now && want < down && c.settings.Down > 0:
 		return down, mdp.ClippedRateDown
 	}
 	return want, 0
 }
 
-// HeadroomOverUsage keeps a memory limit at margin times the memory in use or more; 1.25 leaves a quarter.
-// Memory whose use is unknown is not set at all.
-func HeadroomOverUsage(policy mdp.Policy, margin mdp.Ratio) mdp.Policy {
-	return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
-		a, err := policy.Decide(s)
-		if err != nil || !a.Sets.Has(mdp.MemoryLimit) {
-			return a, err
-		}
-		if !s.Knows(mdp.MemoryUsage) {
-			a.Sets, a.Clipped = a.Sets.Without(mdp.SetOf(mdp.MemoryLimit)), a.Clipped|mdp.ClippedStale
-			return a, nil
-		}
-		if least := mdp.Bytes(float64(s.Usage.Memory) * float64(margin)); a.Limit.Memory < least {
-			a.Limit.Memory, a.Clipped = least, a.Clipped|mdp.ClippedUsage
-		}
-		return a, nil
-	})
+// stepReplicas adds at most what the settings allow, and removes one replica at a time.
+func (c *chain) stepReplicas(s mdp.State, want int64) (int64, mdp.Clips) {
+	g, now := c.settings, int64(s.Replicas)
+	most := max(int64(float64(now)*float64(g.ReplicasUp)), now+int64(g.ReplicasBurst))
+	switch {
+	case want > now && want > most && g.ReplicasUp > 0:
+		return most, mdp.ClippedRateUp
+	case want >= now || g.ReplicasDwell == 0:
+		return want, 0
+	case s.At.Sub(c.lastScale) < g.ReplicasDwell:
+		return now, mdp.ClippedDwell
+	}
+	c.lastScale = s.At
+	if want < now-1 {
+		return now - 1, mdp.ClippedRateDown
+	}
+	return want, 0
 }
 
-// Bound keeps every Action within the bounds, which are asked for at each decision because an envelope moves.
-func Bound(policy mdp.Policy, bounds func() mdp.Bounds) mdp.Policy {
-	return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
-		a, err := policy.Decide(s)
-		if err != nil {
-			return a, err
-		}
-		return bounds().Clip(a), nil
-	})
+// aboveUse keeps a memory limit above the memory in use. Memory whose use is unknown is not set at all.
+func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
+	if c.settings.MemoryMargin == 0 || !a.Sets.Has(mdp.MemoryLimit) {
+		return a
+	}
+	if !s.Knows(mdp.MemoryUsage) {
+		a = a.Without(mdp.SetOf(mdp.MemoryLimit))
+		a.Clipped |= mdp.ClippedStale
+		return a
+	}
+	if least := mdp.Bytes(float64(s.Usage.Memory) * float64(c.settings.MemoryMargin)); a.Limit.Memory < least {
+		a.Limit.Memory = least
+		a.Clipped |= mdp.ClippedUsage
+	}
+	return a
+}
+
+// withinBudget keeps raises within what the node has left. A limit that is not known is not raised.
+func (c *chain) withinBudget(s mdp.State, a mdp.Action) mdp.Action {
+	if c.place.Budget == nil {
+		return a
+	}
+	free, ok := c.place.Budget()
+	if !ok {
+		return a
+	}
+	if a.Sets.Has(mdp.CPULimit) && a.Limit.CPU > s.Limit.CPU+max(0, free.CPU) {
+		a.Limit.CPU = s.Limit.CPU + max(0, free.CPU)
+		a.Clipped |= mdp.ClippedBudget
+	}
+	if a.Sets.Has(mdp.MemoryLimit) && a.Limit.Memory > s.Limit.Memory+max(0, free.Memory) {
+		a.Limit.Memory = s.Limit.Memory + max(0, free.Memory)
+		a.Clipped |= mdp.ClippedBudget
+	}
+	return a
 }

@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"errors"
+	"math"
+	"strings"
 	"testing"
 	"testing/quick"
 	"time"
@@ -13,54 +15,147 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
+// wide are bounds that nothing in these tests reaches.
+var wide = mdp.Bounds{
+	Replicas: mdp.Range[int]{Min: 0, Max: 1000},
+	CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: math.MaxInt64},
+	Memory:   mdp.Range[mdp.Bytes]{Min: 1, Max: math.MaxInt64},
+}
+
 func wants(a mdp.Action) mdp.Policy {
 	return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return a, nil })
 }
 
+func within(b mdp.Bounds) guard.Place { return guard.Place{Bounds: func() mdp.Bounds { return b }} }
+
+// at is three replicas of a size, half of whose memory is in use, with a latency of 10 ms.
 func at(cpu mdp.MilliCPU, memory mdp.Bytes) mdp.State {
-	return mdp.State{At: noon, Observed: mdp.Knobs | mdp.SetOf(mdp.MemoryUsage, mdp.Latency),
-		Replicas: 3, Limit: mdp.Size{CPU: cpu, Memory: memory}, Usage: mdp.Size{Memory: memory / 2}, Latency: 10 * time.Millisecond}
+	return mdp.State{
+		At: noon, Observed: mdp.Knobs | mdp.SetOf(mdp.MemoryUsage, mdp.Latency), Replicas: 3,
+		Limit: mdp.Size{CPU: cpu, Memory: memory}, Usage: mdp.Size{Memory: memory / 2}, Latency: 10 * time.Millisecond,
+	}
 }
 
-func TestEveryGuardIsAPolicy(t *testing.T) {
+var named = []guard.Settings{guard.Central, guard.Node, guard.Published}
+
+func TestEachChainIsAPolicy(t *testing.T) {
 	follow := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
 		if err := s.Require("follow", mdp.CPUUsage, mdp.MemoryUsage); err != nil || s.Usage.CPU <= 0 || s.Usage.Memory <= 0 {
 			return mdp.Action{}, err
 		}
 		return mdp.Action{}.WithCPU(s.Usage.CPU).WithMemory(s.Usage.Memory), nil
 	})
-	bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 3}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 500},
-		Memory: mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 200 * mdp.MiB}}
-	for name, make := range map[string]func() mdp.Policy{
-		"Bound":             func() mdp.Policy { return guard.Bound(follow, func() mdp.Bounds { return bounds }) },
-		"Pace":              func() mdp.Policy { return guard.Pace(follow, guard.DefaultSteps) },
-		"HoldSLO":           func() mdp.Policy { return guard.HoldSLO(follow, mdp.SLO{Percentile: 99, Latency: time.Second}) },
-		"HeadroomOverUsage": func() mdp.Policy { return guard.HeadroomOverUsage(follow, 1.25) },
-		"Fallback":          func() mdp.Policy { return guard.Fallback(follow, wants(mdp.Action{})) },
-	} {
-		t.Run(name, func(t *testing.T) { mdptest.Policy(t, make) })
+	bounds := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 3}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 500},
+		Memory: mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 200 * mdp.MiB},
+	}
+	for _, s := range named {
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+		place := within(bounds)
+		place.SLO = mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}
+		t.Run(s.Name, func(t *testing.T) {
+			mdptest.Policy(t, func() mdp.Policy { return guard.Standard(follow, s, place) })
+		})
+		place.Fallback = wants(mdp.Action{})
+		t.Run(s.Name+" with a fallback", func(t *testing.T) {
+			mdptest.Policy(t, func() mdp.Policy { return guard.Standard(follow, s, place) })
+		})
 	}
 }
 
-func TestNoStepIsLargerThanAllowed(t *testing.T) {
+// Whatever a policy wants, what comes out is within the bounds, or is not set.
+func TestBoundsHaveTheLastWord(t *testing.T) {
+	for _, s := range named {
+		law := func(cpu int32, memory int64, replicas int16, lo, hi uint16, usage uint32) bool {
+			b := mdp.Bounds{
+				Replicas: mdp.Range[int]{Min: 1, Max: 1 + int(hi%7)},
+				CPU:      mdp.Range[mdp.MilliCPU]{Min: 1 + mdp.MilliCPU(min(lo, hi)), Max: 1 + mdp.MilliCPU(max(lo, hi))},
+				Memory:   mdp.Range[mdp.Bytes]{Min: 1 + mdp.Bytes(min(lo, hi)), Max: 1 + mdp.Bytes(max(lo, hi))},
+			}
+			state := at(500, 5000)
+			state.Usage.Memory = mdp.Bytes(usage)
+			a, err := guard.Standard(wants(mdp.Action{}.WithCPU(mdp.MilliCPU(cpu)).WithMemory(mdp.Bytes(memory)).
+				WithReplicas(int(replicas))), s, within(b)).Decide(state)
+			if err != nil {
+				var illegal *guard.IllegalError
+				return errors.As(err, &illegal) && (cpu <= 0 || memory <= 0 || replicas < 0)
+			}
+			for k := range a.Sets.Signals() {
+				if v, _ := a.Knob(k); !b.Knob(k).Has(v) {
+					return false
+				}
+			}
+			return true
+		}
+		if err := quick.Check(law, nil); err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+	}
+}
+
+// An envelope that has become narrower than what is in force moves the limit, even if the policy is content.
+func TestALimitOutsideOfItsBoundsIsMoved(t *testing.T) {
+	narrow := wide
+	narrow.CPU.Max = 200
+	for _, s := range named {
+		a, err := guard.Standard(wants(mdp.Action{}), s, within(narrow)).Decide(at(500, 64*mdp.MiB))
+		if err != nil || a.Limit.CPU != 200 || a.Sets != mdp.SetOf(mdp.CPULimit) || a.Clipped != mdp.ClippedMax {
+			t.Errorf("%s: %v clipped by %v, %v; want cpu=200m by max", s.Name, a, a.Clipped, err)
+		}
+	}
+}
+
+func TestOnlyKnobsThatMayBeSetAreSet(t *testing.T) {
+	place := within(wide)
+	place.Knobs = func() mdp.Set { return mdp.SetOf(mdp.CPULimit) }
+	a, err := guard.Standard(wants(mdp.Action{}.WithCPU(90).WithMemory(1).WithReplicas(2)), guard.Central, place).
+		Decide(at(100, 64*mdp.MiB))
+	if err != nil || a.Sets != mdp.SetOf(mdp.CPULimit) {
+		t.Errorf("%v, %v; want CPU only", a, err)
+	}
+}
+
+func TestNoStepIsLargerThanTheSettingsAllow(t *testing.T) {
 	law := func(now, want uint16) bool {
 		s := at(mdp.MilliCPU(now)+10, 100*mdp.MiB)
-		a, err := guard.Pace(wants(mdp.Action{}.WithCPU(mdp.MilliCPU(want)+1)), guard.DefaultSteps).Decide(s)
+		wanted := mdp.MilliCPU(want) + 1
+		a, err := guard.Standard(wants(mdp.Action{}.WithCPU(wanted)), guard.Central, within(wide)).Decide(s)
 		return err == nil && a.Limit.CPU <= 2*s.Limit.CPU && a.Limit.CPU >= s.Limit.CPU*8/10 &&
-			(a.Limit.CPU != mdp.MilliCPU(want)+1) == (a.Clipped != 0)
+			(a.Limit.CPU != wanted) == (a.Clipped != 0)
 	}
 	if err := quick.Check(law, nil); err != nil {
 		t.Error(err)
 	}
 }
 
+// Relief on the node comes at once, up to the ceiling; a shrink is limited.
+func TestTheNodeRaisesUpToTheCeilingInOneStep(t *testing.T) {
+	ceiling := wide
+	ceiling.CPU.Max = 4000
+	node := func(cpu mdp.MilliCPU) mdp.Action {
+		a, err := guard.Standard(wants(mdp.Action{}.WithCPU(cpu)), guard.Node, within(ceiling)).Decide(at(70, 64*mdp.MiB))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := node(9000); a.Limit.CPU != 4000 {
+		t.Errorf("raised to %v, want the ceiling of 4000m", a.Limit.CPU)
+	}
+	if a := node(1); a.Limit.CPU != 35 || a.Clipped != mdp.ClippedRateDown {
+		t.Errorf("shrunk to %v by %v, want a half", a.Limit.CPU, a.Clipped)
+	}
+}
+
 func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
-	p := guard.HeadroomOverUsage(guard.Pace(wants(mdp.Action{}.WithMemory(1)), guard.DefaultSteps), 1.25)
+	p := guard.Standard(wants(mdp.Action{}.WithMemory(1)), guard.Central, within(wide))
 	s := at(100, 200*mdp.MiB)
 	s.Usage.Memory = 140 * mdp.MiB
 	a, _ := p.Decide(s)
-	if want := 175 * mdp.MiB; a.Limit.Memory != want {
-		t.Errorf("first shrink to %v, want %v: use and a quarter", a.Limit.Memory, want)
+	if want := 175 * mdp.MiB; a.Limit.Memory != want || a.Clipped&mdp.ClippedUsage == 0 {
+		t.Errorf("first shrink to %v, want %v: what is in use and a quarter", a.Limit.Memory, want)
 	}
 	s.At = noon.Add(30 * time.Second)
 	if a, _ = p.Decide(s); a.Limit.Memory != 200*mdp.MiB || a.Clipped&mdp.ClippedDwell == 0 {
@@ -70,10 +165,15 @@ func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
 	if a, _ = p.Decide(s); a.Limit.Memory == 200*mdp.MiB {
 		t.Error("after a minute it may shrink again")
 	}
+	s.At = noon.Add(3 * time.Minute)
+	s.Observed = s.Observed.Without(mdp.SetOf(mdp.MemoryUsage))
+	if a, _ = p.Decide(s); a.Sets.Has(mdp.MemoryLimit) || a.Clipped&mdp.ClippedStale == 0 {
+		t.Errorf("what is in use is not known: %v (%v), want no memory limit", a, a.Clipped)
+	}
 }
 
-func TestReplicasGoOneByOne(t *testing.T) {
-	p := guard.Pace(wants(mdp.Action{}.WithReplicas(1)), guard.DefaultSteps)
+func TestReplicasGoOneByOneAndComeInSteps(t *testing.T) {
+	p := guard.Standard(wants(mdp.Action{}.WithReplicas(1)), guard.Central, within(wide))
 	s := at(100, 100*mdp.MiB)
 	for _, c := range []struct {
 		after time.Duration
@@ -84,35 +184,120 @@ func TestReplicasGoOneByOne(t *testing.T) {
 			t.Errorf("after %v: %d of 3 replicas, want %d", c.after, a.Replicas, c.want)
 		}
 	}
-	if a, _ := guard.Pace(wants(mdp.Action{}.WithReplicas(9)), guard.DefaultSteps).Decide(s); a.Replicas != 9 {
-		t.Errorf("up to %d, want 9 at once", a.Replicas)
+	for now, want := range map[int]int{1: 5, 3: 7, 4: 8, 10: 20} { // 4 more, or doubled, whichever is more
+		s.Replicas = now
+		a, _ := guard.Standard(wants(mdp.Action{}.WithReplicas(90)), guard.Central, within(wide)).Decide(s)
+		if a.Replicas != want || a.Clipped&mdp.ClippedRateUp == 0 {
+			t.Errorf("from %d to %d (%v), want %d", now, a.Replicas, a.Clipped, want)
+		}
 	}
 }
 
 func TestNothingShrinksWhileTheSLOIsViolated(t *testing.T) {
-	p := guard.HoldSLO(wants(mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(10*mdp.MiB)), mdp.SLO{Percentile: 99, Latency: 5 * time.Millisecond})
+	place := within(wide)
+	place.SLO = mdp.SLO{Percentile: 99, Latency: 5 * time.Millisecond}
+	p := guard.Standard(wants(mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(10*mdp.MiB)), guard.Central, place)
 	s := at(100, 100*mdp.MiB)
 	a, _ := p.Decide(s)
 	if a.Replicas != 3 || a.Limit != s.Limit || a.Clipped != mdp.ClippedSLO {
 		t.Errorf("%v clipped by %v, want what is in force", a, a.Clipped)
 	}
 	s.Latency = time.Millisecond
-	if a, _ = p.Decide(s); a.Replicas != 1 || a.Clipped != 0 {
+	if a, _ = p.Decide(s); a.Replicas != 2 || a.Clipped&mdp.ClippedSLO != 0 {
 		t.Errorf("with the SLO met: %v clipped by %v", a, a.Clipped)
 	}
 }
 
-func TestAPolicyThatFailsIsReplacedByTheRule(t *testing.T) {
-	rule := wants(mdp.Action{}.WithCPU(300))
-	for name, bad := range map[string]mdp.Policy{
-		"an error":          mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, errors.New("no weights") }),
-		"an illegal action": wants(mdp.Action{}.WithCPU(-7)),
+func TestARaiseTakesNoMoreThanTheNodeHasLeft(t *testing.T) {
+	place := within(wide)
+	place.Budget = func() (mdp.Size, bool) { return mdp.Size{CPU: 30, Memory: -5}, true }
+	a, err := guard.Standard(wants(mdp.Action{}.WithCPU(190).WithMemory(101*mdp.MiB)), guard.Central, place).
+		Decide(at(100, 100*mdp.MiB))
+	if err != nil || a.Limit != (mdp.Size{CPU: 130, Memory: 100 * mdp.MiB}) || a.Clipped != mdp.ClippedBudget {
+		t.Errorf("%v clipped by %v, %v; want 30m more CPU and no more memory", a, a.Clipped, err)
+	}
+}
+
+func TestAPolicyThatFailsIsReplacedByTheFallback(t *testing.T) {
+	rule := wants(mdp.Action{}.WithCPU(150))
+	var nan mdp.Ratio = mdp.Ratio(math.NaN())
+	for name, c := range map[string]struct {
+		policy mdp.Policy
+		broken bool
+	}{
+		"an error":          {mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, errors.New("no weights") }), false},
+		"an illegal action": {wants(mdp.Action{}.WithCPU(-7)), true},
+		"a NaN":             {wants(mdp.Action{}.WithCPU(mdp.MilliCPU(nan))), true},
+		"a panic":           {mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { panic("index out of range") }), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := guard.Fallback(bad, rule).Decide(at(100, mdp.MiB))
-			if err != nil || a.Limit.CPU != 300 || a.Clipped != mdp.ClippedFallback {
-				t.Errorf("%v (%v), err %v; want the rule's 300m", a, a.Clipped, err)
+			place := within(wide)
+			place.Fallback = rule
+			a, err := guard.Standard(c.policy, guard.Central, place).Decide(at(100, mdp.MiB))
+			want := mdp.ClippedFallback
+			if c.broken {
+				want |= mdp.ClippedNaN
+			}
+			if err != nil || a.Limit.CPU != 150 || a.Clipped != want {
+				t.Errorf("%v (%v), err %v; want the rule's 150m, clipped by %v", a, a.Clipped, err, want)
+			}
+			place.Fallback = nil
+			_, err = guard.Standard(c.policy, guard.Central, place).Decide(at(100, mdp.MiB))
+			var illegal *guard.IllegalError
+			if err == nil || errors.As(err, &illegal) != c.broken {
+				t.Errorf("without a fallback: %v", err)
+			}
+			place.Fallback = c.policy // which fails as well
+			if _, err = guard.Standard(c.policy, guard.Central, place).Decide(at(100, mdp.MiB)); err == nil {
+				t.Error("both fail, and there is no error")
 			}
 		})
+	}
+}
+
+func TestAFallbackSeesEveryState(t *testing.T) {
+	seen := 0
+	place := within(wide)
+	place.Fallback = mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { seen++; return mdp.Action{}, nil })
+	p := guard.Standard(wants(mdp.Action{}.WithCPU(100)), guard.Central, place)
+	for range 3 {
+		if _, err := p.Decide(at(100, mdp.MiB)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen != 3 {
+		t.Errorf("the fallback saw %d of 3 states", seen)
+	}
+}
+
+func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
+	for want, change := range map[string]func(*guard.Settings){
+		"up 0.5":          func(s *guard.Settings) { s.Up = 0.5 },
+		"down 1":          func(s *guard.Settings) { s.Down = 1 },
+		"replicas up 1":   func(s *guard.Settings) { s.ReplicasUp = 1 },
+		"of memory -1s":   func(s *guard.Settings) { s.MemoryDwell = -time.Second },
+		"memory margin 0": func(s *guard.Settings) { s.MemoryMargin = 0.5 },
+	} {
+		s := guard.Central
+		change(&s)
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// The node agent decides each second for each container.
+func TestADecisionDoesNotAllocate(t *testing.T) {
+	place := within(wide)
+	place.SLO = mdp.SLO{Percentile: 99, Latency: 5 * time.Millisecond}
+	place.Fallback = wants(mdp.Action{})
+	p := guard.Standard(wants(mdp.Action{}.WithCPU(50).WithMemory(10*mdp.MiB)), guard.Central, place)
+	s := at(100, 100*mdp.MiB)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := p.Decide(s); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -30,9 +30,19 @@ func Steps(environment string) int {
 	return 100_000
 }
 
-// Make is a training by an algorithm's recipe for an environment; where there is none, by the algorithm's default settings.
+// Make is a training in a classic environment, by name.
 func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, error) {
-	e, err := classic.Make(environment)
+	if _, err := classic.Make(environment); err != nil {
+		return nil, err
+	}
+	return New(algorithm, func() (env.Env, error) { return classic.Make(environment) }, steps, seed)
+}
+
+// New is a training by an algorithm in the environments that a factory makes,
+// with the algorithm's preset for the environment's name; where there is none,
+// with its default settings.
+func New(algorithm string, factory func() (env.Env, error), steps int, seed uint64) (*train.Run, error) {
+	e, err := factory()
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +50,8 @@ func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, er
 	if err != nil {
 		return nil, err
 	}
-	return train.New(train.Config{Env: environment, Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}, l)
+	c := train.Config{Env: e.Name(), Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}
+	return train.New(c, factory, l)
 }
 
 func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner, error) {

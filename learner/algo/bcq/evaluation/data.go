@@ -60,18 +60,19 @@ func record(seed uint64, s Settings) (saved []byte, mean float64, err error) {
 			}
 			action[0] = clip(a)
 			out[0] = torque * action[0]
-			reward, terminated, truncated, err := e.Step(out, next)
+			step, err := e.Step(out, next)
 			if err == nil {
 				err = buffer.Add(replay.Transition{
-					State: obs, Action: action, Reward: reward, Next: next, Discount: s.Discount, Terminated: terminated, Truncated: truncated,
+					State: obs, Action: action, Reward: step.Reward, Next: next, Discount: s.Discount,
+					Terminated: step.Terminated, Truncated: step.Truncated,
 				})
 			}
 			if err != nil {
 				return nil, 0, fmt.Errorf("recording episode %d: %w", i, err)
 			}
 			copy(obs, next)
-			mean += reward / float64(s.Episodes)
-			ended = terminated || truncated
+			mean += step.Reward / float64(s.Episodes)
+			ended = step.Ended()
 		}
 	}
 	saved, err = buffer.MarshalBinary()
@@ -93,12 +94,12 @@ func judge(act func(obs, action []float64) error, episodes int) (mean float64, e
 			if err := act(obs, action); err != nil {
 				return 0, err
 			}
-			reward, terminated, truncated, err := e.Step(action, obs)
+			step, err := e.Step(action, obs)
 			if err != nil {
 				return 0, err
 			}
-			mean += reward / float64(episodes)
-			ended = terminated || truncated
+			mean += step.Reward / float64(episodes)
+			ended = step.Ended()
 		}
 	}
 	return mean, nil

@@ -1,0 +1,277 @@
+package encode_test
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/mdp"
+)
+
+var place = encode.Place{
+	Bounds: mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 8},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 1024 * mdp.MiB},
+	},
+	SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond},
+}
+
+func encoder(t testing.TB, f encode.Form) *encode.Encoder {
+	t.Helper()
+	e, err := encode.New(f, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// random is a State with a random part observed; what was not observed is garbage.
+func random(r *rand.Rand) mdp.State {
+	s := mdp.State{Observed: mdp.All}
+	for one := range mdp.Signals() {
+		switch one.Unit() {
+		case mdp.ReplicaCount:
+			one.Set(&s, float64(1+r.IntN(8)))
+		case mdp.Millicores:
+			one.Set(&s, float64(50+r.IntN(3950)))
+		case mdp.ByteCount:
+			one.Set(&s, float64((32+r.IntN(992))<<20))
+		case mdp.Kills:
+			one.Set(&s, float64(r.IntN(4)))
+		default:
+			one.Set(&s, math.Round(1e6*r.ExpFloat64())/1e6)
+		}
+	}
+	s.Observed = mdp.Set(r.Uint32()) & mdp.All
+	return s
+}
+
+func TestAStateSurvivesTheVector(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	obs := make([]float64, e.Form().Dim())
+	law := func(seed uint64) bool {
+		s := random(rand.New(rand.NewPCG(seed, 1)))
+		if err := e.Observe(s, obs); err != nil {
+			t.Log(err)
+			return false
+		}
+		got, err := e.State(obs)
+		if err != nil || got.Observed != s.Observed {
+			t.Log(got, err)
+			return false
+		}
+		for one := range s.Observed.Signals() {
+			if a, b := one.Value(&s), one.Value(&got); math.Abs(a-b) > 1e-6*(1+math.Abs(a)) {
+				t.Logf("%v was %v, is %v", one, a, b)
+				return false
+			}
+		}
+		return got.Mask(got.Observed) == got
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was not observed looks the same whatever garbage stands in its place, and unlike an observed zero.
+func TestUnknownIsNotZero(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	for one := range mdp.Signals() {
+		s := mdp.State{Observed: mdp.All}
+		zero := make([]float64, e.Form().Dim())
+		if err := e.Observe(s, zero); err != nil {
+			t.Fatal(err)
+		}
+		s.Observed = s.Observed.Without(mdp.SetOf(one))
+		unknown, garbage := slices.Clone(zero), slices.Clone(zero)
+		if err := e.Observe(s, unknown); err != nil {
+			t.Fatal(err)
+		}
+		one.Set(&s, 7)
+		s.Observed = s.Observed.Without(mdp.SetOf(one))
+		if err := e.Observe(s, garbage); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(zero, unknown) || !slices.Equal(unknown, garbage) {
+			t.Errorf("%v: zero %v, unknown %v, unknown with garbage %v", one, zero, unknown, garbage)
+		}
+	}
+}
+
+func TestWhatIsNotFiniteIsRefused(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	obs := slices.Repeat([]float64{5}, e.Form().Dim())
+	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+		s := mdp.State{Observed: mdp.All, Throttled: mdp.Ratio(bad)}
+		if err := e.Observe(s, obs); err == nil || !strings.Contains(err.Error(), "throttled") {
+			t.Errorf("%v: %v", bad, err)
+		}
+		if obs[0] != 5 {
+			t.Error("a refused state was written in part")
+		}
+		s.Observed = s.Observed.Without(mdp.SetOf(mdp.Throttled))
+		if err := e.Observe(s, slices.Clone(obs)); err != nil {
+			t.Errorf("garbage that was not observed: %v", err)
+		}
+		box := encoder(t, encode.Box(mdp.Knobs))
+		if _, err := box.FromBox([]float64{0, bad, 0}); err == nil {
+			t.Errorf("a box with %v was taken", bad)
+		}
+	}
+	if err := e.Observe(mdp.State{}, obs[1:]); err == nil {
+		t.Error("a vector that is too short was taken")
+	}
+}
+
+// Every legal choice gives a legal Action within the bounds that changes something, and is its own nearest choice.
+func TestLegalChoicesChangeSomethingWithinTheBounds(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	legal := make([]bool, e.Form().NumActions())
+	law := func(seed uint64) bool {
+		s := random(rand.New(rand.NewPCG(seed, 2)))
+		e.Legal(s, legal)
+		if !legal[0] {
+			t.Log("keeping everything is not legal")
+			return false
+		}
+		for i, ok := range legal {
+			a, err := e.Choice(s, i)
+			if (err == nil) != ok {
+				t.Logf("choice %d: legal %v, %v", i, ok, err)
+				return false
+			}
+			if !ok || i == 0 {
+				continue
+			}
+			if a.Check() != nil || place.Bounds.Clip(a) != a || a.Sets.Len() != 1 {
+				t.Logf("choice %d: %v", i, a)
+				return false
+			}
+			for k := range a.Sets.Signals() {
+				if v, _ := a.Knob(k); v == s.Knob(k) {
+					t.Logf("choice %d: %v changes nothing", i, a)
+					return false
+				}
+			}
+			// Two choices may come to the same value at a bound; then the first of them is the nearest.
+			if again, err := e.Choice(s, e.Nearest(s, a)); err != nil || again != a {
+				t.Logf("choice %d, %v: the nearest is %v, %v", i, a, again, err)
+				return false
+			}
+		}
+		return true
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARulesJumpIsProjected(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	s := mdp.State{Observed: mdp.Knobs, Replicas: 4, Limit: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}}
+	for _, c := range []struct {
+		name string
+		a    mdp.Action
+		want string
+	}{
+		{"nothing", mdp.Action{}, "keep"},
+		{"a little more is not a step", mdp.Action{}.WithCPU(1020), "keep"},
+		{"three times the CPU", mdp.Action{}.WithCPU(3000), "cpu-limit x2"},
+		{"a quarter of the CPU", mdp.Action{}.WithCPU(250), "cpu-limit x0.8"},
+		{"the larger of two moves", mdp.Action{}.WithCPU(1050).WithReplicas(6), "replicas +2"},
+		{"less memory", mdp.Action{}.WithMemory(230 * mdp.MiB), "memory-limit x0.9"},
+	} {
+		if got := e.Form().Names()[e.Nearest(s, c.a)]; got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestABoxCoversTheBounds(t *testing.T) {
+	e := encoder(t, encode.Box(mdp.Knobs))
+	for x, want := range map[float64]mdp.Action{
+		-9: mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(32 * mdp.MiB),
+		-1: mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(32 * mdp.MiB),
+		1:  mdp.Action{}.WithReplicas(8).WithCPU(4000).WithMemory(1024 * mdp.MiB),
+	} {
+		if got, err := e.FromBox([]float64{x, x, x}); err != nil || got != want {
+			t.Errorf("%v: %v, %v; want %v", x, got, err, want)
+		}
+	}
+	law := func(a, b uint16) bool {
+		x := []float64{0, float64(a)/32768 - 1, float64(b)/32768 - 1}
+		action, err := e.FromBox(x)
+		if err != nil {
+			return false
+		}
+		back := make([]float64, 3)
+		if err := e.ToBox(mdp.State{}, action, back); err != nil {
+			return false
+		}
+		again, err := e.FromBox(back)
+		return err == nil && again == action && math.Abs(back[1]-x[1]) < 0.01 && math.Abs(back[2]-x[2]) < 0.01
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
+	for _, f := range []encode.Form{encode.Discrete(mdp.Knobs), encode.Box(mdp.SetOf(mdp.CPULimit))} {
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got encode.Form
+		if err := json.Unmarshal(text, &got); err != nil || f.Same(got) != nil {
+			t.Errorf("%s: %v, %v", text, err, f.Same(got))
+		}
+	}
+	if err := encode.Discrete(mdp.Knobs).Same(encode.Box(mdp.Knobs)); err == nil || !strings.Contains(err.Error(), "factors") {
+		t.Errorf("%v, want the difference", err)
+	}
+	for want, change := range map[string]func(*encode.Form){
+		"version 7":   func(f *encode.Form) { f.Version = 7 },
+		"factor 1":    func(f *encode.Form) { f.Factors = []float64{1} },
+		"0 replicas":  func(f *encode.Form) { f.Replicas = []int{0} },
+		"signals":     func(f *encode.Form) { f.Signals = 0 },
+		"knobs":       func(f *encode.Form) { f.Knobs = mdp.SetOf(mdp.Latency) },
+		"not among":   func(f *encode.Form) { f.Signals = mdp.SetOf(mdp.Latency) },
+		"factor +Inf": func(f *encode.Form) { f.Factors = []float64{math.Inf(1)} },
+	} {
+		f := encode.Discrete(mdp.Knobs)
+		change(&f)
+		if _, err := encode.New(f, place); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"version":1,"signals":["gpu"],"knobs":[]}`), new(encode.Form)); err == nil {
+		t.Error("a signal that nobody knows was taken")
+	}
+}
+
+// A decision on the node encodes once a second for each container.
+func TestEncodingDoesNotAllocate(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.Knobs))
+	s := random(rand.New(rand.NewPCG(1, 1)))
+	s.Observed = mdp.All
+	obs, legal := make([]float64, e.Form().Dim()), make([]bool, e.Form().NumActions())
+	if n := testing.AllocsPerRun(100, func() {
+		if err := e.Observe(s, obs); err != nil {
+			t.Fatal(err)
+		}
+		e.Legal(s, legal)
+		if _, err := e.Choice(s, e.Nearest(s, mdp.Action{}.WithCPU(3000))); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
