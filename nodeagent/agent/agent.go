@@ -33,7 +33,7 @@ type Agent struct {
 	pendingRestore map[string]restore.Entry         // by container id; of containers that are not managed
 	oomSeen        map[api.ContainerRef]time.Time   // the newest OOM kill that was reported to a policy
 	totals         map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
-	rotation       int                              // who goes first, so that a scarce budget is shared
+	rotation       int                              // which container is first, so that a scarce budget is shared
 	retryAfter     time.Time                        // until then the runtime is not asked where containers are
 
 	steppedAt atomic.Int64 // unix nanoseconds of the last Step

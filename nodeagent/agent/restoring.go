@@ -26,8 +26,8 @@ type access struct {
 
 // errPending says that a container has the API's values again, but by a direct
 // write. The runtime does not know of it: its next update of the container would
-// bring ours back. The entry stays in the journal until the runtime is told.
-var errPending = errors.New("restored without the container runtime, which has yet to be told")
+// bring ours back. The entry stays in the journal until the runtime knows.
+var errPending = errors.New("restored without the container runtime, which does not know yet")
 
 // restore gives a container the API's values of the limits that are ours. A nil
 // error means that it is done. A container that is gone is done.
@@ -132,8 +132,8 @@ func (c *managedContainer) restore(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// Restore gives all containers the API's values. The error names those whose
-// runtime could not be told: they stay in the journal for the next agent.
+// Restore gives all containers the API's values. The error names those that the
+// runtime did not take: they stay in the journal for the next agent.
 func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, c := range a.rotated() {

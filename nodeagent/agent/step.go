@@ -12,8 +12,8 @@ import (
 	"awarescale.dev/aware/nodeagent/envelope"
 )
 
-// step looks at one container, decides, and acts or restores. It returns what
-// central is told.
+// step looks at one container, decides, and acts or restores. It returns the
+// container's part of the report.
 func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o order) api.Summary {
 	s := api.Summary{Container: c.ref, Mode: o.mode, Problem: o.problem}
 	c.prepare(now, o, a.config.Envelope)
@@ -72,7 +72,7 @@ func (a *Agent) decide(ctx context.Context, now time.Time, c *managedContainer, 
 		c.loop.Actuator = c
 		if c.task != acting {
 			// The guards remember what they let through. Until now nothing of it was
-			// carried out, so they start anew.
+			// carried out, so new ones are made.
 			c.loop.Policy = guarded(c.policy, a.config, c.bounds, c.knobs)
 		}
 	}

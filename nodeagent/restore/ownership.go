@@ -40,8 +40,8 @@ type Step struct {
 	Journal   Journaling
 }
 
-// Replayed is the ownership that an entry of the journal tells of: the agent that
-// wrote it may have died before, in or after its call.
+// Replayed is the ownership that an entry of the journal stands for. The agent that
+// wrote it may have died before, during or after its call.
 func Replayed(e Entry) Ownership {
 	return Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API}
 }
@@ -123,10 +123,10 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 
 // Sensed is the event of finding these limits in force.
 //
-// A limit that has neither our value nor one that explains itself was given by
-// somebody else. In InDoubt and PendingRestore the value from before explains
-// itself, and so does the API's: the runtime may have a call of ours still, or
-// know nothing of a direct write, and to tell it the API's value once more is
+// A limit that has neither our value nor an expected one was set by somebody else.
+// In InDoubt and PendingRestore the value from before is expected, and so is the
+// API's: the runtime may have a call of ours still, or
+// know nothing of a direct write, and setting the API's value once more is
 // harmless.
 func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 	e := Event{Kind: OursInForce, InForce: inForce}

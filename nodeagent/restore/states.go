@@ -22,7 +22,7 @@ const (
 	AwaitingResize
 	// PendingRestore: restored by a direct write. In force is Ours, which are the
 	// API's values. The runtime does not know, and its next update of the
-	// container can bring Before back: it must still be told.
+	// container can bring Before back: the runtime must still be updated.
 	PendingRestore
 	// Released: nothing is ours any more. The journal's entry must be deleted.
 	Released
