@@ -171,8 +171,8 @@ func (b *services) autoscale(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	decide := &recommender.Reconciler{Client: mgr.GetClient(), Fleet: b.fleet, Policies: policies, Episodes: b.episodes,
-		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience, Decided: b.decided}
+	decide := recommender.New(recommender.Config{Client: mgr.GetClient(), Fleet: b.fleet, Policies: policies, Episodes: b.episodes,
+		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience, Decided: b.decided})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return fmt.Errorf("setting up the recommender: %w", err)
 	}

@@ -21,14 +21,15 @@ func shop() v1alpha1.MultidimPodAutoscaler {
 		Status: v1alpha1.MultidimPodAutoscalerStatus{Stage: "Initialized", Replicas: v1alpha1.ReplicaStatus{Current: 1, Desired: 2},
 			Effective: &v1alpha1.Size{CPU: q("240m"), Memory: q("96Mi")}, SLOPreservation: "0.93",
 			Latency: &metav1.Duration{Duration: 53760 * time.Microsecond}, Resizes: v1alpha1.ResizeStatus{Node: 41, API: 3},
-			Decisions: []v1alpha1.DecisionStatus{{Time: metav1.NewTime(noon), Inputs: "replicas=1 cpu=200m", Action: "replicas=2", Effect: "pending",
-				ClippedBy: []string{"max"}, Policy: "hpavpa/1"}},
+			Decisions: []v1alpha1.DecisionStatus{{Time: metav1.NewTime(noon), Container: "web", Inputs: "in words", Action: "in words", Effect: "pending",
+				Signals: map[string]resource.Quantity{"replicas": *q("1"), "cpu-usage": *q("200m"), "latency": *q("12300u")},
+				Sets:    map[string]resource.Quantity{"replicas": *q("2"), "memory-limit": *q("96Mi")}, ClippedBy: []string{"max"}, Policy: "hpavpa/1"}},
 			Conditions: []metav1.Condition{{Type: v1alpha1.SLOObserved, Status: metav1.ConditionFalse, Reason: "Unreachable", Message: "connection refused"}},
 		},
 	}
 }
 
-func TestStatusShowsOneLineAndWhatIsWrong(t *testing.T) {
+func TestStatusPrintsOneLineAndProblems(t *testing.T) {
 	var out strings.Builder
 	if err := printStatus(&out, []v1alpha1.MultidimPodAutoscaler{shop()}, noon.Add(7*time.Second)); err != nil {
 		t.Fatal(err)
@@ -41,19 +42,19 @@ func TestStatusShowsOneLineAndWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestExplainTellsTheDecisions(t *testing.T) {
+func TestExplainPrintsDecisions(t *testing.T) {
 	var out strings.Builder
 	if err := explain(&out, shop()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"12:00:00", "replicas=1 cpu=200m", "replicas=2", "max", "pending", "hpavpa/1"} {
+	for _, want := range []string{"12:00:00", "web", "replicas=1 cpu-usage=200m latency=12.3ms", "replicas=2 memory-limit=96Mi", "max", "pending", "hpavpa/1"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("explain does not say %q:\n%s", want, out.String())
 		}
 	}
 }
 
-func TestWhatIsUnknownIsNotShownAsZero(t *testing.T) {
+func TestUnknownIsNotPrintedAsZero(t *testing.T) {
 	m := shop()
 	m.Status.Effective, m.Status.Latency = nil, nil
 	var out strings.Builder
@@ -63,7 +64,7 @@ func TestWhatIsUnknownIsNotShownAsZero(t *testing.T) {
 	}
 }
 
-func TestAWorkloadIsNamedAsPeopleNameIt(t *testing.T) {
+func TestWorkloadIsFoundByShortNames(t *testing.T) {
 	for name, want := range map[string]bool{"shop": true, "deployment/shop": true, "deploy/shop": true, "Deployments/shop": true,
 		"sts/shop": false, "statefulset/shop": false, "deployment/web": false, "web": false} {
 		if got := names(shop(), name); got != want {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
 )
@@ -46,7 +47,7 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	s := m.Status
 	fmt.Fprintf(out, "%s/%s  %s/%s  mode %s\n", m.Namespace, m.Name, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name, m.Spec.Mode)
 	fmt.Fprintf(out, "  latency   %s, SLO preservation %s\n", latency(m), or(s.SLOPreservation))
-	fmt.Fprintf(out, "  in force  %s replicas of %s CPU and %s memory each, by the nodes' word\n", replicas(s.Replicas), cpu(s.Effective), memory(s.Effective))
+	fmt.Fprintf(out, "  in force  %s replicas of %s CPU and %s memory each, reported by nodes\n", replicas(s.Replicas), cpu(s.Effective), memory(s.Effective))
 	for _, r := range s.Recommendation {
 		fmt.Fprintf(out, "  limits    container %s: %s CPU, %s memory, by the last decision\n", r.Name, cpu(&r.Limits), memory(&r.Limits))
 	}
@@ -63,10 +64,26 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	}
 	fmt.Fprintln(out)
 	w := printers.GetNewTabWriter(out)
-	fmt.Fprintln(w, "TIME\tSEEN\tDECIDED\tCLIPPED BY\tEFFECT\tREASON\tPOLICY")
+	fmt.Fprintln(w, "TIME\tCONTAINER\tOBSERVED\tDECIDED\tCLIPPED BY\tEFFECT\tREASON\tPOLICY")
 	for _, d := range s.Decisions {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Time.Format("15:04:05"), d.Inputs, d.Action,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Time.Format("15:04:05"), or(d.Container), observed(d), sets(d),
 			or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), d.Policy)
 	}
 	return w.Flush()
+}
+
+// observed is what a decision was made from.
+func observed(d v1alpha1.DecisionStatus) string {
+	if len(d.Signals) == 0 {
+		return "nothing observed"
+	}
+	return recommender.Describe(d.Signals)
+}
+
+// sets is what a decision sets.
+func sets(d v1alpha1.DecisionStatus) string {
+	if len(d.Sets) == 0 {
+		return "keep"
+	}
+	return recommender.Describe(d.Sets)
 }

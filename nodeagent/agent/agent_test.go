@@ -16,17 +16,17 @@ import (
 	"awarescale.dev/aware/nodeagent/cri"
 )
 
-func TestAContainerGetsWhatItNeedsAndNoMore(t *testing.T) {
+func TestLimitsFollowTheDemand(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {
 			g := newRig(t, version, 1)
 			g.run(5 * time.Second)
 			if l := g.limit(0); l != web {
-				t.Fatalf("without a word from central the limits became %v", l)
+				t.Fatalf("without a grant the limits became %v", l)
 			}
 			if s := g.summary(0); !strings.Contains(s.Problem, "waiting for central") || !s.State.Knows(mdp.CPUUsage, mdp.CPUPeak, mdp.Throttled) ||
 				s.State.Usage.CPU != 200 || s.State.Throttled != 0 || s.State.Usage.Memory != 64*mdp.MiB {
-				t.Errorf("it is to observe: %+v", s)
+				t.Errorf("want that it observes: %+v", s)
 			}
 			low := g.shrunk()
 			if low.CPU > 300 || low.CPU < 200 {
@@ -58,24 +58,24 @@ func TestAContainerGetsWhatItNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestWhatEndsAMandatePutsBack(t *testing.T) {
+func TestTheEndOfAGrantRestores(t *testing.T) {
 	for name, end := range map[string]func(*rig){
-		"central silent for longer than its word holds": func(g *rig) { g.run(time.Minute) },
-		"observe":               func(g *rig) { g.grant(api.Observe) },
-		"recommend":             func(g *rig) { g.grant(api.Recommend) },
-		"off":                   func(g *rig) { g.grant(api.Off) },
-		"no longer listed":      func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) },
-		"a deleted pod":         func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
-		"an agent that ends":    func(g *rig) { g.agent.Restore(g.t.Context(), g.now) },
-		"an agent that is born": func(g *rig) { g.boot() },
+		"central silent for longer than its grants hold": func(g *rig) { g.run(time.Minute) },
+		"observe":              func(g *rig) { g.grant(api.Observe) },
+		"recommend":            func(g *rig) { g.grant(api.Recommend) },
+		"off":                  func(g *rig) { g.grant(api.Off) },
+		"no longer listed":     func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) },
+		"a deleted pod":        func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
+		"an agent that ends":   func(g *rig) { g.agent.Restore(g.t.Context(), g.now) },
+		"an agent that starts": func(g *rig) { g.boot() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, cgroup.V1, 1)
 			g.shrunk()
 			end(g)
 			g.run(2 * time.Second)
-			if name != "an agent that ends" { // it does not, here, and goes on
-				g.isBack(name)
+			if name != "an agent that ends" { // the test lets it go on
+				g.isRestored(name)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestWhatEndsAMandatePutsBack(t *testing.T) {
 		g.stage.pods = nil
 		g.agent.Step(t.Context(), g.now.Add(time.Second))
 		g.stage.pods = pods
-		g.isBack("opting out")
+		g.isRestored("opting out")
 	})
 	t.Run("an agent that ends", func(t *testing.T) {
 		g := newRig(t, cgroup.V2, 1)
@@ -94,11 +94,11 @@ func TestWhatEndsAMandatePutsBack(t *testing.T) {
 		if err := g.agent.Restore(t.Context(), g.now); err != nil {
 			t.Error(err)
 		}
-		g.isBack("the end")
+		g.isRestored("the end")
 	})
 }
 
-func TestAPauseHoldsWhatIsInForce(t *testing.T) {
+func TestAPauseKeepsWhatIsInForce(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	low := g.shrunk()
 	g.grant(api.Auto, func(m *api.Grant) { m.Paused = true })
@@ -108,7 +108,7 @@ func TestAPauseHoldsWhatIsInForce(t *testing.T) {
 		t.Errorf("limits moved from %v to %v in a pause", low, l)
 	}
 	if s := g.summary(0); s.Effect != mdp.Refused || s.Want.Clipped&mdp.ClippedPaused == 0 {
-		t.Errorf("want %v clipped by %v, %v; it is to be told what is held", s.Want, s.Want.Clipped, s.Effect)
+		t.Errorf("want %v clipped by %v, %v; want a report of what is held", s.Want, s.Want.Clipped, s.Effect)
 	}
 }
 
@@ -132,18 +132,18 @@ func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
 		g.run(30 * time.Second)
 	}
 	if n := len(g.server.Calls()); n != before {
-		t.Errorf("%d calls while it is left alone", n-before)
+		t.Errorf("%d calls to a container that is left alone", n-before)
 	}
 	for range 3 {
 		g.grant(api.Auto)
 		g.run(30 * time.Second)
 	}
 	if n := len(g.server.Calls()); n == before {
-		t.Error("after five minutes it is not taken up again")
+		t.Error("after five minutes it is still left alone")
 	}
 }
 
-func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
+func TestAChangeOfTheKubeletIsAdoptedWithoutAConflict(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	g.shrunk()
 	raised := mdp.Size{CPU: 2000, Memory: 512 * mdp.MiB}
@@ -152,7 +152,7 @@ func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
 	g.grant(api.Auto)
 	g.run(20 * time.Second)
 	if l := g.limit(0); l.CPU > web.CPU {
-		t.Fatalf("limit %v while the raise is only wished for: the ceiling is the old %v", l.CPU, web.CPU)
+		t.Fatalf("limit %v while the raise is pending: the ceiling is the old %v", l.CPU, web.CPU)
 	}
 	// Now the kubelet carries it out.
 	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 200000, Period: 100000, Memory: raised.Memory}); err != nil {
@@ -172,12 +172,12 @@ func TestTheKubeletsChangeIsAdoptedAndNoConflict(t *testing.T) {
 	}
 	g.grant(api.Observe)
 	g.run(2 * time.Second)
-	g.isBack("after an adopted change")
+	g.isRestored("after an adopted change")
 }
 
-// At an uninstall the API's sizes go back to the template's while the agent is told to end: the kubelet may have written
-// what the agent does not know of yet.
-func TestEndingLeavesWhatTheKubeletHasJustWritten(t *testing.T) {
+// At an uninstall the API's sizes become the template's while the agent ends: the
+// kubelet may have written values that the agent does not know yet.
+func TestEndingKeepsWhatTheKubeletHasJustWritten(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	g.shrunk()
 	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 70000, Period: 100000, Memory: 512 * mdp.MiB}); err != nil {
@@ -191,7 +191,7 @@ func TestEndingLeavesWhatTheKubeletHasJustWritten(t *testing.T) {
 	}
 }
 
-func TestAnAPILimitThatWasLoweredIsObeyedAtOnce(t *testing.T) {
+func TestALoweredAPILimitHoldsAtOnce(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	g.demand[0] = 820
 	g.grant(api.Auto)
@@ -209,17 +209,19 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 	g.host.Remove(t, pathOf(0, "c0"))
 	g.server.Remove("c0")
 	g.grant(api.Observe)
-	g.run(time.Second) // the group is gone before the API says so
+	g.run(time.Second) // the API shows it later
 	g.add(0, "d0", web)
-	g.used[0], g.ran[0], g.held[0] = 0, 0, 0
+	g.used[0] = 0
+	g.periods[0] = 0
+	g.throttled[0] = 0
 	g.stage.change(0, func(_ *Pod, c *Container) { c.ID, c.OOMKilled = "d0", g.now })
 	g.run(7 * time.Second)
-	g.isBack("a new instance")
+	g.isRestored("a new instance")
 	s := g.summary(0)
 	if !s.State.Knows(mdp.CPUUsage) || s.Problem != "" || s.Resizes == 0 || s.Conflicts != 0 {
-		t.Errorf("summary %+v: want it seen, with what its earlier instance came to", s)
+		t.Errorf("summary %+v: want it observed, with the counts of its earlier instance", s)
 	}
-	// The kill took its cgroup away, and yet the policy must know of it.
+	// The count of kills went with the cgroup. The policy must know of the kill anyway.
 	g.grant(api.Auto)
 	g.run(50 * time.Second)
 	if l := g.limit(0); l.Memory < web.Memory {
@@ -227,22 +229,22 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 	}
 }
 
-func TestOOMKillsAreToldFor15Seconds(t *testing.T) {
+func TestOOMKillsAreReportedFor15Seconds(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	g.grant(api.Observe)
 	g.run(3 * time.Second)
 	g.host.Put(t, pathOf(0, "c0"), "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n")
 	g.run(10 * time.Second)
 	if s := g.summary(0).State; s.OOMKills != 2 || !s.Knows(mdp.OOMKills) {
-		t.Errorf("ten seconds later %d kills are told, want 2", s.OOMKills)
+		t.Errorf("ten seconds later %d kills are reported, want 2", s.OOMKills)
 	}
 	g.run(10 * time.Second)
 	if s := g.summary(0).State; s.OOMKills != 0 {
-		t.Errorf("twenty seconds later %d kills are told", s.OOMKills)
+		t.Errorf("twenty seconds later %d kills are reported", s.OOMKills)
 	}
 }
 
-func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
+func TestWithoutARuntimeLimitsAreWrittenDirectlyAndTheRuntimeIsUpdatedLater(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	g.shrunk()
 	low := g.limit(0)
@@ -250,18 +252,18 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 	g.grant(api.Observe)
 	g.run(2 * time.Second)
 	if l := g.limit(0); l != web {
-		t.Fatalf("limits %v: with the runtime away the API's values are written directly", l)
+		t.Fatalf("limits %v: without a runtime the API's values are written directly", l)
 	}
-	if s := g.summary(0); !strings.Contains(s.Problem, "has yet to be told") || s.Conflicts != 0 {
+	if s := g.summary(0); !strings.Contains(s.Problem, "does not know yet") || s.Conflicts != 0 {
 		t.Errorf("problem %q", s.Problem)
 	}
-	// The agent is killed; the next one must not take the right values in the cgroup for the end of it, because the
-	// runtime's own books still have ours.
+	// The agent is killed. The next one finds the right values in the cgroup, and
+	// must still update the runtime, which has ours.
 	g.boot()
 	g.server.Fail(nil)
 	g.grant(api.Observe)
 	g.run(3 * time.Second)
-	g.isBack("the runtime is there again")
+	g.isRestored("the runtime is there again")
 	if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
 		t.Fatal(err)
 	}
@@ -270,13 +272,57 @@ func TestARuntimeThatIsAwayIsPassedByAndToldLater(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
+// late is a runtime whose next update misses its deadline, and lands when the test
+// says so.
+type late struct {
+	cri.Runtime
+	next bool
+	land func() error
+}
+
+func (l *late) Update(ctx context.Context, id string, c cri.Change) error {
+	if !l.next {
+		return l.Runtime.Update(ctx, id, c)
+	}
+	l.next = false
+	l.land = func() error { return l.Runtime.Update(context.WithoutCancel(ctx), id, c) }
+	return context.DeadlineExceeded
+}
+
+// A call that lands long after its deadline is ours: no conflict, and it is
+// restored in the end. In between the container was sensed with the old value.
+func TestACallThatLandsLateIsOursAndIsRestored(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	slow := &late{Runtime: g.client, next: true}
+	g.runtime = slow
+	g.boot()
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	if slow.land == nil || g.limit(0) != web {
+		t.Fatalf("limits %v: want a first call that has not landed", g.limit(0))
+	}
+	if err := slow.land(); err != nil {
+		t.Fatal(err)
+	}
+	if g.limit(0) == web {
+		t.Fatal("the call did not land")
+	}
+	g.run(2 * time.Second)
+	if s := g.summary(0); s.Conflicts != 0 {
+		t.Errorf("%d conflicts: the late call is taken for somebody else's", s.Conflicts)
+	}
+	g.grant(api.Observe)
+	g.run(2 * time.Minute) // the breaker is open for a while
+	g.isRestored("after a late call")
+}
+
+func TestAnIllegalActionRestores(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	step := 0
 	g.policy = func(api.ContainerRef) mdp.Policy {
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
 			if step++; step > 8 {
-				return mdp.Action{}.WithCPU(-1 << 62), nil // what int64(NaN) comes to
+				return mdp.Action{}.WithCPU(-1 << 62), nil // int64(NaN)
 			}
 			return mdp.Action{}.WithCPU(300), nil
 		})
@@ -288,21 +334,22 @@ func TestAPolicyThatGivesNoActionIsPutBack(t *testing.T) {
 		t.Fatalf("limit %v, want the policy's 300m", l.CPU)
 	}
 	g.run(5 * time.Second)
-	g.isBack("an illegal action")
+	g.isRestored("an illegal action")
 	if s := g.summary(0); !strings.Contains(s.Problem, "no legal action") {
 		t.Errorf("problem %q", s.Problem)
 	}
 }
 
-// The law: nothing that the agent ever writes is above what is surely allocated, or below the floor, whatever central,
-// the API and others on the node do; and in the end everything is back.
-func TestNothingIsEverSetOutsideOfTheEnvelope(t *testing.T) {
+// Whatever central, the API and others on the node do: the agent never writes a
+// limit above what is certainly allocated, or below the floor. In the end
+// everything is restored.
+func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			g := newRig(t, cgroup.Version(1+seed%2), 4)
 			allocated := make(map[string]mdp.Size) // by the kubelet
-			ceiling := make(map[string]mdp.Size)   // the least of allocated and spec
+			ceiling := make(map[string]mdp.Size)   // the smaller of allocated and spec
 			foreign := make(map[string]bool)       // somebody wrote above it
 			for _, p := range g.stage.pods {
 				allocated[p.Containers[0].ID], ceiling[p.Containers[0].ID] = web, web
@@ -367,7 +414,7 @@ func TestNothingIsEverSetOutsideOfTheEnvelope(t *testing.T) {
 			}
 			g.run(65 * time.Second) // central goes silent
 			for i, p := range g.stage.Snapshot() {
-				if c := p.Containers[0]; c.ResizePending { // kept in the journal until it is known what is allocated
+				if c := p.Containers[0]; c.ResizePending { // in the journal until it is known what is allocated
 					if l := g.limit(i); !foreign[c.ID] && (l.CPU > ceiling[c.ID].CPU || l.Memory > ceiling[c.ID].Memory) {
 						t.Errorf("%s waits with %v, above %v", c.ID, l, ceiling[c.ID])
 					}
@@ -400,7 +447,7 @@ func change(s mdp.Size) cri.Change {
 	return cri.Change{Quota: int64(s.CPU) * 100, Period: 100000, Memory: s.Memory}
 }
 
-func TestTheWholeLifeInRealTime(t *testing.T) {
+func TestRunInRealTime(t *testing.T) {
 	g := newRig(t, cgroup.V1, 2)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -436,7 +483,7 @@ func TestTheWholeLifeInRealTime(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTakenUpSaysWhy(t *testing.T) {
+func TestAContainerThatCannotBeAttachedSaysWhy(t *testing.T) {
 	g := newRig(t, cgroup.V1, 3)
 	g.server.Remove("c0")
 	g.server.Add("c1", "/kubepods/elsewhere", cgroup.Limits{})
@@ -450,11 +497,11 @@ func TestWhatCannotBeTakenUpSaysWhy(t *testing.T) {
 	g.add(0, "c0", web) // it was only late
 	g.run(6 * time.Second)
 	if s := g.summary(0); !s.State.Knows(mdp.CPULimit) {
-		t.Errorf("a late container is not taken up: %+v", s)
+		t.Errorf("a late container is not attached: %+v", s)
 	}
 }
 
-func TestABadConfigIsNamed(t *testing.T) {
+func TestValidateNamesEveryBadField(t *testing.T) {
 	c := Default()
 	c.SampleEvery, c.Captain.Target = 2*time.Second, 7
 	err := c.Validate()
@@ -464,7 +511,7 @@ func TestABadConfigIsNamed(t *testing.T) {
 		}
 	}
 	if _, err := New(config(), Deps{}); err == nil {
-		t.Error("an agent was made of nothing")
+		t.Error("an agent was made without dependencies")
 	}
 }
 
@@ -474,4 +521,26 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// Without an entry on disk nothing is touched.
+func TestAJournalThatCannotBeWrittenKeepsEverythingAsItIs(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.agent.journal.Close()
+	if err := os.RemoveAll(g.dir); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	if l := g.limit(0); l != web || len(g.server.Calls()) != 0 {
+		t.Errorf("limits %v after %d calls, want none", l, len(g.server.Calls()))
+	}
+	if s := g.summary(0); s.Effect != mdp.Failed || !strings.Contains(s.Problem, "writing journal") {
+		t.Errorf("effect %v, problem %q: want it to say that the journal failed", s.Effect, s.Problem)
+	}
+	g.grant(api.Observe)
+	g.run(2 * time.Second)
+	if s := g.summary(0); s.Conflicts != 0 || len(g.server.Calls()) != 0 {
+		t.Errorf("summary %+v after %d calls: nothing was ours", s, len(g.server.Calls()))
+	}
 }

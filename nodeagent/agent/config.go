@@ -19,50 +19,66 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config is an agent's settings. Begin with [Default].
+// Config is an agent's settings. Start from [Default].
 type Config struct {
-	// Node is the node's name, and Version the agent's, for its reports.
-	Node, Version string
-	// SampleEvery is how often CPU figures are read; 100 ms is one CFS period, less shows nothing more.
+	// Node is the node's name.
+	Node string
+	// Version is the agent's version, for its reports.
+	Version string
+	// SampleEvery is how often the CPU usage is read. 100 ms is one CFS period;
+	// less shows nothing more.
 	SampleEvery time.Duration
-	// StepEvery is how often is decided. The captain's figures are made for one second.
+	// StepEvery is the time between two decisions. The captain's settings are made
+	// for one second.
 	StepEvery time.Duration
-	// Captain decides CPU limits; its Target is central's to change, container by container.
+	// Captain decides CPU limits. Central changes its Target for each container.
 	Captain captain.Config
 	// Memory decides memory limits.
 	Memory workingset.Config
 	// Guards are the settings of the chain around every local policy.
 	Guards guard.Settings
-	// Runtime is how much the container runtime is asked to bear.
+	// Runtime limits how often the container runtime is called.
 	Runtime cri.Rules
-	// Envelope is what is left alone on this node.
+	// Envelope says what is left alone on this node.
 	Envelope envelope.Rules
-	// Conflicts of one container, changes of its limits by somebody else, after which it is left alone for Backoff.
+	// Conflicts is how many times somebody else may change the limits of one
+	// container before it is left alone for Backoff.
 	Conflicts int
-	Backoff   time.Duration
-	// ShutdownIn is how long putting everything back may take when the agent ends. It must fit into the pod's
-	// terminationGracePeriodSeconds.
+	// Backoff is how long a container is left alone after conflicts.
+	Backoff time.Duration
+	// ShutdownIn is how long the restores may take when the agent ends. It must fit
+	// into the pod's terminationGracePeriodSeconds.
 	ShutdownIn time.Duration
-	// Scrapes is how many pods' latency histograms are read at once, each within ScrapeIn.
-	Scrapes  int
+	// Scrapes is how many pods' latency histograms are read at once.
+	Scrapes int
+	// ScrapeIn is how long reading one histogram may take.
 	ScrapeIn time.Duration
 }
 
-// Default is right for most nodes but for Node, Version and Envelope.OwnNamespace.
+// Default is right for most nodes, except for Node, Version and
+// Envelope.OwnNamespace.
 func Default() Config {
-	// A margin of three deviations, the paper's start, takes minutes to adapt at targets of a few percent, and every new
-	// pod would begin with it: the samples are of 100 ms, and their deviation is near their mean.
+	// The paper starts with a margin of three deviations. At targets of a few
+	// percent it takes minutes to adapt, in every new pod: the samples are of
+	// 100 ms, and their deviation is near their mean.
 	local := captain.Default
 	local.Margin = 1
 	return Config{
-		SampleEvery: 100 * time.Millisecond, StepEvery: time.Second,
-		Captain: local, Memory: workingset.Default,
-		Guards: guard.Node, Runtime: cri.DefaultRules, Conflicts: 3, Backoff: 5 * time.Minute,
-		ShutdownIn: 20 * time.Second, Scrapes: 4, ScrapeIn: time.Second,
+		SampleEvery: 100 * time.Millisecond,
+		StepEvery:   time.Second,
+		Captain:     local,
+		Memory:      workingset.Default,
+		Guards:      guard.Node,
+		Runtime:     cri.DefaultRules,
+		Conflicts:   3,
+		Backoff:     5 * time.Minute,
+		ShutdownIn:  20 * time.Second,
+		Scrapes:     4,
+		ScrapeIn:    time.Second,
 	}
 }
 
-// Validate names every field that is wrong, its value and the rule.
+// Validate names every wrong field, its value and the rule.
 func (c Config) Validate() error {
 	var errs []error
 	no := func(bad bool, format string, args ...any) {
@@ -91,12 +107,13 @@ type Deps struct {
 	Pressure Pressure              // nil: not known
 	Metrics  prometheus.Registerer // nil: none
 	Log      *slog.Logger          // nil: none
-	// Policy makes a container's local policy; nil is the captain for CPU and the working set for memory. Whatever it
-	// is, the guards are around it. One that has a method Retarget(mdp.Ratio) is told the grant's throttle target.
+	// Policy makes a container's local policy. Nil is the captain for CPU and the
+	// working set for memory. The guards are always around it. A policy with a
+	// method Retarget(mdp.Ratio) gets the grant's throttle target.
 	Policy func(api.ContainerRef) mdp.Policy
 }
 
-// Pressure tells the node's pressure; pressure.Reader does.
+// Pressure reads the node's pressure, as pressure.Reader does.
 type Pressure interface{ Read() (pressure.Node, error) }
 
 func (d Deps) check() error {

@@ -1,15 +1,24 @@
-// Package agent is the loop of one node: which containers, what is seen of them, what is done, how often.
+// Package agent is the agent of one node. It decides which containers are managed,
+// what is observed of them, what is done, and how often.
 //
-// Ten times a second a [Sampler] reads what each container uses of the processor; once a second every container's
-// State is made of the last samples, a local policy decides, and an mdp.Loop carries it out through the container
-// runtime, within the container's envelope and under package cri's discipline. Central says what may be done with
-// which container ([Agent.Apply]) and is told what came of it ([Agent.Report]).
+// Ten times a second a [Sampler] reads the CPU usage of each container. Once a
+// second the State of each container is made from the last samples, a local policy
+// decides, and an mdp.Loop carries out the decision through the container runtime:
+// within the container's envelope, and as package cri's Limiter allows. Central
+// grants what may be done with which container ([Agent.Apply]), and gets a report of
+// the results ([Agent.Report]).
 //
-// Everything that was touched is in the journal, and goes back to its API values when the agent ends, when a
-// container is no longer central's to give, when central has been silent for longer than its word holds, or when a
-// policy gives what is no action. The kubelet always wins: whoever else changes a limit is not fought with.
+// Every touched container is in the journal. It gets the API's values back when the
+// agent ends, when central no longer grants it, when central has been silent for
+// longer than its grants hold, and when a policy gives an illegal action. The
+// kubelet always wins: the agent does not fight with anyone who changes a limit.
 //
-// The package knows no API server: pods come as [Pods], and who speaks with central is the caller. [Agent.Run] owns the
-// goroutines and the clock; [Agent.Start], [Agent.Sample], [Agent.Step] and [Agent.PutBack] take the time as an
-// argument, and are what Run calls.
+// The package knows no API server: pods come as [Pods], and the caller talks to
+// central. [Agent.Run] owns the goroutines and the clock. It calls [Agent.Start],
+// [Agent.Sample], [Agent.Step] and [Agent.Restore], which take the time as an
+// argument.
+//
+// A step is in parts: order.go (what the grants come to for a container), step.go
+// (decide), act.go, restoring.go and report.go. What of a container's limits is
+// ours is package restore's Ownership.
 package agent

@@ -18,7 +18,8 @@ import (
 
 const childEnv = "AWARE_AGENT_TEST_CHILD" // cgroup root, CRI socket and state directory, separated by newlines
 
-// child is an agent in a process of its own, with one container, told to act for an hour.
+// child is an agent in its own process, with one container that it may move for an
+// hour.
 func child() {
 	err := func() error {
 		where := strings.Split(os.Getenv(childEnv), "\n")
@@ -48,12 +49,12 @@ func child() {
 	os.Exit(1)
 }
 
-func TestAKilledAgentsWorkIsUndoneByTheNext(t *testing.T) {
+func TestTheNextAgentRestoresWhatAKilledOneTouched(t *testing.T) {
 	for name, slow := range map[string]time.Duration{"between two calls": 0, "in the middle of a call": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, cgroup.V1, 1)
 			g.server.Slow(slow)
-			g.agent.journal.Close() // the node is the child's
+			g.agent.journal.Close() // the child takes the lock
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
 			cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{g.host.Tree.Root(), g.server.Socket(), g.dir}, "\n"))
 			cmd.Stderr = os.Stderr
@@ -66,13 +67,13 @@ func TestAKilledAgentsWorkIsUndoneByTheNext(t *testing.T) {
 					return g.limit(0).CPU < web.CPU
 				}
 				b, _ := os.ReadFile(filepath.Join(g.dir, "journal"))
-				return len(b) > 0 // written before the call, which is under way
+				return len(b) > 0 // written before the call, which is running
 			}
 			for !acting() && time.Since(begin) < 20*time.Second {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if _, err := restore.Open(g.dir); err == nil || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
-				t.Errorf("a second agent on the node: %v, want to be told of process %d", err, cmd.Process.Pid)
+				t.Errorf("a second agent on the node: %v, want an error that names process %d", err, cmd.Process.Pid)
 			}
 			cmd.Process.Kill()
 			cmd.Wait()
@@ -83,7 +84,7 @@ func TestAKilledAgentsWorkIsUndoneByTheNext(t *testing.T) {
 			g.agent = nil
 			g.boot()
 			time.Sleep(slow) // a call that outlived its caller
-			g.isBack("after SIGKILL")
+			g.isRestored("after SIGKILL")
 		})
 	}
 }

@@ -30,16 +30,17 @@ func (e endpoint) url() string {
 	return "http://" + net.JoinHostPort(e.ip, strconv.Itoa(int(e.Port))) + "/" + strings.TrimPrefix(e.Path, "/")
 }
 
-// reading is what came of the last attempt.
+// reading is the result of the last attempt to read an endpoint.
 type reading struct {
-	histogram api.Histogram
-	at        time.Time
+	histogram api.Histogram // unknown when the attempt failed
+	at        time.Time     // when it ended
 	err       error
-	busy      bool
+	busy      bool // the next attempt has begun
 }
 
-// scraper reads latency histograms from pods, a few at a time, each in a goroutine of its own that ends with its
-// request: one pod that does not answer costs its own histogram and nothing else.
+// scraper reads latency histograms from pods, a few at a time. Each is read in a
+// goroutine that ends with its request: a pod that does not answer costs its own
+// histogram only.
 type scraper struct {
 	client *http.Client
 	slots  chan struct{}
@@ -53,15 +54,17 @@ func newScraper(atOnce int, within time.Duration) *scraper {
 	return &scraper{
 		client: &http.Client{
 			Timeout: within,
-			// A pod must not send the agent, which has the node's network paths, to somewhere else.
+			// A pod must not redirect the agent: the agent can reach what pods cannot.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport:     &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second, DisableCompression: true},
 		},
-		slots: make(chan struct{}, atOnce), readings: make(map[endpoint]*reading),
+		slots:    make(chan struct{}, atOnce),
+		readings: make(map[endpoint]*reading),
 	}
 }
 
-// want begins a reading of each endpoint that has none under way, and forgets all others.
+// want begins to read each of the endpoints that is not being read, and forgets all
+// other endpoints.
 func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,13 +93,16 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 			h, err := scrape(ctx, s.client, e.url(), e.Metric)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			r.histogram, r.err, r.busy = h, err, false
+			r.histogram = h
+			r.err = err
+			r.busy = false
 			r.at = time.Now()
 		})
 	}
 }
 
-// get is the newest reading; the histogram is unknown when there was none yet, or it failed.
+// get is the newest reading. The histogram is unknown when there was none yet, or
+// when it failed.
 func (s *scraper) get(e endpoint) (api.Histogram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,15 +112,17 @@ func (s *scraper) get(e endpoint) (api.Histogram, error) {
 	return api.Histogram{}, nil
 }
 
-// wait lets all readings end; their context must have.
+// wait waits for all readings to end. Their context must have ended.
 func (s *scraper) wait() {
 	s.wg.Wait()
 	s.client.CloseIdleConnections()
 }
 
-// most is how large an answer may be: a pod's /metrics is some 100 kB.
-const most = 8 << 20
+// maxAnswer is how many bytes an answer may have. A pod's /metrics has about
+// 100 kB.
+const maxAnswer = 8 << 20
 
+// scrape reads one metric of one endpoint.
 func scrape(ctx context.Context, client *http.Client, url, metric string) (api.Histogram, error) {
 	fail := func(err error) (api.Histogram, error) {
 		return api.Histogram{}, fmt.Errorf("reading %s from %s: %w", metric, url, err)
@@ -123,13 +131,14 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 	if err != nil {
 		return fail(err)
 	}
-	// The text format, for native histograms come in protobuf only and have no classic buckets.
+	// In the text format histograms have classic buckets. Native histograms come
+	// in protobuf only.
 	req.Header.Set("Accept", "text/plain;version=0.0.4;q=1,*/*;q=0.1")
 	resp, err := client.Do(req)
 	if err != nil {
 		var inner interface{ Unwrap() error }
 		if errors.As(err, &inner) {
-			err = inner.Unwrap() // the URL is said already
+			err = inner.Unwrap() // the message names the URL already
 		}
 		return fail(err)
 	}
@@ -137,12 +146,12 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 	if resp.StatusCode != http.StatusOK {
 		return fail(fmt.Errorf("status %s", resp.Status))
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return fail(err)
 	}
-	if len(body) > most {
-		return fail(fmt.Errorf("more than %d bytes", most))
+	if len(body) > maxAnswer {
+		return fail(fmt.Errorf("more than %d bytes", maxAnswer))
 	}
 	h, err := histogram(body, metric)
 	if err != nil {
@@ -169,7 +178,8 @@ func histogram(body []byte, metric string) (api.Histogram, error) {
 		return api.Histogram{}, errors.New("there is no such metric")
 	}
 	counts := make(map[float64]uint64)
-	series, native := 0, false
+	series := 0
+	native := false
 	for _, m := range family.GetMetric() {
 		h := m.GetHistogram()
 		if h == nil {
@@ -195,7 +205,7 @@ func histogram(body []byte, metric string) (api.Histogram, error) {
 	}
 	if series == 0 {
 		if native {
-			return api.Histogram{}, errors.New("it has no classic buckets: native histograms alone are not read; keep the classic buckets on")
+			return api.Histogram{}, errors.New("it has no classic buckets: native histograms are not read; keep the classic buckets on")
 		}
 		return api.Histogram{}, errors.New("it has no series yet")
 	}
@@ -216,11 +226,13 @@ func histogram(body []byte, metric string) (api.Histogram, error) {
 	return sum, nil
 }
 
+// hasInf reports whether there is a bucket without an upper bound.
 func hasInf[B interface{ GetUpperBound() float64 }](buckets []B) bool {
 	return slices.ContainsFunc(buckets, func(b B) bool { return math.IsInf(b.GetUpperBound(), 1) })
 }
 
-// linesOf keeps the lines of one metric: a pod may have thousands of others, and one bad line among them is not ours.
+// linesOf keeps the lines of one metric. A pod may have thousands of other lines,
+// and a bad one among them must not matter.
 func linesOf(body []byte, metric string) []byte {
 	var kept []byte
 	for line := range bytes.Lines(body) {

@@ -36,7 +36,7 @@ http_seconds_count{code="500"} 3
 http_seconds_other_bucket{le="+Inf"} 1000
 `
 
-func TestAHistogramsSeriesAreAddedUp(t *testing.T) {
+func TestHistogramAddsUpSeries(t *testing.T) {
 	h, err := histogram([]byte(exposition), "http_seconds")
 	if err != nil || !slices.Equal(h.Upper, []float64{0.1, 0.5, math.Inf(1)}) || !slices.Equal(h.Counts, []uint64{11, 17, 23}) {
 		t.Errorf("%+v, %v", h, err)
@@ -71,7 +71,7 @@ func FuzzHistogram(f *testing.F) {
 	})
 }
 
-func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
+func TestLatencyOfAPodIsReportedOrTheReasonWhyNot(t *testing.T) {
 	accept := make(chan string, 100)
 	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -104,7 +104,7 @@ func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
 				return s
 			}
 		}
-		t.Fatalf("not in time: %+v", g.summary(0))
+		t.Fatalf("not within 5 s: %+v", g.summary(0))
 		return api.Summary{}
 	}
 	if s := ask(n, "/metrics", func(s api.Summary) bool { return s.Latency.Known() }); s.Latency.Total() != 23 || s.Problem != "" {
@@ -113,7 +113,7 @@ func TestAPodsLatencyIsReportedOrItIsSaidWhyNot(t *testing.T) {
 	if got := <-accept; !strings.HasPrefix(got, "text/plain") {
 		t.Errorf("asked for %q, want the text format", got)
 	}
-	// A pod cannot send the agent elsewhere.
+	// A pod cannot redirect the agent.
 	s := ask(n, "/away", func(s api.Summary) bool { return s.Problem != "" })
 	if s.Latency.Known() || !strings.Contains(s.Problem, "302") {
 		t.Errorf("problem %q", s.Problem)

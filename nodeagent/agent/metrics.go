@@ -9,16 +9,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the agent tells of itself.
+// metrics are the agent's own metrics.
 type metrics struct {
-	containers, breaker, central  prometheus.Gauge
-	pressure                      *prometheus.GaugeVec
-	sample, cri                   prometheus.Histogram
-	resizes                       *prometheus.CounterVec
-	effects                       map[mdp.Effect]prometheus.Counter // of resizes, looked up once
-	restores, conflicts, failures prometheus.Counter
+	containers prometheus.Gauge
+	breaker    prometheus.Gauge
+	central    prometheus.Gauge
+	pressure   *prometheus.GaugeVec
+	sample     prometheus.Histogram
+	cri        prometheus.Histogram
+	resizes    *prometheus.CounterVec
+	effects    map[mdp.Effect]prometheus.Counter // of resizes, looked up once
+	restores   prometheus.Counter
+	conflicts  prometheus.Counter
+	failures   prometheus.Counter
 }
 
+// newMetrics makes the metrics, and registers them unless r is nil.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -28,7 +34,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		containers: gauge("aware_agent_containers", "Containers that are observed."),
-		breaker:    gauge("aware_agent_breaker_open", "1 while the container runtime is not asked to change anything."),
+		breaker:    gauge("aware_agent_breaker_open", "1 while the container runtime is not called for changes."),
 		central:    gauge("aware_agent_central_last_seen_seconds", "Seconds since central was last heard; NaN when it never was."),
 		pressure: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_node_pressure_ratio",
 			Help: "Share of the last 10 s in which tasks of the node waited: some for cpu, all for memory and io."}, []string{"resource"}),
@@ -37,9 +43,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		cri: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "aware_agent_cri_duration_seconds",
 			Help: "Time of one UpdateContainerResources.", Buckets: []float64{.002, .005, .01, .02, .05, .1, .25, .5, 1}}),
 		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aware_agent_resizes_total",
-			Help: "Resizes wanted, by what came of them."}, []string{"effect"}),
-		restores:  counter("aware_agent_restores_total", "Containers that were put back to their API values."),
-		failures:  counter("aware_agent_restore_failures_total", "Attempts to put a container back that failed, or went past the container runtime."),
+			Help: "Resizes that were decided, by their effect."}, []string{"effect"}),
+		restores:  counter("aware_agent_restores_total", "Containers that were restored to their API values."),
+		failures:  counter("aware_agent_restore_failures_total", "Restores that failed, or were written directly because the container runtime did not take them."),
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
 	}
 	m.central.Set(math.NaN())
@@ -58,4 +64,5 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+// called counts a call of the container runtime.
 func (m *metrics) called(took time.Duration) { m.cri.Observe(took.Seconds()) }

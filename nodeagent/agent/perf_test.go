@@ -13,7 +13,8 @@ import (
 	"awarescale.dev/aware/nodeagent/restore"
 )
 
-// registry is a runtime that only knows where containers are: the benchmarks move nothing.
+// registry is a runtime that only knows where containers are. The benchmarks move
+// nothing.
 type registry struct{ parent string }
 
 func (r registry) Container(_ context.Context, id string) (cri.Container, error) {
@@ -70,7 +71,7 @@ func TestSamplingThirtyContainersAllocatesNothing(t *testing.T) {
 			}); n != 0 {
 				t.Errorf("%v allocations for one loop over 30 containers", n)
 			}
-			// What a step reads of a container allocates nothing either; what it tells does.
+			// Reading a container in a step allocates nothing either. Reporting does.
 			for _, r := range a.containers {
 				if n := testing.AllocsPerRun(20, func() {
 					now = now.Add(time.Second)
@@ -86,7 +87,7 @@ func TestSamplingThirtyContainersAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSample30 is one tenth of a second's work: go test -bench 30 -count 6 ./nodeagent/agent | benchstat -
+// BenchmarkSample30 is the work of one tenth of a second: go test -bench 30 -count 6 ./nodeagent/agent | benchstat -
 func BenchmarkSample30(b *testing.B) {
 	a := thirty(b, cgrouptest.Real(b))
 	now := noon
@@ -97,8 +98,9 @@ func BenchmarkSample30(b *testing.B) {
 	}
 }
 
-// BenchmarkLoop30 is one second's: ten samples, and a step in which every container is read whole, judged by its
-// policy, and told of. Nothing is moved; a move costs what the container runtime costs.
+// BenchmarkLoop30 is the work of one second: ten samples, and a step in which every
+// container is read, decided on and reported. Nothing is moved: a move costs what
+// the container runtime costs.
 func BenchmarkLoop30(b *testing.B) {
 	a := thirty(b, cgrouptest.Real(b))
 	now := noon

@@ -7,42 +7,48 @@ import (
 	"awarescale.dev/aware/nodeagent/envelope"
 )
 
-// Pod is one pod of this node that its owner opted in. Who is not in the snapshot is not touched, or put back.
+// Pod is one pod of this node that its owner opted in. A container that is in no
+// Pod is not touched, and is restored if it was.
 type Pod struct {
-	Namespace, Name, UID string
-	IP                   string // empty while it has none
-	QoS                  string // Guaranteed, Burstable or BestEffort
-	Deleting             bool   // it has a deletion timestamp
-	Mirror               bool   // it stands for a static pod
-	Containers           []Container
+	Namespace  string
+	Name       string
+	UID        string
+	IP         string // empty while it has none
+	QoS        string // Guaranteed, Burstable or BestEffort
+	Deleting   bool   // it has a deletion timestamp
+	Mirror     bool   // it is the mirror of a static pod
+	Containers []Container
 }
 
 // Container is one container of a Pod.
 type Container struct {
-	Name    string
-	ID      string // of the running instance, without the scheme (containerd://); empty while there is none
-	Kind    envelope.Kind
-	Running bool
-	Started time.Time
-	// Requests and Limits are the spec's; 0 is none.
-	Requests, Limits mdp.Size
-	// ResizePending says that the spec's values are perhaps not those that the kubelet has allocated and carried out:
-	// the pod has the condition PodResizePending or PodResizeInProgress, or its status.observedGeneration is behind
-	// metadata.generation. Status.resources will not do: the kubelet reads them back from the runtime, our changes and all.
+	Name     string
+	ID       string // of the running instance, without the scheme (containerd://); empty while there is none
+	Kind     envelope.Kind
+	Running  bool
+	Started  time.Time
+	Requests mdp.Size // of the spec; 0 is none
+	Limits   mdp.Size // of the spec; 0 is none
+	// ResizePending says that the kubelet may not have allocated and carried out
+	// the spec's values: the pod has the condition PodResizePending or
+	// PodResizeInProgress, or its status.observedGeneration is behind
+	// metadata.generation. Status.resources does not help: the kubelet reads them
+	// from the runtime, with our changes in them.
 	ResizePending bool
 	// ExclusiveCPUs says that the CPU manager gave it cores of its own.
 	ExclusiveCPUs bool
-	// OOMKilled is when its instance before this one was killed for memory; zero when it was not. The count in the
-	// cgroup goes with the cgroup, and without this an agent would shrink what has just been killed.
+	// OOMKilled is when its previous instance was killed for memory; zero when it
+	// was not. The count in the cgroup is lost with the cgroup, and without this
+	// time an agent would shrink a container that was just killed.
 	OOMKilled time.Time
 }
 
 // Pods are the pods of this node.
 type Pods interface {
-	// Snapshot is the pods now; the caller does not change it.
+	// Snapshot is the pods now. The caller does not change it.
 	Snapshot() []Pod
-	// Changed gets something when the snapshot may have changed. Nothing is lost if it never does: the agent looks
-	// once a second anyway.
+	// Changed gets a value when the snapshot may have changed. It may stay silent:
+	// the agent looks once a second anyway.
 	Changed() <-chan struct{}
 }
 
@@ -52,5 +58,5 @@ type Fixed []Pod
 // Snapshot is the pods.
 func (f Fixed) Snapshot() []Pod { return f }
 
-// Changed never gets anything.
+// Changed never gets a value.
 func (f Fixed) Changed() <-chan struct{} { return nil }

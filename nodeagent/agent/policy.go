@@ -9,14 +9,14 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 )
 
-// rule is the policy that a container has when nobody gives it another.
-func rule(c Config) (mdp.Policy, interface{ Retarget(mdp.Ratio) }) {
+// rule is the default policy of a container.
+func rule(c Config) (mdp.Policy, targeted) {
 	cpu := captain.New(c.Captain)
 	return mdp.Join(cpu, workingset.New(c.Memory)), cpu
 }
 
-// guarded puts the node's guards around a policy. Replicas are not a container's: a policy that sets them is refused, not
-// clipped.
+// guarded puts the node's guards around a policy. A container has no replicas: a
+// policy that sets them is refused, not clipped.
 func guarded(p mdp.Policy, c Config, bounds func() mdp.Bounds, knobs func() mdp.Set) mdp.Policy {
 	ofContainer := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
 		a, err := p.Decide(s)

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// stage is Pods that a test changes.
+// stage is the pods of a node, which a test changes.
 type stage struct {
 	mu   sync.Mutex
 	pods []Pod
@@ -50,21 +50,22 @@ func (s *stage) change(i int, f func(*Pod, *Container)) {
 // rig is a node in virtual time: a directory tree in which a small CFS runs, an honest runtime on a real socket, and
 // an agent on top.
 type rig struct {
-	t      testing.TB
-	host   *cgrouptest.Host
-	server *critest.Server
-	client *cri.Client
-	stage  *stage
-	dir    string
-	agent  *Agent
-	now    time.Time
-	policy func(api.ContainerRef) mdp.Policy
-	demand []mdp.MilliCPU // of each pod's container
-	memory []mdp.Bytes    // in use
-	used   []time.Duration
-	ran    []int
-	held   []float64
-	each   func() // after each tenth of a second
+	t         testing.TB
+	host      *cgrouptest.Host
+	server    *critest.Server
+	client    *cri.Client
+	stage     *stage
+	dir       string
+	agent     *Agent
+	now       time.Time
+	policy    func(api.ContainerRef) mdp.Policy
+	runtime   cri.Runtime     // nil: the client
+	demand    []mdp.MilliCPU  // of each pod's container
+	memory    []mdp.Bytes     // in use
+	used      []time.Duration // CPU time of each container
+	periods   []int           // CFS periods of each container
+	throttled []float64       // and those in which it was throttled
+	each      func()          // after each tenth of a second
 }
 
 // web is the API size of the rig's containers.
@@ -89,7 +90,9 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 		g.stage.pods = append(g.stage.pods, Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("u%d", i), QoS: "Burstable",
 			Containers: []Container{{Name: "app", ID: "c" + fmt.Sprint(i), Running: true, Limits: web, Requests: mdp.Size{CPU: 100}}}})
 		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
-		g.used, g.ran, g.held = append(g.used, 0), append(g.ran, 0), append(g.held, 0)
+		g.used = append(g.used, 0)
+		g.periods = append(g.periods, 0)
+		g.throttled = append(g.throttled, 0)
 	}
 	g.boot()
 	return g
@@ -97,7 +100,7 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 
 func pathOf(i int, id string) string { return fmt.Sprintf("kubepods/burstable/podu%d/%s", i, id) }
 
-// add makes a container's group and tells the runtime.
+// add makes a container: its group, and its entry in the runtime.
 func (g *rig) add(i int, id string, size mdp.Size) {
 	g.t.Helper()
 	g.host.Add(g.t, pathOf(i, id), limitsOf(size))
@@ -112,7 +115,7 @@ func config() Config {
 	return c
 }
 
-// boot starts an agent, as after a restart when there was one.
+// boot starts an agent. When there was one, it is a restart.
 func (g *rig) boot() {
 	g.t.Helper()
 	if g.agent != nil {
@@ -127,7 +130,11 @@ func (g *rig) boot() {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(g.t.Output(), nil))
 	}
-	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: g.client, Journal: j, Pods: g.stage,
+	var runtime cri.Runtime = g.client
+	if g.runtime != nil {
+		runtime = g.runtime
+	}
+	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: runtime, Journal: j, Pods: g.stage,
 		Metrics: prometheus.NewRegistry(), Log: log, Policy: g.policy})
 	if err != nil {
 		g.t.Fatal(err)
@@ -135,7 +142,8 @@ func (g *rig) boot() {
 	g.agent.Start(g.t.Context(), g.now)
 }
 
-// run lets time pass: each tenth of a second the containers compute as far as their limits let them.
+// run lets time pass. Each tenth of a second the containers use CPU, as far as
+// their limits let them.
 func (g *rig) run(d time.Duration) {
 	g.t.Helper()
 	for end := g.now.Add(d); g.now.Before(end); {
@@ -150,9 +158,9 @@ func (g *rig) run(d time.Duration) {
 				limit = math.MaxInt32
 			}
 			g.used[i] += time.Duration(min(limit, g.demand[i])) * 100 * time.Microsecond
-			g.ran[i]++
+			g.periods[i]++
 			if g.demand[i] > limit {
-				g.held[i] += 1 - float64(limit)/float64(g.demand[i])
+				g.throttled[i] += 1 - float64(limit)/float64(g.demand[i])
 			}
 			g.put(i, id)
 		}
@@ -169,12 +177,12 @@ func (g *rig) run(d time.Duration) {
 func (g *rig) put(i int, id string) {
 	path := pathOf(i, id)
 	if g.host.Tree.Version() == cgroup.V2 {
-		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n", g.used[i].Microseconds(), g.ran[i], int(g.held[i])))
+		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n", g.used[i].Microseconds(), g.periods[i], int(g.throttled[i])))
 		g.host.Put(g.t, path, "memory.current", fmt.Sprintln(int64(g.memory[i])))
 		return
 	}
 	g.host.Put(g.t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(g.used[i])))
-	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.ran[i], int(g.held[i])))
+	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.periods[i], int(g.throttled[i])))
 	g.host.Put(g.t, path, "memory/memory.usage_in_bytes", fmt.Sprintln(int64(g.memory[i])))
 }
 
@@ -189,7 +197,7 @@ func (g *rig) ref(i int) api.ContainerRef {
 	return api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: p.UID, Container: p.Containers[0].Name}
 }
 
-// grant is central's word: every container in this mode, for a minute.
+// grant is a message of central: every container in this mode, for a minute.
 func (g *rig) grant(mode api.Mode, change ...func(*api.Grant)) {
 	m := api.Grants{TTL: time.Minute}
 	for i := range g.stage.Snapshot() {
@@ -203,7 +211,7 @@ func (g *rig) grant(mode api.Mode, change ...func(*api.Grant)) {
 	g.agent.Apply(g.now, m)
 }
 
-// summary is what is told of a pod's container.
+// summary is what is reported of a pod's container.
 func (g *rig) summary(i int) api.Summary {
 	g.t.Helper()
 	ref := g.ref(i)
@@ -212,11 +220,11 @@ func (g *rig) summary(i int) api.Summary {
 			return s
 		}
 	}
-	g.t.Fatalf("nothing is told of %v", ref)
+	g.t.Fatalf("nothing is reported of %v", ref)
 	return api.Summary{}
 }
 
-// shrunk lets the agent take an idle container down, and fails when it does not.
+// shrunk lets the agent shrink an idle container, and fails when it does not.
 func (g *rig) shrunk() mdp.Size {
 	g.t.Helper()
 	g.grant(api.Auto)
@@ -228,7 +236,9 @@ func (g *rig) shrunk() mdp.Size {
 	return l
 }
 
-func (g *rig) isBack(why string) {
+// isRestored fails unless the first container has the API's values, and the journal
+// is empty.
+func (g *rig) isRestored(why string) {
 	g.t.Helper()
 	want := g.stage.Snapshot()[0].Containers[0].Limits
 	if l := g.limit(0); l != want {

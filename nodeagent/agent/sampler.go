@@ -9,14 +9,16 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
-// samples is how many a Track keeps: at ten a second those of five seconds, which a captain looks at.
+// samples is how many samples a Track keeps: ten a second for five seconds, which
+// is what a captain looks at.
 const samples = 50
 
-// reported is how long an OOM kill is told of.
+// reported is how long an OOM kill is reported.
 const reported = 15 * time.Second
 
-// Sampler reads the groups of a node's containers. Sample is called ten times a second and allocates nothing; it and
-// the other methods may be called by several goroutines, so that a slow container runtime does not stop the samples.
+// Sampler reads the groups of a node's containers. Sample is called ten times a
+// second, and allocates nothing. All methods may be called from several goroutines,
+// so that a slow container runtime does not stop the samples.
 type Sampler struct {
 	mu     sync.Mutex
 	tracks []*Track
@@ -26,27 +28,29 @@ type Sampler struct {
 type Track struct {
 	group *cgroup.Group
 	ring  [samples]sample
-	next  int // where the next one goes
-	count int
-	fault error
+	next  int   // index of the next sample in the ring
+	count int   // of samples in the ring
+	fault error // of the last sample
 
-	usage   cgroup.Usage // of the last Look
-	usageAt time.Time
-	kills   [16]kill
-	killed  int // next of kills
+	usage    cgroup.Usage // of the last Look
+	usageAt  time.Time    // of the last Look
+	kills    [16]kill     // a ring of the newest OOM kills
+	nextKill int          // index of the next kill in the ring
 }
 
+// sample is the CPU usage at one time.
 type sample struct {
 	at time.Time
 	cgroup.CPU
 }
 
+// kill is a number of OOM kills at one time.
 type kill struct {
 	at time.Time
 	n  int
 }
 
-// Add begins to read a group, which is the Sampler's from now on.
+// Add begins to read a group. The Sampler owns it from now on.
 func (s *Sampler) Add(g *cgroup.Group) *Track {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +59,7 @@ func (s *Sampler) Add(g *cgroup.Group) *Track {
 	return t
 }
 
-// Remove ends it and closes the group.
+// Remove stops reading a group, and closes it.
 func (s *Sampler) Remove(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +84,7 @@ func (s *Sampler) Sample(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tracks {
-		// Two samples too near to each other, after a stall, make a peak of rounding alone.
+		// After a stall, two samples can be so close that rounding makes a peak.
 		if t.count > 0 && now.Sub(t.back(0).at) < 20*time.Millisecond {
 			continue
 		}
@@ -97,8 +101,9 @@ func (s *Sampler) Sample(now time.Time) {
 // back is the i-th newest sample.
 func (t *Track) back(i int) *sample { return &t.ring[(t.next-1-i+2*samples)%samples] }
 
-// Look reads everything about a group and makes its State, of the samples and of what changed since the last Look,
-// and its limits. The State's OOMKills are those since the last Look. recent is how many there were in 15 s.
+// Look reads everything about a group. The State is made from the samples and from
+// the changes since the last Look; its OOMKills are those since the last Look.
+// recent is the number of OOM kills in the last 15 s.
 func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limits, recent int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +133,8 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 	t.lastSecond(now, &state)
 	t.lastSamples(now, &state)
 	t.change(now, &u, &state)
-	t.usage, t.usageAt = u, now
+	t.usage = u
+	t.usageAt = now
 	for _, k := range t.kills {
 		if now.Sub(k.at) < reported {
 			recent += k.n
@@ -159,16 +165,17 @@ func (t *Track) lastSecond(now time.Time, state *mdp.State) {
 		state.Observed |= mdp.SetOf(mdp.CPUUsage)
 	}
 	if newest.Observed.Has(cgroup.Throttling) && oldest.Observed.Has(cgroup.Throttling) {
-		// Without a period nothing ran, so nothing was held back: that is known to be 0.
+		// Without a period nothing ran, and nothing was throttled: 0 is known.
 		if periods := newest.Periods - oldest.Periods; newest.Periods > oldest.Periods {
-			held := newest.ThrottledPeriods - min(oldest.ThrottledPeriods, newest.ThrottledPeriods)
-			state.Throttled = min(1, mdp.Ratio(held)/mdp.Ratio(periods))
+			throttled := newest.ThrottledPeriods - min(oldest.ThrottledPeriods, newest.ThrottledPeriods)
+			state.Throttled = min(1, mdp.Ratio(throttled)/mdp.Ratio(periods))
 		}
 		state.Observed |= mdp.SetOf(mdp.Throttled)
 	}
 }
 
-// lastSamples sets the peak and the deviation over all samples, when there is a second of them.
+// lastSamples sets the peak and the deviation over all samples, when they cover a
+// second.
 func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	if t.count < 11 || now.Sub(t.back(0).at) > time.Second {
 		return
@@ -177,7 +184,8 @@ func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	var peak mdp.MilliCPU
 	n := 0.0
 	for i := range t.count - 1 {
-		newer, older := t.back(i), t.back(i+1)
+		newer := t.back(i)
+		older := t.back(i + 1)
 		if !newer.Observed.Has(cgroup.CPUUsage) || !older.Observed.Has(cgroup.CPUUsage) {
 			return
 		}
@@ -193,9 +201,10 @@ func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
 }
 
-// change sets what counters say between two Looks.
+// change sets what the counters say about the time between two Looks.
 func (t *Track) change(now time.Time, u *cgroup.Usage, state *mdp.State) {
-	before, took := &t.usage, now.Sub(t.usageAt)
+	before := &t.usage
+	took := now.Sub(t.usageAt)
 	if t.usageAt.IsZero() || took <= 0 {
 		return
 	}
@@ -205,8 +214,8 @@ func (t *Track) change(now time.Time, u *cgroup.Usage, state *mdp.State) {
 		state.OOMKills = n
 		state.Observed |= mdp.SetOf(mdp.OOMKills)
 		if n > 0 {
-			t.kills[t.killed] = kill{now, n}
-			t.killed = (t.killed + 1) % len(t.kills)
+			t.kills[t.nextKill] = kill{now, n}
+			t.nextKill = (t.nextKill + 1) % len(t.kills)
 		}
 	}
 	if both.Has(cgroup.IOBytes) {
@@ -230,7 +239,7 @@ func (t *Track) change(now time.Time, u *cgroup.Usage, state *mdp.State) {
 	}
 }
 
-// per is CPU time per time.
+// per is the CPU usage of a CPU time within a time.
 func per(used, took time.Duration) mdp.MilliCPU {
 	if took <= 0 || used <= 0 {
 		return 0

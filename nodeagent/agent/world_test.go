@@ -14,20 +14,20 @@ import (
 	"awarescale.dev/aware/nodeagent/restore"
 )
 
-func TestAResidentIsAWorld(t *testing.T) {
+func TestAManagedContainerIsAWorld(t *testing.T) {
 	for name, host := range map[string]func(*testing.T) *cgrouptest.Host{
 		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
 		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
 		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			mdptest.World(t, func(t *testing.T) mdptest.Setup { return resides(t, host(t)) })
+			mdptest.World(t, func(t *testing.T) mdptest.Setup { return managed(t, host(t)) })
 		})
 	}
 }
 
-// resides is one container under an agent, with the time in the test's hands.
-func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
+// managed is one container of an agent. The test sets the time.
+func managed(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 	path := host.Parent + "/podu0/c0"
 	host.Add(t, host.Parent+"/podu0", cgroup.Limits{})
 	host.Add(t, path, limitsOf(web))
@@ -59,6 +59,6 @@ func resides(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 		return mdptest.Setup{Sensor: r, Actuator: r, Bounds: b, Knobs: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 			Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}
 	}
-	t.Fatalf("not taken up: %+v", a.Report(now))
+	t.Fatalf("the container is not attached: %+v", a.Report(now))
 	return mdptest.Setup{}
 }

@@ -1,9 +1,15 @@
-// Package restore remembers on disk which containers were touched, and what their API values are, so that they can be
-// put back by whoever comes next: an agent that was killed leaves nothing behind that its successor does not find.
+// Package restore knows which containers were touched, and how to give them back
+// what the API says.
 //
-// An entry is written, and synced, before the container is touched. The file is appended to and made anew when it is
-// long; each line has a checksum, so that a torn or corrupt line is found, the good ones before and after it are kept,
-// and it is said. A lock keeps a second agent off the node. What to do with an entry is for others to say.
+// [Ownership] is a state machine: what of a container's limits is ours, and what
+// follows from each event. It is pure.
+//
+// [Journal] keeps an entry of each touched container on disk, with the API's
+// values. An agent that was killed leaves nothing that the next one does not find.
+// The entry is written, and synced, before the container is touched. The file is
+// appended to, and rewritten when it is long. Each line has a checksum: a torn or
+// corrupt line is found and reported, and the good lines before and after it are
+// kept. A lock keeps a second agent off the node.
 package restore
 
 import (
@@ -27,16 +33,16 @@ import (
 
 // Entry is one touched container.
 type Entry struct {
-	ID        string           `json:"id"`   // of the container, to the runtime
+	ID        string           `json:"id"`   // the container's, for the runtime
 	Path      string           `json:"path"` // of its group, below the cgroup root
 	Container api.ContainerRef `json:"container"`
-	API       cgroup.Limits    `json:"api"`    // to be put back
-	Ours      cgroup.Limits    `json:"ours"`   // what we set, or were about to; 0 is a field that we did not touch
-	Before    cgroup.Limits    `json:"before"` // what was in force before that: the agent may have died between
-	At        time.Time        `json:"at"`
+	API       cgroup.Limits    `json:"api"`    // to be restored
+	Ours      cgroup.Limits    `json:"ours"`   // what we set, or were about to set; 0 is a limit that is not ours
+	Before    cgroup.Limits    `json:"before"` // what was in force before; the agent may have died between the two
+	At        time.Time        `json:"at"`     // when the entry was written
 }
 
-// line is what is written:
+// line is one line of the file:
 //
 //	1c291ca3 {"put":{"id":"abc",...}}\n
 //	9e107d9d {"del":"abc"}\n
@@ -60,24 +66,26 @@ type Journal struct {
 	damage  string
 }
 
-// compactAt is how many lines more than entries a file may have.
+// compactAt is how many more lines than entries a file may have.
 const compactAt = 1000
 
-// Open locks the directory, making it if need be, and replays the journal in it. A second agent on the node is an
-// error that names the lock and who holds it.
+// Open locks the directory and replays the journal in it. A missing directory is
+// made. A second agent on the node is an error that names the lock and the process
+// that holds it.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w; set --state-dir to a directory that lives longer than the agent's pod", err)
 	}
 	j := &Journal{dir: dir, entries: make(map[string]Entry)}
-	if err := j.take(); err != nil {
+	if err := j.acquire(); err != nil {
 		return nil, err
 	}
 	if err := j.replay(); err != nil {
 		j.lock.Close()
 		return nil, err
 	}
-	// Written anew at once: what was damaged is not carried on, and appending begins after a whole line.
+	// The file is rewritten at once: damage is dropped, and appending starts after
+	// a whole line.
 	if err := j.compact(); err != nil {
 		j.lock.Close()
 		return nil, err
@@ -85,7 +93,8 @@ func Open(dir string) (*Journal, error) {
 	return j, nil
 }
 
-func (j *Journal) take() error {
+// acquire takes the directory's lock.
+func (j *Journal) acquire() error {
 	path := filepath.Join(j.dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -95,7 +104,7 @@ func (j *Journal) take() error {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32))
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock %s is held by process %s: another agent runs on this node, and two would undo each other's work",
+			return fmt.Errorf("lock %s is held by process %s: another agent runs on this node, and two agents would undo each other's work",
 				path, strings.TrimSpace(string(holder)))
 		}
 		return fmt.Errorf("locking %s: %w", path, err)
@@ -113,6 +122,7 @@ func (j *Journal) take() error {
 
 func (j *Journal) path() string { return filepath.Join(j.dir, "journal") }
 
+// replay reads the file into the entries.
 func (j *Journal) replay() error {
 	f, err := os.Open(j.path())
 	if errors.Is(err, os.ErrNotExist) {
@@ -147,6 +157,7 @@ func (j *Journal) replay() error {
 	return nil
 }
 
+// parse reads a line; ok is false for one that is damaged.
 func parse(raw []byte) (line, bool) {
 	raw, whole := bytes.CutSuffix(raw, []byte("\n"))
 	sum, body, ok := bytes.Cut(raw, []byte(" "))
@@ -181,7 +192,8 @@ func (j *Journal) apply(l line) {
 	j.lines++
 }
 
-// Damage says what was wrong with the journal when it was opened; empty when nothing was.
+// Damage says what was wrong with the journal when it was opened; empty when
+// nothing was.
 func (j *Journal) Damage() string { return j.damage }
 
 // Entries are the touched containers by id.
@@ -199,10 +211,11 @@ func (j *Journal) Get(id string) (Entry, bool) {
 	return e, ok
 }
 
-// Put writes an entry, in place of an earlier one of the same id. When it returns nil the entry is on disk.
+// Put writes an entry, which replaces an earlier one of the same id. When Put
+// returns nil the entry is on disk.
 func (j *Journal) Put(e Entry) error { return j.write(line{Put: &e}) }
 
-// Delete forgets a container, which was put back or is gone.
+// Delete forgets a container that was restored or is gone.
 func (j *Journal) Delete(id string) error {
 	if _, ok := j.entries[id]; !ok {
 		return nil
@@ -210,6 +223,7 @@ func (j *Journal) Delete(id string) error {
 	return j.write(line{Del: id})
 }
 
+// write appends a line, and syncs it.
 func (j *Journal) write(l line) error {
 	b, err := format(l)
 	if err == nil {
@@ -219,7 +233,7 @@ func (j *Journal) write(l line) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		// Half a line may be on disk; the next writing begins a new file.
+		// Half a line may be on disk: a new file is begun.
 		j.lines = compactAt + len(j.entries) + 1
 		if again := j.compact(); again != nil {
 			return fmt.Errorf("writing journal %s: %w", j.path(), errors.Join(err, again))
@@ -233,10 +247,10 @@ func (j *Journal) write(l line) error {
 	return nil
 }
 
-// compact writes the entries to a new file and puts it in the old one's place.
+// compact writes the entries to a new file, which replaces the old one.
 func (j *Journal) compact() error {
-	fresh := j.path() + ".new"
-	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	replacement := j.path() + ".new"
+	f, err := os.OpenFile(replacement, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -251,14 +265,14 @@ func (j *Journal) compact() error {
 	}
 	if _, err = f.Write(all); err == nil {
 		if err = f.Sync(); err == nil {
-			if err = os.Rename(fresh, j.path()); err == nil {
+			if err = os.Rename(replacement, j.path()); err == nil {
 				err = syncDir(j.dir)
 			}
 		}
 	}
 	if err != nil {
 		f.Close()
-		return fmt.Errorf("writing journal %s anew: %w", j.path(), err)
+		return fmt.Errorf("rewriting journal %s: %w", j.path(), err)
 	}
 	if j.file != nil {
 		j.file.Close()
@@ -276,5 +290,5 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Close lets the file and the lock go.
+// Close closes the file and releases the lock.
 func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }

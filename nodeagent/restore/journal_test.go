@@ -39,14 +39,14 @@ func put(t *testing.T, j *restore.Journal, entries ...restore.Entry) {
 	}
 }
 
-func TestWhatWasWrittenIsThereAfterwards(t *testing.T) {
+func TestEntriesSurviveAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	j := open(t, dir)
 	put(t, j, entry("a", 1), entry("b", 2), entry("a", 3))
 	if err := j.Delete("b"); err != nil {
 		t.Fatal(err)
 	}
-	// The process is killed here: nothing is closed. Its lock goes with it, which Close stands for.
+	// The process is killed here: nothing is closed. The kernel releases its lock, as Close does here.
 	j.Close()
 	j = open(t, dir)
 	defer j.Close()
@@ -55,7 +55,7 @@ func TestWhatWasWrittenIsThereAfterwards(t *testing.T) {
 	}
 }
 
-func TestASecondAgentIsToldWhoHoldsTheNode(t *testing.T) {
+func TestASecondAgentIsRefusedWithTheHoldersProcess(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	_, err := restore.Open(dir)
@@ -66,10 +66,10 @@ func TestASecondAgentIsToldWhoHoldsTheNode(t *testing.T) {
 	open(t, dir).Close()
 }
 
-func TestDamageIsFoundSaidAndLeftBehind(t *testing.T) {
+func TestDamageIsReportedAndDropped(t *testing.T) {
 	for name, c := range map[string]struct {
-		harm func([]byte) []byte
-		want []string
+		damage func([]byte) []byte
+		want   []string
 	}{
 		"a torn tail":         {func(b []byte) []byte { return b[:len(b)-5] }, []string{"a", "b"}},
 		"no last newline":     {func(b []byte) []byte { return b[:len(b)-1] }, []string{"a", "b"}},
@@ -87,13 +87,13 @@ func TestDamageIsFoundSaidAndLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, c.harm(b), 0o600); err != nil {
+			if err := os.WriteFile(path, c.damage(b), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			j = open(t, dir)
 			got := j.Entries()
 			if !strings.Contains(j.Damage(), path) || len(got) != len(c.want) {
-				t.Errorf("damage %q, %d entries; want it said and %v", j.Damage(), len(got), c.want)
+				t.Errorf("damage %q, %d entries; want it reported, and entries %v", j.Damage(), len(got), c.want)
 			}
 			for _, id := range c.want {
 				if _, ok := got[id]; !ok {
@@ -105,7 +105,7 @@ func TestDamageIsFoundSaidAndLeftBehind(t *testing.T) {
 			j = open(t, dir)
 			defer j.Close()
 			if _, ok := j.Get("d"); !ok || j.Damage() != "" {
-				t.Errorf("after mending: damage %q, %v", j.Damage(), j.Entries())
+				t.Errorf("after the rewrite: damage %q, %v", j.Damage(), j.Entries())
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestTheFileStaysSmall(t *testing.T) {
 	}
 }
 
-func TestBytesAloneNeverKeepTheAgentFromStarting(t *testing.T) {
+func TestNoFileContentKeepsTheAgentFromStarting(t *testing.T) {
 	for _, b := range []string{"", "\n", "00000000 {}\n", "\x00\xff", strings.Repeat("x", 1<<20)} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "journal"), []byte(b), 0o600); err != nil {

@@ -35,9 +35,13 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
 	stop := s.agent(p)
 	defer stop()
-	s.eventually("central tells the agent's figures", func() (bool, string) {
+	s.eventually("central reports the agent's figures", func() (bool, string) {
 		m, err := s.mpa()
-		return err == nil && len(m.Status.Decisions) > 0 && strings.Contains(m.Status.Decisions[0].Inputs, "latency="), fmt.Sprintf("%+v", m.Status.Decisions)
+		if err != nil || len(m.Status.Decisions) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		_, known := m.Status.Decisions[0].Signals[mdp.Latency.String()]
+		return known, fmt.Sprintf("%+v", m.Status.Decisions)
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
 	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {

@@ -101,13 +101,13 @@ func start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	decide := &recommender.Reconciler{Client: mgr.GetClient(), Fleet: agents, Events: mgr.GetEventRecorder("aware-autoscaler"),
+	decide := recommender.New(recommender.Config{Client: mgr.GetClient(), Fleet: agents, Events: mgr.GetEventRecorder("aware-autoscaler"),
 		Now: time.Now, Step: step, Patience: 2 * time.Second,
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 			return hpavpa.New(c), "hpavpa/1", c.Check()
-		}}
+		}})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return err
 	}

@@ -14,12 +14,10 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -87,12 +85,11 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration, gu
 	if err := objective.SLO.Check(); err != nil {
 		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
 	}
-	return workload.Live(workload.Pair{Sensor: w, Actuator: w}, workload.Spaces{Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds,
-		Signals: reported, Step: step, SLO: objective.SLO, Guards: guards}, objective, w.restore)
+	return workload.Live(workload.Pair{Sensor: w, Actuator: w}, workload.Spaces{
+		Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds, Signals: mdp.All, Step: step,
+		SLO: objective.SLO, Guards: guards,
+	}, objective, w.restore)
 }
-
-// told is what central's status tells, and what pods do.
-const reported = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.Throttled | 1<<mdp.Latency | 1<<mdp.Throughput
 
 // envelope is the container to control and how far, as central has it.
 func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, container string) (string, mdp.Bounds, mdp.Set, error) {
@@ -186,92 +183,33 @@ func (w *world) Sense(ctx context.Context, now time.Time) (mdp.State, error) {
 	if d, ok := newest(mpa.Status.Decisions, w.target.Container); ok {
 		at := d.Time.Time
 		if w.looked && !at.Equal(w.decided) || !w.looked && now.Sub(at) < recent {
-			if figures, err = inputs(d.Inputs); err != nil {
-				return mdp.State{}, fmt.Errorf("status of MultidimPodAutoscaler %s: %w", mpa.Name, err)
-			}
-			if l := mpa.Status.Latency; figures.Knows(mdp.Latency) && l != nil {
-				figures.Latency = l.Duration // it has more digits
-			}
+			figures = recommender.StateOf(d.Signals)
 		}
 		w.decided = at
 	}
 	w.looked = true
 	w.sensor.Workload = loaded
-	w.sensor.Reading = slo.Reading{Observed: figures.Observed & mdp.SetOf(mdp.Latency, mdp.Throughput), Latency: figures.Latency, Throughput: figures.Throughput}
-	s, err := w.sensor.Sense(ctx, now)
+	pods, err := w.sensor.Sense(ctx, now)
 	if err != nil {
-		return s, err
+		return pods, err
 	}
-	s.Observed |= figures.Observed.Without(mdp.Knobs) // those the pods themselves tell
-	s.Usage, s.CPUPeak, s.Throttled = figures.Usage, figures.CPUPeak, figures.Throttled
-	return s, nil
+	// The pods have the newest knobs; the rest is central's.
+	figures.At = now
+	figures.Observed = figures.Observed.Without(mdp.Knobs) | pods.Observed
+	figures.Replicas = pods.Replicas
+	figures.Limit = pods.Limit
+	return figures, nil
 }
 
-// newest is central's last decision on a container. It names the container where it decides on several.
+// newest is central's last decision on a container. A decision names the
+// container where the workload has several.
 func newest(all []v1alpha1.DecisionStatus, container string) (v1alpha1.DecisionStatus, bool) {
 	for _, d := range all {
-		name, rest, several := strings.Cut(strings.TrimPrefix(d.Inputs, "container "), ": ")
-		if !several {
-			return d, true
-		}
-		if name == container {
-			d.Inputs = rest
+		if d.Container == "" || d.Container == container {
 			return d, true
 		}
 	}
 	return v1alpha1.DecisionStatus{}, false
-}
-
-// inputs reads what [recommender.Inputs] wrote, such as "replicas=2 cpu-limit=400m cpu=180m memory=40Mi latency=12.3ms". A figure
-// of a newer central that this one does not know is left out.
-func inputs(text string) (mdp.State, error) {
-	var s mdp.State
-	if text == "nothing observed" {
-		return s, nil
-	}
-	for part := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(part, "=")
-		read, known := readers[key]
-		if !known {
-			continue
-		}
-		if err := read.into(&s, value); err != nil {
-			return mdp.State{}, fmt.Errorf("inputs %q: %s: %w", text, key, err)
-		}
-		s.Observed |= mdp.SetOf(read.signal)
-	}
-	return s, nil
-}
-
-var readers = map[string]struct {
-	signal mdp.Signal
-	into   func(s *mdp.State, value string) error
-}{
-	"cpu":       {mdp.CPUUsage, func(s *mdp.State, v string) error { return milli(&s.Usage.CPU, v) }},
-	"cpu-peak":  {mdp.CPUPeak, func(s *mdp.State, v string) error { return milli(&s.CPUPeak, v) }},
-	"throttled": {mdp.Throttled, func(s *mdp.State, v string) error { return number(&s.Throttled, v) }},
-	"memory": {mdp.MemoryUsage, func(s *mdp.State, v string) error {
-		q, err := resource.ParseQuantity(v)
-		s.Usage.Memory = mdp.Bytes(q.Value())
-		return err
-	}},
-	"latency": {mdp.Latency, func(s *mdp.State, v string) (err error) {
-		s.Latency, err = time.ParseDuration(v)
-		return err
-	}},
-	"throughput": {mdp.Throughput, func(s *mdp.State, v string) error { return number(&s.Throughput, strings.TrimSuffix(v, "/s")) }},
-}
-
-func milli(into *mdp.MilliCPU, v string) error {
-	q, err := resource.ParseQuantity(v)
-	*into = mdp.MilliCPU(q.MilliValue())
-	return err
-}
-
-func number[T ~float64](into *T, v string) error {
-	q, err := resource.ParseQuantity(v)
-	*into = T(q.AsApproximateFloat64())
-	return err
 }
 
 // Act moves the workload as central would, unless it may not.

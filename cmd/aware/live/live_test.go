@@ -22,50 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// What central writes into the status is what is read from it: the two must change together.
-func TestInputsAreReadAsCentralWritesThem(t *testing.T) {
-	full := mdp.State{Observed: reported, Replicas: 3, Limit: mdp.Size{CPU: 1500, Memory: 512 * mdp.MiB}, Usage: mdp.Size{CPU: 1234, Memory: 77 * mdp.MiB},
-		CPUPeak: 1400, Throttled: 0.25, Latency: 12300 * time.Microsecond, Throughput: 1017.5}
-	for name, observed := range map[string]mdp.Set{"all": reported, "none": 0, "no latency": reported.Without(mdp.SetOf(mdp.Latency)),
-		"more than the status tells": reported | mdp.SetOf(mdp.CPUPressure, mdp.OOMKills)} {
-		t.Run(name, func(t *testing.T) {
-			s := full
-			s.Observed = observed
-			got, err := inputs(recommender.Inputs(s))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := (observed & reported).Without(mdp.Knobs); got.Observed != want {
-				t.Errorf("observed %v, want %v", got.Observed, want)
-			}
-			if got.Knows(mdp.Latency) && got.Latency != full.Latency || got.Knows(mdp.CPUUsage) && (got.Usage != full.Usage ||
-				got.CPUPeak != full.CPUPeak || got.Throttled != full.Throttled || got.Throughput != full.Throughput) {
-				t.Errorf("%q was read as %+v", recommender.Inputs(s), got)
-			}
-		})
-	}
-}
-
-func TestInputsThatAreNoFiguresAreNamed(t *testing.T) {
-	if _, err := inputs("cpu=fast"); err == nil || !strings.Contains(err.Error(), `"cpu=fast"`) {
-		t.Errorf("err = %v", err)
-	}
-	if s, err := inputs("flavour=sweet cpu=5m"); err != nil || s.Observed != mdp.SetOf(mdp.CPUUsage) || s.Usage.CPU != 5 {
-		t.Errorf("a figure of a newer central: %+v, %v", s, err)
-	}
-}
-
-func FuzzInputs(f *testing.F) {
-	f.Add("replicas=2 cpu-limit=400m cpu=180m memory=40Mi latency=12.3ms throughput=9.5/s throttled=0.10")
-	f.Add("container web: nothing observed")
-	f.Fuzz(func(t *testing.T, text string) {
-		if s, err := inputs(text); err != nil && s != (mdp.State{}) {
-			t.Errorf("%q: %v beside %+v", text, err, s)
-		}
-	})
-}
-
-func TestAWorkloadIsNamedByNamespaceKindAndName(t *testing.T) {
+func TestParseReadsNamespaceKindAndName(t *testing.T) {
 	if got, err := Parse("prod/deploy/shop"); err != nil || got.String() != "prod/Deployment/shop" {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -99,7 +56,7 @@ func shop(t *testing.T, change func(*v1alpha1.MultidimPodAutoscaler), others ...
 
 var target = Target{Namespace: "prod", Kind: "Deployment", Name: "shop"}
 
-func TestTwoDoNotMoveOneWorkload(t *testing.T) {
+func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 	mode := func(mode string) func(*v1alpha1.MultidimPodAutoscaler) {
 		return func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Mode = mode }
 	}
@@ -135,13 +92,21 @@ func TestTwoDoNotMoveOneWorkload(t *testing.T) {
 	}
 }
 
-func TestCentralsFiguresAreTakenOnce(t *testing.T) {
+func TestEachDecisionOfCentralIsReadOnce(t *testing.T) {
 	now := time.Now()
+	web := recommender.Signals(mdp.State{
+		Observed:   mdp.SetOf(mdp.Replicas, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure),
+		Replicas:   9,
+		Usage:      mdp.Size{CPU: 180, Memory: 40 * mdp.MiB},
+		Latency:    12340 * time.Microsecond,
+		Throughput: 9.5,
+	})
+	helper := recommender.Signals(mdp.State{Observed: mdp.SetOf(mdp.CPUUsage), Usage: mdp.Size{CPU: 1}})
 	c := shop(t, func(m *v1alpha1.MultidimPodAutoscaler) {
-		m.Status.Latency = &metav1.Duration{Duration: 12340 * time.Microsecond}
 		m.Status.Decisions = []v1alpha1.DecisionStatus{
-			{Time: metav1.NewTime(now), Inputs: "container helper: cpu=1m"},
-			{Time: metav1.NewTime(now), Inputs: "container web: replicas=9 cpu=180m memory=40Mi latency=12.3ms throughput=9.5/s"}}
+			{Time: metav1.NewTime(now), Container: "helper", Signals: helper},
+			{Time: metav1.NewTime(now), Container: "web", Signals: web},
+		}
 	})
 	env, err := Open(t.Context(), c, target, time.Second, guard.Central)
 	if err != nil {
@@ -151,11 +116,14 @@ func TestCentralsFiguresAreTakenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput); s.Observed != want || s.Usage.CPU != 180 ||
-		s.Usage.Memory != 40*mdp.MiB || s.Latency != 12340*time.Microsecond || s.Replicas != 1 || s.Limit != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
-		t.Errorf("the first state is %+v", s)
+	want := mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure)
+	if s.Observed != want || s.Usage != (mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}) || s.Latency != 12340*time.Microsecond || s.Throughput != 9.5 {
+		t.Errorf("the first state is %+v: want central's figures of web", s)
+	}
+	if s.Replicas != 1 || s.Limit != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
+		t.Errorf("the first state is %+v: want the pods' own replicas and limits", s)
 	}
 	if s, err = env.Reset(t.Context(), 0); err != nil || s.Observed != mdp.Knobs {
-		t.Errorf("with no new decision: %+v, %v", s, err)
+		t.Errorf("with no new decision: %+v, %v; want the knobs alone", s, err)
 	}
 }

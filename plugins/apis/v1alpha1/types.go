@@ -329,11 +329,21 @@ type PolicyStatus struct {
 	Source string `json:"source"`
 }
 
-// DecisionStatus is one decision with what went into it and what came of it.
+// DecisionStatus is one decision: what it was made from, and what came of it.
 type DecisionStatus struct {
 	// When.
 	Time metav1.Time `json:"time"`
-	// What was seen, in words.
+	// The container that was decided on, when the workload has several.
+	// +optional
+	Container string `json:"container,omitempty"`
+	// What was observed, by signal (such as cpu-usage or latency), in base units: cores, bytes, seconds, requests per
+	// second, ratios and counts. A signal that was not observed is left out.
+	// +optional
+	Signals map[string]resource.Quantity `json:"signals,omitempty"`
+	// What the action sets: replicas, cpu-limit in cores, memory-limit in bytes. What it leaves as it is is left out.
+	// +optional
+	Sets map[string]resource.Quantity `json:"sets,omitempty"`
+	// What was observed, in words.
 	Inputs string `json:"inputs"`
 	// What was decided, in words.
 	Action string `json:"action"`
@@ -342,7 +352,8 @@ type DecisionStatus struct {
 	// Why it was decided or refused.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// What changed the action on its way: min, max, dwell, rate-up, rate-down, usage, slo, budget, stale, paused, fallback.
+	// What changed the action before it was carried out: min, max, dwell, rate-up, rate-down, usage, slo, budget, stale,
+	// paused, fallback.
 	// +listType=atomic
 	// +optional
 	ClippedBy []string `json:"clippedBy,omitempty"`

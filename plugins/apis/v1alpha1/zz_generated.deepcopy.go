@@ -6,6 +6,7 @@ package v1alpha1
 
 import (
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -87,6 +88,20 @@ func (in *ContainerSize) DeepCopy() *ContainerSize {
 func (in *DecisionStatus) DeepCopyInto(out *DecisionStatus) {
 	*out = *in
 	in.Time.DeepCopyInto(&out.Time)
+	if in.Signals != nil {
+		in, out := &in.Signals, &out.Signals
+		*out = make(map[string]resource.Quantity, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
+	if in.Sets != nil {
+		in, out := &in.Sets, &out.Sets
+		*out = make(map[string]resource.Quantity, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.ClippedBy != nil {
 		in, out := &in.ClippedBy, &out.ClippedBy
 		*out = make([]string, len(*in))

@@ -25,7 +25,7 @@ func web() corev1.Container {
 	}}
 }
 
-func TestTheEnvelopeIsTheConstraintsAndTheTemplate(t *testing.T) {
+func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 	all := v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("900m")}}
 	mine := v1alpha1.ContainerConstraints{Name: "web", Min: &v1alpha1.Size{Memory: quantity("100Mi")}, ControlledResources: []corev1.ResourceName{corev1.ResourceMemory}}
 	for name, c := range map[string]struct {
@@ -34,11 +34,11 @@ func TestTheEnvelopeIsTheConstraintsAndTheTemplate(t *testing.T) {
 		memory      mdp.Range[mdp.Bytes]
 		knobs       mdp.Set
 	}{
-		"nobody said anything: up to the template's limit, down to little, or to the request where that is less": {
+		"without constraints: the template's limit at most, the default or the request at least": {
 			v1alpha1.Constraints{}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"every container": {
+		"constraints of every container": {
 			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{all}}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"the container's own word counts more": {
+		"constraints by name count before those of *": {
 			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{mine, all}}, mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.MemoryLimit)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,13 +50,13 @@ func TestTheEnvelopeIsTheConstraintsAndTheTemplate(t *testing.T) {
 	}
 }
 
-func TestAnEnvelopeThatNothingFitsIsNamed(t *testing.T) {
+func TestEnvelopeRejectsEmptyBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		constraints v1alpha1.ContainerConstraints
 		want        string
 	}{
-		"least above the template's limit": {v1alpha1.ContainerConstraints{Name: "*", Min: &v1alpha1.Size{CPU: quantity("2")}}, "cpu bounds [2000m, 400m]"},
-		"no CPU at all":                    {v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("0")}}, "cpu bounds"},
+		"minimum above the template's limit": {v1alpha1.ContainerConstraints{Name: "*", Min: &v1alpha1.Size{CPU: quantity("2")}}, "cpu bounds [2000m, 400m]"},
+		"maximum of zero":                    {v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("0")}}, "cpu bounds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := recommender.Envelope(v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{c.constraints}}, web(), 1)
@@ -67,7 +67,7 @@ func TestAnEnvelopeThatNothingFitsIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheObjectiveIsReadFromTheSpec(t *testing.T) {
+func TestObjectiveIsReadFromSpec(t *testing.T) {
 	o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{
 		SLO:       &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{Percentile: 95, Threshold: metav1.Duration{Duration: 50 * time.Millisecond}}, Throughput: quantity("100")},
 		Objective: &v1alpha1.Objective{Alpha: resource.MustParse("0.8")}})
@@ -75,15 +75,6 @@ func TestTheObjectiveIsReadFromTheSpec(t *testing.T) {
 		t.Errorf("objective %+v, want %+v", o, want)
 	}
 	if o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{}); o.Alpha != 0.5 || o.SLO != (mdp.SLO{}) {
-		t.Errorf("objective of nothing %+v", o)
-	}
-}
-
-func TestWhatWasNotSeenIsNotTold(t *testing.T) {
-	if got := recommender.Inputs(mdp.State{Observed: mdp.SetOf(mdp.Replicas), Replicas: 2, Latency: time.Second}); got != "replicas=2" {
-		t.Errorf("inputs %q", got)
-	}
-	if got := recommender.Inputs(mdp.State{}); got != "nothing observed" {
-		t.Errorf("inputs %q", got)
+		t.Errorf("objective of an empty spec %+v", o)
 	}
 }

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/restore"
+)
+
+// page is the unit in which the kernel keeps memory limits.
+const page mdp.Bytes = 4096
+
+// minHeadroom is how many times the memory in use a memory limit is at least,
+// whatever the policy says: below it the kernel kills.
+const minHeadroom = 1.05
+
+// move is what an Action comes to for a container.
+type move struct {
+	call     cri.Move
+	executed mdp.Action // what the container has after the call
+	refused  bool       // a memory limit is too near to what is in use
+}
+
+// Act implements [mdp.Actuator]: it carries out the part of an Action that is in
+// the container's envelope.
+func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
+	fail := func(err error) (mdp.Action, mdp.Effect, error) { return mdp.Action{}, mdp.Failed, err }
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	if err := a.Check(); err != nil {
+		return fail(err)
+	}
+	m := c.move(c.envelope.Bounds.Clip(a.Only(c.envelope.Knobs)))
+	switch {
+	case m.call.Change.Empty() && m.refused:
+		return mdp.Action{}, mdp.Refused, nil
+	case m.call.Change.Empty():
+		return m.executed, mdp.Unchanged, nil
+	}
+	// The limiter is asked first, so that a refused call costs no write to the
+	// journal.
+	if err := c.runtime.Allowed(now, m.call); err != nil {
+		if errors.Is(err, cri.ErrOpen) {
+			c.problem = err.Error()
+		}
+		return mdp.Action{}, mdp.Refused, nil
+	}
+	change := cgroup.Limits{Quota: m.call.Change.Quota, Period: m.call.Change.Period, Memory: m.call.Change.Memory}
+	if err := c.on(now, restore.Event{Kind: restore.Intend, Change: change, InForce: c.inForce, API: c.api()}); err != nil {
+		return fail(err)
+	}
+	if err := c.runtime.Update(ctx, now, m.call); err != nil {
+		return fail(errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed})))
+	}
+	c.resizes++
+	if err := c.on(now, restore.Event{Kind: restore.Confirmed}); err != nil {
+		return fail(err)
+	}
+	return m.executed, mdp.Applied, nil
+}
+
+// move is the call that brings the limits in force to those of an Action.
+func (c *managedContainer) move(a mdp.Action) move {
+	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size()}}
+	if a.Sets.Has(mdp.CPULimit) && c.inForce.Period > 0 && c.inForce.Quota > 0 {
+		c.moveCPU(&m, a.Limit.CPU)
+	}
+	if a.Sets.Has(mdp.MemoryLimit) && c.inForce.Memory > 0 {
+		c.moveMemory(&m, a.Limit.Memory)
+	}
+	return m
+}
+
+// moveCPU adds a CPU limit to a move.
+func (c *managedContainer) moveCPU(m *move, limit mdp.MilliCPU) {
+	m.executed = m.executed.WithCPU(limit)
+	// The limit is compared with what was asked for: systemd rounds that up to
+	// 10 ms per second.
+	asked := c.ownership.Held(c.inForce).Quota
+	if asked <= 0 {
+		asked = c.inForce.Quota
+	}
+	quota := cgroup.Quota(limit, c.inForce.Period)
+	if quota == asked {
+		return
+	}
+	m.call.To.CPU = limit
+	m.call.Change.Quota = quota
+	m.call.Change.Period = c.inForce.Period
+	m.call.Must = m.call.Must || m.call.From.CPU > c.envelope.Bounds.CPU.Max
+}
+
+// moveMemory adds a memory limit to a move, rounded up to whole pages.
+func (c *managedContainer) moveMemory(m *move, limit mdp.Bytes) {
+	limit = min((limit+page-1)/page*page, c.envelope.Bounds.Memory.Max)
+	same := c.inForce.SameMemory(cgroup.Limits{Memory: limit})
+	if !same && limit < c.inForce.Memory && !c.spares(limit) {
+		m.refused = true
+		return
+	}
+	m.executed = m.executed.WithMemory(limit)
+	if same {
+		return
+	}
+	m.call.To.Memory = limit
+	m.call.Change.Memory = limit
+	m.call.Must = m.call.Must || m.call.From.Memory > c.envelope.Bounds.Memory.Max
+}
+
+// spares reports whether a memory limit leaves room above what is in use.
+func (c *managedContainer) spares(limit mdp.Bytes) bool {
+	used, known := c.sampler.inUse(c.track)
+	return known && float64(limit) >= float64(used)*minHeadroom
+}

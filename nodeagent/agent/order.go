@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/envelope"
+)
+
+// order is what central's grants come to for one container now.
+type order struct {
+	mode    api.Mode  // in force
+	listed  bool      // central granted something
+	grant   api.Grant // meaningful when listed
+	act     bool      // the policy's actions are carried out
+	paused  bool      // neither moved nor restored
+	problem string    // why there is no grant
+}
+
+// grants is central's last message.
+type grants struct {
+	byContainer map[api.ContainerRef]api.Grant
+	receivedAt  time.Time     // zero before the first message
+	ttl         time.Duration // how long they hold without a new message
+}
+
+// newGrants takes in a message.
+func newGrants(now time.Time, m api.Grants) grants {
+	g := grants{byContainer: make(map[api.ContainerRef]api.Grant, len(m.All)), receivedAt: now, ttl: m.TTL}
+	for _, one := range m.All {
+		g.byContainer[one.Container] = one
+	}
+	return g
+}
+
+// order is what the grants allow for one container. Without a message that still
+// holds, it is to observe.
+func (g grants) order(now time.Time, ref api.ContainerRef) order {
+	if g.receivedAt.IsZero() {
+		return order{mode: api.Observe, problem: "waiting for central: no grant was ever received"}
+	}
+	if silent := now.Sub(g.receivedAt); silent > g.ttl {
+		return order{mode: api.Observe, problem: fmt.Sprintf(
+			"central has been silent for %v and its grants held for %v: API values are in force", silent.Round(time.Second), g.ttl)}
+	}
+	grant, listed := g.byContainer[ref]
+	if !listed {
+		return order{mode: api.Observe}
+	}
+	return order{
+		mode:   grant.Mode,
+		listed: true,
+		grant:  grant,
+		act:    !grant.Paused && grant.Mode == api.Auto,
+		paused: grant.Paused,
+	}
+}
+
+// task is what a step does with a container's limits.
+type task uint8
+
+// The tasks. Restoring is the default: it sets the API's values.
+const (
+	restoring  task = iota
+	acting          // the policy's action is carried out
+	pausing         // the owner holds what is in force
+	backingOff      // after conflicts, what is in force is held
+)
+
+// task is what an order comes to for a container that is left alone for that
+// reason, or backed off from. A container that is backed off from is held as long
+// as its grant is to act: what is ours of its limits is right.
+func (o order) task(left envelope.Reason, conflict bool) task {
+	switch {
+	case o.paused:
+		return pausing
+	case o.act && conflict:
+		return backingOff
+	case o.act && left == "":
+		return acting
+	}
+	return restoring
+}
+
+// afterPolicyFailure is the task when the policy gave no legal action.
+func (t task) afterPolicyFailure() task {
+	if t == backingOff {
+		return t
+	}
+	return restoring
+}

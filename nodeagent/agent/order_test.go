@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/envelope"
+)
+
+func TestOrderFollowsTheGrants(t *testing.T) {
+	web := api.ContainerRef{Namespace: "shop", Pod: "web-0", Container: "app"}
+	with := func(mode api.Mode, paused bool) grants {
+		return newGrants(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Mode: mode, Paused: paused}}})
+	}
+	for name, c := range map[string]struct {
+		grants  grants
+		now     time.Time
+		mode    api.Mode
+		act     bool
+		paused  bool
+		listed  bool
+		problem string
+	}{
+		"nothing received":       {grants{}, noon, api.Observe, false, false, false, "waiting for central"},
+		"auto":                   {with(api.Auto, false), noon, api.Auto, true, false, true, ""},
+		"auto, paused":           {with(api.Auto, true), noon, api.Auto, false, true, true, ""},
+		"recommend":              {with(api.Recommend, false), noon, api.Recommend, false, false, true, ""},
+		"off":                    {with(api.Off, false), noon, api.Off, false, false, true, ""},
+		"a grant at its TTL":     {with(api.Auto, false), noon.Add(time.Minute), api.Auto, true, false, true, ""},
+		"a grant after its TTL":  {with(api.Auto, false), noon.Add(time.Minute + 1), api.Observe, false, false, false, "central has been silent"},
+		"a pause after its TTL":  {with(api.Auto, true), noon.Add(time.Hour), api.Observe, false, false, false, "central has been silent"},
+		"another container only": {newGrants(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Mode: api.Auto}}}), noon, api.Observe, false, false, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := c.grants.order(c.now, web)
+			if o.mode != c.mode || o.act != c.act || o.paused != c.paused || o.listed != c.listed ||
+				!strings.Contains(o.problem, c.problem) || (o.problem == "") != (c.problem == "") {
+				t.Errorf("order %+v", o)
+			}
+		})
+	}
+}
+
+func TestTaskOfAnOrder(t *testing.T) {
+	act := order{act: true}
+	for name, c := range map[string]struct {
+		order    order
+		left     envelope.Reason
+		conflict bool
+		want     task
+		failed   task // when the policy fails
+	}{
+		"to act":                       {act, "", false, acting, restoring},
+		"to act on what is left alone": {act, envelope.Deleting, false, restoring, restoring},
+		"to act after conflicts":       {act, "", true, backingOff, backingOff},
+		"to act on what is left alone after conflicts": {act, envelope.Deleting, true, backingOff, backingOff},
+		"paused":                          {order{paused: true}, "", false, pausing, restoring},
+		"paused after conflicts":          {order{paused: true}, "", true, pausing, restoring},
+		"only to observe":                 {order{}, "", false, restoring, restoring},
+		"only to observe after conflicts": {order{}, "", true, restoring, restoring},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c.order.task(c.left, c.conflict)
+			if got != c.want || got.afterPolicyFailure() != c.failed {
+				t.Errorf("task %v, after a failure %v; want %v and %v", got, got.afterPolicyFailure(), c.want, c.failed)
+			}
+		})
+	}
+}

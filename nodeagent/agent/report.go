@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cri"
+)
+
+// Apply takes in central's full set of grants for this node.
+func (a *Agent) Apply(now time.Time, m api.Grants) {
+	g := newGrants(now, m)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.grants = g
+}
+
+// Report is the next report to central: the containers as the last Step found
+// them.
+func (a *Agent) Report(now time.Time) api.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sequence++
+	return api.Report{Node: a.config.Node, Agent: a.config.Version, At: now, Sequence: a.sequence, Containers: slices.Clone(a.summaries)}
+}
+
+// RuntimeStats is what was measured of the container runtime.
+func (a *Agent) RuntimeStats() cri.Stats { return a.runtime.Stats() }
+
+// maxSilence is how long the loop may make no step before the agent is not alive.
+// A step may wait for a few deadlines of the runtime, and no longer.
+const maxSilence = 5 * time.Second
+
+// Live is nil while the loop makes steps.
+func (a *Agent) Live(now time.Time) error {
+	at := a.steppedAt.Load()
+	if at == 0 {
+		return errors.New("the loop has made no step yet")
+	}
+	if since := now.Sub(time.Unix(0, at)); since > maxSilence {
+		return fmt.Errorf("the last step of the loop was %v ago, %v is the most", since.Round(time.Millisecond), maxSilence)
+	}
+	return nil
+}
+
+// Ready is nil while the loop makes steps, the journal was replayed, and the
+// container runtime may be called.
+func (a *Agent) Ready(now time.Time) error {
+	if !a.started.Load() {
+		return errors.New("the journal has not been replayed yet")
+	}
+	a.mu.Lock()
+	problem := a.runtimeProblem
+	a.mu.Unlock()
+	if problem != "" {
+		return errors.New("container runtime: " + problem)
+	}
+	return a.Live(now)
+}
+
+// count adds the counts of the container's earlier instances to a summary.
+func (a *Agent) count(s api.Summary, c *managedContainer) api.Summary {
+	before := a.totals[c.ref]
+	s.Resizes = before.Resizes + c.resizes
+	s.Conflicts = before.Conflicts + c.conflicts
+	return s
+}
+
+// also adds a problem to others, unless it is among them.
+func also(problem, more string) string {
+	switch {
+	case more == "" || strings.Contains(problem, more):
+		return problem
+	case problem == "":
+		return more
+	}
+	return problem + "; " + more
+}

@@ -1,0 +1,210 @@
+package restore
+
+import (
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+// Event is something that happened, with what it is about.
+type Event struct {
+	Kind    EventKind
+	Change  cgroup.Limits // of Intend: what the call sets; 0 stays as it is
+	InForce cgroup.Limits // of Intend and RestoreFailed: what was sensed last
+	API     cgroup.Limits // of Intend, APIChanged and the restores: the API's values
+	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
+}
+
+// Ownership is what of a container's limits is ours. It is a value: [Ownership.Next]
+// makes the next one. The zero value is Untouched.
+type Ownership struct {
+	State   State
+	Ours    cgroup.Limits // what we set; 0 is a limit that is not ours
+	Before  cgroup.Limits // what was in force before; with PendingRestore what the runtime has
+	API     cgroup.Limits // what is to be restored
+	SetWith cgroup.Limits // the API's values when we set ours; zero when that is not known
+}
+
+// Journaling is what to do with the container's entry in the journal.
+type Journaling uint8
+
+// What to do.
+const (
+	KeepEntry Journaling = iota
+	WriteEntry
+	DeleteEntry
+)
+
+// Step is the result of an event.
+type Step struct {
+	Ownership Ownership
+	Journal   Journaling
+}
+
+// Replayed is the ownership that an entry of the journal stands for. The agent that
+// wrote it may have died before, during or after its call.
+func Replayed(e Entry) Ownership {
+	return Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API}
+}
+
+// Next is what follows from an event. An event that cannot happen is an
+// [*IllegalError], and the step keeps everything as it is.
+//
+// An Intend counts only after its entry is on disk: when writing it fails, the
+// step is not taken and the call is not made. Every other step is taken even when
+// the journal fails: then the entry on disk is an older one of the same container,
+// or one that is deleted at the next try.
+func (o Ownership) Next(e Event) (Step, error) {
+	to, legal := State(0), false
+	if o.State < states {
+		to, legal = transitions[o.State][e.Kind]
+	}
+	if !legal {
+		return Step{Ownership: o}, &IllegalError{o.State, e.Kind}
+	}
+	next := o.with(e)
+	next.State = to
+	if to.Touched() && !ours(next.Ours) {
+		next.State = Released // the API has no value to restore
+	}
+	if !next.State.Touched() {
+		next = Ownership{State: next.State, API: next.API}
+	}
+	return Step{Ownership: next, Journal: journaling(o, next, e.Kind)}, nil
+}
+
+// with is the values after an event.
+func (o Ownership) with(e Event) Ownership {
+	switch e.Kind {
+	case Intend:
+		held := o.Held(e.InForce)
+		if e.Change.Quota > 0 {
+			held.Quota = e.Change.Quota
+			held.Period = e.Change.Period
+		}
+		if e.Change.Memory > 0 {
+			held.Memory = e.Change.Memory
+		}
+		return Ownership{Ours: held, Before: e.InForce, API: e.API, SetWith: e.API}
+	case ForeignSome:
+		o.Ours = without(o.Ours, e.Foreign)
+	case APIChanged:
+		o.API = e.API
+	case RestoredWhilePending:
+		o.Before = o.Ours
+		o.Ours = o.Back(e.API)
+		o.API = e.API
+		o.SetWith = e.API
+	case RestoredDirectly:
+		if back := o.Back(e.API); o.Ours != back {
+			o.Before = o.Ours
+			o.Ours = back
+		}
+		o.API = e.API
+	case RestoreFailed:
+		if o.State == Ours || o.State == AwaitingResize {
+			o.Before = e.InForce
+		}
+	}
+	return o
+}
+
+// journaling is what the step from one ownership to the next does to the entry.
+func journaling(from, to Ownership, k EventKind) Journaling {
+	switch {
+	case to.State == Released, to.State == Ended && (from.State.Touched() || from.State == Released):
+		return DeleteEntry
+	case !to.State.Touched():
+		return KeepEntry
+	case k == Intend || k == APIChanged || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API:
+		return WriteEntry
+	}
+	return KeepEntry
+}
+
+// Sensed is the event of finding these limits in force.
+//
+// A limit that has neither our value nor an expected one was set by somebody else.
+// In InDoubt and PendingRestore the value from before is expected, and so is the
+// API's: the runtime may have a call of ours still, or
+// know nothing of a direct write, and setting the API's value once more is
+// harmless.
+func (o Ownership) Sensed(inForce cgroup.Limits) Event {
+	e := Event{Kind: OursInForce, InForce: inForce}
+	doubtful := o.State == InDoubt || o.State == PendingRestore
+	check := func(one mdp.Signal, same func(cgroup.Limits) bool) {
+		switch {
+		case same(o.Ours):
+		case doubtful && (same(o.Before) || same(o.API)):
+			if e.Kind == OursInForce {
+				e.Kind = BeforeInForce
+			}
+		default:
+			e.Kind = ForeignSome
+			e.Foreign |= mdp.SetOf(one)
+		}
+	}
+	if !o.State.Touched() {
+		return e
+	}
+	if o.Ours.Quota > 0 {
+		check(mdp.CPULimit, inForce.SameCPU)
+	}
+	if o.Ours.Memory > 0 {
+		check(mdp.MemoryLimit, inForce.SameMemory)
+	}
+	if e.Foreign != 0 && !ours(without(o.Ours, e.Foreign)) {
+		e.Kind = ForeignAll
+	}
+	return e
+}
+
+// Held is what is ours of the limits in force: where our value is not in force
+// yet, the value that is.
+func (o Ownership) Held(inForce cgroup.Limits) cgroup.Limits {
+	held := o.Ours
+	if held.Quota > 0 && !inForce.SameCPU(held) {
+		held.Quota = inForce.Quota
+		held.Period = inForce.Period
+	}
+	if held.Memory > 0 && !inForce.SameMemory(held) {
+		held.Memory = inForce.Memory
+	}
+	return held
+}
+
+// Back is what a restore sets: the API's values of the limits that are ours.
+func (o Ownership) Back(api cgroup.Limits) cgroup.Limits {
+	var back cgroup.Limits
+	if o.Ours.Quota > 0 && api.Quota > 0 {
+		back.Quota = api.Quota
+		back.Period = api.Period
+	}
+	if o.Ours.Memory > 0 && api.Memory > 0 {
+		back.Memory = api.Memory
+	}
+	return back
+}
+
+// ToRestore reports whether a restore to these values has anything to set.
+// pending says that a resize of the pod is pending.
+func (o Ownership) ToRestore(api cgroup.Limits, pending bool) bool {
+	if pending && o.State == AwaitingResize && o.Ours == o.Back(api) {
+		return false // it has them, and waits for the kubelet
+	}
+	return o.State.Touched()
+}
+
+// ours reports whether any limit is ours.
+func ours(l cgroup.Limits) bool { return l.Quota > 0 || l.Memory > 0 }
+
+// without is the limits without those of the given signals.
+func without(l cgroup.Limits, foreign mdp.Set) cgroup.Limits {
+	if foreign.Has(mdp.CPULimit) {
+		l.Quota = 0
+		l.Period = 0
+	}
+	if foreign.Has(mdp.MemoryLimit) {
+		l.Memory = 0
+	}
+	return l
+}

@@ -1,0 +1,119 @@
+package recommender
+
+import (
+	"fmt"
+	"slices"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Objective is the objective of a spec. Without an alpha, the SLO and
+// utilisation count the same.
+func Objective(spec v1alpha1.MultidimPodAutoscalerSpec) mdp.Objective {
+	o := mdp.Objective{Alpha: 0.5}
+	if spec.Objective != nil && !spec.Objective.Alpha.IsZero() {
+		o.Alpha = mdp.Ratio(spec.Objective.Alpha.AsApproximateFloat64())
+	}
+	if s := spec.SLO; s != nil {
+		if s.Latency != nil {
+			o.SLO.Latency = s.Latency.Threshold.Duration
+			o.SLO.Percentile = float64(s.Latency.Percentile)
+		}
+		if s.Throughput != nil {
+			o.SLO.Throughput = mdp.Rate(s.Throughput.AsApproximateFloat64())
+		}
+	}
+	return o
+}
+
+// The lowest limits of a container whose spec gives no minimum: small enough to
+// save resources, large enough to start.
+const (
+	defaultMinCPU    mdp.MilliCPU = 50
+	defaultMinMemory              = 32 * mdp.MiB
+)
+
+// Envelope is what may be done with one container: the bounds of its limits and
+// of the workload's replicas, and the knobs that may be moved. The constraints
+// of the container's name count before those of "*". The default maximum is the
+// template's limit.
+func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp.Bounds, mdp.Set, error) {
+	own := constraintsOf(all, c.Name)
+	knobs := updater.Knobs(c).Without(uncontrolled(own.ControlledResources))
+	limits := updater.Limits(c.Resources)
+	minCPU := min(defaultMinCPU, orDefault(mdp.MilliCPU(c.Resources.Requests.Cpu().MilliValue()), defaultMinCPU))
+	minMemory := min(defaultMinMemory, orDefault(mdp.Bytes(c.Resources.Requests.Memory().Value()), defaultMinMemory))
+	b := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: int(replicas), Max: int(replicas)},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: cpuOf(own.Min, minCPU), Max: cpuOf(own.Max, limits.CPU)},
+		Memory:   mdp.Range[mdp.Bytes]{Min: memoryOf(own.Min, minMemory), Max: memoryOf(own.Max, limits.Memory)},
+	}
+	if r := all.Replicas; r != nil {
+		b.Replicas = mdp.Range[int]{Min: int(max(1, r.Min)), Max: int(r.Max)}
+	}
+	// A knob that is never moved gets a range that is valid.
+	if !knobs.Has(mdp.CPULimit) {
+		b.CPU = mdp.Range[mdp.MilliCPU]{Min: 1, Max: max(1, limits.CPU)}
+	}
+	if !knobs.Has(mdp.MemoryLimit) {
+		b.Memory = mdp.Range[mdp.Bytes]{Min: 1, Max: max(1, limits.Memory)}
+	}
+	if err := b.Check(); err != nil {
+		return mdp.Bounds{}, 0, fmt.Errorf("constraints of container %s: %w", c.Name, err)
+	}
+	return b, knobs, nil
+}
+
+// constraintsOf finds the constraints of a container: by its name, or else "*".
+func constraintsOf(all v1alpha1.Constraints, container string) v1alpha1.ContainerConstraints {
+	var found v1alpha1.ContainerConstraints
+	for _, one := range all.Containers {
+		if one.Name == container || one.Name == "*" && found.Name == "" {
+			found = one
+		}
+	}
+	return found
+}
+
+// uncontrolled is the knobs that a list of controlled resources leaves out. An
+// empty list controls everything.
+func uncontrolled(controlled []corev1.ResourceName) mdp.Set {
+	var knobs mdp.Set
+	if len(controlled) == 0 {
+		return knobs
+	}
+	if !slices.Contains(controlled, corev1.ResourceCPU) {
+		knobs |= mdp.SetOf(mdp.CPULimit)
+	}
+	if !slices.Contains(controlled, corev1.ResourceMemory) {
+		knobs |= mdp.SetOf(mdp.MemoryLimit)
+	}
+	return knobs
+}
+
+// orDefault is the value, or the default when the value is not set.
+func orDefault[T ~int64](value, otherwise T) T {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}
+
+// cpuOf is the size's CPU, or the default when it has none.
+func cpuOf(s *v1alpha1.Size, otherwise mdp.MilliCPU) mdp.MilliCPU {
+	if s == nil || s.CPU == nil {
+		return otherwise
+	}
+	return mdp.MilliCPU(s.CPU.MilliValue())
+}
+
+// memoryOf is the size's memory, or the default when it has none.
+func memoryOf(s *v1alpha1.Size, otherwise mdp.Bytes) mdp.Bytes {
+	if s == nil || s.Memory == nil {
+		return otherwise
+	}
+	return mdp.Bytes(s.Memory.Value())
+}

@@ -1,0 +1,82 @@
+package recommender
+
+import (
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// managed is what the grants need to know of one container that is managed.
+type managed struct {
+	container string
+	bounds    mdp.Bounds
+	throttle  mdp.Ratio // the local policy's target
+}
+
+// grantsOf is what the nodes may do with a workload's containers, by node. In
+// mode canary only the pod of that name is moved; the others are at recommend.
+func grantsOf(pods []corev1.Pod, mode api.Mode, paused bool, canary string, all []managed, latency api.Source) map[string][]api.Grant {
+	byNode := map[string][]api.Grant{}
+	if mode == api.Off {
+		return byNode
+	}
+	for i := range pods {
+		pod := &pods[i]
+		podMode := mode
+		if mode == api.Canary {
+			podMode = api.Recommend
+			if pod.Name == canary {
+				podMode = api.Auto
+			}
+		}
+		for j, m := range all {
+			g := api.Grant{
+				Container: api.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: m.container},
+				Mode:      podMode,
+				Paused:    paused,
+				Bounds:    m.bounds,
+				Throttle:  m.throttle,
+			}
+			if j == 0 {
+				g.Latency = latency // one container of a pod is enough
+			}
+			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], g)
+		}
+	}
+	return byNode
+}
+
+// latencySource is where agents read the latency histogram of a workload's pods;
+// zero when they do not.
+func latencySource(s *v1alpha1.SLO, template corev1.PodSpec) api.Source {
+	if s == nil || s.Source.Type == "prometheus" {
+		return api.Source{}
+	}
+	port, err := optin.ResolvePort(s.Source.Port, template)
+	if err != nil {
+		return api.Source{}
+	}
+	return api.Source{Port: port, Path: s.Source.Path, Metric: s.Source.Metric}
+}
+
+// throttleTarget is the local policy's target: zero while the SLO is violated,
+// high while latency is far below it, low otherwise. Autothrottle's Tower learns
+// this target; here it is a rule.
+func throttleTarget(o mdp.SLO, s mdp.State) mdp.Ratio {
+	const (
+		low  = 0.02
+		high = 0.1
+	)
+	if o.Latency == 0 || !s.Knows(mdp.Latency) {
+		return low
+	}
+	switch {
+	case s.Latency > o.Latency:
+		return 0
+	case s.Latency < o.Latency/2:
+		return high
+	}
+	return low
+}

@@ -1,0 +1,186 @@
+package recommender
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/fleet"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// cluster is an API server in memory with one workload "web" of two pods, and a
+// Reconciler on top. The clock stands still unless a test moves it.
+type cluster struct {
+	t      *testing.T
+	client client.Client
+	fleet  *fleet.Fleet
+	r      *Reconciler
+	now    time.Time
+}
+
+func newCluster(t *testing.T, mode api.Mode) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labels := map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"}
+	spec := corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "web", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")}}}}}
+	two := int32(2)
+	objects := []client.Object{
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{
+			Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}},
+		&v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 1},
+			Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: string(mode), TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}},
+	}
+	for _, name := range []string{"web-1", "web-2"} {
+		p := pod(name, "node")
+		p.Labels = labels
+		p.Spec = *spec.DeepCopy()
+		p.Status.Phase = corev1.PodRunning
+		objects = append(objects, &p)
+	}
+	c := &cluster{t: t, fleet: fleet.New(time.Minute), now: noon}
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.MultidimPodAutoscaler{}).Build()
+	c.r = New(Config{Client: c.client, Fleet: c.fleet, Events: events.NewFakeRecorder(100), Step: 10 * time.Second, Patience: time.Minute,
+		Now: func() time.Time { return c.now },
+		Policies: func(PolicyRequest) (mdp.Policy, string, error) {
+			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(200), nil }), "fixed/1", nil
+		}})
+	return c
+}
+
+// reconcile reconciles the object of that name, and reads it again.
+func (c *cluster) reconcile(name string) *v1alpha1.MultidimPodAutoscaler {
+	c.t.Helper()
+	key := client.ObjectKey{Namespace: "shop", Name: name}
+	if _, err := c.r.Reconcile(c.t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		c.t.Fatal(err)
+	}
+	mpa := new(v1alpha1.MultidimPodAutoscaler)
+	if err := c.client.Get(c.t.Context(), key, mpa); client.IgnoreNotFound(err) != nil {
+		c.t.Fatal(err)
+	}
+	return mpa
+}
+
+// grants is the mode of each pod's grant.
+func (c *cluster) grants() map[string]api.Mode {
+	modes := map[string]api.Mode{}
+	all, _ := c.fleet.Accept(c.now, api.Report{Node: "node"})
+	for _, g := range all.All {
+		modes[g.Container.Pod] = g.Mode
+	}
+	return modes
+}
+
+// cpu is a pod's CPU limit in the API.
+func (c *cluster) cpu(name string) string {
+	c.t.Helper()
+	var p corev1.Pod
+	if err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: name}, &p); err != nil {
+		c.t.Fatal(err)
+	}
+	return p.Spec.Containers[0].Resources.Limits.Cpu().String()
+}
+
+func TestTheCanaryOfTheAPIIsTheCanaryOfTheNodes(t *testing.T) {
+	c := newCluster(t, api.Canary)
+	mpa := c.reconcile("web")
+	if one, two := c.cpu("web-1"), c.cpu("web-2"); one != "200m" || two != "400m" {
+		t.Errorf("CPU limits %s and %s: want the first pod moved alone", one, two)
+	}
+	if modes := c.grants(); modes["web-1"] != api.Auto || modes["web-2"] != api.Recommend {
+		t.Errorf("grants %v: want auto for the first pod, and recommend for the other", modes)
+	}
+	if mpa.Status.Resizes.API != 1 || !meta.IsStatusConditionTrue(mpa.Status.Conditions, v1alpha1.Active) {
+		t.Errorf("status %+v: want it active, and one resize", mpa.Status)
+	}
+}
+
+func TestAProcessThatEndsRestoresTheTemplatesSizes(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	mpa := c.reconcile("web")
+	if got := c.cpu("web-2"); got != "200m" {
+		t.Fatalf("CPU limit %s, want the policy's 200m", got)
+	}
+	if err := c.client.Delete(t.Context(), mpa); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcile("web")
+	if one, two := c.cpu("web-1"), c.cpu("web-2"); one != "400m" || two != "400m" {
+		t.Errorf("CPU limits %s and %s: want the template's", one, two)
+	}
+	if modes := c.grants(); len(modes) != 0 {
+		t.Errorf("grants %v are left", modes)
+	}
+}
+
+func TestASecondObjectOfAWorkloadDoesNotDecide(t *testing.T) {
+	c := newCluster(t, api.Observe)
+	first := c.reconcile("web")
+	second := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "second"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "auto", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}}
+	if err := c.client.Create(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() *metav1.Condition {
+		return meta.FindStatusCondition(c.reconcile("second").Status.Conditions, v1alpha1.Ready)
+	}
+	if got := ready(); got.Status != metav1.ConditionFalse || got.Reason != "TargetTaken" {
+		t.Errorf("condition %+v, want TargetTaken", got)
+	}
+	if err := c.client.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcile("web")
+	if got := ready(); got.Status != metav1.ConditionTrue {
+		t.Errorf("condition %+v after the first object is gone, want Ready", got)
+	}
+}
+
+// An instance of central before this one was active. This one could not make
+// loops before the object was deleted.
+func TestAnObjectThatNeverDecidedCanBeForgotten(t *testing.T) {
+	c := newCluster(t, "no such mode")
+	mpa := c.reconcile("web")
+	condition{v1alpha1.Active, true, "Acting", "by an earlier instance"}.set(mpa, noon)
+	if err := c.client.Status().Update(t.Context(), mpa); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcile("web")
+	if err := c.client.Delete(t.Context(), mpa); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcile("web")
+	if _, ok := c.r.processes[client.ObjectKeyFromObject(mpa)]; ok {
+		t.Error("the process is still there")
+	}
+}
+
+func TestAStepIsMadeWhenItIsDue(t *testing.T) {
+	c := newCluster(t, api.Observe)
+	for i, want := range []int{1, 1, 2, 2, 3} {
+		if got := len(c.reconcile("web").Status.Decisions); got != want {
+			t.Errorf("after %d s: %d decisions, want %d", 5*i, got, want)
+		}
+		c.now = c.now.Add(5 * time.Second)
+	}
+}

@@ -1,0 +1,169 @@
+package recommender
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// keptDecisions is how many decisions a status remembers.
+const keptDecisions = 10
+
+// condition is what a condition of a MultidimPodAutoscaler says.
+type condition struct {
+	kind    string // such as Ready
+	is      bool
+	reason  string
+	message string
+}
+
+// set writes the condition into an object's status. It reports whether the
+// condition's status or reason is another than before.
+func (c condition) set(mpa *v1alpha1.MultidimPodAutoscaler, now time.Time) (changed bool) {
+	status := metav1.ConditionFalse
+	if c.is {
+		status = metav1.ConditionTrue
+	}
+	before := meta.FindStatusCondition(mpa.Status.Conditions, c.kind)
+	changed = before == nil || before.Status != status || before.Reason != c.reason
+	meta.SetStatusCondition(&mpa.Status.Conditions, metav1.Condition{
+		Type:               c.kind,
+		Status:             status,
+		Reason:             c.reason,
+		Message:            c.message,
+		ObservedGeneration: mpa.Generation,
+		LastTransitionTime: metav1.NewTime(now),
+	})
+	return changed
+}
+
+// paused is the condition Paused.
+func paused(is bool) condition {
+	if is {
+		return condition{v1alpha1.Paused, true, "PausedBySpec", "spec.paused holds everything as it is"}
+	}
+	return condition{v1alpha1.Paused, false, "Running", "not paused"}
+}
+
+// conflict is the condition ConflictDetected, with the other autoscalers' names.
+func conflict(others []string) condition {
+	if len(others) == 0 {
+		return condition{v1alpha1.ConflictDetected, false, "NoConflict", "no other autoscaler moves this workload"}
+	}
+	return condition{v1alpha1.ConflictDetected, true, "OtherAutoscaler",
+		joined(others) + " moves the same workload: AWARE only recommends until one of the two is removed"}
+}
+
+// active is the condition Active.
+func active(acting bool, mode api.Mode, paused bool) condition {
+	switch {
+	case mode == api.Off:
+		return condition{v1alpha1.Active, false, "ModeOff", "mode is off"}
+	case acting:
+		return condition{v1alpha1.Active, true, "Acting", "sizes and replicas are moved"}
+	case paused:
+		return condition{v1alpha1.Active, false, "NotActing", "mode " + string(mode) + ", paused"}
+	}
+	return condition{v1alpha1.Active, false, "NotActing", "mode " + string(mode)}
+}
+
+// fallbackActive is the condition FallbackActive: today a rule always decides.
+func fallbackActive(version string) condition {
+	return condition{v1alpha1.FallbackActive, true, "NoLearner", "no learned policy serves this workload: the rule " + version + " decides"}
+}
+
+// resizeDeferred is the condition ResizeDeferred: of the last container whose
+// node has no room.
+func resizeDeferred(all []outcome) condition {
+	c := condition{v1alpha1.ResizeDeferred, false, "None", "no resize is deferred"}
+	for _, o := range all {
+		if o.decision.Effect != mdp.Deferred && o.decision.Effect != mdp.Infeasible {
+			continue
+		}
+		c = condition{v1alpha1.ResizeDeferred, true, "NoRoom", o.reason}
+		if o.reason == "" {
+			c.message = "a node has no room for the resize of container " + o.container + " now"
+		}
+	}
+	return c
+}
+
+// outcome is what came of one container's step.
+type outcome struct {
+	container string
+	policy    string // version of the policy that decided
+	decision  mdp.Decision
+	reason    string // of the effect, for people
+	resizes   int64  // through the API, in this step
+}
+
+// record puts a step's decisions before the older ones.
+func record(status *v1alpha1.MultidimPodAutoscalerStatus, at time.Time, all []outcome) {
+	for _, o := range all {
+		one := v1alpha1.DecisionStatus{
+			Time:      metav1.NewTime(at),
+			Signals:   Signals(o.decision.State),
+			Sets:      Sets(o.decision.Action),
+			Inputs:    Inputs(o.decision.State),
+			Action:    o.decision.Action.String(),
+			Effect:    o.decision.Effect.String(),
+			Reason:    o.reason,
+			ClippedBy: o.decision.Action.Clipped.Names(),
+			Policy:    o.policy,
+		}
+		if len(all) > 1 {
+			one.Container = o.container
+		}
+		status.Decisions = slices.Insert(status.Decisions, 0, one)
+	}
+	status.Decisions = status.Decisions[:min(len(status.Decisions), keptDecisions)]
+}
+
+// recommendation is the sizes that a step's decisions set.
+func recommendation(all []outcome) []v1alpha1.ContainerSize {
+	var sizes []v1alpha1.ContainerSize
+	for _, o := range all {
+		a := o.decision.Action
+		if a.Sets.Has(mdp.CPULimit) || a.Sets.Has(mdp.MemoryLimit) {
+			sizes = append(sizes, v1alpha1.ContainerSize{Name: o.container, Limits: *apiSizeOf(a)})
+		}
+	}
+	return sizes
+}
+
+// preservation is a State's SLO preservation as the status shows it.
+func preservation(o mdp.SLO, s mdp.State) string {
+	p, ok := o.Preservation(s)
+	if !ok {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.2f", float64(p))
+}
+
+// apiSize is a size as the API writes it. Memory is rounded down to whole
+// mebibytes.
+func apiSize(s mdp.Size) *v1alpha1.Size {
+	return &v1alpha1.Size{
+		CPU:    resource.NewMilliQuantity(int64(s.CPU), resource.DecimalSI),
+		Memory: resource.NewQuantity(int64(s.Memory/mdp.MiB*mdp.MiB), resource.BinarySI),
+	}
+}
+
+// apiSizeOf is the limits that an action sets.
+func apiSizeOf(a mdp.Action) *v1alpha1.Size {
+	size := apiSize(a.Limit)
+	if !a.Sets.Has(mdp.CPULimit) {
+		size.CPU = nil
+	}
+	if !a.Sets.Has(mdp.MemoryLimit) {
+		size.Memory = nil
+	}
+	return size
+}

@@ -1,0 +1,139 @@
+package recommender
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// step lets every loop decide once, and writes into the status what came of it.
+func (p *process) step(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject) {
+	if t.mode == api.Off {
+		p.restore(ctx)
+		p.say(mpa, active(false, t.mode, mpa.Spec.Paused))
+		return
+	}
+	acting := !mpa.Spec.Paused && (t.mode == api.Auto || p.canary.pod != "")
+	if !acting && p.acting && !mpa.Spec.Paused {
+		p.restore(ctx) // the mode was auto before, and is less now
+	}
+	idle := "" // why nothing is moved
+	switch {
+	case acting:
+		p.acting = true
+	case mpa.Spec.Paused:
+		idle = "paused"
+	default:
+		idle = "mode " + string(t.mode)
+	}
+	outcomes := make([]outcome, 0, len(p.loops))
+	for _, l := range p.loops {
+		l.sensor.Workload = t.workload
+		l.sensor.Reading = p.reading
+		l.updater.Workload = t.workload
+		l.updater.Only = p.canary.pod
+		outcomes = append(outcomes, p.decide(ctx, now, l, idle))
+	}
+	p.publish(now, mpa, t, outcomes, acting)
+}
+
+// decide makes one step of one loop. Nothing is moved when idle says why not.
+func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle string) outcome {
+	l.Loop.Actuator = &l.updater
+	if idle != "" {
+		l.Loop.Actuator = refuse{}
+	}
+	l.updater.Knobs = l.knobs
+	if p.canary.pod != "" {
+		l.updater.Knobs = l.knobs.Without(mdp.SetOf(mdp.Replicas))
+	}
+	resizes := l.updater.Resizes
+	begin := p.config.Now()
+	d, err := l.Loop.Step(ctx, now)
+	if err != nil {
+		d.Effect = d.Effect.Worse(mdp.Refused)
+	}
+	if p.config.Decided != nil {
+		p.config.Decided(p.config.Now().Sub(begin), d.Effect)
+	}
+	l.last = d
+	o := outcome{container: l.sensor.Container, policy: l.version, decision: d, reason: l.updater.Reason, resizes: l.updater.Resizes - resizes}
+	if idle != "" {
+		o.reason = idle
+	}
+	if err != nil {
+		o.reason = err.Error()
+	}
+	logf.FromContext(ctx).Info("Decision", "workload", p.workload, "container", o.container, "inputs", Inputs(d.State),
+		"action", d.Action.String(), "clippedBy", d.Action.Clipped.String(), "effect", d.Effect.String(), "reason", o.reason, "policy", o.policy)
+	return o
+}
+
+// publish writes the outcomes of a step into the status.
+func (p *process) publish(now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject, outcomes []outcome, acting bool) {
+	status := &mpa.Status
+	for _, o := range outcomes {
+		p.uncounted += o.resizes
+	}
+	record(status, now, outcomes)
+	status.Recommendation = recommendation(outcomes)
+	if c := resizeDeferred(outcomes); p.say(mpa, c) && c.is {
+		p.warn(mpa, "ResizeDeferred", "Resize", c.message)
+	}
+	status.Resizes.Node = p.nodeResizes(now, t)
+	p.say(mpa, active(acting, t.mode, mpa.Spec.Paused))
+	if len(outcomes) == 0 {
+		return
+	}
+	// The first container decides on replicas, and stands for the workload.
+	first := p.loops[0]
+	d := outcomes[0].decision
+	status.SLOPreservation = preservation(first.Objective.SLO, d.State)
+	status.Replicas.Desired = t.workload.Replicas
+	if d.Action.Sets.Has(mdp.Replicas) && first.knobs.Has(mdp.Replicas) {
+		status.Replicas.Desired = int32(d.Action.Replicas)
+	}
+	p.learn(status, d)
+	status.Policy = &v1alpha1.PolicyStatus{Version: first.version, Source: "rule"}
+	p.say(mpa, fallbackActive(first.version))
+}
+
+// learn gives a decision's experience to the learner, and writes the rewards of
+// the last episodes into the status.
+func (p *process) learn(status *v1alpha1.MultidimPodAutoscalerStatus, d mdp.Decision) {
+	episodes := p.config.Episodes
+	if episodes == nil {
+		return
+	}
+	if d.Complete {
+		episodes.Record(p.workload, d.Transition)
+	}
+	if mean, std, n, ok := episodes.Rewards(p.workload); ok {
+		status.Reward = &v1alpha1.RewardStatus{Mean: fmt.Sprintf("%.1f", mean), Std: fmt.Sprintf("%.1f", std), Episodes: int32(n)}
+	}
+}
+
+// nodeResizes is how many resizes the nodes' agents report for the workload.
+func (p *process) nodeResizes(now time.Time, t subject) int64 {
+	var n int64
+	for i := range t.workload.Pods {
+		for _, l := range p.loops {
+			if s, ok := p.config.Fleet.Summary(string(t.workload.Pods[i].UID), l.sensor.Container, now, maxReportAge); ok {
+				n += int64(s.Resizes)
+			}
+		}
+	}
+	return n
+}
+
+// refuse is the actuator of a process that may not act.
+type refuse struct{}
+
+func (refuse) Act(context.Context, time.Time, mdp.Action) (mdp.Action, mdp.Effect, error) {
+	return mdp.Action{}, mdp.Refused, nil
+}

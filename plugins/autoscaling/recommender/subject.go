@@ -1,0 +1,92 @@
+package recommender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// subject is a workload as one reconciliation finds it.
+type subject struct {
+	workload  *updater.Workload
+	mode      api.Mode // in force
+	conflicts []string // other autoscalers that move the workload
+}
+
+// blocked says why a process cannot decide. The reason is that of the condition
+// Ready.
+type blocked struct {
+	reason  string
+	message string
+	end     bool // the process ends, and what it did is restored
+}
+
+func (b *blocked) Error() string { return b.message }
+
+// load checks what the object asks for, loads its workload, and makes the loops
+// when they are out of date. claim reserves the workload for the object, and
+// names the owner when there is another.
+func (p *process) load(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, claim func(workload string) (owner string, ok bool)) (subject, error) {
+	if c := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid); c != nil && c.Status == metav1.ConditionFalse {
+		return subject{}, &blocked{reason: "InvalidAnnotation", message: c.Message}
+	}
+	mode, err := api.ParseMode(mpa.Spec.Mode)
+	if err != nil {
+		return subject{}, &blocked{reason: "InvalidSpec", message: "spec.mode: " + err.Error()}
+	}
+	w, err := loadWorkload(ctx, p.config.Client, mpa)
+	if err != nil {
+		return subject{}, err
+	}
+	if owner, ok := claim(w.Key()); !ok {
+		return subject{}, &blocked{reason: "TargetTaken", message: fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner, w.Key())}
+	}
+	if err := p.rebuild(now, mpa, w); err != nil {
+		return subject{}, &blocked{reason: "InvalidSpec", message: err.Error()}
+	}
+	conflicts, err := Conflicts(ctx, p.config.Client, mpa.Namespace, w.Kind, w.Object.GetName())
+	if err != nil {
+		return subject{}, err
+	}
+	return subject{workload: w, mode: modeInForce(mode, mpa.Spec.Recommender, len(conflicts) > 0), conflicts: conflicts}, nil
+}
+
+// loadWorkload reads an object's workload, which must be opted in.
+func loadWorkload(ctx context.Context, c client.Client, mpa *v1alpha1.MultidimPodAutoscaler) (*updater.Workload, error) {
+	w, err := updater.Load(ctx, c, mpa.Namespace, mpa.Spec.TargetRef.Kind, mpa.Spec.TargetRef.Name)
+	var none *updater.NoSelectorError
+	switch {
+	case errors.As(err, &none):
+		return nil, &blocked{reason: "TargetWithoutSelector", message: err.Error()}
+	case client.IgnoreNotFound(err) == nil && err != nil:
+		return nil, &blocked{reason: "TargetNotFound", message: err.Error()}
+	case err != nil:
+		return nil, err
+	}
+	if !optin.OptedIn(w.Template) {
+		return nil, &blocked{reason: "TargetNotLabelled", end: true, message: fmt.Sprintf(
+			"the pod template of %s is not labelled %s=true, by which agents find its pods", w.Key(), v1alpha1.ManagedLabel)}
+	}
+	return w, nil
+}
+
+// modeInForce is the mode after a conflict, which leaves recommendations only,
+// and after another recommender, which leaves observation only.
+func modeInForce(mode api.Mode, r *v1alpha1.Recommender, conflict bool) api.Mode {
+	if r != nil && r.Name != "aware" && mode != api.Off {
+		return api.Observe
+	}
+	if conflict && (mode == api.Auto || mode == api.Canary) {
+		return api.Recommend
+	}
+	return mode
+}
