@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-sim bench-learner learn anchors clean
+.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -58,8 +58,10 @@ bench-learner: ## updates through gorgonia against by hand, decisions, many agen
 learn: ## do the learners learn? every gate on three seeds, with a table; about ten minutes
 	go run ./test/learn
 
-anchors: ## every tuned baseline in the twelve cells, with a report in out/anchors
-	go run ./cmd/aware bench anchors
+baselines: ## every tuned baseline in the twelve cells, with a report in out/anchors
+	go run ./cmd/aware bench baselines
+
+anchors: baselines ## the former name of baselines
 
 generate: ## the CRD, deepcopy functions and protobuf code
 	hack/generate

@@ -7,6 +7,6 @@ func benchCommand() *cobra.Command {
 		Use: "bench SUITE", Short: "Measure the simulated world, and policies in it",
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(validateCommand(), tuneCommand(), anchorsCommand())
+	cmd.AddCommand(validateCommand(), tuneCommand(), baselinesCommand())
 	return cmd
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"awarescale.dev/aware/cmd/aware/live"
+	envworkload "awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
@@ -52,6 +54,7 @@ well. When the client or this command ends, the workload is put back to what it 
 	f.Uint64Var(&g.seed, "seed", 1, "of a session's first simulated episode")
 	f.StringVar(&g.workload, "workload", "", "real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
 	f.DurationVar(&g.step, "step", 10*time.Second, "time between two actions")
+	f.StringVar(&g.guards, "guards", "", "guards that actions pass: central, node, or published (bounds only); empty is published for simulated\nworkloads and central for real ones")
 	f.DurationVar(&g.idle, "idle", 10*time.Minute, "after which a session that is not used ends")
 	g.flags = genericclioptions.NewConfigFlags(true)
 	g.flags.Namespace = nil // the workload names it
@@ -62,6 +65,7 @@ well. When the client or this command ends, the workload is put back to what it 
 // gymnasium is the command line of one gym server.
 type gymnasium struct {
 	listen, app, trace, workload string
+	guards                       string // a named set of guard.Settings
 	rate                         float64
 	seed                         uint64
 	step, idle                   time.Duration
@@ -134,7 +138,7 @@ func (g *gymnasium) server(ctx context.Context) (*gym.Server, error) {
 		return nil, usage(err)
 	}
 	s.Workloads, s.Traces = workload.Apps(), workload.Traces()
-	s.Open = func(_ context.Context, b gym.OpenRequest) (gym.Environment, error) { return g.simulated(b) }
+	s.Open = func(_ context.Context, b gym.OpenRequest) (envworkload.Environment, error) { return g.simulated(b) }
 	return s, nil
 }
 
@@ -144,6 +148,10 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 	if err != nil {
 		return usage(fmt.Errorf("flag --workload: %w", err))
 	}
+	guards, err := guard.Named(either(g.guards, guard.Central.Name))
+	if err != nil {
+		return usage(fmt.Errorf("flag --guards: %w", err))
+	}
 	if err := local(g.listen); err != nil {
 		return usage(err)
 	}
@@ -152,10 +160,10 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 		return err
 	}
 	s.Sessions, s.Workloads = 1, []string{target.String()}
-	s.Open = func(ctx context.Context, b gym.OpenRequest) (gym.Environment, error) {
+	s.Open = func(ctx context.Context, b gym.OpenRequest) (envworkload.Environment, error) {
 		if b.Workload != "" {
 			if asked, err := live.Parse(b.Workload); err != nil || asked != target {
-				return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: s.Workloads}
+				return nil, &envworkload.NotFoundError{Key: "workload", Value: b.Workload, Known: s.Workloads}
 			}
 		}
 		if b.Trace != "" {
@@ -163,7 +171,7 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 		}
 		t := target
 		t.Container = b.Service
-		env, err := live.Open(ctx, c, t, g.step)
+		env, err := live.Open(ctx, c, t, g.step, guards)
 		var refused *live.RefusedError
 		if errors.As(err, &refused) {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, err)
@@ -173,7 +181,7 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 		}
 		return env, nil
 	}
-	_, err = live.Open(ctx, c, target, g.step) // what is wrong is said now
+	_, err = live.Open(ctx, c, target, g.step, guards) // what is wrong is said now
 	return err
 }
 
@@ -209,12 +217,12 @@ func (g *gymnasium) client() (client.Client, error) {
 
 // simulated makes an environment of simulated worlds. Clients may name what is compiled in, and the command line's own;
 // they open no other files.
-func (g *gymnasium) simulated(b gym.OpenRequest) (gym.Environment, error) {
+func (g *gymnasium) simulated(b gym.OpenRequest) (envworkload.Environment, error) {
 	if b.Workload != "" && b.Workload != g.app && !slices.Contains(workload.Apps(), b.Workload) {
-		return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
+		return nil, &envworkload.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
 	}
 	if b.Trace != "" && b.Trace != g.trace && !slices.Contains(workload.Traces(), b.Trace) {
-		return nil, &gym.NotFoundError{Key: "trace", Value: b.Trace, Known: workload.Traces()}
+		return nil, &envworkload.NotFoundError{Key: "trace", Value: b.Trace, Known: workload.Traces()}
 	}
 	app, err := openApp(either(b.Workload, g.app))
 	if err != nil {
@@ -229,9 +237,13 @@ func (g *gymnasium) simulated(b gym.OpenRequest) (gym.Environment, error) {
 			return nil, err
 		}
 	}
-	env, err := gym.OfWorld(func(seed uint64) (sim.Config, error) {
+	guards, err := guard.Named(either(g.guards, guard.Published.Name))
+	if err != nil {
+		return nil, fmt.Errorf("flag --guards: %w", err)
+	}
+	env, err := envworkload.OfWorld(func(seed uint64) (sim.Config, error) {
 		return sim.Config{App: app, Cluster: roomFor(app), Load: load, Seed: seed}, nil
-	}, b.Service, equally, g.step)
+	}, envworkload.Options{Service: b.Service, Alpha: equally, Step: g.step, Guards: guards})
 	if err != nil {
 		return nil, err
 	}

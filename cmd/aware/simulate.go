@@ -19,11 +19,11 @@ import (
 
 // simulation is the command line of one run.
 type simulation struct {
-	trace, policy, level, out string
-	times                     float64
-	length                    time.Duration
-	seed                      uint64
-	json                      bool
+	trace, policy, fidelity, out string
+	times                        float64
+	length                       time.Duration
+	seed                         uint64
+	json                         bool
 }
 
 func simulateCommand() *cobra.Command {
@@ -42,7 +42,9 @@ func simulateCommand() *cobra.Command {
 	f.StringVar(&s.trace, "trace", "diurnal", "how many requests a second")
 	f.Float64Var(&s.times, "times", 0, "multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
 	f.StringVar(&s.policy, "policy", "captain", "who decides")
-	f.StringVar(&s.level, "level", "fluid", "fluid, or requests: every request by itself, slower")
+	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests: every request by itself, slower")
+	f.StringVar(&s.fidelity, "level", "fluid", "the former name of --fidelity")
+	_ = f.MarkHidden("level")
 	f.DurationVar(&s.length, "length", 0, "how long; 0 is the trace's length")
 	f.Uint64Var(&s.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&s.out, "out", "out/simulate", "folder of the report; empty for none")
@@ -51,9 +53,9 @@ func simulateCommand() *cobra.Command {
 }
 
 func (s *simulation) run(cmd *cobra.Command, name string) error {
-	level, ok := map[string]sim.Fidelity{"fluid": sim.Fluid, "requests": sim.Requests}[s.level]
+	fidelity, ok := map[string]sim.Fidelity{"fluid": sim.Fluid, "requests": sim.Requests}[s.fidelity]
 	if !ok {
-		return usage(fmt.Errorf("--level %q: it must be fluid or requests", s.level))
+		return usage(fmt.Errorf("--fidelity %q: it must be fluid or requests", s.fidelity))
 	}
 	if s.times < 0 || s.length < 0 {
 		return usage(fmt.Errorf("--times %v, --length %v: they must not be negative", s.times, s.length))
@@ -69,7 +71,7 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	view := newView(cmd.ErrOrStderr(), cell)
 	var points []bench.Point
 	score, err := bench.Run(cmd.Context(), cell, choice, bench.Options{
-		Seed: s.seed, Fidelity: level, Length: s.length,
+		Seed: s.seed, Fidelity: fidelity, Length: s.length,
 		Watch: func(p bench.Point) { points = append(points, p); view.show(p) },
 	})
 	view.end()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/cmd/draw"
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
@@ -94,6 +95,9 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
+	if rate := r.Stats().LearningRate; o.resume != "" && rate == 0 {
+		fmt.Fprintf(progress, "the learning rate is 0 at step %d: it was annealed, and nothing more will be learned\n", r.Steps)
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	begin := time.Now()
@@ -148,7 +152,7 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 			rate := float64(r.Steps-first) / time.Since(begin).Seconds()
 			left := time.Duration(float64(o.steps-r.Steps) / rate * float64(time.Second))
 			line := fmt.Sprintf("%d of %d steps, %.0f/s, %v left; %d episodes, last 20 returned %.1f%s", r.Steps, o.steps, rate, left.Round(time.Second), r.Episodes,
-				r.Recent(), judged(r))
+				r.Recent(), evaluated(r)+skipped(r.Stats(), r.Done()))
 			if live {
 				fmt.Fprintf(progress, "\r\x1b[K%s", line)
 				if r.Done() {
@@ -162,7 +166,26 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 	return nil
 }
 
-func judged(r *train.Run) string {
+// skipped is what could not be learned from, and a learning rate that is zero
+// before the end, for the line of progress; usually it is empty.
+func skipped(s agent.Stats, done bool) string {
+	text := ""
+	if s.SkippedUpdates > 0 {
+		text += fmt.Sprintf("; %d updates skipped", s.SkippedUpdates)
+		if s.LastError != "" {
+			text += " (" + s.LastError + ")"
+		}
+	}
+	if s.SkippedRows > 0 {
+		text += fmt.Sprintf("; %d rows skipped", s.SkippedRows)
+	}
+	if s.LearningRate == 0 && !done {
+		text += "; learning rate 0"
+	}
+	return text
+}
+
+func evaluated(r *train.Run) string {
 	if n := len(r.Evaluations); n > 0 {
 		return fmt.Sprintf("; without exploration %.1f", r.Evaluations[n-1].Mean)
 	}
@@ -213,7 +236,9 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err != nil {
 		return err
 	}
-	if err := draw.Write(o.out, "train.json", map[string]any{"result": result, "curve": r.Curve, "evaluations": r.Evaluations}, draw.Page{
+	if err := draw.Write(o.out, "train.json", map[string]any{
+		"result": result, "curve": r.Curve, "evaluations": r.Evaluations, "stats": r.Stats(),
+	}, draw.Page{
 		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env), About: "mean100 is the mean return of 100 fresh episodes, without exploration, by the actor that was kept.",
 		Text: string(text), Pictures: []draw.Picture{curve},
 	}); err != nil {

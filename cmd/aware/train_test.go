@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
@@ -153,5 +154,38 @@ func TestTrainingsThatCannotBe(t *testing.T) {
 		if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
+	}
+}
+
+// A run that is resumed after its learning rate was annealed to zero says so; the
+// report has the figures of how learning went.
+func TestAResumedRunSaysThatItsLearningRateIsZero(t *testing.T) {
+	o := smallTraining
+	o.algorithm, o.steps, o.every, o.out = "ppo", 1024, 1, t.TempDir()
+	_, progress, err := trainOnce(t, o)
+	if err != nil || strings.Contains(progress, "annealed") {
+		t.Fatal(progress, err)
+	}
+	report, err := os.ReadFile(filepath.Join(o.out, "train.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Stats map[string]any `json:"stats"`
+	}
+	if err := json.Unmarshal(report, &read); err != nil || read.Stats["learning_rate"] != 0.0 || read.Stats["skipped_rows"] != 0.0 {
+		t.Errorf("stats %v, %v", read.Stats, err)
+	}
+	o.resume = filepath.Join(o.out, "checkpoint.safetensors")
+	_, progress, err = trainOnce(t, o)
+	if err != nil || !strings.Contains(progress, "the learning rate is 0 at step 1024: it was annealed") {
+		t.Errorf("progress %q, %v", progress, err)
+	}
+	stats := agent.Stats{SkippedUpdates: 2, SkippedRows: 3, LastError: "odd"}
+	if got := skipped(stats, false); got != "; 2 updates skipped (odd); 3 rows skipped; learning rate 0" {
+		t.Errorf("the line of progress says %q", got)
+	}
+	if got := skipped(agent.Stats{}, true) + skipped(agent.Stats{LearningRate: 1}, false); got != "" {
+		t.Errorf("the line of progress says %q where there is nothing to say", got)
 	}
 }

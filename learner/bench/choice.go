@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/aimd"
@@ -18,6 +19,7 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/kcpu"
 	"awarescale.dev/aware/learner/policy/heuristic/static"
 	"awarescale.dev/aware/learner/policy/heuristic/tower"
+	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/sim"
 )
 
@@ -29,6 +31,14 @@ type Choice struct {
 	Encoding int                `json:"encoding"`
 	Policy   string             `json:"policy"`
 	Settings map[string]float64 `json:"settings"`
+
+	learned *learned.File // of a learned policy; then Settings are empty
+}
+
+// Learned is a choice of a learned policy: the same network for each service, at that service's bounds, with central's
+// guards and in its own step.
+func Learned(f learned.File) Choice {
+	return Choice{Encoding: Encoding, Policy: "learned", learned: &f}
 }
 
 // baseline is one rule: its settings with their defaults and limits, what tuning tries, and how it is made.
@@ -213,6 +223,14 @@ func (c Choice) Check() error {
 }
 
 func (c Choice) baseline() (baseline, error) {
+	if c.learned != nil {
+		return baseline{
+			name: c.Policy, every: c.learned.Step, path: sim.L2, guards: guard.Central,
+			make: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
+				return learned.New(*c.learned, encode.Place{Bounds: s.Bounds, SLO: app.SLO})
+			},
+		}, c.checkLearned()
+	}
 	var names []string
 	for _, b := range baselines() {
 		if b.name == c.Policy {
@@ -221,6 +239,14 @@ func (c Choice) baseline() (baseline, error) {
 		names = append(names, b.name)
 	}
 	return baseline{}, fmt.Errorf("policy %q: known are %s", c.Policy, strings.Join(names, ", "))
+}
+
+// checkLearned is nil for a learned policy that can drive the bench, which decides at whole seconds.
+func (c Choice) checkLearned() error {
+	if step := c.learned.Step; step < time.Second || step%time.Second != 0 {
+		return fmt.Errorf("learned policy: step %v: it must be whole seconds", step)
+	}
+	return c.learned.Check()
 }
 
 func (b baseline) setting(name string) (setting, bool) {

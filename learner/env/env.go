@@ -65,7 +65,7 @@ type Executor interface {
 }
 
 // ErrNotRunning says that there is no episode to go on with.
-var ErrNotRunning = errors.New("no episode is running: Reset begins one")
+var ErrNotRunning = errors.New("no episode is running: step before reset, or after the end; Reset begins one")
 
 // Space is what an observation or an action is made of. A discrete one has N > 0 choices, and its value is one number, the
 // index of the choice; a continuous one has N = 0, and a Low and a High for each number of its value.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -24,12 +25,12 @@ func stateToWire(s mdp.State) *gymv1.State {
 	return w
 }
 
-func spacesToWire(s Spaces, episode int) *gymv1.Spaces {
+func spacesToWire(s workload.Spaces, episode int) *gymv1.Spaces {
 	step := s.Step.Seconds()
 	w := &gymv1.Spaces{Encoding: Encoding, World: string(s.World), Workload: s.Workload, Service: s.Service, StepSeconds: &step, EpisodeSteps: uint32(episode)}
 	for one := range mdp.Signals() {
 		if s.Knobs.Has(one) {
-			least, most := s.span(one)
+			least, most := span(s, one)
 			w.Action = append(w.Action, &gymv1.Knob{Name: one.String(), Unit: string(one.Unit()), Min: &least, Max: &most})
 		}
 		if s.Signals.Has(one) {
@@ -40,22 +41,22 @@ func spacesToWire(s Spaces, episode int) *gymv1.Spaces {
 }
 
 // span is the interval of a knob.
-func (s Spaces) span(k mdp.Signal) (least, most float64) {
+func span(s workload.Spaces, k mdp.Signal) (least, most float64) {
 	r := s.Bounds.Knob(k)
 	return float64(r.Min), float64(r.Max)
 }
 
-// action reads an Action. Outside of the space it is an error that names the knob, its value and the rule, or, with clip,
+// parseAction reads an Action. Outside of the space it is an error that names the knob, its value and the rule, or, with clip,
 // moved into it. Knobs are looked at in order of their names, so that the error is always the same one.
-func (s Spaces) action(wire map[string]float64, clip bool) (mdp.Action, error) {
+func parseAction(s workload.Spaces, wire map[string]float64, clip bool) (mdp.Action, error) {
 	var a mdp.Action
 	for _, name := range slices.Sorted(maps.Keys(wire)) {
 		value := wire[name]
 		knob, known := mdp.SignalNamed(name)
 		if !known || !s.Knobs.Has(knob) {
-			return a, fmt.Errorf("action %s = %v: there is no such knob; there are %s", name, value, strings.Join(s.knobs(), ", "))
+			return a, fmt.Errorf("action %s = %v: there is no such knob; there are %s", name, value, strings.Join(knobNames(s), ", "))
 		}
-		least, most := s.span(knob)
+		least, most := span(s, knob)
 		switch {
 		case math.IsNaN(value) || math.IsInf(value, 0) || value != math.Trunc(value):
 			return a, fmt.Errorf("action %s = %v: it must be a whole number of %s", name, value, knob.Unit())
@@ -74,7 +75,7 @@ func (s Spaces) action(wire map[string]float64, clip bool) (mdp.Action, error) {
 	return a, nil
 }
 
-func (s Spaces) knobs() []string {
+func knobNames(s workload.Spaces) []string {
 	var names []string
 	for k := range s.Knobs.Signals() {
 		names = append(names, k.String())

@@ -18,9 +18,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/sim"
 	"connectrpc.com/connect"
 )
@@ -55,11 +57,11 @@ func config(seed uint64) (sim.Config, error) {
 	return sim.Config{App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16000, Memory: 64 << 30}), Load: waves{}, Seed: seed}, nil
 }
 
-func open(_ context.Context, b gym.OpenRequest) (gym.Environment, error) {
+func open(_ context.Context, b gym.OpenRequest) (workload.Environment, error) {
 	if b.Workload != "" && b.Workload != "shop" {
-		return nil, &gym.NotFoundError{Key: "workload", Value: b.Workload, Known: []string{"shop"}}
+		return nil, &workload.NotFoundError{Key: "workload", Value: b.Workload, Known: []string{"shop"}}
 	}
-	return gym.OfWorld(config, b.Service, 0.5, step)
+	return workload.OfWorld(config, workload.Options{Service: b.Service, Alpha: 0.5, Step: step, Guards: guard.Published})
 }
 
 // serve starts a server of simulated shops.
@@ -173,7 +175,7 @@ func TestAnEpisodeIsThatOfTheLoopItself(t *testing.T) {
 		want = append(want, d)
 	}
 
-	env, err := gym.OfWorld(config, "", 0.5, step)
+	env, err := workload.OfWorld(config, workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +203,7 @@ func TestAnEpisodeIsThatOfTheLoopItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := want[i+1]
-		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State || got.Known != next.RewardKnown || got.Reward != next.Reward {
+		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State || got.RewardKnown != next.RewardKnown || got.Reward != next.Reward {
 			t.Fatalf("step %d: %v led to %+v; the loop's %v to %v %+v %v", i+1, action, got, want[i].Action, want[i].Effect, next.State, next.Reward)
 		}
 		far, err := remote.Step(t.Context(), connect.NewRequest(&gymv1.StepRequest{Session: id, Action: wire(action)}))
@@ -372,7 +374,7 @@ func TestSpacesDescribeWhatThereIs(t *testing.T) {
 	}
 	s := m.Spaces
 	if s.Encoding != 1 || s.EpisodeSteps != 7 || s.StepSeconds != 10 || s.World != "simulated" || s.Workload != "shop" || s.Service != "web" ||
-		len(s.Action) != 3 || *s.Action[1].Min != 100 || *s.Action[1].Max != 4000 || s.Action[1].Unit != "millicores" || len(s.Observation) != gym.Seen.Len() {
+		len(s.Action) != 3 || *s.Action[1].Min != 100 || *s.Action[1].Max != 4000 || s.Action[1].Unit != "millicores" || len(s.Observation) != workload.Seen.Len() {
 		t.Errorf("spaces: %s", body)
 	}
 }
@@ -396,10 +398,10 @@ func (b *blind) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Action, m
 
 func (b *blind) Why() string { return "its node is full" }
 
-func (b *blind) environment() (gym.Environment, error) {
-	return gym.Live(gym.Pair{Sensor: b, Actuator: b, Now: func() time.Time { return b.now },
+func (b *blind) environment() (workload.Environment, error) {
+	return workload.Live(workload.Pair{Sensor: b, Actuator: b, Now: func() time.Time { return b.now },
 		Wait: func(_ context.Context, d time.Duration) error { b.now = b.now.Add(d); return nil }},
-		gym.Spaces{Workload: "prod/Deployment/web", Service: "web", Knobs: mdp.SetOf(mdp.CPULimit), Step: step, Signals: mdp.SetOf(mdp.CPULimit),
+		workload.Spaces{Workload: "prod/Deployment/web", Service: "web", Knobs: mdp.SetOf(mdp.CPULimit), Step: step, Signals: mdp.SetOf(mdp.CPULimit),
 			Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1}}},
 		mdp.Objective{}, func(context.Context) error { b.closed.Add(1); return nil })
 }
@@ -407,7 +409,7 @@ func (b *blind) environment() (gym.Environment, error) {
 func TestWhatIsUnknownIsNotThereAndZeroIs(t *testing.T) {
 	b := &blind{}
 	_, url := serve(t, func(s *gym.Server) {
-		s.Open = func(context.Context, gym.OpenRequest) (gym.Environment, error) { return b.environment() }
+		s.Open = func(context.Context, gym.OpenRequest) (workload.Environment, error) { return b.environment() }
 	})
 	id := begin(t, url, `{}`)
 	post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, id))
@@ -440,7 +442,7 @@ func TestAnIdleSessionEndsAndIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		s := &gym.Server{Now: time.Now, Idle: time.Minute, Sessions: 1,
-			Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) { return b.environment() }}
+			Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) { return b.environment() }}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Run(ctx, time.Second); close(done) }()
@@ -482,9 +484,9 @@ func TestAnIdleSessionEndsAndIsPutBack(t *testing.T) {
 func TestASessionMakesOneStepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
-		pair := gym.Pair{Sensor: b, Actuator: b} // waits by the clock
-		s := &gym.Server{Now: time.Now, Idle: time.Second, Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) {
-			return gym.Live(pair, gym.Spaces{Knobs: mdp.SetOf(mdp.CPULimit), Step: step,
+		pair := workload.Pair{Sensor: b, Actuator: b} // waits by the clock
+		s := &gym.Server{Now: time.Now, Idle: time.Second, Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) {
+			return workload.Live(pair, workload.Spaces{Knobs: mdp.SetOf(mdp.CPULimit), Step: step,
 				Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1}}}, mdp.Objective{}, nil)
 		}}
 		r, err := s.Init(t.Context(), connect.NewRequest(&gymv1.InitRequest{}))
@@ -538,8 +540,8 @@ func TestEverySignalTravels(t *testing.T) {
 	for mdp.Signal(all).String() != "unknown-signal" {
 		all++
 	}
-	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.OpenRequest) (gym.Environment, error) {
-		return gym.Live(gym.Pair{Sensor: &blind{}, Actuator: &blind{}}, gym.Spaces{Knobs: mdp.Knobs, Signals: 1<<all - 1, Step: step, Bounds: shop().Services[0].Bounds}, mdp.Objective{}, nil)
+	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) {
+		return workload.Live(workload.Pair{Sensor: &blind{}, Actuator: &blind{}}, workload.Spaces{Knobs: mdp.Knobs, Signals: 1<<all - 1, Step: step, Bounds: shop().Services[0].Bounds}, mdp.Objective{}, nil)
 	}}
 	r, err := s.Init(t.Context(), connect.NewRequest(&gymv1.InitRequest{}))
 	if err != nil {

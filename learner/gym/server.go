@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym/gymv1"
 	"awarescale.dev/aware/learner/mdp"
 	"connectrpc.com/connect"
@@ -22,21 +23,11 @@ type OpenRequest struct {
 	Trace    string
 }
 
-// NotFoundError is an Open's answer to a name that it does not know.
-type NotFoundError struct {
-	Key, Value string
-	Known      []string
-}
-
-func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("%s %q: known are %s", e.Key, e.Value, strings.Join(e.Known, ", "))
-}
-
 // Server serves environments in sessions. All fields are needed, but for those that say otherwise.
 type Server struct {
-	// Open makes a session's Environment. Its error is a [*NotFoundError] for a name that it does not know, and a
+	// Open makes a session's Environment. Its error is a [*workload.NotFoundError] for a name that it does not know, and a
 	// *connect.Error where a code is to be chosen; any other one means that the workload cannot be had now.
-	Open func(ctx context.Context, b OpenRequest) (Environment, error)
+	Open func(ctx context.Context, b OpenRequest) (workload.Environment, error)
 	Seed uint64 // of the first episode of a session that asks for none
 	Now  func() time.Time
 
@@ -60,7 +51,7 @@ const MaxEpisode = 100_000
 // session is one client's Environment and where its episode stands.
 type session struct {
 	id      string
-	env     Environment
+	env     workload.Environment
 	clip    bool
 	episode int // steps
 	first   uint64
@@ -151,7 +142,7 @@ func (one *session) end(ctx context.Context) error {
 		return nil
 	}
 	one.over = true
-	if c, ok := one.env.(Closer); ok {
+	if c, ok := one.env.(workload.Closer); ok {
 		return c.Close(ctx)
 	}
 	return nil
@@ -246,7 +237,7 @@ func (s *Server) reserve() error {
 
 func openError(err error) error {
 	var chosen *connect.Error
-	var unknown *NotFoundError
+	var unknown *workload.NotFoundError
 	switch {
 	case errors.As(err, &chosen):
 		return chosen
@@ -292,7 +283,7 @@ func (s *Server) Reset(ctx context.Context, r *connect.Request[gymv1.ResetReques
 func (one *session) info(effect mdp.Effect, text string) *gymv1.Info {
 	step, seed := uint32(one.at), one.seed
 	info := &gymv1.Info{Step: &step, Effect: effect.String(), Text: text}
-	if one.env.Spaces().World == Simulated {
+	if one.env.Spaces().World == workload.Simulated {
 		info.Seed = &seed
 	}
 	return info
@@ -307,12 +298,12 @@ func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]
 	defer release()
 	switch {
 	case one.at < 0:
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("session %q: %w", one.id, errNotReset))
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("session %q: %w", one.id, env.ErrNotRunning))
 	case one.at >= one.episode:
 		return nil, connect.NewError(connect.CodeFailedPrecondition,
 			fmt.Errorf("session %q: the episode was truncated after %d steps, which is its length: Reset begins the next", one.id, one.episode))
 	}
-	action, err := one.env.Spaces().action(r.Msg.GetAction(), one.clip)
+	action, err := parseAction(one.env.Spaces(), r.Msg.GetAction(), one.clip)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -323,8 +314,8 @@ func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]
 	}
 	no, truncated := false, one.at >= one.episode
 	answer := &gymv1.StepResponse{State: stateToWire(out.State), Terminated: &no, Truncated: &truncated, Info: one.info(out.Effect, out.Text)}
-	answer.Info.Clips = action.Clipped.Names()
-	if out.Known {
+	answer.Info.Clips = (action.Clipped | out.Clipped).Names()
+	if out.RewardKnown {
 		reward := float64(out.Reward)
 		answer.Reward = &reward
 	}

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"awarescale.dev/aware/cmd/aware/live"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -42,8 +44,8 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 		return known, fmt.Sprintf("%+v", m.Status.Decisions)
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
-	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (gym.Environment, error) {
-		env, err := live.Open(ctx, kube, target, step)
+	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {
+		env, err := live.Open(ctx, kube, target, step, guard.Central)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +108,7 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 	s := open(t, "mode", "observe", "max-cpu", "900m", "max-replicas", "3")
 	p := s.pod("one")
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
-	env, err := live.Open(t.Context(), kube, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step)
+	env, err := live.Open(t.Context(), kube, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step, guard.Central)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
@@ -64,7 +65,7 @@ const recent = time.Minute
 // Open makes an environment of the target. The client's user needs to read
 // MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other autoscalers,
 // and to patch pods/resize and /scale.
-func Open(ctx context.Context, c client.Client, t Target, step time.Duration) (*gym.Running, error) {
+func Open(ctx context.Context, c client.Client, t Target, step time.Duration, guards guard.Settings) (*workload.Running, error) {
 	w := &world{client: c, target: t}
 	mpa, loaded, err := w.load(ctx)
 	if err != nil {
@@ -88,8 +89,10 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration) (*
 	if err := objective.SLO.Check(); err != nil {
 		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
 	}
-	return gym.Live(gym.Pair{Sensor: w, Actuator: w}, gym.Spaces{Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds,
-		Signals: mdp.All, Step: step}, objective, w.restore)
+	return workload.Live(workload.Pair{Sensor: w, Actuator: w}, workload.Spaces{
+		Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds, Signals: mdp.All, Step: step,
+		SLO: objective.SLO, Guards: guards,
+	}, objective, w.restore)
 }
 
 // envelope is the container to control and how far, as central has it.
@@ -112,7 +115,7 @@ func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, containe
 		}
 	}
 	if container != "" && !slices.Contains(names, container) {
-		return "", mdp.Bounds{}, 0, &gym.NotFoundError{Key: "container", Value: container, Known: names}
+		return "", mdp.Bounds{}, 0, &workload.NotFoundError{Key: "container", Value: container, Known: names}
 	}
 	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(), "no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
 }

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	appsv1 "k8s.io/api/apps/v1"
@@ -73,7 +74,7 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 		"nothing to move": {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "helper"}, "nothing to move"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(t.Context(), c.client, c.target, time.Second)
+			_, err := Open(t.Context(), c.client, c.target, time.Second, guard.Central)
 			var refused *RefusedError
 			if !errors.As(err, &refused) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("err = %v; want a refusal that says %q", err, c.says)
@@ -81,12 +82,12 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 		})
 	}
 	for _, harmless := range []string{"observe", "recommend"} {
-		if env, err := Open(t.Context(), shop(t, mode(harmless)), target, time.Second); err != nil || env.Spaces().Service != "web" {
+		if env, err := Open(t.Context(), shop(t, mode(harmless)), target, time.Second, guard.Central); err != nil || env.Spaces().Service != "web" {
 			t.Errorf("mode %s: %v", harmless, err)
 		}
 	}
-	var unknown *gym.NotFoundError
-	if _, err := Open(t.Context(), shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "cache"}, time.Second); !errors.As(err, &unknown) {
+	var unknown *workload.NotFoundError
+	if _, err := Open(t.Context(), shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "cache"}, time.Second, guard.Central); !errors.As(err, &unknown) {
 		t.Errorf("an unknown container: %v", err)
 	}
 }
@@ -107,7 +108,7 @@ func TestEachDecisionOfCentralIsReadOnce(t *testing.T) {
 			{Time: metav1.NewTime(now), Container: "web", Signals: web},
 		}
 	})
-	env, err := Open(t.Context(), c, target, time.Second)
+	env, err := Open(t.Context(), c, target, time.Second, guard.Central)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,8 @@ func (s Shape) length(what string, n, width int) error {
 }
 
 func (s Shape) numbers(what string, data []float64, width int) error {
-	if err := s.length(what+"s", len(data), width); err != nil {
-		return err
+	if len(data) != s.Envs*width {
+		return fmt.Errorf("%ss have length %d: it must be %d", what, len(data), s.Envs*width)
 	}
 	if i := notFinite(data); i >= 0 {
 		return fmt.Errorf("%s of environment %d: number %d is %v: %w", what, i/width, i%width, data[i], nn.ErrNotFinite)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
@@ -12,7 +13,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "bcq"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates
@@ -28,25 +29,33 @@ type Agent struct {
 
 // New makes an Agent that learns from data, whose actions are in [-1, 1] ([Config.Inward]). The buffer is the Agent's own
 // from then on: what else draws from it changes what the Agent sees, and Save keeps it.
-func New(c Config, data *replay.Uniform) (*Agent, error) {
+func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	g, err := Gorgonia(c)
+	updater, err := agent.Lend(w, Algorithm, c.updates(), func() (*Updater, error) {
+		g, err := Gorgonia(c)
+		if err != nil {
+			return nil, fmt.Errorf("bcq: %w", err)
+		}
+		return NewUpdater(c, g), nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("bcq: %w", err)
+		return nil, err
 	}
-	return newAgent(c, data, g)
+	return newAgent(c, data, updater)
 }
 
-func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
+func newAgent(c Config, data *replay.Uniform, updater *Updater) (*Agent, error) {
 	source := offline.NewSource(c.Seed)
 	a := &Agent{Policy: NewPolicy(c, rand.New(source)), c: c, decider: NewDecider(c)}
-	updater := NewUpdater(c, g)
 	var err error
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
-		Parts: a.Policy.parts(), Data: data, State: c.State, Width: c.Action, Batch: c.Batch,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
+		Parts: a.Policy.parts(), Data: data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, r *rand.Rand) (err error) {
 			a.Stats, err = updater.Update(a.Policy, b, r)
 			return err
@@ -92,10 +101,10 @@ func NewDecider(c Config) *Decider {
 // parameters of another shape, or values that are no numbers, action is as it was.
 func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error {
 	c, p := d.c, d.proposals
-	switch {
-	case len(obs) != c.State || len(action) != c.Action:
-		return fmt.Errorf("bcq: deciding: an observation of %d numbers for an action of %d: it must be %d and %d", len(obs), len(action), c.State, c.Action)
-	case [3]int{len(s.VAE), len(s.Perturbation), len(s.Critic)} != d.sizes:
+	if err := c.shape().Explore(obs, nil, action); err != nil {
+		return err
+	}
+	if [3]int{len(s.VAE), len(s.Perturbation), len(s.Critic)} != d.sizes {
 		return fmt.Errorf("bcq: deciding: snapshot %d has %d, %d and %d parameters: it must have %v", s.Version, len(s.VAE), len(s.Perturbation), len(s.Critic), d.sizes)
 	}
 	p.of(obs, c.SampledActions)

@@ -45,7 +45,7 @@ func settings() Config {
 	return c
 }
 
-func agent(t testing.TB, c Config, u *replay.Uniform) *Agent {
+func mustAgent(t testing.TB, c Config, u *replay.Uniform) *Agent {
 	t.Helper()
 	a, err := New(c, u)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestTheBetterOfTheDatasActionsIsTakenAndNoOther(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
-	a := agent(t, settings(), data(t, 4000, func(_, a float64) float64 { return a }))
+	a := mustAgent(t, settings(), data(t, 4000, func(_, a float64) float64 { return a }))
 	learn(t, a, 1500)
 	action := []float64{0}
 	for _, x := range []float64{0.3, 0.5, 0.7} {
@@ -249,7 +249,7 @@ func same(a, b []float64) bool {
 }
 
 func TestABatchThatIsNoneChangesNothing(t *testing.T) {
-	a := agent(t, settings(), data(t, 200, func(_, a float64) float64 { return a }))
+	a := mustAgent(t, settings(), data(t, 200, func(_, a float64) float64 { return a }))
 	learn(t, a, 3)
 	for name, c := range map[string]struct {
 		spoil func(b *replay.Batch)
@@ -259,7 +259,7 @@ func TestABatchThatIsNoneChangesNothing(t *testing.T) {
 		"an infinite reward":      {func(b *replay.Batch) { b.Reward[0] = math.Inf(-1) }, "finite"},
 		"NaN in a next state":     {func(b *replay.Batch) { b.Next[0] = math.NaN() }, "finite"},
 		"an action out of bounds": {func(b *replay.Batch) { b.Action[2] = -1.5 }, "action 2 of the batch is -1.5"},
-		"too few rows":            {func(b *replay.Batch) { b.Index = b.Index[1:] }, "a batch of 63 rows"},
+		"too few rows":            {func(b *replay.Batch) { b.Index = b.Index[1:] }, "a batch of 63 transitions"},
 	} {
 		b := batch(t, a.c)
 		c.spoil(b)
@@ -307,7 +307,7 @@ func (s *spoiled) Perturbation(theta, critic, st, a, grad []float64) (float64, e
 func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 	for n := range 4 {
 		c := settings()
-		a, err := newAgent(c, data(t, 200, func(_, a float64) float64 { return a }), &spoiled{Hand(c), n})
+		a, err := newAgent(c, data(t, 200, func(_, a float64) float64 { return a }), NewUpdater(c, &spoiled{Hand(c), n}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func encoded(t testing.TB, a *Agent) []byte {
 func TestResumedIsUninterrupted(t *testing.T) {
 	earns := func(_, a float64) float64 { return a }
 	action, again := []float64{0}, []float64{0}
-	one := agent(t, settings(), data(t, 300, earns))
+	one := mustAgent(t, settings(), data(t, 300, earns))
 	learn(t, one, 7)
 	saved := encoded(t, one)
 	learn(t, one, 8)
@@ -359,7 +359,7 @@ func TestResumedIsUninterrupted(t *testing.T) {
 	// Another seed and other data: all that counts is what was saved.
 	c := settings()
 	c.Seed = 99
-	two := agent(t, c, data(t, 300, func(_, a float64) float64 { return -a }))
+	two := mustAgent(t, c, data(t, 300, func(_, a float64) float64 { return -a }))
 	learn(t, two, 3)
 	f, err := weights.Decode(saved)
 	if err != nil {
@@ -399,7 +399,7 @@ func TestTheSameSeedIsTheSameBytes(t *testing.T) {
 	run := func(seed uint64) []byte {
 		c := settings()
 		c.Seed = seed
-		a := agent(t, c, data(t, 300, func(_, a float64) float64 { return a }))
+		a := mustAgent(t, c, data(t, 300, func(_, a float64) float64 { return a }))
 		learn(t, a, 10)
 		return encoded(t, a)
 	}
@@ -415,7 +415,7 @@ func TestTheSameSeedIsTheSameBytes(t *testing.T) {
 func TestLookingChangesNothing(t *testing.T) {
 	var after [2][]float64
 	for i := range after {
-		a := agent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
+		a := mustAgent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
 		for range 5 {
 			learn(t, a, 2)
 			for range i {
@@ -433,18 +433,18 @@ func TestLookingChangesNothing(t *testing.T) {
 
 func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 	earns := func(_, a float64) float64 { return a }
-	a := agent(t, settings(), data(t, 100, earns))
+	a := mustAgent(t, settings(), data(t, 100, earns))
 	learn(t, a, 2)
 	wider := settings()
 	wider.Hidden = []int{33}
-	other := agent(t, wider, data(t, 100, earns))
+	other := mustAgent(t, wider, data(t, 100, earns))
 	for name, c := range map[string]struct {
 		spoil func(f *weights.File)
 		says  string
 	}{
 		"another algorithm":     {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
-		"another encoding":      {func(f *weights.File) { f.Meta["encoding"] = "2" }, `encoding "2"`},
-		"other widths":          {func(f *weights.File) { *f, _ = other.Save() }, "has shape"},
+		"another encoding":      {func(f *weights.File) { f.Meta["encoding"] = "99" }, `encoding "99"`},
+		"other widths":          {func(f *weights.File) { *f, _ = other.Save() }, "identity.hidden"},
 		"a network missing":     {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
 		"a weight of no number": {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
 		"steps of no number": {func(f *weights.File) {
@@ -472,7 +472,7 @@ func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 
 // A snapshot decides as its agent did, whatever the agent learns afterwards, allocates nothing, and refuses what is none.
 func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
-	a := agent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
+	a := mustAgent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
 	learn(t, a, 10)
 	s, d := a.Snapshot(), NewDecider(a.c)
 	decide := func() float64 {
@@ -551,14 +551,14 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		t.Errorf("no data: %v", err)
 	}
 	empty, _ := replay.NewUniform(replay.Config{Capacity: 5, State: 1, Action: 1})
-	if err := agent(t, settings(), empty).Learn(1); !errors.Is(err, replay.ErrEmpty) {
+	if err := mustAgent(t, settings(), empty).Learn(1); !errors.Is(err, replay.ErrEmpty) {
 		t.Errorf("an empty buffer: %v", err)
 	}
 	wrong, _ := replay.NewUniform(replay.Config{Capacity: 5, State: 2, Action: 1})
 	if err := wrong.Add(replay.Transition{State: []float64{1, 2}, Action: []float64{0}, Next: []float64{1, 2}, Discount: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := agent(t, settings(), wrong).Learn(1); err == nil {
+	if err := mustAgent(t, settings(), wrong).Learn(1); err == nil {
 		t.Error("data of another shape")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
@@ -87,6 +88,31 @@ func (c Config) Check() error {
 		}
 	}
 	return nil
+}
+
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State      int       `json:"state"`
+	Low        []float64 `json:"low"`
+	High       []float64 `json:"high"`
+	Hidden     []int     `json:"hidden"`
+	Generative []int     `json:"generative"`
+	Latent     int       `json:"latent"`
+}
+
+func (c Config) identity() identity {
+	return identity{State: c.State, Low: c.Low, High: c.High, Hidden: c.Hidden, Generative: c.Generative, Latent: c.Latent}
+}
+
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.Seed = 0
+	return c
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }
 
 // Outward stretches an action of [-1, 1] to the environment's bounds, where it is cut.

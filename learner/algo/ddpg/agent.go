@@ -16,7 +16,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "ddpg"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns in one environment. One goroutine uses it at a time.
@@ -26,9 +26,8 @@ type Agent struct {
 
 	c       Config
 	shape   agent.Shape
-	updater *Updater
+	scratch *scratch
 	buffer  *replay.Uniform
-	batch   *replay.Batch
 	pcg     *rand.PCG
 	r       *rand.Rand
 	noise   []float64 // of an Ornstein-Uhlenbeck process
@@ -39,34 +38,49 @@ type Agent struct {
 	tape    *kernel.Tape[float64]
 }
 
-// New makes an Agent.
-func New(c Config) (*Agent, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
+// New makes an Agent with graphs of its own.
+func New(c Config) (*Agent, error) { return NewWith(c, nil) }
+
+// scratch is what an update needs, and what is not the Agent's state.
+type scratch struct {
+	updater *Updater
+	batch   *replay.Batch
+}
+
+func newScratch(c Config) (*scratch, error) {
 	g, err := Gorgonia(c)
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
-	return newAgent(c, g)
-}
-
-func newAgent(c Config, g Gradients) (*Agent, error) {
-	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: c.Action, Seed: c.Seed + 1}
-	buffer, err := replay.NewUniform(room)
+	batch, err := replay.NewBatch(c.replay(), c.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
-	batch, err := replay.NewBatch(room, c.Batch)
+	return &scratch{NewUpdater(c, g), batch}, nil
+}
+
+func (c Config) replay() replay.Config {
+	return replay.Config{Capacity: c.Capacity, State: c.State, Action: c.Action, Seed: c.Seed + 1}
+}
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	s, err := agent.Lend(w, Algorithm, c.updates(), func() (*scratch, error) { return newScratch(c) })
+	if err != nil {
+		return nil, err
+	}
+	buffer, err := replay.NewUniform(c.replay())
 	if err != nil {
 		return nil, fmt.Errorf("ddpg: %w", err)
 	}
 	a := &Agent{
 		c:       c,
 		shape:   c.shape(),
-		updater: NewUpdater(c, g),
+		scratch: s,
 		buffer:  buffer,
-		batch:   batch,
 		pcg:     rand.NewPCG(c.Seed, 0xdd96),
 		noise:   make([]float64, c.Action),
 		obs:     make([]float64, c.State),
@@ -151,9 +165,9 @@ func (a *Agent) Learn(rows env.Rows) error {
 		return nil
 	}
 	for range a.c.Updates {
-		err := a.buffer.Sample(a.batch)
+		err := a.buffer.Sample(a.scratch.batch)
 		if err == nil {
-			_, err = a.updater.Update(a.Policy, a.batch, a.r)
+			_, err = a.scratch.updater.Update(a.Policy, a.scratch.batch, a.r)
 		}
 		if err != nil {
 			a.Skip(err)
@@ -198,11 +212,16 @@ func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroF
 // Save is all state: that of a learner who goes on as if never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// SavePolicy is the state without the replay, which is most of it.
+func (a *Agent) SavePolicy() (weights.File, error) { return a.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of an Agent of the same
+// identity: shape, bounds, activation, variant. After SavePolicy the replay
+// buffer is empty. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(), a.c)
 	a.Policy.Actor.State(&s, "actor")
 	for i, critic := range a.Policy.Critics {
 		critic.State(&s, fmt.Sprintf("critic%d", i))
@@ -210,7 +229,8 @@ func (a *Agent) checkpoint() weights.State {
 	a.Skipped.State(&s)
 	s.Numbers["noise"] = a.noise
 	s.Counts["steps"], s.Counts["updates"] = weights.Count{At: &a.steps}, weights.Count{At: &a.Policy.Updates}
-	s.Parts["random"], s.Parts["replay"] = a.pcg, a.buffer
+	s.Parts["random"] = a.pcg
+	s.Replay["replay"] = a.buffer
 	return s
 }
 

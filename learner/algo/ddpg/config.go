@@ -105,8 +105,46 @@ func (c Config) Critic() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
 }
 
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State       int       `json:"state"`
+	Low         []float64 `json:"low"`
+	High        []float64 `json:"high"`
+	Hidden      []int     `json:"hidden"`
+	Activation  string    `json:"activation"`
+	Twin        bool      `json:"twin"`         // TD3
+	TargetNoise bool      `json:"target_noise"` // TD3
+	Delayed     bool      `json:"delayed"`      // TD3
+}
+
+func (c Config) identity() identity {
+	return identity{
+		State:       c.State,
+		Low:         c.Low,
+		High:        c.High,
+		Hidden:      c.Hidden,
+		Activation:  c.Activation.String(),
+		Twin:        c.Twin,
+		TargetNoise: c.TargetNoise > 0,
+		Delayed:     c.Delay > 1,
+	}
+}
+
 func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
+}
+
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.Low, c.High = nil, nil
+	c.ActorLearningRate, c.CriticLearningRate = 0, 0
+	c.Decay = 0
+	c.Capacity = 0
+	c.Warmup = 0
+	c.Every, c.Updates = 0, 0
+	c.Noise = Noise{}
+	c.Seed = 0
+	return c
 }
 
 // critics is how many there are.

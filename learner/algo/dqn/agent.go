@@ -15,13 +15,13 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "dqn"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // memory is a replay buffer of either kind.
 type memory interface {
 	replay.Adder
-	weights.Part
+	weights.Experience
 	Sample(*replay.Batch) error
 	Len() int
 }
@@ -33,11 +33,10 @@ type Agent struct {
 
 	c           Config
 	shape       agent.Shape
-	updater     *Updater
+	scratch     *scratch
 	buffer      memory
 	prioritised *replay.Prioritised // the buffer, when it is one
 	steps       *replay.NStep
-	batch       *replay.Batch
 	pcg         *rand.PCG
 	r           *rand.Rand
 	tape        *kernel.Tape[float64]
@@ -45,35 +44,57 @@ type Agent struct {
 	taken       int       // steps
 }
 
-// New makes an Agent.
-func New(c Config) (*Agent, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
+// New makes an Agent with graphs of its own.
+func New(c Config) (*Agent, error) { return NewWith(c, nil) }
+
+// scratch is what an update needs, and what is not the Agent's state.
+type scratch struct {
+	updater *Updater
+	batch   *replay.Batch
+}
+
+func newScratch(c Config) (*scratch, error) {
 	g, err := Gorgonia(c)
 	if err != nil {
 		return nil, fmt.Errorf("dqn: %w", err)
+	}
+	batch, err := replay.NewBatch(c.replay(), c.Batch)
+	if err != nil {
+		return nil, fmt.Errorf("dqn: %w", err)
+	}
+	return &scratch{NewUpdater(c, g), batch}, nil
+}
+
+func (c Config) replay() replay.Config {
+	return replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, NumActions: c.NumActions, Seed: c.Seed + 1}
+}
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	s, err := agent.Lend(w, Algorithm, c.updates(), func() (*scratch, error) { return newScratch(c) })
+	if err != nil {
+		return nil, err
 	}
 	m := c.Network()
 	a := &Agent{
 		c:       c,
 		shape:   c.shape(),
-		updater: NewUpdater(c, g),
+		scratch: s,
 		pcg:     rand.NewPCG(c.Seed, 0xd90),
 		tape:    kernel.NewTape[float64](m, 1),
 		obs:     make([]float64, c.State),
 	}
 	a.r = rand.New(a.pcg)
 	a.Values = nn.NewNetwork(m, c.LearningRate, 0, true, a.r)
-	room := replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, NumActions: c.NumActions, Seed: c.Seed + 1}
+	room := c.replay()
 	if c.Prioritised {
 		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: room, Alpha: c.Alpha, Beta: c.Beta, Epsilon: 1e-6})
 		a.buffer = a.prioritised
 	} else {
 		a.buffer, err = replay.NewUniform(room)
-	}
-	if err == nil {
-		a.batch, err = replay.NewBatch(room, c.Batch)
 	}
 	if err == nil {
 		steps := replay.NStepConfig{Steps: c.Steps, State: c.State, Action: 1, NumActions: c.NumActions}
@@ -185,14 +206,14 @@ func (a *Agent) update() error {
 			return err
 		}
 	}
-	if err := a.buffer.Sample(a.batch); err != nil {
+	if err := a.buffer.Sample(a.scratch.batch); err != nil {
 		return err
 	}
-	if _, err := a.updater.Update(a.Values, a.batch); err != nil {
+	if _, err := a.scratch.updater.Update(a.Values, a.scratch.batch); err != nil {
 		return err
 	}
 	if a.prioritised != nil {
-		return a.prioritised.Update(a.batch.Index, a.updater.Errors)
+		return a.prioritised.Update(a.scratch.batch.Index, a.scratch.updater.Errors)
 	}
 	return nil
 }
@@ -206,14 +227,20 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 // Save is all state: that of a learner who goes on as if never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// SavePolicy is the state without the replay, which is most of it.
+func (a *Agent) SavePolicy() (weights.File, error) { return a.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of an Agent of the same
+// identity: shape, activation, variant. After SavePolicy the replay buffer is
+// empty. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(), a.c)
 	a.Values.State(&s, "values")
 	a.Skipped.State(&s)
 	s.Counts["taken"] = weights.Count{At: &a.taken}
-	s.Parts["random"], s.Parts["replay"], s.Parts["steps"] = a.pcg, a.buffer, a.steps
+	s.Parts["random"] = a.pcg
+	s.Replay["replay"], s.Replay["steps"] = a.buffer, a.steps
 	return s
 }

@@ -81,8 +81,44 @@ func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State       int    `json:"state"`
+	NumActions  int    `json:"num_actions"`
+	Hidden      []int  `json:"hidden"`
+	Activation  string `json:"activation"`
+	Double      bool   `json:"double"`
+	Prioritised bool   `json:"prioritised"`
+	Steps       int    `json:"n_step"`
+}
+
+func (c Config) identity() identity {
+	return identity{
+		State:       c.State,
+		NumActions:  c.NumActions,
+		Hidden:      c.Hidden,
+		Activation:  c.Activation.String(),
+		Double:      c.Double,
+		Prioritised: c.Prioritised,
+		Steps:       c.Steps,
+	}
+}
+
 func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
+}
+
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	return Config{
+		State:       c.State,
+		NumActions:  c.NumActions,
+		Hidden:      c.Hidden,
+		Activation:  c.Activation,
+		MaxGradNorm: c.MaxGradNorm,
+		Batch:       c.Batch,
+		Double:      c.Double,
+	}
 }
 
 // epsilon is the chance of a random choice.

@@ -113,6 +113,40 @@ func TestTargetsByHand(t *testing.T) {
 	}
 }
 
+// The maximum of a target is over the legal choices of the next observation, of
+// both networks' choices.
+func TestTargetsAreOverLegalChoices(t *testing.T) {
+	for _, double := range []bool{true, false} {
+		c := small(func(c *Config) { c.Double = double })
+		u, v, b := NewUpdater(c, Hand(c)), values(c), batch(t, c)
+		if _, err := u.Update(v, b); err != nil {
+			t.Fatal(err)
+		}
+		free := slices.Clone(u.y)
+		b.NextLegal = make([]bool, c.Batch*c.NumActions)
+		for i := range c.Batch { // only one choice is legal, another one in each row
+			b.NextLegal[i*c.NumActions+i%c.NumActions] = true
+		}
+		v = values(c)
+		if _, err := u.Update(v, b); err != nil {
+			t.Fatal(err)
+		}
+		target, differ := kernel.NewTape[float64](c.Network(), 1), 0
+		for i, y := range u.y {
+			q := target.Forward(values(c).Target, b.Next[i*c.State:][:c.State], 1)
+			if want := b.Reward[i] + b.Bootstrap[i]*q[i%c.NumActions]; math.Abs(y-want) > 1e-12 {
+				t.Errorf("double %v, row %d: y is %v, by hand %v", double, i, y, want)
+			}
+			if y != free[i] {
+				differ++
+			}
+		}
+		if differ == 0 {
+			t.Fatal("the mask changes nothing: the test cannot tell")
+		}
+	}
+}
+
 func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 	c := small(nil)
 	g, err := Gorgonia(c)

@@ -16,7 +16,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "ppo"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns in Envs environments at once. One goroutine uses it at a time.
@@ -27,7 +27,7 @@ type Agent struct {
 
 	c       Config
 	shape   agent.Shape
-	updater *Updater
+	scratch *scratch
 	adam    *nn.Adam
 	pcg     *rand.PCG
 	r       *rand.Rand
@@ -40,10 +40,7 @@ type Agent struct {
 	rollout
 	policy *kernel.Tape[float64] // of Envs rows
 	critic *kernel.Tape[float64] // of Envs rows
-	next   *kernel.Tape[float64] // of a whole rollout
-	batch  Minibatch
-	sorted Minibatch // the rollout, in the order of an epoch
-	order  []int
+	batch  Minibatch             // of the last update
 }
 
 // rollout is what was observed and done since the last update, [time][envs].
@@ -84,34 +81,25 @@ func newRollout(c Config) rollout {
 	}
 }
 
-// New makes an Agent.
-func New(c Config) (*Agent, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
+// New makes an Agent with graphs of its own.
+func New(c Config) (*Agent, error) { return NewWith(c, nil) }
+
+// scratch is what an update needs, and what is not the Agent's state.
+type scratch struct {
+	updater *Updater
+	next    *kernel.Tape[float64] // of a whole rollout
+	sorted  Minibatch             // the rollout, in the order of an epoch
+	order   []int
+}
+
+func newScratch(c Config) (*scratch, error) {
 	g, err := Gorgonia(c)
 	if err != nil {
 		return nil, fmt.Errorf("ppo: %w", err)
 	}
-	return newAgent(c, g), nil
-}
-
-func newAgent(c Config, g Gradients) *Agent {
 	n := c.Envs * c.Horizon
-	a := &Agent{
-		c:       c,
-		shape:   c.shape(Algorithm),
+	return &scratch{
 		updater: NewUpdater(c, g),
-		Theta:   make([]float64, c.Params()),
-		adam:    nn.NewAdam(c.Params(), c.LearningRate, 1e-5),
-		pcg:     rand.NewPCG(c.Seed, 0x990),
-		seen:    nn.NewNormaliser(c.State),
-		earned:  nn.NewNormaliser(1),
-		returns: make([]float64, c.Envs),
-		sent:    make([]float64, c.Envs*c.Action()),
-		rollout: newRollout(c),
-		policy:  kernel.NewTape[float64](c.Policy(), c.Envs),
-		critic:  kernel.NewTape[float64](c.Critic(), c.Envs),
 		next:    kernel.NewTape[float64](c.Critic(), n),
 		sorted: Minibatch{
 			State:     make([]float64, n*c.State),
@@ -123,6 +111,32 @@ func newAgent(c Config, g Gradients) *Agent {
 			Unknown:   make([]bool, n),
 		},
 		order: make([]int, n),
+	}, nil
+}
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	s, err := agent.Lend(w, Algorithm, c.updates(), func() (*scratch, error) { return newScratch(c) })
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		c:       c,
+		shape:   c.shape(Algorithm),
+		scratch: s,
+		Theta:   make([]float64, c.Params()),
+		adam:    nn.NewAdam(c.Params(), c.LearningRate, 1e-5),
+		pcg:     rand.NewPCG(c.Seed, 0x990),
+		seen:    nn.NewNormaliser(c.State),
+		earned:  nn.NewNormaliser(1),
+		returns: make([]float64, c.Envs),
+		sent:    make([]float64, c.Envs*c.Action()),
+		rollout: newRollout(c),
+		policy:  kernel.NewTape[float64](c.Policy(), c.Envs),
+		critic:  kernel.NewTape[float64](c.Critic(), c.Envs),
 	}
 	a.r = rand.New(a.pcg)
 	policy, deviations, critic := c.parts(a.Theta)
@@ -131,7 +145,7 @@ func newAgent(c Config, g Gradients) *Agent {
 		deviations[i] = c.Deviation
 	}
 	nn.OrthogonalMLP(c.Critic(), critic, 1, a.r)
-	return a
+	return a, nil
 }
 
 // Envs is the number of environments that an Agent learns in at once.
@@ -309,7 +323,7 @@ func (a *Agent) scaled(rows env.Rows, i int) float64 {
 func (a *Agent) improve() {
 	c, n := a.c, len(a.value)
 	_, _, critic := c.parts(a.Theta)
-	copy(a.nextValue, a.next.Forward(critic, a.final, n))
+	copy(a.nextValue, a.scratch.next.Forward(critic, a.final, n))
 	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, a.nextValue, a.terminated, a.ended, a.unknown,
 		a.advantage, a.target)
 	left := c.annealed(a.steps - n) // at the rollout's start
@@ -319,10 +333,11 @@ func (a *Agent) improve() {
 		clip *= left
 	}
 	for range c.Epochs {
-		for i := range a.order {
-			a.order[i] = i
+		order := a.scratch.order
+		for i := range order {
+			order[i] = i
 		}
-		a.r.Shuffle(n, func(i, j int) { a.order[i], a.order[j] = a.order[j], a.order[i] })
+		a.r.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
 		a.sort()
 		for from := 0; from < n; from += c.Minibatch {
 			m := a.part(from)
@@ -331,7 +346,7 @@ func (a *Agent) improve() {
 				continue // no reward is known in it
 			}
 			m.normalise()
-			s, err := a.updater.Update(a.Theta, a.adam, m)
+			s, err := a.scratch.updater.Update(a.Theta, a.adam, m)
 			if err != nil {
 				a.Skip(err)
 				continue
@@ -343,11 +358,11 @@ func (a *Agent) improve() {
 
 // sort copies the rollout in the order of the epoch.
 func (a *Agent) sort() {
-	s, c := &a.sorted, a.c
+	s, c := &a.scratch.sorted, a.c
 	if len(s.Legal) != len(a.legal) {
 		s.Legal = make([]bool, len(a.legal))
 	}
-	for to, from := range a.order {
+	for to, from := range a.scratch.order {
 		copy(s.State[to*c.State:][:c.State], a.state[from*c.State:])
 		copy(s.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
 		s.LogProb[to] = a.logProb[from]
@@ -361,7 +376,7 @@ func (a *Agent) sort() {
 
 // part is a minibatch of the sorted rollout.
 func (a *Agent) part(from int) *Minibatch {
-	s, c, n := &a.sorted, a.c, a.c.Minibatch
+	s, c, n := &a.scratch.sorted, a.c, a.c.Minibatch
 	a.batch = Minibatch{
 		State:     s.State[from*c.State:][:n*c.State],
 		Action:    s.Action[from*c.Action():][:n*c.Action()],
@@ -398,11 +413,12 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a rollout too.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same shape. On an error nothing has changed.
+// Restore brings back what Save gave, of an Agent of the same
+// identity: shape, bounds, activation, normalisation. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm, Encoding, a.c)
+	s := weights.NewState(Algorithm, Encoding, a.c.identity(false), a.c)
 	for name, data := range map[string][]float64{
 		"theta": a.Theta, "seen.mean": a.seen.Mean, "seen.square": a.seen.Square, "earned.mean": a.earned.Mean, "earned.square": a.earned.Square,
 		"returns": a.returns, "rollout.state": a.state, "rollout.final": a.final, "rollout.action": a.action, "rollout.logprob": a.logProb,

@@ -92,6 +92,37 @@ func (c Config) Check() error {
 	return nil
 }
 
+// identity is what a saved state and an agent must have in common.
+type identity struct {
+	State                int       `json:"state"`
+	NumActions           int       `json:"num_actions"` // 0 is continuous
+	Low                  []float64 `json:"low"`
+	High                 []float64 `json:"high"`
+	Hidden               []int     `json:"hidden"`
+	Activation           string    `json:"activation"`
+	Recurrent            bool      `json:"recurrent"`
+	Envs                 int       `json:"envs"`    // of a rollout
+	Horizon              int       `json:"horizon"` // of a rollout
+	NormaliseObservation bool      `json:"normalise_observation"`
+	NormaliseReward      bool      `json:"normalise_reward"`
+}
+
+func (c Config) identity(recurrent bool) identity {
+	return identity{
+		State:                c.State,
+		NumActions:           c.NumActions,
+		Low:                  c.Low,
+		High:                 c.High,
+		Hidden:               c.Hidden,
+		Activation:           c.Activation.String(),
+		Recurrent:            recurrent,
+		Envs:                 c.Envs,
+		Horizon:              c.Horizon,
+		NormaliseObservation: c.NormaliseObservation,
+		NormaliseReward:      c.NormaliseReward,
+	}
+}
+
 func (c Config) shape(algorithm string) agent.Shape {
 	return agent.Shape{Algorithm: algorithm, Envs: c.Envs, State: c.State, Action: c.Action(), NumActions: c.NumActions}
 }
@@ -132,6 +163,19 @@ func (c Config) deviations() int {
 
 // Params is the number of all parameters: those of the policy, of its deviations, of the critic.
 func (c Config) Params() int { return c.Policy().Params() + c.deviations() + c.Critic().Params() }
+
+// updates are the settings that the graphs of an update depend on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.AnnealSteps, c.AnnealClip = 0, false
+	c.Gamma, c.Lambda = 0, 0
+	c.Epochs = 0
+	c.Clip = 0 // a Minibatch has its own
+	c.Deviation = 0
+	c.NormaliseObservation, c.NormaliseReward = false, false
+	c.Seed = 0
+	return c
+}
 
 // annealed is the share that is left of what goes to zero, after so many steps.
 func (c Config) annealed(steps int) float64 {

@@ -242,7 +242,7 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := slices.Sorted(slices.Values(a.sorted.Return)) // of single steps that end: the rewards
+	got := slices.Sorted(slices.Values(a.scratch.sorted.Return)) // of single steps that end: the rewards
 	for i, v := range got {
 		if math.Abs(v-float64(i)) > 1e-9 {
 			t.Fatalf("returns of an epoch: %v", got)

@@ -8,7 +8,6 @@ import (
 	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn"
-	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 )
@@ -26,10 +25,8 @@ type Recurrent struct {
 	c        Config
 	given    agent.Shape
 	shape    memories
-	graph    *graph.Graph[float64]
-	input    graph.Input[float64]
-	batch    *Minibatch
-	stats    Stats
+	scratch  *trialScratch
+	batch    *Minibatch // of the last update
 	adam     *nn.Adam
 	pcg      *rand.PCG
 	r        *rand.Rand
@@ -77,7 +74,11 @@ func (c Config) memories() memories {
 
 // NewRecurrent makes one. Of Config.Hidden there is one width, that of the memories; minibatches are whole trials, so Minibatch
 // is a multiple of Horizon; nothing is normalised, and Epochs go over the same trials.
-func NewRecurrent(c Config) (*Recurrent, error) {
+func NewRecurrent(c Config) (*Recurrent, error) { return NewRecurrentWith(c, nil) }
+
+// NewRecurrentWith makes one that shares graphs with the other agents of a
+// Workspace.
+func NewRecurrentWith(c Config, w *agent.Workspace) (*Recurrent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -89,41 +90,20 @@ func NewRecurrent(c Config) (*Recurrent, error) {
 	case c.NormaliseObservation || c.NormaliseReward:
 		return nil, fmt.Errorf("recurrent ppo: normalise observation %v, reward %v: it must be neither", c.NormaliseObservation, c.NormaliseReward)
 	}
+	s, err := agent.Lend(w, Algorithm+"-recurrent", c.updates(), func() (*trialScratch, error) { return newTrialScratch(c) })
+	if err != nil {
+		return nil, err
+	}
 	m, n := c.memories(), c.Envs*c.Horizon
 	a := &Recurrent{
-		c: c, given: c.shape("recurrent ppo"), shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
+		c: c, scratch: s, given: c.shape("recurrent ppo"), shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
 		h: make([]float64, c.Envs*c.Hidden[0]), v: make([]float64, c.Envs*c.Hidden[0]), gates: make([]float64, 6*c.Envs*c.Hidden[0]),
 		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), previous: make([]float64, c.Envs*(m.seen-c.State)),
 		action: make([]float64, n*c.Action()), logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n),
 		overruled: make([]bool, n), unknown: make([]bool, n), sent: make([]float64, c.Envs*c.Action()), after: make([]float64, c.Envs),
 	}
 	a.r = rand.New(a.pcg)
-	var err error
-	a.graph, err = graph.Build(m.n, func(b *graph.Builder[float64]) *graph.Node {
-		trials := c.Minibatch / c.Horizon
-		a.input = b.Input("trials", c.Minibatch, m.seen)
-		p := b.GRU("policy", m.policy, c.Horizon, trials, a.input.Node, 0)
-		v := b.GRU("critic", m.critic, c.Horizon, trials, a.input.Node, m.critics)
-		in := []*graph.Node{
-			b.Dense("policy/head", m.policyHead, p, b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),
-			b.Dense("critic/head", m.criticHead, v, b.Params("critic/head/theta", m.cHead, m.criticHead.Params())),
-		}
-		if m.deviations > 0 {
-			in = append(in, b.Params("deviations", m.dev, m.deviations))
-		}
-		return b.Loss("ppo", func(in, grads [][]float64) (float64, error) {
-			var deviations, dDeviations []float64
-			if len(in) == 3 {
-				deviations, dDeviations = in[2], grads[2]
-			}
-			a.stats = c.Loss(a.batch, in[0], deviations, in[1], grads[0], dDeviations, grads[1])
-			return a.stats.Loss, nil
-		}, in...)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("recurrent ppo: %w", err)
-	}
-	a.Theta = a.graph.Theta // the graph is the agent's own
+	a.Theta = make([]float64, m.n)
 	nn.UniformGRU(m.policy, a.Theta, a.r)
 	nn.UniformGRU(m.critic, a.Theta[m.critics:], a.r)
 	nn.Orthogonal(m.policyHead, a.Theta[m.pHead:], 0.01, a.r)
@@ -286,7 +266,7 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	for t := range c.Horizon {
 		for k, task := range tasks {
 			to, from := t*len(tasks)+k, t*c.Envs+task
-			copy(a.input.Data[to*m.seen:][:m.seen], a.x[from*m.seen:])
+			copy(a.scratch.input.Data[to*m.seen:][:m.seen], a.x[from*m.seen:])
 			copy(b.Action[to*c.Action():][:c.Action()], a.action[from*c.Action():])
 			b.LogProb[to] = a.logProb[from]
 			b.Advantage[to], b.Return[to] = advantages[from], returns[from]
@@ -299,13 +279,16 @@ func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip floa
 	}
 	b.normalise()
 	a.batch = b
-	loss, err := a.graph.Run()
-	if err := nn.CheckGradient(loss, a.graph.Grad, err); err != nil {
+	g := a.scratch.graph
+	copy(g.Theta, a.Theta)
+	a.scratch.batch = b
+	loss, err := g.Run()
+	if err := nn.CheckGradient(loss, g.Grad, err); err != nil {
 		return fmt.Errorf("updating recurrent ppo: %w", err)
 	}
-	a.stats.Norm = nn.Clip(c.MaxGradNorm, a.graph.Grad)
-	a.adam.Update(a.Theta, a.graph.Grad)
-	a.Last = a.stats
+	a.Last = a.scratch.stats
+	a.Last.Norm = nn.Clip(c.MaxGradNorm, g.Grad)
+	a.adam.Update(a.Theta, g.Grad)
 	return nil
 }
 
@@ -317,11 +300,11 @@ func (a *Recurrent) Stats() agent.Stats {
 // Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
 func (a *Recurrent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of one of the same shape. On an error nothing has changed.
+// Restore brings back what Save gave, of one of the same identity. On an error nothing has changed.
 func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Recurrent) checkpoint() weights.State {
-	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c)
+	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c.identity(true), a.c)
 	for name, data := range map[string][]float64{
 		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.previous, "trial.x": a.x, "trial.action": a.action,
 		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,

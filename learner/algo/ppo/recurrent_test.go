@@ -94,18 +94,19 @@ func TestGradientsThroughATrial(t *testing.T) {
 			m.LogProb[i]--
 			m.Action[i] = float64(i % 2)
 		}
-		a.batch = m
-		copy(a.input.Data, nntest.Normal(4, len(a.input.Data), 1))
-		copy(a.Theta, nntest.Normal(5, len(a.Theta), 0.2))
+		a.scratch.batch = m
+		copy(a.scratch.input.Data, nntest.Normal(4, len(a.scratch.input.Data), 1))
+		theta := a.scratch.graph.Theta
+		copy(theta, nntest.Normal(5, len(theta), 0.2))
 		loss := func() float64 {
-			l, err := a.graph.Run()
+			l, err := a.scratch.graph.Run()
 			if err != nil {
 				t.Fatal(err)
 			}
 			return l
 		}
 		loss()
-		nntest.Gradient(t, "trial", loss, a.Theta, slices.Clone(a.graph.Grad), 80)
+		nntest.Gradient(t, "trial", loss, theta, slices.Clone(a.scratch.graph.Grad), 80)
 	}
 }
 

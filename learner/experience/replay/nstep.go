@@ -61,6 +61,9 @@ func NewNStep(c NStepConfig, to Adder) (*NStep, error) {
 // Pending is how many steps have not come out yet.
 func (n *NStep) Pending() int { return n.window.held }
 
+// Reset forgets the steps that are pending.
+func (n *NStep) Reset() { n.window.Reset() }
+
 // Add takes a step and copies it. On a step that is refused nothing has changed. When the Adder refuses what comes out, its
 // error is given and the steps that are pending are forgotten, since nothing can follow them any more.
 func (n *NStep) Add(t Transition) error {

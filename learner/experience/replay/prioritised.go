@@ -82,6 +82,17 @@ func (p *Prioritised) SetBeta(beta float64) error {
 	return nil
 }
 
+// Reset empties the buffer and gives its memory back. New transitions get a
+// priority of 1 again.
+func (p *Prioritised) Reset() {
+	p.ring.Reset()
+	p.tree = newSumTree(1)
+	p.largest = 1
+}
+
+// Beta is how much of the uneven drawing the weights correct now.
+func (p *Prioritised) Beta() float64 { return p.beta }
+
 // Sample fills b with transitions. The sum of priorities is cut into as many equal parts as b has rows, and one place is
 // drawn in each (appendix B.2.1), so a row's chance is exact and a batch is spread evenly. Weight is
 //

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 )
 
@@ -98,6 +99,12 @@ func enlarged[T any](column []T, n int) []T {
 	return larger
 }
 
+// Reset empties the buffer and gives its memory back. The random source goes on.
+func (r *ring) Reset() {
+	random, source := r.random, r.source
+	*r = ring{config: r.config, random: random, source: source}
+}
+
 // mask allocates the masks. All that was held before has none: everything is
 // legal there.
 func (r *ring) mask() {
@@ -115,6 +122,36 @@ func (r *ring) Len() int { return r.held }
 
 // Capacity is how many can be held.
 func (r *ring) Capacity() int { return r.config.Capacity }
+
+// All yields the transitions that are held, the oldest first. Their slices are
+// the buffer's own: they are for reading, until the next Add.
+func (r *ring) All() iter.Seq[Transition] {
+	return func(yield func(Transition) bool) {
+		for k := range r.held {
+			if !yield(r.at(r.place(k))) {
+				return
+			}
+		}
+	}
+}
+
+// at is the transition in place i.
+func (r *ring) at(i int) Transition {
+	c := r.config
+	t := Transition{
+		State:      r.state[i*c.State : (i+1)*c.State],
+		Action:     r.action[i*c.Action : (i+1)*c.Action],
+		Reward:     r.reward[i],
+		Next:       r.next[i*c.State : (i+1)*c.State],
+		Discount:   r.discount[i],
+		Terminated: r.terminated[i],
+		Truncated:  r.truncated[i],
+	}
+	if r.legal != nil {
+		t.NextLegal = r.legal[i*c.NumActions : (i+1)*c.NumActions]
+	}
+	return t
+}
 
 // add copies t and returns its place.
 func (r *ring) add(t *Transition) (int, error) {

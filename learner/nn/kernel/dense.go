@@ -24,6 +24,16 @@ func (a Activation) String() string {
 	return activationNames[a]
 }
 
+// ActivationNamed is the inverse of String.
+func ActivationNamed(name string) (Activation, error) {
+	for i, one := range activationNames {
+		if one == name {
+			return Activation(i), nil
+		}
+	}
+	return 0, fmt.Errorf("activation %q: known are %v", name, activationNames)
+}
+
 // Dense is a fully connected layer: y = act(W x + b). Its parameters are W [Out][In], then b [Out].
 type Dense struct {
 	In, Out int

@@ -15,12 +15,18 @@ type Snapshot struct {
 	// Without Mean the input is taken as it is.
 	Mean, Scale []float64
 	ClipRange   float64
+	Head        Head // how the output becomes an action
 }
 
 // Check is nil for a snapshot that can be served.
 func (s *Snapshot) Check() error {
 	if len(s.MLP) == 0 || len(s.Theta) != s.MLP.Params() {
 		return fmt.Errorf("snapshot %d: %d parameters for a network of %d layers", s.Version, len(s.Theta), len(s.MLP))
+	}
+	for i, d := range s.MLP {
+		if i > 0 && d.In != s.MLP[i-1].Out {
+			return fmt.Errorf("snapshot %d: layer %d reads %d numbers, and the one before it writes %d", s.Version, i, d.In, s.MLP[i-1].Out)
+		}
 	}
 	if len(s.Mean) != len(s.Scale) || len(s.Mean) != 0 && len(s.Mean) != s.MLP.In() {
 		return fmt.Errorf("snapshot %d: %d means and %d scales for %d inputs", s.Version, len(s.Mean), len(s.Scale), s.MLP.In())
@@ -47,6 +53,7 @@ func (s *Server) Publish(next Snapshot) error {
 	next.Theta = append([]float64(nil), next.Theta...)
 	next.Mean = append([]float64(nil), next.Mean...)
 	next.Scale = append([]float64(nil), next.Scale...)
+	next.Head = next.Head.clone()
 	s.now.Store(&next)
 	return nil
 }

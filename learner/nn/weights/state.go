@@ -8,17 +8,36 @@ import (
 	"slices"
 )
 
-// State is what a learner's state is made of, so that all of it can be saved, and be restored whole or not at all. Names are
-// the learner's; those of Numbers and Parts are one space.
+// State is what a learner's state is made of, so that all of it can be saved, and
+// be restored whole or not at all. Names are the learner's; those of Numbers,
+// Parts and Replay are one space.
+//
+// A state has two parts. The policy is everything that decides and learns, of
+// less than a MiB; the replay is the experience that was collected, of many.
+// Save writes both, SavePolicy the policy alone. A learner that is restored from
+// a policy alone has an empty replay.
 type State struct {
-	Algorithm string // whose it is; others' is refused
-	Encoding  int    // how it is written; another way is refused
-	Settings  any    // written beside it as JSON, for whoever wonders
+	Algorithm string // whose state it is; another one's is refused
+	Encoding  int    // version of how it is written; another one is refused
+	// Identity is what must be equal for a state to make sense in this learner,
+	// such as shapes, activations, bounds and variants. Settings that may change
+	// from run to run, such as learning rates, are not in it. It is compared as
+	// JSON.
+	Identity any
+	Settings any // all settings, written beside the state as JSON for people to read
 
 	Numbers map[string][]float64 // restored in place; their lengths are the learner's shape
 	Counts  map[string]Count
 	Values  map[string]*float64
 	Parts   map[string]Part
+	Replay  map[string]Experience
+}
+
+// Experience is a Part that belongs to the replay.
+type Experience interface {
+	Part
+	// Reset empties it.
+	Reset()
 }
 
 // Count is a whole number that is not negative and, unless Below is 0, below that.
@@ -41,15 +60,42 @@ type scalars struct {
 }
 
 // NewState is one with nothing in it.
-func NewState(algorithm string, encoding int, settings any) State {
+func NewState(algorithm string, encoding int, identity, settings any) State {
 	return State{
-		Algorithm: algorithm, Encoding: encoding, Settings: settings,
-		Numbers: map[string][]float64{}, Counts: map[string]Count{}, Values: map[string]*float64{}, Parts: map[string]Part{},
+		Algorithm: algorithm,
+		Encoding:  encoding,
+		Identity:  identity,
+		Settings:  settings,
+		Numbers:   map[string][]float64{},
+		Counts:    map[string]Count{},
+		Values:    map[string]*float64{},
+		Parts:     map[string]Part{},
+		Replay:    map[string]Experience{},
 	}
 }
 
-// Save copies the state.
+// replayKey is the metadata that says whether the replay is in a file.
+const replayKey = "replay"
+
+// Save copies the whole state.
 func (s State) Save() (File, error) {
+	f, err := s.SavePolicy()
+	if err != nil || len(s.Replay) == 0 {
+		return f, err
+	}
+	for name, p := range s.Replay {
+		blob, err := p.MarshalBinary()
+		if err != nil {
+			return File{}, fmt.Errorf("saving %s: %s: %w", s.Algorithm, name, err)
+		}
+		f.Blobs[name] = blob
+	}
+	f.Meta[replayKey] = "included"
+	return f, nil
+}
+
+// SavePolicy copies the state without the replay.
+func (s State) SavePolicy() (File, error) {
 	fail := func(err error) (File, error) { return File{}, fmt.Errorf("saving %s: %w", s.Algorithm, err) }
 	f := File{
 		Meta:    map[string]string{"algorithm": s.Algorithm, "encoding": fmt.Sprint(s.Encoding)},
@@ -62,6 +108,14 @@ func (s State) Save() (File, error) {
 	for name, v := range s.Values {
 		one.Values[name] = *v
 	}
+	if len(s.Replay) > 0 {
+		f.Meta[replayKey] = "left out"
+	}
+	identity, err := canonical(s.Identity)
+	if err != nil {
+		return fail(err)
+	}
+	f.Meta["identity"] = identity
 	for key, v := range map[string]any{"settings": s.Settings, "state": one} {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -82,7 +136,9 @@ func (s State) Save() (File, error) {
 	return f, nil
 }
 
-// Restore brings back what Save gave, of a learner of the same shape. On an error nothing has changed.
+// Restore brings back what Save or SavePolicy gave, of a learner of the same
+// Identity. From a policy alone the replay is empty afterwards. On an error
+// nothing has changed.
 func (s State) Restore(f File) error {
 	if err := s.restore(f); err != nil {
 		return fmt.Errorf("restoring %s: %w", s.Algorithm, err)
@@ -93,6 +149,9 @@ func (s State) Restore(f File) error {
 func (s State) restore(f File) error {
 	if f.Meta["algorithm"] != s.Algorithm || f.Meta["encoding"] != fmt.Sprint(s.Encoding) {
 		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], s.Algorithm, s.Encoding)
+	}
+	if err := checkIdentity(f.Meta["identity"], s.Identity); err != nil {
+		return err
 	}
 	var one scalars
 	if err := json.Unmarshal([]byte(f.Meta["state"]), &one); err != nil {
@@ -137,25 +196,46 @@ func (s State) restore(f File) error {
 	return nil
 }
 
-// restoreParts restores one after the other; when one fails, those before it are brought back.
+// restoreParts restores one part after the other. When one fails, those before it
+// are brought back.
 func (s State) restoreParts(f File) error {
-	names := slices.Sorted(maps.Keys(s.Parts))
+	all := map[string]Part{}
+	maps.Copy(all, s.Parts)
+	alone := len(s.Replay) > 0 && f.Meta[replayKey] == "left out"
+	if !alone {
+		for name, p := range s.Replay {
+			all[name] = p
+		}
+	}
+	if err := restoreAll(all, f); err != nil {
+		return err
+	}
+	if alone {
+		for _, p := range s.Replay {
+			p.Reset()
+		}
+	}
+	return nil
+}
+
+func restoreAll(all map[string]Part, f File) error {
+	names := slices.Sorted(maps.Keys(all))
 	before := map[string][]byte{}
 	for i, name := range names {
 		blob, err := f.Blob(name)
 		if err == nil && i < len(names)-1 { // the last one changes only when all is well
-			before[name], err = s.Parts[name].MarshalBinary()
+			before[name], err = all[name].MarshalBinary()
 		}
 		if err == nil {
-			err = s.Parts[name].UnmarshalBinary(blob)
+			err = all[name].UnmarshalBinary(blob)
 		}
 		if err == nil {
 			continue
 		}
 		err = fmt.Errorf("%s: %w", name, err)
 		for _, done := range names[:i] {
-			if back := s.Parts[done].UnmarshalBinary(before[done]); back != nil {
-				err = fmt.Errorf("%w; and %s back again: %w", err, done, back)
+			if back := all[done].UnmarshalBinary(before[done]); back != nil {
+				err = fmt.Errorf("%w; and restoring %s as it was: %w", err, done, back)
 			}
 		}
 		return err

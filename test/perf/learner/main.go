@@ -16,7 +16,9 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/algo/dqn"
 	"awarescale.dev/aware/learner/algo/ppo"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
@@ -48,7 +50,7 @@ func measure(name string) error {
 		do   func() (figures, error)
 	}{
 		{"ddpg", ddpgUpdate}, {"ppo", ppoUpdate}, {"gru", func() (figures, error) { return encoderStep(set) }},
-		{"decision", decisions}, {"agents200", agents},
+		{"decision", decisions}, {"agents200", agents}, {"memory", memory},
 	} {
 		f, err := part.do()
 		if err != nil {
@@ -410,4 +412,41 @@ func agents() (figures, error) {
 		return nil, err
 	}
 	return figures{"speedup": times[0] / times[1], "one_ms": times[0] * 1e3, "two_ms": times[1] * 1e3}, nil
+}
+
+// memory is what an agent holds before its replay fills, in bytes: agents with
+// default settings that share the graphs of one worker, and one with its own.
+func memory() (figures, error) {
+	ones := []float64{1, 1, 1, 1, 1}
+	continuous, discrete := ddpg.Default(8, []float64{-1, -1, -1, -1, -1}, ones), dqn.Default(8, 15)
+	f := figures{}
+	for name, build := range map[string]func(w *agent.Workspace) (any, error){
+		"ddpg": func(w *agent.Workspace) (any, error) { return ddpg.NewWith(continuous, w) },
+		"dqn":  func(w *agent.Workspace) (any, error) { return dqn.NewWith(discrete, w) },
+	} {
+		w := agent.NewWorkspace()
+		shared := func() (any, error) { return many(20, func() (any, error) { return build(w) }) }
+		_, mib, err := heap(shared)
+		if err != nil {
+			return nil, err
+		}
+		f["bytes_per_agent_"+name] = mib * (1 << 20) / 20
+		_, mib, err = heap(func() (any, error) { return build(nil) })
+		if err != nil {
+			return nil, err
+		}
+		f["bytes_per_agent_"+name+"_own_graphs"] = mib * (1 << 20)
+	}
+	return f, nil
+}
+
+func many(n int, build func() (any, error)) ([]any, error) {
+	all := make([]any, n)
+	for i := range all {
+		var err error
+		if all[i], err = build(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }

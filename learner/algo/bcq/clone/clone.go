@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
@@ -21,7 +22,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "clone"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Config is all settings of an Agent.
@@ -62,6 +63,23 @@ func (c Config) Check() error {
 	return nil
 }
 
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State      int       `json:"state"`
+	NumActions int       `json:"num_actions"`
+	Low        []float64 `json:"low"`
+	High       []float64 `json:"high"`
+	Hidden     []int     `json:"hidden"`
+}
+
+func (c Config) identity() identity {
+	return identity{State: c.State, NumActions: c.NumActions, Low: c.Low, High: c.High, Hidden: c.Hidden}
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.width(), NumActions: c.NumActions}
+}
+
 // width is how many numbers an action has.
 func (c Config) width() int {
 	if c.NumActions > 0 {
@@ -96,11 +114,16 @@ type Agent struct {
 }
 
 // New makes an Agent that learns from data, which is its own from then on.
-func New(c Config, data *replay.Uniform) (*Agent, error) {
+func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	g, err := Gorgonia(c)
+	shape := c
+	shape.LearningRate, shape.Seed = 0, 0
+	g, err := agent.Lend(w, Algorithm, shape, func() (Gradients, error) { return Gorgonia(c) })
 	if err != nil {
 		return nil, fmt.Errorf("clone: %w", err)
 	}
@@ -108,11 +131,13 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 	a := &Agent{Network: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
 	grad := make([]float64, c.Network().Params())
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
-		Parts: []offline.Part{{Name: "network", Network: a.Network}}, Data: data, State: c.State, Width: c.width(), Batch: c.Batch,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
+		Parts: []offline.Part{{Name: "network", Network: a.Network}}, Data: data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) error {
-			if err := c.take(b.Action); err != nil {
-				return err
+			if c.NumActions == 0 {
+				if err := offline.Units(b.Action); err != nil {
+					return err
+				}
 			}
 			loss, err := g.Clone(a.Network.Theta, b.State, b.Action, grad)
 			if err := nn.CheckGradient(loss, grad, err); err != nil {
@@ -126,33 +151,27 @@ func New(c Config, data *replay.Uniform) (*Agent, error) {
 	return a, err
 }
 
-// take is nil for actions that can be cloned.
-func (c Config) take(actions []float64) error {
-	if c.NumActions > 0 {
-		return offline.Indices(actions, c.NumActions)
+// Act does what the data would have done, among the legal choices; nil allows
+// all.
+func (a *Agent) Act(obs []float64, legal []bool, action []float64) error {
+	if err := a.c.shape().Explore(obs, legal, action); err != nil {
+		return err
 	}
-	return offline.Units(actions)
-}
-
-// Act does what the data would have done.
-func (a *Agent) Act(obs, action []float64) error {
-	if len(obs) != a.c.State || len(action) != a.c.width() {
-		return fmt.Errorf("clone: deciding: an observation of %d numbers for an action of %d: it must be %d and %d", len(obs), len(action), a.c.State, a.c.width())
-	}
-	a.GreedyAction(a.tape.Forward(a.Network.Theta, obs, 1), action)
+	a.GreedyAction(a.tape.Forward(a.Network.Theta, obs, 1), legal, action)
 	return nil
 }
 
-// Head is what the environment is told when the network says out.
-func (a *Agent) GreedyAction(out, action []float64) {
+// GreedyAction makes an action of the network's output: the likeliest legal
+// choice, or the numbers in the environment's bounds.
+func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
 	if a.c.NumActions > 0 {
-		action[0] = float64(offline.Largest(out))
+		action[0] = float64(nn.Best(out, legal))
 		return
 	}
 	offline.Outward(action, out, a.c.Low, a.c.High)
 }
 
-// Snapshot is the network as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
+// Snapshot is the network as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta}
 }

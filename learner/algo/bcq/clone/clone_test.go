@@ -63,7 +63,7 @@ func made(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 func act(t testing.TB, a *Agent, s ...float64) float64 {
 	t.Helper()
 	action := []float64{0}
-	if err := a.Act(s, action); err != nil {
+	if err := a.Act(s, nil, action); err != nil {
 		t.Fatal(err)
 	}
 	return action[0]
@@ -168,19 +168,20 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 	}
 	out, _, ok := s.Decide([]float64{0.3, 0.4}, 1, &scratch)
 	action := []float64{0}
-	if one.GreedyAction(out, action); !ok || action[0] != act(t, one, 0.3, 0.4) {
+	if one.GreedyAction(out, nil, action); !ok || action[0] != act(t, one, 0.3, 0.4) {
 		t.Errorf("served %v", action)
 	}
 }
 
 func TestWhatCannotBeClonedIsRefused(t *testing.T) {
 	u := record(t, func(_ *rand.Rand, s []float64) float64 { return 1.5 })
-	for name, c := range map[string]Config{"continuous": continuous(), "discrete": discrete()} {
+	for name, says := range map[string]string{"continuous": "action 0 of the batch is 1.5", "discrete": "action of row 0 is 1.5"} {
+		c := map[string]Config{"continuous": continuous(), "discrete": discrete()}[name]
 		a, err := New(c, u)
 		if err == nil {
 			err = a.Learn(2)
 		}
-		if err != nil || a.SkippedUpdates != 2 || !strings.Contains(a.LastError.Error(), "action 0 of the batch is 1.5") || a.Network.Adam.Steps != 0 {
+		if err != nil || a.SkippedUpdates != 2 || !strings.Contains(a.LastError.Error(), says) || a.Network.Adam.Steps != 0 {
 			t.Errorf("%s: %v, %d refused: %v", name, err, a.SkippedUpdates, a.LastError)
 		}
 	}

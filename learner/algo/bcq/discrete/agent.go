@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -12,7 +13,7 @@ import (
 // Algorithm and Encoding say in saved weights what they are of.
 const (
 	Algorithm = "bcq-discrete"
-	Encoding  = 1
+	Encoding  = 2
 )
 
 // Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates that
@@ -27,27 +28,30 @@ type Agent struct {
 }
 
 // New makes an Agent that learns from data, whose actions are indices. The buffer is the Agent's own from then on.
-func New(c Config, data *replay.Uniform) (*Agent, error) {
+func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
+
+// NewWith makes an Agent that shares graphs with the others of a Workspace.
+func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	g, err := Gorgonia(c)
+	updater, err := agent.Lend(w, Algorithm, c.updates(), func() (*Updater, error) {
+		g, err := Gorgonia(c)
+		if err != nil {
+			return nil, fmt.Errorf("discrete bcq: %w", err)
+		}
+		return NewUpdater(c, g), nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("discrete bcq: %w", err)
+		return nil, err
 	}
-	return newAgent(c, data, g)
-}
-
-func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
 	source := offline.NewSource(c.Seed)
 	tape := func() *kernel.Tape[float64] { return kernel.NewTape[float64](c.Network(), 1) }
 	a := &Agent{Policy: NewPolicy(c, rand.New(source)), c: c, values: tape(), behaviour: tape()}
-	updater := NewUpdater(c, g)
-	var err error
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Settings: c,
+		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
 		Parts: []offline.Part{{Name: "values", Network: a.Policy.Values}, {Name: "behaviour", Network: a.Policy.Behaviour}},
-		Data:  data, State: c.State, Width: 1, Batch: c.Batch,
+		Data:  data, Shape: c.shape(), Batch: c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) (err error) {
 			a.Stats, err = updater.Update(a.Policy, b)
 			return err
@@ -56,19 +60,21 @@ func newAgent(c Config, data *replay.Uniform, g Gradients) (*Agent, error) {
 	return a, err
 }
 
-// Act decides: the allowed action of largest value.
-func (a *Agent) Act(obs, action []float64) error {
-	if len(obs) != a.c.State || len(action) != 1 {
-		return fmt.Errorf("discrete bcq: deciding: an observation of %d numbers for an action of %d: it must be %d and 1", len(obs), len(action), a.c.State)
+// Act decides: the allowed action of largest value among the legal ones; nil
+// makes all legal.
+func (a *Agent) Act(obs []float64, legal []bool, action []float64) error {
+	if err := a.c.shape().Explore(obs, legal, action); err != nil {
+		return err
 	}
 	values := a.values.Forward(a.Policy.Values.Theta, obs, 1)
-	action[0] = float64(a.c.Choose(values, a.behaviour.Forward(a.Policy.Behaviour.Theta, obs, 1)))
+	action[0] = float64(a.c.Choose(values, a.behaviour.Forward(a.Policy.Behaviour.Theta, obs, 1), legal))
 	return nil
 }
 
-// Head is what the environment is told when the network of Snapshot says out: values, then the behaviour's logits.
-func (a *Agent) GreedyAction(out, action []float64) {
-	action[0] = float64(a.c.Choose(out[:a.c.NumActions], out[a.c.NumActions:]))
+// GreedyAction makes an action of the output of Snapshot's network: values, then
+// the behaviour's logits.
+func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
+	action[0] = float64(a.c.Choose(out[:a.c.NumActions], out[a.c.NumActions:], legal))
 }
 
 // Snapshot is both networks as one that can be served: each layer holds both, the second one's units after the first one's, with

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -62,15 +64,46 @@ func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
-// Choose is the action of largest value among those that the data's policy could have taken: those for which
-// pi(a|s) / max pi(.|s) > Threshold (the softmax cancels, and only differences of logits are left).
-func (c Config) Choose(values, logits []float64) int {
-	least := slices.Max(logits) + math.Log(c.Threshold)
+// identity is what a saved state and an Agent must have in common.
+type identity struct {
+	State      int   `json:"state"`
+	NumActions int   `json:"num_actions"`
+	Hidden     []int `json:"hidden"`
+}
+
+func (c Config) identity() identity {
+	return identity{State: c.State, NumActions: c.NumActions, Hidden: c.Hidden}
+}
+
+// updates are the settings that an Updater depends on.
+func (c Config) updates() Config {
+	c.LearningRate = 0
+	c.Seed = 0
+	return c
+}
+
+func (c Config) shape() agent.Shape {
+	return agent.Shape{Algorithm: "discrete bcq", Envs: 1, State: c.State, Action: 1, NumActions: c.NumActions}
+}
+
+// Choose is the legal action of largest value among those that the data's policy
+// could have taken: those for which pi(a|s) / max pi(.|s) > Threshold. The
+// maximum is over the legal actions. The softmax cancels, and only differences
+// of logits are left. Legal nil is all.
+func (c Config) Choose(values, logits []float64, legal []bool) int {
+	likeliest := nn.Best(logits, legal)
+	least := logits[likeliest] + math.Log(c.Threshold)
 	best := -1
 	for a, v := range values {
-		if logits[a] > least && (best < 0 || v > values[best]) {
+		if legal != nil && !legal[a] || !(logits[a] > least) {
+			continue
+		}
+		if best < 0 || v > values[best] {
 			best = a
 		}
 	}
-	return max(best, 0) // no choice at all is left only by values that are no numbers
+	if best < 0 {
+		return likeliest // the logits are not finite
+	}
+	return best
 }

@@ -98,13 +98,29 @@ func TestOnlyLikelyActionsAreChosen(t *testing.T) {
 		want      int
 	}{{0.3, 1}, {0.32, 0}, {0.28, 2}, {0, 2}, {0.999, 0}} {
 		c.Threshold = x.threshold
-		if got := c.Choose(values, logits); got != x.want {
+		if got := c.Choose(values, logits, nil); got != x.want {
 			t.Errorf("threshold %v: action %d: it must be %d", x.threshold, got, x.want)
 		}
 	}
 	c.Threshold = 0 // an impossible action is unlikely, not forbidden
-	if got := c.Choose(values, []float64{0, 0, -800}); got != 2 {
+	if got := c.Choose(values, []float64{0, 0, -800}, nil); got != 2 {
 		t.Errorf("without a threshold the action is %d", got)
+	}
+}
+
+// An illegal action is not chosen, however valuable and likely it is, and the
+// share of likelihood is that of the likeliest legal one.
+func TestOnlyLegalActionsAreChosen(t *testing.T) {
+	c := Default(1, 3)
+	logits := []float64{math.Log(0.90), math.Log(0.06), math.Log(0.04)}
+	values := []float64{9, 1, 2}
+	for _, x := range []struct {
+		legal []bool
+		want  int
+	}{{nil, 0}, {[]bool{true, true, true}, 0}, {[]bool{false, true, true}, 2}, {[]bool{false, true, false}, 1}} {
+		if got := c.Choose(values, logits, x.legal); got != x.want {
+			t.Errorf("legal %v: action %d: it must be %d", x.legal, got, x.want)
+		}
 	}
 }
 
@@ -127,6 +143,11 @@ func TestTargetsByHand(t *testing.T) {
 	if u.targets(p, b); u.y[0] != 11 || u.y[1] != 2 {
 		t.Errorf("y %v: it must be 11 and 2", u.y)
 	}
+	b.NextLegal = []bool{true, false, true, true}
+	if u.targets(p, b); u.y[0] != 6 {
+		t.Errorf("y %v: the illegal action counted", u.y[0])
+	}
+	b.NextLegal = nil
 	constant(p.Behaviour.Theta, 3, 0) // the second action is e^-3 as likely
 	if u.targets(p, b); u.y[0] != 6 {
 		t.Errorf("y %v: the unlikely action counted", u.y[0])
@@ -174,13 +195,13 @@ func seen(cell int) []float64 {
 }
 
 // walk is the mean return from all cells; a walk ends after 100 moves.
-func walk(t testing.TB, act func(obs, action []float64) error) (mean float64) {
+func walk(t testing.TB, act func(obs []float64, legal []bool, action []float64) error) (mean float64) {
 	t.Helper()
 	table, action := classic.GridTable(), []float64{0}
 	for start := 1; start < classic.GridCells-1; start++ {
 		cell, over := start, false
 		for range 100 {
-			if err := act(seen(cell), action); err != nil {
+			if err := act(seen(cell), nil, action); err != nil {
 				t.Fatal(err)
 			}
 			m := table[cell][int(action[0])]
@@ -200,7 +221,7 @@ func settings() Config {
 	return c
 }
 
-func agent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
+func mustAgent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 	t.Helper()
 	a, err := New(c, u)
 	if err == nil {
@@ -226,7 +247,7 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		c := settings()
 		c.Seed = seed
-		a := agent(t, c, grid(t, 3000, -1), 1500)
+		a := mustAgent(t, c, grid(t, 3000, -1), 1500)
 		copied, err := clone.New(clone.Config{State: classic.GridCells, NumActions: classic.GridMoves, Hidden: c.Hidden, LearningRate: c.LearningRate, Batch: c.Batch, Seed: seed}, grid(t, 3000, -1))
 		if err == nil {
 			err = copied.Learn(1500)
@@ -252,10 +273,10 @@ func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
 	gone := func(threshold float64) (n int) {
 		c := settings()
 		c.Threshold = threshold
-		a := agent(t, c, grid(t, 3000, right), 1500)
+		a := mustAgent(t, c, grid(t, 3000, right), 1500)
 		action := []float64{0}
 		for cell := 1; cell < classic.GridCells-1; cell++ {
-			if err := a.Act(seen(cell), action); err != nil {
+			if err := a.Act(seen(cell), nil, action); err != nil {
 				t.Fatal(err)
 			}
 			if action[0] == right {
@@ -276,7 +297,7 @@ func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
 func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
 	c := settings()
 	c.Hidden = []int{7, 5}
-	a := agent(t, c, grid(t, 500, -1), 50)
+	a := mustAgent(t, c, grid(t, 500, -1), 50)
 	var s kernel.Server
 	if err := s.Publish(a.Snapshot()); err != nil {
 		t.Fatal(err)
@@ -285,7 +306,7 @@ func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
 	for i := range 200 {
 		obs := nntest.Normal(uint64(i), classic.GridCells, 1)
 		want, got := []float64{0}, []float64{0}
-		if err := a.Act(obs, want); err != nil {
+		if err := a.Act(obs, nil, want); err != nil {
 			t.Fatal(err)
 		}
 		out, version, ok := s.Decide(obs, 1, &scratch)
@@ -299,7 +320,7 @@ func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
 				}
 			}
 		}
-		if a.GreedyAction(out, got); got[0] != want[0] {
+		if a.GreedyAction(out, nil, got); got[0] != want[0] {
 			t.Errorf("observation %d: served %v, the agent's %v", i, got, want)
 		}
 	}
@@ -310,7 +331,7 @@ func numbers(p *Policy) []float64 {
 }
 
 func TestWhatIsNoNumberIsNotLearned(t *testing.T) {
-	a := agent(t, settings(), grid(t, 200, -1), 3)
+	a := mustAgent(t, settings(), grid(t, 200, -1), 3)
 	for name, x := range map[string]struct {
 		spoil func(b *replay.Batch)
 		says  string
@@ -347,12 +368,12 @@ func encoded(t testing.TB, a *Agent) []byte {
 }
 
 func TestResumedIsUninterrupted(t *testing.T) {
-	one := agent(t, settings(), grid(t, 300, -1), 5)
+	one := mustAgent(t, settings(), grid(t, 300, -1), 5)
 	f, err := weights.Decode(encoded(t, one))
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := agent(t, settings(), grid(t, 300, 1), 2)
+	two := mustAgent(t, settings(), grid(t, 300, 1), 2)
 	if err := two.Restore(f); err != nil {
 		t.Fatal(err)
 	}

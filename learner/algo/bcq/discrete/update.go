@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -49,7 +48,7 @@ func NewUpdater(c Config, g Gradients) *Updater {
 // followed: on an error the policy is what it was.
 func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	var s Stats
-	if err := offline.Indices(b.Action, u.c.NumActions); err != nil {
+	if err := u.c.shape().Batch(b, u.c.Batch); err != nil {
 		return s, err
 	}
 	u.targets(p, b)
@@ -78,7 +77,7 @@ func (u *Updater) targets(p *Policy, b *replay.Batch) {
 	logits := u.behaviour.Forward(p.Behaviour.Theta, b.Next, u.c.Batch)
 	worth := u.target.Forward(p.Values.Target, b.Next, u.c.Batch)
 	for i := range u.y {
-		a := u.c.Choose(q[i*n:][:n], logits[i*n:][:n])
+		a := u.c.Choose(q[i*n:][:n], logits[i*n:][:n], nn.RowOf(b.NextLegal, i, n))
 		u.y[i] = b.Reward[i] + b.Bootstrap[i]*worth[i*n+a]
 	}
 }

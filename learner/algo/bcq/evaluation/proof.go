@@ -106,7 +106,8 @@ func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []f
 	if err != nil {
 		return nil, err
 	}
-	return a.Act, a.LastError
+	act := func(obs, action []float64) error { return a.Act(obs, nil, action) }
+	return act, a.LastError
 }
 
 // unconstrained is DDPG's update, which nothing keeps to the data's actions.

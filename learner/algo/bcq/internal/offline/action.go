@@ -3,6 +3,7 @@ package offline
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Units is nil for actions whose numbers are all in [-1, 1].
@@ -15,32 +16,11 @@ func Units(actions []float64) error {
 	return nil
 }
 
-// Indices is nil for actions that all are one of n choices.
-func Indices(actions []float64, n int) error {
-	for i, a := range actions {
-		if !(a >= 0 && a < float64(n) && a == math.Trunc(a)) {
-			return fmt.Errorf("action %d of the batch is %v: it must be a whole number from 0 to %d", i, a, n-1)
-		}
-	}
-	return nil
-}
-
 // Outward stretches an action of [-1, 1] to bounds, where it is cut.
 func Outward(to, action, low, high []float64) {
 	for i, v := range action {
 		to[i] = max(low[i], min(high[i], low[i]+(v+1)/2*(high[i]-low[i])))
 	}
-}
-
-// Largest is the place of the largest number, the first of equals.
-func Largest(x []float64) int {
-	best := 0
-	for i, v := range x {
-		if v > x[best] {
-			best = i
-		}
-	}
-	return best
 }
 
 // CrossEntropy is mean(-log pi(a|s)) + flat * mean(logits^2) for logits [batch][n] and actions [batch], and its gradient by the
@@ -49,7 +29,7 @@ func CrossEntropy(logits, actions []float64, flat float64, grad []float64) float
 	loss, batch, n := 0.0, float64(len(actions)), len(logits)/len(actions)
 	for i, a := range actions {
 		row, g := logits[i*n:][:n], grad[i*n:][:n]
-		most, sum := row[Largest(row)], 0.0
+		most, sum := slices.Max(row), 0.0
 		for k, v := range row {
 			g[k] = math.Exp(v - most)
 			sum += g[k]

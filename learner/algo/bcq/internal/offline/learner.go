@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -19,12 +20,12 @@ type Part struct {
 type Config struct {
 	Algorithm string // what saved weights say they are of
 	Encoding  int    // and how they are written
-	Settings  any    // written beside them as JSON, for whoever wonders
+	Identity  any    // what a saved state and a Learner must have in common, compared as JSON
+	Settings  any    // all settings, written beside the state as JSON for people to read
 
 	Parts []Part
 	Data  *replay.Uniform // the Learner's own from now on: it draws from it
-	State int             // numbers in its states
-	Width int             // numbers in its actions
+	Shape agent.Shape     // sizes of what it is given; Envs is 1
 	Batch int             // transitions of an update
 
 	// Update improves the parts by a batch of finite numbers, with random numbers of r. On an error each part is what it was or
@@ -34,9 +35,8 @@ type Config struct {
 
 // Learner learns from fixed data. One goroutine uses it at a time.
 type Learner struct {
-	Updates        int // that were made
-	SkippedUpdates int // that came to no number, or could not be computed; the last one's reason is in Trouble
-	LastError      error
+	Updates int // that were made
+	agent.Skipped
 
 	c                Config
 	batch            *replay.Batch
@@ -53,7 +53,7 @@ func New(c Config, source *rand.PCG) (*Learner, error) {
 	if c.Data == nil {
 		return nil, fmt.Errorf("%s: there is no data: it must be a buffer to draw from", c.Algorithm)
 	}
-	batch, err := replay.NewBatch(replay.Config{Capacity: 1, State: c.State, Action: c.Width}, c.Batch)
+	batch, err := replay.NewBatch(replay.Config{Capacity: 1, State: c.Shape.State, Action: c.Shape.Action}, c.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Algorithm, err)
 	}
@@ -76,11 +76,8 @@ func (l *Learner) Learn(updates int) error {
 // Update improves the networks by one batch. When it is refused that is counted, the error tells why, and each network is what
 // it was, or has taken a good step.
 func (l *Learner) Update(b *replay.Batch) error {
-	err := l.update(b)
-	if err != nil {
-		err = fmt.Errorf("updating %s: %w", l.c.Algorithm, err)
-		l.SkippedUpdates++
-		l.LastError = err
+	if err := l.update(b); err != nil {
+		l.Skip(err)
 		return err
 	}
 	l.Updates++
@@ -88,30 +85,40 @@ func (l *Learner) Update(b *replay.Batch) error {
 }
 
 func (l *Learner) update(b *replay.Batch) error {
-	n := l.c.Batch
-	if b.Size() != n || len(b.State) != n*l.c.State || len(b.Next) != n*l.c.State || len(b.Action) != n*l.c.Width {
-		return fmt.Errorf("a batch of %d rows, %d and %d numbers in states and actions: it must be of %d, %d and %d",
-			b.Size(), len(b.State), len(b.Action), n, n*l.c.State, n*l.c.Width)
+	if err := l.c.Shape.Batch(b, l.c.Batch); err != nil {
+		return err
 	}
-	if !nn.Finite(b.State, b.Action, b.Reward, b.Next, b.Bootstrap) {
-		return fmt.Errorf("the batch: %w", nn.ErrNotFinite)
+	if err := l.c.Update(b, l.r); err != nil {
+		return fmt.Errorf("updating %s: %w", l.c.Algorithm, err)
 	}
-	return l.c.Update(b, l.r)
+	return nil
 }
 
 // Save is all state: that of a learner who goes on as if never stopped.
 func (l *Learner) Save() (weights.File, error) { return l.checkpoint().Save() }
 
-// Restore brings back what Save gave, of a Learner of the same shape over a buffer of the same sizes. On an error nothing has
-// changed.
+// SavePolicy is the state without the data, which is most of it.
+func (l *Learner) SavePolicy() (weights.File, error) { return l.checkpoint().SavePolicy() }
+
+// Restore brings back what Save or SavePolicy gave, of a Learner of the same
+// identity. After SavePolicy the Learner keeps the data that it was made with.
+// On an error nothing has changed.
 func (l *Learner) Restore(f weights.File) error { return l.checkpoint().Restore(f) }
 
+// fixed is data that a Learner keeps when a saved state has none.
+type fixed struct{ *replay.Uniform }
+
+// Reset is for weights.Experience.
+func (fixed) Reset() {}
+
 func (l *Learner) checkpoint() weights.State {
-	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Settings)
+	s := weights.NewState(l.c.Algorithm, l.c.Encoding, l.c.Identity, l.c.Settings)
 	for _, p := range l.c.Parts {
 		p.State(&s, p.Name)
 	}
+	l.Skipped.State(&s)
 	s.Counts["updates"] = weights.Count{At: &l.Updates}
-	s.Parts["random"], s.Parts["random.acting"], s.Parts["replay"] = l.learning, l.acting, l.c.Data
+	s.Parts["random"], s.Parts["random.acting"] = l.learning, l.acting
+	s.Replay["replay"] = fixed{l.c.Data}
 	return s
 }

@@ -1,27 +1,23 @@
-package gym
+package workload
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// errNotReset says that an Environment's episode has not begun.
-var errNotReset = errors.New("step before reset: an episode begins with Reset")
-
 // Running is an Environment of a workload that runs, whatever anybody does.
 type Running struct {
-	pair      Pair
-	spaces    Spaces
-	objective mdp.Objective
-	end       func(ctx context.Context) error
-	began     bool
+	episode
+	end   func(ctx context.Context) error
+	began bool
 }
 
 // Live makes an Environment of a real Sensor and Actuator. Between acting and looking the step really passes: pair.Wait
-// waits for it; nil waits by a timer, and a nil pair.Now is time.Now. end leaves the workload as it was found; it may be nil.
+// waits for it; nil waits by a timer, and a nil pair.Now is time.Now. end leaves the workload as it was found; it may be
+// nil.
 func Live(pair Pair, spaces Spaces, o mdp.Objective, end func(ctx context.Context) error) (*Running, error) {
 	spaces.World = Real
 	if err := spaces.Check(); err != nil {
@@ -33,7 +29,7 @@ func Live(pair Pair, spaces Spaces, o mdp.Objective, end func(ctx context.Contex
 	if pair.Wait == nil {
 		pair.Wait = wait
 	}
-	return &Running{pair: pair, spaces: spaces, objective: o, end: end}, nil
+	return &Running{episode: episode{pair: pair, spaces: spaces, objective: o}, end: end}, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -52,7 +48,7 @@ func (r *Running) Spaces() Spaces { return r.spaces }
 
 // Reset looks at the workload as it is. There is nothing that a seed could change.
 func (r *Running) Reset(ctx context.Context, _ uint64) (mdp.State, error) {
-	s, err := r.pair.Sensor.Sense(ctx, r.pair.Now())
+	s, err := r.begin(ctx)
 	r.began = r.began || err == nil
 	return s, err
 }
@@ -60,9 +56,9 @@ func (r *Running) Reset(ctx context.Context, _ uint64) (mdp.State, error) {
 // Step takes as long as a step is.
 func (r *Running) Step(ctx context.Context, a mdp.Action) (Outcome, error) {
 	if !r.began {
-		return Outcome{Effect: mdp.Refused}, errNotReset
+		return Outcome{Effect: mdp.Failed}, env.ErrNotRunning
 	}
-	return stepped(ctx, r.pair, r.objective, r.spaces.Step, a)
+	return r.step(ctx, a)
 }
 
 // Close leaves the workload as it was found.

@@ -12,6 +12,7 @@ import (
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/sim/workload"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -67,13 +68,13 @@ func tuneCommand() *cobra.Command {
 	return cmd
 }
 
-func anchorsCommand() *cobra.Command {
+func baselinesCommand() *cobra.Command {
 	var out, tuned string
 	var seeds int
 	var asJSON bool
 	var apps, policies, traces, files []string
 	cmd := &cobra.Command{
-		Use: "anchors", Short: "Run every baseline, tuned, in the twelve cells", Args: cobra.NoArgs,
+		Use: "baselines", Aliases: []string{"anchors"}, Short: "Run every baseline, tuned, in the twelve cells", Args: cobra.NoArgs,
 		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores, and counts\n" +
 			"only where the p99 over the hour meets the objective; otherwise the policy violates.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -132,7 +133,7 @@ func anchorsCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
 	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
-	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files")
+	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
 	return cmd
 }
 
@@ -170,8 +171,15 @@ func contestants(policies, files []string) ([]bench.Contestant, error) {
 	return who, nil
 }
 
-// openChoice reads a policy file.
+// openChoice reads a policy file: a learned one (.safetensors), or a rule with its settings in JSON.
 func openChoice(file string) (bench.Choice, error) {
+	if filepath.Ext(file) == ".safetensors" {
+		f, err := learned.Read(file)
+		if err != nil {
+			return bench.Choice{}, err
+		}
+		return bench.Learned(f), nil
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return bench.Choice{}, fmt.Errorf("policy: %w", err)

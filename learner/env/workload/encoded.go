@@ -1,0 +1,238 @@
+package workload
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Encoded is an Environment in numbers: an env.Env, env.Masker and env.Executor. Its choices are encode's, its episodes
+// are truncated after a number of steps.
+//
+// A simulated world is saved as the episode's seed and its actions, and restored by playing them again: an episode is its
+// seed and its actions, and a hundred steps take a fraction of a second. A real workload cannot be saved.
+type Encoded struct {
+	name    string
+	inner   Environment
+	encoder *encode.Encoder
+	length  int // steps of an episode
+
+	seed     uint64
+	actions  []float64 // that were taken since Reset, one after the other
+	steps    int
+	started  bool
+	running  bool
+	state    mdp.State
+	executed []float64
+	space    env.Space
+	action   env.Space
+}
+
+// Encode makes an Encoded of an Environment: its form's knobs are those of the environment's that it has.
+func Encode(name string, inner Environment, form encode.Form, length int) (*Encoded, error) {
+	s := inner.Spaces()
+	if !s.Knobs.Contains(form.Knobs) {
+		return nil, fmt.Errorf("environment %s: knobs %v: %s has %v", name, form.Knobs, s.Workload, s.Knobs)
+	}
+	if length < 1 {
+		return nil, fmt.Errorf("environment %s: episodes of %d steps: they must have at least 1", name, length)
+	}
+	e, err := encode.New(form, encode.Place{Bounds: s.Bounds, SLO: s.SLO})
+	if err != nil {
+		return nil, fmt.Errorf("environment %s: %w", name, err)
+	}
+	c := &Encoded{name: name, inner: inner, encoder: e, length: length, executed: make([]float64, form.ActionDim())}
+	high := make([]float64, form.Dim())
+	for i := range high {
+		high[i] = math.Inf(1)
+	}
+	c.space = env.Box(high...)
+	if n := form.NumActions(); n > 0 {
+		c.action = env.Discrete(n)
+	} else {
+		one := make([]float64, form.ActionDim())
+		for i := range one {
+			one[i] = 1
+		}
+		c.action = env.Box(one...)
+	}
+	return c, nil
+}
+
+// Name is the name that Encode was given, such as sim:social-network/bursty.
+func (c *Encoded) Name() string { return c.name }
+
+// Form is how states and actions are encoded.
+func (c *Encoded) Form() encode.Form { return c.encoder.Form() }
+
+// Observation is the space of states.
+func (c *Encoded) Observation() env.Space { return c.space }
+
+// Action is the space of actions: choices, or a box.
+func (c *Encoded) Action() env.Space { return c.action }
+
+// Reset implements [env.Env].
+func (c *Encoded) Reset(seed uint64, obs []float64) error {
+	s, err := c.inner.Reset(context.Background(), seed)
+	if err == nil {
+		err = c.encoder.Observe(s, obs)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: reset: %w", c.name, err)
+	}
+	c.seed = seed
+	c.actions = c.actions[:0]
+	c.steps = 0
+	c.state = s
+	c.started, c.running = true, true
+	return nil
+}
+
+// Step implements [env.Env].
+func (c *Encoded) Step(action, obs []float64) (env.Outcome, error) {
+	fail := func(err error) (env.Outcome, error) {
+		return env.Outcome{}, fmt.Errorf("%s: step after %d: %w", c.name, c.steps, err)
+	}
+	if !c.running {
+		return fail(env.ErrNotRunning)
+	}
+	if err := c.action.Check(action); err != nil {
+		return fail(err)
+	}
+	if len(obs) != c.space.Dim() {
+		return fail(fmt.Errorf("obs has length %d: it must have %d", len(obs), c.space.Dim()))
+	}
+	proposed, err := c.decode(action)
+	if err != nil {
+		return fail(err)
+	}
+	before := c.state
+	out, err := c.inner.Step(context.Background(), proposed)
+	if err == nil {
+		err = c.encoder.Observe(out.State, obs)
+	}
+	if err == nil {
+		err = c.encodeExecuted(before, out.Executed)
+	}
+	if err != nil {
+		c.running = false // how far the step came is not known
+		return fail(err)
+	}
+	c.actions = append(c.actions, action...)
+	c.steps++
+	c.state = out.State
+	c.running = c.steps < c.length
+	return env.Outcome{
+		Reward: float64(out.Reward), RewardKnown: out.RewardKnown, Effect: out.Effect, Truncated: !c.running,
+	}, nil
+}
+
+// decode makes an Action of numbers.
+func (c *Encoded) decode(action []float64) (mdp.Action, error) {
+	if c.action.N > 0 {
+		return c.encoder.Choice(c.state, int(action[0]))
+	}
+	return c.encoder.FromBox(action)
+}
+
+// encodeExecuted keeps what took force, as an action of the space.
+func (c *Encoded) encodeExecuted(before mdp.State, a mdp.Action) error {
+	if c.action.N > 0 {
+		c.executed[0] = float64(c.encoder.Nearest(before, a))
+		return nil
+	}
+	return c.encoder.ToBox(before, a, c.executed)
+}
+
+// Legal implements [env.Masker]; with a box there is nothing to mask.
+func (c *Encoded) Legal(legal []bool) {
+	if c.action.N > 0 {
+		c.encoder.Legal(c.state, legal)
+	}
+}
+
+// Executed implements [env.Executor].
+func (c *Encoded) Executed(action []float64) { copy(action, c.executed) }
+
+// Observe implements [env.Env].
+func (c *Encoded) Observe(obs []float64) error {
+	if !c.started {
+		return fmt.Errorf("%s: observe: %w", c.name, env.ErrNotRunning)
+	}
+	if err := c.encoder.Observe(c.state, obs); err != nil {
+		return fmt.Errorf("%s: observe: %w", c.name, err)
+	}
+	return nil
+}
+
+// A saved environment, little-endian:
+//
+//	"aware workload 1\n" | length of name, 1 byte | name | started, 1 byte | seed, 8 | numbers, 4 | actions, 8 each | CRC-32C, 4
+const savedHeader = "aware workload 1\n"
+
+// MarshalBinary saves the episode's seed and its actions.
+func (c *Encoded) MarshalBinary() ([]byte, error) {
+	if c.inner.Spaces().World != Simulated {
+		return nil, fmt.Errorf("%s: save: a real workload cannot be saved", c.name)
+	}
+	b := append([]byte(savedHeader), byte(len(c.name)))
+	b = append(b, c.name...)
+	if !c.started {
+		return env.Seal(append(b, 0)), nil
+	}
+	b = binary.LittleEndian.AppendUint64(append(b, 1), c.seed)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(c.actions)))
+	for _, v := range c.actions {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return env.Seal(b), nil
+}
+
+// UnmarshalBinary plays a saved episode again, in a world of its own, so that on an error nothing has changed.
+func (c *Encoded) UnmarshalBinary(data []byte) error {
+	fail := func(err error) error { return fmt.Errorf("%s: restore from %d bytes: %w", c.name, len(data), err) }
+	b, err := env.Unseal(data, savedHeader+string([]byte{byte(len(c.name))})+c.name)
+	if err != nil {
+		return fail(err)
+	}
+	if len(b) == 1 && b[0] == 0 {
+		c.started, c.running, c.steps = false, false, 0
+		return nil
+	}
+	dim := c.action.Dim()
+	if len(b) < 13 || b[0] != 1 {
+		return fail(errors.New("cut short"))
+	}
+	seed, n := binary.LittleEndian.Uint64(b[1:]), int(binary.LittleEndian.Uint32(b[9:]))
+	if n%dim != 0 || n/dim > c.length || len(b) != 13+8*n {
+		return fail(fmt.Errorf("%d numbers of actions in %d bytes: an episode has at most %d steps of %d numbers", n, len(b), c.length, dim))
+	}
+	simulated, ok := c.inner.(*Simulation)
+	if !ok {
+		return fail(errors.New("a real workload cannot be restored"))
+	}
+	again := *c
+	fresh := *simulated
+	again.inner, again.actions, again.executed = &fresh, nil, make([]float64, dim)
+	obs := make([]float64, c.space.Dim())
+	if err := again.Reset(seed, obs); err != nil {
+		return fail(err)
+	}
+	action := make([]float64, dim)
+	for i := range n / dim {
+		for j := range action {
+			action[j] = math.Float64frombits(binary.LittleEndian.Uint64(b[13+8*(i*dim+j):]))
+		}
+		if _, err := again.Step(action, obs); err != nil {
+			return fail(err)
+		}
+	}
+	*c = again
+	return nil
+}

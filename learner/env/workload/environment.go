@@ -1,0 +1,152 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+)
+
+// Environment is a workload to act upon, one step after the other. One goroutine uses it at a time.
+type Environment interface {
+	// Spaces is always the same.
+	Spaces() Spaces
+	// Reset begins an episode. A real workload ignores the seed.
+	Reset(ctx context.Context, seed uint64) (mdp.State, error)
+	// Step carries an Action out, lets a step of time pass, and looks. On an error the Outcome says how far it came: its
+	// Effect is that of the Action.
+	Step(ctx context.Context, a mdp.Action) (Outcome, error)
+}
+
+// Closer is an Environment that must be left as it was found.
+type Closer interface {
+	Close(ctx context.Context) error
+}
+
+// Reasoner is an Actuator that can say why its last Act did what it did.
+type Reasoner interface {
+	Why() string
+}
+
+// Outcome is what a step led to.
+type Outcome struct {
+	State       mdp.State
+	Reward      mdp.Reward // of State; meaningful when RewardKnown
+	RewardKnown bool
+	Executed    mdp.Action // what took force
+	Effect      mdp.Effect // of the Action, after the guards
+	Clipped     mdp.Clips  // what the guards changed in the Action, and why
+	Text        string     // why, for people; may be empty
+}
+
+// Spaces describes an Environment.
+type Spaces struct {
+	World    World
+	Workload string // a simulated application's name, or namespace/kind/name
+	Service  string // of it, that is acted upon
+	Knobs    mdp.Set
+	Bounds   mdp.Bounds // of the Knobs, both ends included
+	Signals  mdp.Set    // that a State may have
+	Step     time.Duration
+	SLO      mdp.SLO
+	Guards   guard.Settings // that proposed Actions pass
+}
+
+// World is where an Environment is.
+type World string
+
+// The worlds.
+const (
+	Simulated World = "simulated"
+	Real      World = "real"
+)
+
+// Check is nil for Spaces in which something can be done.
+func (s Spaces) Check() error {
+	switch {
+	case s.Knobs == 0 || !mdp.Knobs.Contains(s.Knobs):
+		return fmt.Errorf("environment of %s: knobs %v: they must be some of %v", s.Workload, s.Knobs, mdp.Knobs)
+	case s.Step <= 0:
+		return fmt.Errorf("environment of %s: step %v: it must be above zero", s.Workload, s.Step)
+	}
+	for _, err := range []error{s.Bounds.Check(), s.Guards.Check()} {
+		if err != nil {
+			return fmt.Errorf("environment of %s: %w", s.Workload, err)
+		}
+	}
+	return nil
+}
+
+// NotFoundError says that there is nothing of a name.
+type NotFoundError struct {
+	Key   string // what was asked for, such as service
+	Value string
+	Known []string
+}
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%s %q: known are %s", e.Key, e.Value, strings.Join(e.Known, ", "))
+}
+
+// Pair is a world as this package needs it: what looks, what acts, and how time passes there.
+type Pair struct {
+	Sensor   mdp.Sensor
+	Actuator mdp.Actuator
+	Now      func() time.Time
+	Wait     func(ctx context.Context, d time.Duration) error
+}
+
+// episode is what all environments have in common: guard, act, let time pass, look, judge.
+type episode struct {
+	pair      Pair
+	spaces    Spaces
+	objective mdp.Objective
+	guards    mdp.Policy
+	proposed  mdp.Action // what the guards are asked about
+	state     mdp.State  // the last one that was sensed
+}
+
+// begin looks for the first time. The guards of an earlier episode are forgotten.
+func (e *episode) begin(ctx context.Context) (mdp.State, error) {
+	e.guards = guard.Standard(
+		mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return e.proposed, nil }),
+		e.spaces.Guards,
+		guard.Place{
+			Bounds: func() mdp.Bounds { return e.spaces.Bounds },
+			Knobs:  func() mdp.Set { return e.spaces.Knobs },
+			SLO:    e.spaces.SLO,
+		})
+	s, err := e.pair.Sensor.Sense(ctx, e.pair.Now())
+	e.state = s
+	return s, err
+}
+
+func (e *episode) step(ctx context.Context, a mdp.Action) (Outcome, error) {
+	var out Outcome
+	e.proposed = a
+	guarded, err := e.guards.Decide(e.state)
+	if err != nil {
+		out.Effect = mdp.Failed
+		return out, fmt.Errorf("acting %v: %w", a, err)
+	}
+	out.Clipped = guarded.Clipped
+	out.Executed, out.Effect, err = e.pair.Actuator.Act(ctx, e.pair.Now(), guarded)
+	if r, ok := e.pair.Actuator.(Reasoner); ok {
+		out.Text = r.Why()
+	}
+	if err != nil {
+		return out, fmt.Errorf("acting %v: %w", a, err)
+	}
+	if err := e.pair.Wait(ctx, e.spaces.Step); err != nil {
+		return out, fmt.Errorf("waiting %v after acting %v: %w", e.spaces.Step, a, err)
+	}
+	if out.State, err = e.pair.Sensor.Sense(ctx, e.pair.Now()); err != nil {
+		return out, fmt.Errorf("sensing after acting %v: %w", a, err)
+	}
+	e.state = out.State
+	out.Reward, out.RewardKnown = e.objective.Judge(out.State)
+	return out, nil
+}

@@ -1,0 +1,235 @@
+package workload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/env/workload"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/sim"
+)
+
+// shop is an application of one service under a steady load.
+func shop() sim.App {
+	return sim.App{
+		Name: "shop",
+		SLO:  mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond},
+		Services: []sim.Service{{
+			Name: "web", Replicas: 2, Size: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB},
+			Bounds: mdp.Bounds{
+				Replicas: mdp.Range[int]{Min: 1, Max: 6},
+				CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
+				Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 1024 * mdp.MiB},
+			},
+			Procs: 4, Threads: 64, Parallel: 1, Variation: 1, Memory: sim.Memory{Base: 60 * mdp.MiB},
+		}},
+		Operations: []sim.Operation{{Name: "get", Service: "web", Work: 5 * time.Millisecond}},
+		Endpoints:  []sim.Endpoint{{Operation: "get", Share: 1}},
+		Timeout:    5 * time.Second,
+	}
+}
+
+func environment(t testing.TB, guards guard.Settings) *workload.Simulation {
+	t.Helper()
+	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
+		}, nil
+	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func encoded(t testing.TB, form encode.Form, length int) *workload.Encoded {
+	t.Helper()
+	e, err := workload.Encode("sim:shop/steady", environment(t, guard.Central), form, length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// What the guards leave of a proposal takes force, and the Outcome says both.
+func TestTheGuardsAreBetween(t *testing.T) {
+	e := environment(t, guard.Central)
+	if _, err := e.Step(t.Context(), mdp.Action{}); !errors.Is(err, env.ErrNotRunning) {
+		t.Errorf("a step before Reset: %v", err)
+	}
+	if _, err := e.Reset(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Step(t.Context(), mdp.Action{}.WithCPU(4000))
+	if err != nil || out.Executed != (mdp.Action{}).WithCPU(2000) || out.Clipped != mdp.ClippedRateUp || out.State.Limit.CPU != 2000 {
+		t.Errorf("%+v, %v; want 2000m: twice the limit is the largest step", out, err)
+	}
+	if !out.RewardKnown || out.Effect != mdp.Pending {
+		t.Errorf("%+v", out)
+	}
+	out, err = e.Step(t.Context(), mdp.Action{}.WithCPU(-1))
+	var illegal *guard.IllegalError
+	if !errors.As(err, &illegal) || out.Effect != mdp.Failed {
+		t.Errorf("an illegal action: %+v, %v", out, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.Step(ctx, mdp.Action{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: %v", err)
+	}
+}
+
+// Each choice that the mask allows is taken, and what takes force is that choice or what the guards left of it.
+func TestLegalChoicesAreCarriedOut(t *testing.T) {
+	e := encoded(t, encode.Discrete(mdp.Knobs), 60)
+	obs, legal, executed := make([]float64, e.Observation().Dim()), make([]bool, e.Action().N), []float64{0}
+	if err := e.Reset(3, obs); err != nil {
+		t.Fatal(err)
+	}
+	taken, clipped := map[int]bool{}, 0
+	for i := range 60 {
+		e.Legal(legal)
+		choice := (i * 5) % len(legal)
+		if !legal[choice] {
+			if _, err := e.Step([]float64{float64(choice)}, obs); err == nil {
+				t.Fatalf("choice %d is not legal, and was taken", choice)
+			}
+			return
+		}
+		out, err := e.Step([]float64{float64(choice)}, obs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Executed(executed)
+		taken[choice] = true
+		if int(executed[0]) != choice {
+			clipped++
+		}
+		if out.Terminated || out.Truncated != (i == 59) || !out.RewardKnown || !(out.Reward >= 0 && out.Reward <= 2) {
+			t.Fatalf("step %d: %+v", i, out)
+		}
+		if slices.ContainsFunc(obs, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) {
+			t.Fatalf("step %d: %v", i, obs)
+		}
+	}
+	if len(taken) < len(legal)/2 || clipped == 0 {
+		t.Errorf("%d of %d choices were taken, %d of them clipped", len(taken), len(legal), clipped)
+	}
+	if _, err := e.Step([]float64{0}, obs); !errors.Is(err, env.ErrNotRunning) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A box of all knobs at once is what the papers have; central's guards leave of it what is a small step.
+func TestABoxIsCarriedOutAndReported(t *testing.T) {
+	e := encoded(t, encode.Box(mdp.Knobs), 5)
+	obs, executed := make([]float64, e.Observation().Dim()), make([]float64, 3)
+	if err := e.Reset(3, obs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Step([]float64{1, 1, 1}, obs); err != nil {
+		t.Fatal(err)
+	}
+	if e.Executed(executed); executed[1] >= 1 || executed[1] <= 0 {
+		t.Errorf("executed %v: of the largest CPU limit only twice the present one takes force", executed)
+	}
+	if _, err := e.Step([]float64{math.NaN(), 0, 0}, obs); err == nil {
+		t.Error("NaN was taken")
+	}
+}
+
+// An episode is its seed and its actions; saved and restored in the middle it goes on bit by bit.
+func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
+	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.Knobs), "box": encode.Box(mdp.Knobs)} {
+		t.Run(name, func(t *testing.T) {
+			one, two := encoded(t, form, 20), encoded(t, form, 20)
+			n := one.Observation().Dim()
+			a, b := make([]float64, n), make([]float64, n)
+			action := func(i int) []float64 {
+				if form.NumActions() > 0 {
+					legal := make([]bool, form.NumActions())
+					one.Legal(legal)
+					for k := i % len(legal); ; k = (k + 1) % len(legal) {
+						if legal[k] {
+							return []float64{float64(k)}
+						}
+					}
+				}
+				return []float64{math.Sin(float64(i)), math.Cos(float64(i)), math.Sin(float64(2 * i))}
+			}
+			if err := one.Reset(7, a); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 8 {
+				if _, err := one.Step(action(i), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			saved, err := one.MarshalBinary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := two.UnmarshalBinary(saved); err != nil {
+				t.Fatal(err)
+			}
+			if err := two.Observe(b); err != nil || !slices.Equal(a, b) {
+				t.Fatalf("the restored observation differs: %v", err)
+			}
+			for i := 8; i < 20; i++ {
+				x := action(i)
+				first, err1 := one.Step(x, a)
+				second, err2 := two.Step(x, b)
+				if err1 != nil || err2 != nil || first != second || !slices.Equal(a, b) {
+					t.Fatalf("step %d: %+v and %+v, %v, %v", i, first, second, err1, err2)
+				}
+			}
+			for cut := range saved {
+				if err := two.UnmarshalBinary(saved[:cut]); err == nil {
+					t.Fatalf("%d bytes of %d were restored", cut, len(saved))
+				}
+			}
+			again, err := two.MarshalBinary()
+			if err != nil || len(again) <= len(saved) || !bytes.HasPrefix(again, saved[:20]) {
+				t.Errorf("what could not be restored changed the environment: %v", err)
+			}
+		})
+	}
+}
+
+func TestEnvironmentsAreFoundByName(t *testing.T) {
+	e, err := workload.Make("sim:social-network/bursty", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obs := make([]float64, e.Observation().Dim())
+	if err := e.Reset(1, obs); err != nil {
+		t.Fatal(err)
+	}
+	first := slices.Clone(obs)
+	if err := e.Reset(2, obs); err != nil || slices.Equal(first, obs) {
+		t.Errorf("another seed begins at the same place of the trace: %v", err)
+	}
+	if err := e.Reset(1, obs); err != nil || !slices.Equal(first, obs) {
+		t.Errorf("the same seed begins elsewhere: %v", err)
+	}
+	for name, want := range map[string]string{
+		"CartPole-v1":                    "sim:APPLICATION/TRACE",
+		"sim:social-network":             "sim:APPLICATION/TRACE",
+		"sim:shop/bursty":                "shop",
+		"sim:social-network/lunar":       "lunar",
+		"sim:social-network/bursty/none": "none",
+	} {
+		if _, err := workload.Make(name, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package learned_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/mdp/mdptest"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/learned"
+)
+
+var place = encode.Place{
+	Bounds: mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 8},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 1024 * mdp.MiB},
+	},
+	SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond},
+}
+
+// policy has a network with random parameters.
+func policy(f encode.Form, h kernel.Head, outputs int) learned.File {
+	mlp := kernel.NewMLP(kernel.ReLU, kernel.Linear, f.Dim(), 16, outputs)
+	r := rand.New(rand.NewPCG(1, 2))
+	theta := make([]float64, mlp.Params())
+	for i := range theta {
+		theta[i] = r.NormFloat64() / 3
+	}
+	return learned.File{
+		Form: f, Step: 10 * time.Second, Provenance: map[string]string{"algorithm": "none"},
+		Snapshot: kernel.Snapshot{Version: 3, MLP: mlp, Theta: theta, Head: h},
+	}
+}
+
+// all are a policy of each head.
+func all() map[string]learned.File {
+	choices, box := encode.Discrete(mdp.Knobs), encode.Box(mdp.Knobs)
+	n := choices.NumActions()
+	low, high := []float64{-1, -1, -1}, []float64{1, 1, 1}
+	return map[string]learned.File{
+		"argmax":            policy(choices, kernel.Head{Kind: kernel.Argmax}, n),
+		"batch-constrained": policy(choices, kernel.Head{Kind: kernel.Constrained, Threshold: 0.3}, 2*n),
+		"interval":          policy(box, kernel.Head{Kind: kernel.Interval, Low: low, High: high}, 3),
+		"clamp":             policy(box, kernel.Head{Kind: kernel.Clamp, Low: low, High: high}, 3),
+	}
+}
+
+func TestEachHeadMakesAPolicy(t *testing.T) {
+	for name, f := range all() {
+		t.Run(name, func(t *testing.T) {
+			mdptest.Policy(t, func() mdp.Policy {
+				p, err := learned.New(f, place)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			})
+		})
+	}
+}
+
+// A choice that is not legal is never taken, however much the network likes it.
+func TestOnlyLegalChoicesAreTaken(t *testing.T) {
+	for _, name := range []string{"argmax", "batch-constrained"} {
+		f := all()[name]
+		n := f.Form.NumActions()
+		likes := slices.Index(f.Form.Names(), "cpu-limit x2")
+		clear(f.Snapshot.Theta)
+		bias := f.Snapshot.Theta[len(f.Snapshot.Theta)-f.Snapshot.MLP.Out():]
+		bias[likes] = 1
+		if name == "batch-constrained" {
+			bias[n+likes] = 9
+		}
+		p, err := learned.New(f, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mdp.State{Observed: mdp.Knobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 128 * mdp.MiB}}
+		if a, err := p.Decide(s); err != nil || a != (mdp.Action{}).WithCPU(2000) {
+			t.Errorf("%s: %v, %v; want twice the CPU", name, a, err)
+		}
+		s.Limit.CPU = 4000
+		if a, err := p.Decide(s); err != nil || a.Sets.Has(mdp.CPULimit) && a.Limit.CPU > 4000 {
+			t.Errorf("%s: at the bound %v, %v", name, a, err)
+		}
+	}
+}
+
+func TestAPolicySurvivesItsFile(t *testing.T) {
+	for name, f := range all() {
+		path := filepath.Join(t.TempDir(), "policy.safetensors")
+		if err := f.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := learned.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Form.Same(again.Form) != nil || again.Step != f.Step || again.Provenance["algorithm"] != "none" ||
+			!slices.Equal(again.Snapshot.Theta, f.Snapshot.Theta) || again.Snapshot.Head.Kind != f.Snapshot.Head.Kind {
+			t.Errorf("%s: %+v", name, again)
+		}
+	}
+}
+
+func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
+	good := all()["argmax"]
+	for want, spoil := range map[string]func(*learned.File){
+		"choices":    func(f *learned.File) { f.Form.Factors = f.Form.Factors[1:] },
+		"version 9":  func(f *learned.File) { f.Form.Version = 9 },
+		"numbers":    func(f *learned.File) { f.Form.Signals = mdp.Knobs },
+		"parameters": func(f *learned.File) { f.Snapshot.Theta = f.Snapshot.Theta[1:] },
+		"head":       func(f *learned.File) { f.Snapshot.Head.Kind = "sideways" },
+		"is NaN": func(f *learned.File) {
+			f.Snapshot.Theta = append([]float64{math.NaN()}, f.Snapshot.Theta[1:]...)
+		},
+		"step": func(f *learned.File) { f.Step = 0 },
+		"layer 1": func(f *learned.File) {
+			wide := kernel.Dense{In: 15, Out: f.Form.NumActions()}
+			f.Snapshot.MLP = kernel.MLP{f.Snapshot.MLP[0], wide}
+			f.Snapshot.Theta = make([]float64, f.Snapshot.MLP.Params())
+		},
+	} {
+		f := good
+		spoil(&f)
+		if _, err := learned.New(f, place); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	w, err := good.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(*weights.File){
+		"kind":       func(f *weights.File) { f.Meta["kind"] = "train" },
+		"encoding":   func(f *weights.File) { f.Meta["encoding"] = "2" },
+		"metadata":   func(f *weights.File) { f.Meta["policy"] = "{" },
+		"activation": func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1) },
+		"signal":     func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "cpu-usage", "gpu-usage", 1) },
+	} {
+		f := weights.File{Meta: map[string]string{}, Tensors: w.Tensors}
+		for k, v := range w.Meta {
+			f.Meta[k] = v
+		}
+		spoil(&f)
+		if _, err := learned.Decode(f); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestADecisionDoesNotAllocate(t *testing.T) {
+	for name, f := range all() {
+		p, err := learned.New(f, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mdp.State{Observed: mdp.All, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 128 * mdp.MiB}}
+		if n := testing.AllocsPerRun(100, func() {
+			if _, err := p.Decide(s); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, one := range all() {
+		w, err := one.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(w.Meta["policy"], 100)
+	}
+	f.Fuzz(func(t *testing.T, meta string, n int) {
+		w := weights.File{
+			Meta:    map[string]string{"kind": "aware-policy", "encoding": "1", "policy": meta},
+			Tensors: map[string]weights.Tensor{"theta": {Data: make([]float64, min(max(n, 0), 1<<12))}},
+		}
+		one, err := learned.Decode(w)
+		if err != nil {
+			return
+		}
+		p, err := learned.New(one, place)
+		if err != nil {
+			return
+		}
+		_, _ = p.Decide(mdp.State{Observed: mdp.All, Replicas: 1, Limit: mdp.Size{CPU: 100, Memory: mdp.MiB}})
+	})
+}
