@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestABadFlagIsNamed(t *testing.T) {
+func TestCheckNamesTheBadFlag(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                          "flag --node: it must name this node",
 		"--selector=":               "every pod of the node",
@@ -49,7 +49,7 @@ func pod() *corev1.Pod {
 	}
 }
 
-func TestAPodInTheAgentsWords(t *testing.T) {
+func TestPodOfConvertsAPod(t *testing.T) {
 	got := podOf(pod())
 	if got.Namespace != "shop" || got.UID != "u" || got.IP != "10.1.2.3" || got.QoS != "Burstable" || len(got.Containers) != 2 {
 		t.Fatalf("pod %+v", got)
@@ -66,7 +66,7 @@ func TestAPodInTheAgentsWords(t *testing.T) {
 // The spec's values count as in force only when the kubelet says so.
 func TestAResizeIsPendingUntilTheKubeletHasCarriedItOut(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
-		"not seen yet": func(p *corev1.Pod) { p.Generation = 4 },
+		"not observed yet": func(p *corev1.Pod) { p.Generation = 4 },
 		"deferred": func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue}}
 		},

@@ -1,8 +1,10 @@
-// Command aware-agent is AWARE on one node: it reads the cgroups of the opted-in containers ten times a second, resizes
-// them in place within what central lets it, and puts back what it touched when it ends.
+// Command aware-agent is AWARE on one node. It reads the cgroups of the opted-in containers
+// ten times a second, resizes them in place within central's grants, and restores what it
+// touched when it ends.
 //
-// Exit codes: 0 it was told to end, and everything is put back; 1 it cannot work here, or something could not be put
-// back: the message says what was tried, with which value, and which flag to look at.
+// Exit codes: 0 it was asked to end, and everything is restored; 1 it cannot work here, or
+// something could not be restored. The message says what was tried, with which value, and
+// which flag matters.
 package main
 
 import (
@@ -63,7 +65,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// apiConfig is the cluster's that the agent runs in, or $KUBECONFIG's.
+// apiConfig is the configuration of $KUBECONFIG, or of the cluster that the agent runs in.
 func apiConfig() (*rest.Config, error) {
 	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
 		return clientcmd.BuildConfigFromFlags("", file)
@@ -71,18 +73,19 @@ func apiConfig() (*rest.Config, error) {
 	return rest.InClusterConfig()
 }
 
-// run is the agent's life: the node's things are opened one after another, each with its own error, and closed in turn.
+// run is the agent's life. It opens what the agent needs, each with its own error, runs the
+// agent, and closes everything.
 func run(ctx context.Context, s *settings) error {
 	log := klog.Background()
 	tree, err := cgroup.Open(s.cgroupRoot)
 	if err != nil {
 		return fmt.Errorf("flag --cgroup-root: %w", err)
 	}
-	held, err := restore.Open(s.stateDir)
+	journal, err := restore.Open(s.stateDir)
 	if err != nil {
 		return fmt.Errorf("flag --state-dir: %w", err)
 	}
-	defer held.Close()
+	defer journal.Close()
 	runtime, err := cri.Dial(ctx, s.criSocket)
 	if err != nil {
 		return fmt.Errorf("flag --cri-socket: %w", err)
@@ -97,18 +100,21 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("making a client for the API server: %w", err)
 	}
-	stalls, err := pressure.Open(s.procRoot)
+	node, err := pressure.Open(s.procRoot)
 	if err != nil {
 		return fmt.Errorf("flag --proc-root: %w", err)
 	}
-	// The pods are watched until everything is put back, not only until we are told to end: what the API has meanwhile counts.
+	// The pods are watched until everything is restored, not only until the agent is asked
+	// to end: changes of the API in between count.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	pods := watch(watching, api, s.node, s.selector)
 
 	c := agent.Default()
-	c.Node, c.Version, c.Envelope.OwnNamespace = s.node, version.Get().GitVersion, s.namespace
-	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: pods, Pressure: stalls,
+	c.Node = s.node
+	c.Version = version.Get().GitVersion
+	c.Envelope.OwnNamespace = s.namespace
+	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: journal, Pods: pods, Pressure: node,
 		Metrics: legacyregistry.Registerer(), Log: slog.New(logr.ToSlogHandler(log))})
 	if err != nil {
 		return err
@@ -131,7 +137,7 @@ func run(ctx context.Context, s *settings) error {
 		go client.Run(ctx)
 	}
 	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot", s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
-	// The pods are known before anything is done: what is not among them would be put back.
+	// The pods must be known first: a container that is not among them would be restored.
 	pods.wait(ctx)
 	return a.Run(ctx)
 }

@@ -18,13 +18,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watched are the opted-in pods of this node, as the API server has them. It implements [agent.Pods].
+// watched is the opted-in pods of this node, as the API server has them. It implements
+// [agent.Pods].
 type watched struct {
 	lister  listers.PodLister
 	synced  cache.InformerSynced
 	changed chan struct{}
 }
 
+// watch begins to watch the pods of a node.
 func watch(ctx context.Context, api kubernetes.Interface, node, selector string) *watched {
 	w := &watched{changed: make(chan struct{}, 1)}
 	factory := informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -74,7 +76,7 @@ func (w *watched) Snapshot() []agent.Pod {
 	return pods
 }
 
-// podOf is a pod in the agent's words.
+// podOf converts a pod to the agent's type.
 func podOf(p *corev1.Pod) agent.Pod {
 	pod := agent.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), IP: p.Status.PodIP, QoS: string(p.Status.QOSClass),
 		Deleting: p.DeletionTimestamp != nil, Mirror: p.Annotations[corev1.MirrorPodAnnotationKey] != ""}
@@ -106,7 +108,7 @@ func podOf(p *corev1.Pod) agent.Pod {
 	return pod
 }
 
-// resizePending tells whether the spec's values are perhaps not those that the kubelet has carried out.
+// resizePending reports whether the kubelet may not have carried out the spec's values.
 func resizePending(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.Status == corev1.ConditionTrue {

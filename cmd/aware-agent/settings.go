@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// settings are the agent's flags.
+// settings is the agent's flags.
 type settings struct {
 	node        string
 	namespace   string
@@ -48,7 +48,7 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz are served, without TLS.")
 }
 
-// check names the flag, its value, and the rule.
+// check names the wrong flag, its value, and the rule.
 func (s *settings) check() error {
 	if s.node == "" {
 		return fmt.Errorf("flag --node: it must name this node, and $NODE_NAME is not set either")

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// webTimeout bounds a request to the agent's own pages.
+// webTimeout is how long a request to the agent's own pages may take.
 const webTimeout = 10 * time.Second
 
 // serve serves metrics and health until the context ends.

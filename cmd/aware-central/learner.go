@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// episodes is the learner's side of experience: transitions come in, rewards go out. It takes them only while this
-// instance holds the learner's lease, so that one workload is learned in one place.
+// episodes takes in transitions, and knows the rewards of each workload. It works only while
+// this instance holds the learner's lease, so that one workload is learned in one place.
 type episodes struct {
 	learning atomic.Bool
 	mu       sync.Mutex
@@ -54,7 +54,7 @@ func (e *episodes) Rewards(workload string) (mean, std float64, n int, ok bool) 
 	return p.Summary()
 }
 
-// run holds the learner's lease as long as it can.
+// run holds the learner's lease until the context ends or the lease is lost.
 func (e *episodes) run(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	host, err := os.Hostname()
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command aware-central is AWARE's central plugin binary: kube-scheduler with our plugins, the autoscaling controllers,
-// and the learners, each a role that can be switched off. Scheduling never waits for the other two: they run beside it,
-// behind leases of their own, and are started anew when they fail.
+// Command aware-central is AWARE's central binary: kube-scheduler with our plugins, the
+// autoscaling controllers, and the learners. Each is a role that can be switched off.
+// Scheduling never waits for the other two: they run in the same process under their own
+// leases, and are started again when they fail.
 package main
 
 import (

@@ -9,17 +9,18 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// heard is how old a node's report may be to count as an agent that is there.
+// heard is how old the report of an agent may be that counts as running.
 const heard = 10 * time.Second
 
-// measure registers central's own figures, and gives what counts decisions. It is called once in a process.
+// measure registers central's own metrics, and returns the function that counts decisions. It
+// is called once in a process.
 func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 	took := metrics.NewHistogram(&metrics.HistogramOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "decision_duration_seconds",
-		Help: "Time of one decision with what it did through the API server.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 16), StabilityLevel: metrics.ALPHA})
+		Help: "Time of one decision with its calls to the API server.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 16), StabilityLevel: metrics.ALPHA})
 	effects := metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "decisions_total",
-		Help: "Decisions, by what came of them.", StabilityLevel: metrics.ALPHA}, []string{"effect"})
+		Help: "Decisions, by their effect.", StabilityLevel: metrics.ALPHA}, []string{"effect"})
 	agents := metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "agents",
-		Help: "Nodes whose agent was heard of in the last 10 s by this instance.", StabilityLevel: metrics.ALPHA},
+		Help: "Nodes whose agent reported to this instance in the last 10 s.", StabilityLevel: metrics.ALPHA},
 		func() float64 { return float64(f.Nodes(time.Now(), heard)) })
 	legacyregistry.MustRegister(took, effects)
 	legacyregistry.RawMustRegister(agents)

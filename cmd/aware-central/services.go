@@ -33,7 +33,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// services are what runs next to the scheduler. None of them can end the process.
+// services is what runs next to the scheduler. No service can end the process.
 type services struct {
 	settings *settings
 	config   *rest.Config
@@ -46,7 +46,7 @@ type services struct {
 	sync.WaitGroup
 }
 
-// start starts the services of the roles; only what cannot be mended by waiting is an error.
+// start starts the services of the roles. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) {
 	b := &services{settings: s, fleet: f, episodes: newEpisodes(), decided: measure(f)}
 	if !s.has(autoscaler) && !s.has(learner) {
@@ -76,7 +76,8 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 	return b, nil
 }
 
-// keep runs a service until the context ends, again and again with growing pauses when it fails.
+// supervise runs a service until the context ends. When it fails it is started again, after
+// pauses that grow.
 func (b *services) supervise(ctx context.Context, name string, run func(context.Context) error) {
 	log := klog.FromContext(ctx).WithName(name)
 	b.Go(func() {
@@ -121,7 +122,7 @@ func (b *services) web() http.Handler {
 	return mux
 }
 
-// serveLink makes sure of the certificate and serves the agents.
+// serveLink keeps the certificate up to date, and serves the agents.
 func (b *services) serveLink(ctx context.Context) error {
 	s := b.settings
 	cert := &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
@@ -131,7 +132,7 @@ func (b *services) serveLink(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := cert.Ensure(ctx); err != nil {
-			log.Error(err, "Looking after the link's certificate")
+			log.Error(err, "Renewing the link's certificate")
 		}
 	}, 6*time.Hour)
 	server := &fleet.Server{Central: b.fleet, Now: time.Now, Serving: b.deciding.Load,
@@ -149,8 +150,9 @@ func (b *services) serveLink(ctx context.Context) error {
 	return web.ServeTLS(listener, "", "")
 }
 
-// autoscale runs the controllers while this instance holds their lease. controller-runtime wants the process to end
-// when the lease is lost; a new manager does as well, and the scheduler goes on.
+// autoscale runs the controllers while this instance holds their lease. controller-runtime
+// expects the process to end when the lease is lost. A new manager is enough, and the
+// scheduler goes on.
 func (b *services) autoscale(ctx context.Context) error {
 	defer b.deciding.Store(false)
 	defer b.fleet.Close()
@@ -177,8 +179,8 @@ func (b *services) autoscale(ctx context.Context) error {
 		return fmt.Errorf("setting up the recommender: %w", err)
 	}
 	for _, kind := range optin.Kinds {
-		follow := &optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}
-		if err := follow.SetupWithManager(mgr); err != nil {
+		optIn := &optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}
+		if err := optIn.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the opt-in of %ss: %w", kind, err)
 		}
 	}

@@ -19,7 +19,7 @@ const (
 
 var allRoles = []string{scheduler, autoscaler, learner}
 
-// settings are the flags that are ours.
+// settings is our own flags.
 type settings struct {
 	roles       []string
 	namespace   string // ours, for leases, certificates and the agents' account
@@ -50,14 +50,14 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
 	flags.DurationVar(&s.patience, "deferred-patience", s.patience, "How long a resize may stay deferred before the workload is scaled out instead.")
-	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL, "How long a node agent that hears nothing more goes on within its last grants, from 10s to 24h.")
+	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL, "How long a node agent without new messages goes on within its last grants, from 10s to 24h.")
 	flags.DurationVar(&s.grantTTL, "mandate-ttl", s.grantTTL, "The former name of --grant-ttl.")
 	_ = flags.MarkDeprecated("mandate-ttl", "use --grant-ttl")
 }
 
 func (s *settings) has(role string) bool { return slices.Contains(s.roles, role) }
 
-// check names the flag, its value, and the rule.
+// check names the wrong flag, its value, and the rule.
 func (s *settings) check() error {
 	if len(s.roles) == 0 {
 		return fmt.Errorf("flag --roles: it must name at least one of %s", strings.Join(allRoles, ", "))

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestABadFlagIsNamed(t *testing.T) {
+func TestCheckNamesTheBadFlag(t *testing.T) {
 	for args, want := range map[string]string{
 		"--roles=scheduler,cook":    `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
 		"--roles=":                  "flag --roles: it must name at least one",
@@ -27,7 +27,7 @@ func TestABadFlagIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheDefaultsAreGood(t *testing.T) {
+func TestDefaultsAreValid(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "elsewhere")
 	s := defaults()
 	if err := s.check(); err != nil || s.linkName != "aware-central.elsewhere.svc" || s.step != 10*time.Second {
@@ -40,7 +40,7 @@ func TestTheDefaultsAreGood(t *testing.T) {
 	}
 }
 
-// The command is kube-scheduler's with our flags beside its own.
+// The command is kube-scheduler's, with its flags and ours.
 func TestTheCommandHasBothKindsOfFlags(t *testing.T) {
 	cmd := command()
 	for _, flag := range []string{"config", "leader-elect", "logging-format", "v", "roles", "link-bind-address", "grant-ttl"} {

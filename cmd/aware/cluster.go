@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cluster is where a command looks: kubectl's own flags say which.
+// cluster is the cluster that a command reads. kubectl's own flags select it.
 type cluster struct {
 	flags         *genericclioptions.ConfigFlags
 	allNamespaces bool
@@ -77,7 +77,7 @@ func list(ctx context.Context, reader client.Reader, namespace, workload string)
 	return found, nil
 }
 
-// names tells whether a workload, as people write it, is an object's target.
+// names reports whether a workload, as people write it, is an object's target.
 func names(m v1alpha1.MultidimPodAutoscaler, workload string) bool {
 	kind, name, ok := strings.Cut(workload, "/")
 	if !ok {

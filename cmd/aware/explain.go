@@ -14,7 +14,7 @@ import (
 func explainCommand() *cobra.Command {
 	var where cluster
 	cmd := &cobra.Command{
-		Use: "explain WORKLOAD", Short: "The last decisions for a workload: what was seen, decided, clipped and done",
+		Use: "explain WORKLOAD", Short: "The last decisions for a workload: what was observed, decided, clipped and done",
 		Example: "  aware explain deployment/shop -n prod",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -42,7 +42,7 @@ func explainCommand() *cobra.Command {
 	return cmd
 }
 
-// explain prints one workload: what is wanted, what is so, and the decisions, newest first.
+// explain prints one workload: its spec, its status, and the decisions, newest first.
 func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	s := m.Status
 	fmt.Fprintf(out, "%s/%s  %s/%s  mode %s\n", m.Namespace, m.Name, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name, m.Spec.Mode)

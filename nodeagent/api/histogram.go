@@ -14,7 +14,7 @@ type Histogram struct {
 	Counts []uint64  // ascending
 }
 
-// Known tells whether there is a histogram at all.
+// Known reports whether there is a histogram.
 func (h Histogram) Known() bool { return len(h.Upper) > 0 }
 
 // Total is the number of requests.
@@ -25,8 +25,9 @@ func (h Histogram) Total() uint64 {
 	return h.Counts[len(h.Counts)-1]
 }
 
-// Since is what came after an earlier reading of the same process. A process that started anew has fewer
-// counts than before; then all it has is new. ok is false when the two have different buckets.
+// Since is the requests after an earlier reading of the same process. A process that
+// restarted has fewer counts than before; then all its requests are new. ok is false
+// when the two have different buckets.
 func (h Histogram) Since(before Histogram) (d Histogram, ok bool) {
 	if !before.Known() || h.Total() < before.Total() {
 		return h, h.Known()
@@ -44,7 +45,8 @@ func (h Histogram) Since(before Histogram) (d Histogram, ok bool) {
 	return d, true
 }
 
-// Plus is two histograms of the same buckets together, such as those of two replicas.
+// Plus is the sum of two histograms with the same buckets, such as those of two
+// replicas.
 func (h Histogram) Plus(other Histogram) (Histogram, error) {
 	switch {
 	case !h.Known():
@@ -62,8 +64,9 @@ func (h Histogram) Plus(other Histogram) (Histogram, error) {
 	return sum, nil
 }
 
-// Quantile is the latency that the given percentile of requests did not exceed, linear within its bucket; in the
-// last, endless bucket it is that bucket's lower end. ok is false when there were no requests.
+// Quantile is the latency that the given percentile of requests did not exceed. It is
+// linear within a bucket. In the last bucket, which has no end, it is the lower end. ok
+// is false when there were no requests.
 func (h Histogram) Quantile(percentile float64) (latency time.Duration, ok bool) {
 	total := h.Total()
 	if total == 0 {
@@ -71,9 +74,11 @@ func (h Histogram) Quantile(percentile float64) (latency time.Duration, ok bool)
 	}
 	rank := percentile / 100 * float64(total)
 	i := slices.IndexFunc(h.Counts, func(n uint64) bool { return float64(n) >= rank })
-	lower, below := 0.0, uint64(0)
+	lower := 0.0
+	below := uint64(0)
 	if i > 0 {
-		lower, below = h.Upper[i-1], h.Counts[i-1]
+		lower = h.Upper[i-1]
+		below = h.Counts[i-1]
 	}
 	if math.IsInf(h.Upper[i], 1) {
 		return seconds(lower), true

@@ -25,7 +25,7 @@ func filled(latencies ...float64) api.Histogram {
 }
 
 // The dumb twin: sort all latencies and take the one at the rank. The histogram must name its bucket.
-func TestQuantileNamesTheBucketOfTheSortedTwin(t *testing.T) {
+func TestQuantileIsInTheBucketOfTheSortedValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		latencies := make([]float64, 1+rng.IntN(300))
@@ -50,14 +50,14 @@ func TestQuantileNamesTheBucketOfTheSortedTwin(t *testing.T) {
 	}
 }
 
-func TestAHistogramIsReadAsWhatCameSince(t *testing.T) {
+func TestSinceIsTheNewRequests(t *testing.T) {
 	early, late := filled(0.01, 0.04), filled(0.01, 0.04, 0.3, 0.3)
 	d, ok := late.Since(early)
 	if q, _ := d.Quantile(50); !ok || d.Total() != 2 || q < 200*time.Millisecond {
 		t.Errorf("since: %d requests, median %v; want the two slow ones", d.Total(), q)
 	}
 	if d, ok = early.Since(late); !ok || d.Total() != 2 {
-		t.Errorf("a process that started anew: %d requests, want all of its 2", d.Total())
+		t.Errorf("a process that restarted: %d requests, want all of its 2", d.Total())
 	}
 	if _, ok := (api.Histogram{}).Quantile(99); ok {
 		t.Error("a quantile was made up from nothing")

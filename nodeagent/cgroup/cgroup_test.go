@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup1"
 )
 
-func TestARootThatIsNoneIsNamed(t *testing.T) {
+func TestOpenNamesABadRoot(t *testing.T) {
 	dir := t.TempDir()
 	_, err := cgroup.Open(dir)
 	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "memory") || !strings.Contains(err.Error(), "--cgroup-root") {
@@ -26,7 +26,7 @@ func TestARootThatIsNoneIsNamed(t *testing.T) {
 	}
 }
 
-func TestARuntimesPathBecomesADirectory(t *testing.T) {
+func TestPathOfBothCgroupDrivers(t *testing.T) {
 	tree := cgrouptest.Fixture(t, cgroup.V2).Tree
 	for name, c := range map[string]struct{ in, want string }{
 		"cgroupfs": {"/kubepods/burstable/pod12/abc", "kubepods/burstable/pod12/abc"},
@@ -50,7 +50,7 @@ func TestARuntimesPathBecomesADirectory(t *testing.T) {
 	}
 }
 
-func TestAFixtureIsReadInBothVersions(t *testing.T) {
+func TestReadInBothVersions(t *testing.T) {
 	const path = "kubepods/pod1/abc"
 	want := cgroup.Usage{
 		CPU:    cgroup.CPU{Usage: 1500 * time.Millisecond, Periods: 100, ThrottledPeriods: 7, ThrottledTime: 30 * time.Millisecond},
@@ -107,7 +107,7 @@ func TestAFixtureIsReadInBothVersions(t *testing.T) {
 	}
 }
 
-func TestWhatTheKernelDoesNotTellIsNotObserved(t *testing.T) {
+func TestMissingFilesAreNotObserved(t *testing.T) {
 	host := cgrouptest.Fixture(t, cgroup.V2)
 	host.Add(t, "a/b", cgroup.Limits{})
 	for _, name := range []string{"cpu.pressure", "memory.pressure", "io.pressure", "io.stat", "memory.stat"} {
@@ -133,7 +133,7 @@ func TestWhatTheKernelDoesNotTellIsNotObserved(t *testing.T) {
 	}
 }
 
-func TestDirectWritesComeBack(t *testing.T) {
+func TestWriteAndReadLimits(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
 		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
 		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
@@ -169,7 +169,7 @@ func TestDirectWritesComeBack(t *testing.T) {
 	}
 }
 
-func TestV2BurstGivesWayToALowerQuota(t *testing.T) {
+func TestWriteLowersABurstAboveTheQuota(t *testing.T) {
 	host := cgrouptest.Fixture(t, cgroup.V2)
 	host.Add(t, "c", cgroup.Limits{Quota: 50000, Period: 100000})
 	host.Put(t, "c", "cpu.max.burst", "40000\n")
@@ -181,7 +181,7 @@ func TestV2BurstGivesWayToALowerQuota(t *testing.T) {
 	}
 }
 
-func TestARealContainerIsSeenThrottledAndThenGone(t *testing.T) {
+func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 	host := cgrouptest.Real(t)
 	path := host.Parent + "/c"
 	host.Add(t, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
@@ -245,7 +245,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Compare within one run: go test -bench Read ./nodeagent/cgroup. The library opens, reads and maps every file anew.
+// Compare within one run: go test -bench Read ./nodeagent/cgroup. The library opens, reads and maps every file each time.
 func BenchmarkRead(b *testing.B) {
 	host := cgrouptest.Real(b)
 	path := host.Parent + "/c"

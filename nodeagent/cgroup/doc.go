@@ -1,14 +1,17 @@
 // Package cgroup reads and writes the control groups of containers, in cgroup v1 and v2.
 //
-// A [Tree] is a mounted hierarchy; its root is a parameter, so that a directory of files does as well. It turns the
-// cgroupsPath that the container runtime knows into a path below the root. A [Group] is one container's group with
-// its files held open: a reading is a pread into a buffer that is used again, and a parse that allocates nothing,
-// because an agent reads every container of its node ten times a second for as long as the node lives. (CRI's
-// ListContainerStats takes 163 ms for 100 containers; kept descriptors take 0.8 ms for 220.)
+// A [Tree] is a mounted hierarchy. Its root is a parameter, so it can be a directory of
+// plain files. It turns the cgroupsPath that the container runtime knows into a path
+// below the root. A [Group] is one container's group with its files open: a reading is a
+// pread into a buffer that is reused, and a parse that allocates nothing. An agent reads
+// every container of its node ten times a second. (CRI's ListContainerStats takes 163 ms
+// for 100 containers; open descriptors take 0.8 ms for 220.)
 //
-// What the kernel does not tell is not observed ([Figures]), never zero. A group that was removed is [ErrGone].
+// What the kernel does not have is not observed ([Figures]); it is never zero. A group
+// that was removed is [ErrGone].
 //
-// The package moves limits only for tests, for putting back when the container runtime is away, and for the opt-in
-// direct path ([Tree.Write]): whatever is written here the runtime does not know of and reverts with its next update.
-// Which containers, how often and how far is for others to say.
+// The package writes limits only for tests, for restores when the container runtime does
+// not answer, and for the opt-in direct path ([Tree.Write]). The runtime does not know of
+// such a write, and reverts it with its next update. Other packages decide which
+// containers, how often and how far.
 package cgroup

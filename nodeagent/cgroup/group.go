@@ -26,10 +26,10 @@ const (
 	IOPressure
 )
 
-// Has tells whether all the given figures are in the set.
+// Has reports whether all the given figures are in the set.
 func (f Figures) Has(all Figures) bool { return f&all == all }
 
-// CPU is what a group used of the processor, and how it was held back, since it was made.
+// CPU is a group's CPU usage and throttling since it was made.
 type CPU struct {
 	Observed         Figures
 	Usage            time.Duration
@@ -42,7 +42,7 @@ type CPU struct {
 type Usage struct {
 	CPU
 	Memory     mdp.Bytes // all that is charged to the group
-	WorkingSet mdp.Bytes // less the file pages that can be dropped: what the kubelet calls so
+	WorkingSet mdp.Bytes // without the file pages that can be dropped, as the kubelet computes it
 	OOMKills   uint64
 	IOBytes    uint64        // read and written
 	CPUSome    time.Duration // in which some task waited for CPU; v2
@@ -65,10 +65,11 @@ func (l Limits) CPU() mdp.MilliCPU {
 	return mdp.MilliCPU((float64(l.Quota)*1000 + float64(l.Period)/2) / float64(l.Period))
 }
 
-// Size is the limits in the words of package mdp.
+// Size is the limits as package mdp has them.
 func (l Limits) Size() mdp.Size { return mdp.Size{CPU: l.CPU(), Memory: l.Memory} }
 
-// Quota is the CFS quota for a limit, in a period of so many microseconds. The kernel takes no quota under 1 ms.
+// Quota is the CFS quota for a limit, in a period in microseconds. The kernel takes no
+// quota below 1 ms.
 func Quota(c mdp.MilliCPU, period int64) int64 {
 	if c <= 0 {
 		return 0
@@ -76,8 +77,8 @@ func Quota(c mdp.MilliCPU, period int64) int64 {
 	return max(1000, int64(c)*period/1000)
 }
 
-// SameCPU tells whether two limits are the same CPU limit as far as anyone can set one: systemd keeps a quota in
-// steps of 10 ms per second, rounded up.
+// SameCPU reports whether two limits are the same CPU limit, up to rounding: systemd
+// rounds a quota up to steps of 10 ms per second.
 func (l Limits) SameCPU(other Limits) bool {
 	if (l.Quota <= 0) != (other.Quota <= 0) {
 		return false
@@ -87,7 +88,8 @@ func (l Limits) SameCPU(other Limits) bool {
 	return l.Quota <= 0 || max(off, -off) < step
 }
 
-// SameMemory tells whether two limits are the same memory limit: the kernel keeps whole pages.
+// SameMemory reports whether two limits are the same memory limit, up to rounding: the
+// kernel keeps whole pages.
 func (l Limits) SameMemory(other Limits) bool {
 	const page = 4096
 	off := l.Memory - other.Memory
@@ -100,7 +102,7 @@ type file struct {
 	path string
 }
 
-// names of what a Group holds open.
+// The files that a Group keeps open.
 const (
 	fileUsage       = iota // v1: cpuacct.usage
 	fileCPUStat            // cpu.stat
@@ -183,7 +185,7 @@ func (t *Tree) Group(path string) (*Group, error) {
 // Path is the group's path below the tree's root.
 func (g *Group) Path() string { return g.path }
 
-// Close lets the descriptors go. A closed Group observes nothing.
+// Close closes the descriptors. A closed Group observes nothing.
 func (g *Group) Close() {
 	for i := range g.files {
 		if g.files[i].fd >= 0 {
@@ -193,8 +195,9 @@ func (g *Group) Close() {
 	}
 }
 
-// read returns a file's bytes, valid until the next read. No such file is nil without an error. A kernfs file is
-// given whole by one pread when the buffer can hold it; one that fills the buffer is read again into a larger one.
+// read returns a file's bytes, valid until the next read. A missing file is nil without
+// an error. One pread returns a whole kernfs file when the buffer can hold it. A file that
+// fills the buffer is read again into a larger one.
 func (g *Group) read(which int) ([]byte, error) {
 	f := g.files[which]
 	if f.fd < 0 {
@@ -219,7 +222,8 @@ func (g *Group) read(which int) ([]byte, error) {
 	}
 }
 
-// ReadCPU reads the figures of the processor alone: one file on v2, two on v1. It is what is read ten times a second.
+// ReadCPU reads the CPU usage only: one file on v2, two on v1. An agent calls it ten times
+// a second.
 func (g *Group) ReadCPU(into *CPU) error {
 	*into = CPU{}
 	if g.version == V1 {
@@ -323,8 +327,8 @@ func (g *Group) pressure(which int, kind string, figure Figures, observed *Figur
 	return time.Duration(n) * time.Microsecond, nil
 }
 
-// noMemoryLimit is what v1 says where there is none: the largest number of whole pages. Half of it is above any
-// machine.
+// noMemoryLimit is below what v1 writes when there is no limit, which is the largest number
+// of whole pages, and above what any machine has.
 const noMemoryLimit = 1 << 62
 
 // Limits reads what the kernel enforces now.

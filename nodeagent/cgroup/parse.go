@@ -2,8 +2,8 @@ package cgroup
 
 import "math"
 
-// The parsers take a file's bytes as they are read, allocate nothing, and answer ok = false for what they do not
-// understand: a figure that cannot be read is unknown.
+// The parsers take a file's bytes as they are read, and allocate nothing. ok is false for
+// what they do not understand: a value that cannot be read is unknown.
 
 // uintOf reads a whole file that is one number:
 //
@@ -32,7 +32,7 @@ func intOf(b []byte) (int64, bool) {
 	return int64(n), true
 }
 
-// maxOf reads memory.max of v2, a number or the word max, which is told as none:
+// maxOf reads memory.max of v2, a number or the word max, which is none:
 //
 //	max\n
 func maxOf(b []byte) (n uint64, none, ok bool) {
@@ -43,7 +43,7 @@ func maxOf(b []byte) (n uint64, none, ok bool) {
 	return n, false, ok
 }
 
-// cpuMaxOf reads cpu.max of v2, quota and period in microseconds; the quota may be max, told as 0:
+// cpuMaxOf reads cpu.max of v2, quota and period in microseconds; the quota may be max, which is 0:
 //
 //	50000 100000\n
 //	max 100000\n

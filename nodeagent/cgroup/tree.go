@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Version is which of the kernel's two interfaces a Tree speaks.
+// Version is which of the kernel's two interfaces a Tree has.
 type Version int
 
-// The two versions. A hybrid host, with v1 controllers and a bare v2 hierarchy beside them, is V1.
+// The two versions. A hybrid host, with v1 controllers and an empty v2 hierarchy, is V1.
 const (
 	V1 Version = 1
 	V2 Version = 2
@@ -20,14 +20,17 @@ const (
 
 func (v Version) String() string { return fmt.Sprintf("v%d", int(v)) }
 
-// ErrGone says that a group is no more: its container ended.
+// ErrGone says that a group was removed: its container ended.
 var ErrGone = errors.New("cgroup is gone")
 
 // Tree is a mounted cgroup hierarchy, or on v1 the four hierarchies that we read.
 type Tree struct {
-	root                        string
-	version                     Version
-	cpu, cpuacct, memory, blkio string // directories; all the root itself on v2; blkio is empty when there is none
+	root    string
+	version Version
+	cpu     string // directory; on v2 the root
+	cpuacct string // directory; on v2 the root
+	memory  string // directory; on v2 the root
+	blkio   string // directory; on v2 the root; empty when there is none
 }
 
 // Open finds out what is mounted at root. An error names the path and what is missing there.
@@ -111,7 +114,8 @@ func (t *Tree) Path(cgroupsPath string) (string, error) {
 	return contained(filepath.Join(dir, unit))
 }
 
-// contained cleans a path and refuses one that leads out of the root: it came over a socket.
+// contained cleans a path, and refuses one that leads out of the root: the path came
+// over a socket.
 func contained(path string) (string, error) {
 	clean := strings.TrimPrefix(filepath.Clean("/"+path), "/")
 	for part := range strings.SplitSeq(path, "/") {
@@ -125,7 +129,7 @@ func contained(path string) (string, error) {
 	return clean, nil
 }
 
-// expandSlice turns a-b-c.slice into a.slice/a-b.slice/a-b-c.slice, as systemd lays slices out. The root slice is
+// expandSlice turns a-b-c.slice into a.slice/a-b.slice/a-b-c.slice, as systemd nests slices. The root slice is
 // called -.slice; no slice at all is system.slice, runc's default.
 func expandSlice(slice string) (string, error) {
 	if slice == "" {
@@ -150,7 +154,7 @@ func expandSlice(slice string) (string, error) {
 	return path, nil
 }
 
-// Exists tells whether there is a group at the path.
+// Exists reports whether there is a group at the path.
 func (t *Tree) Exists(path string) bool { return exists(filepath.Join(t.cpu, path)) }
 
 func exists(path string) bool {

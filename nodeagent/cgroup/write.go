@@ -13,11 +13,12 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Write changes a group's limits directly, past the container runtime; 0 leaves a field as it is. The runtime does
-// not see it, and its next update of that container reverts it, so it is for putting back while the runtime is away,
-// for tests, and for the opt-in direct path of CPU quotas. A quota needs its period beside it.
+// Write changes a group's limits directly, without the container runtime; 0 leaves a
+// limit as it is. The runtime does not know of it, and its next update of the container
+// reverts it. So it is for restores while the runtime does not answer, for tests, and for
+// the opt-in direct path of CPU quotas. A quota needs its period.
 //
-// Up, memory goes first, then CPU; down, CPU first: as long as something is tight it is not memory.
+// Upwards memory goes first, then CPU; downwards CPU goes first: memory becomes tight last.
 func (t *Tree) Write(path string, l Limits) error {
 	if l.Quota > 0 && l.Period <= 0 {
 		return fmt.Errorf("writing cgroup %s: quota %d without its period", path, l.Quota)
@@ -107,7 +108,7 @@ func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {
 // update1 writes one v1 hierarchy through the library, which takes the hierarchies' parent directory.
 func (t *Tree) update1(path, dir string, r *specs.LinuxResources) error {
 	if !exists(filepath.Join(dir, path)) {
-		return fs.ErrNotExist // the library would make it anew
+		return fs.ErrNotExist // the library would make the directory
 	}
 	group, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(t.hierarchies))
 	if err != nil {

@@ -24,18 +24,19 @@ const DefaultSocket = "unix:///run/containerd/containerd.sock"
 // ErrNoContainer says that the runtime does not know the container: it ended.
 var ErrNoContainer = errors.New("the runtime has no such container")
 
-// Change is what to change of a container's limits; 0 is unchanged, as in CRI. A quota goes with its period, both in
-// microseconds. There is no way to say shares, or huge pages, here: shares are what the scheduler counts, and huge
-// page limits are appended anew by the runtime on every call.
+// Change is what to change of a container's limits; 0 is unchanged, as in CRI. It has
+// no shares, because the scheduler counts them. It has no huge page limits, because
+// the runtime appends them again on every call.
 type Change struct {
-	Quota, Period int64
-	Memory        mdp.Bytes
+	Quota  int64 // microseconds of CPU time in each period; it needs the period
+	Period int64 // microseconds
+	Memory mdp.Bytes
 }
 
-// Empty tells whether there is nothing to change.
+// Empty reports whether there is nothing to change.
 func (c Change) Empty() bool { return c.Quota == 0 && c.Memory == 0 }
 
-// Container is what the runtime tells of one container that we need.
+// Container is what we need to know of one container.
 type Container struct {
 	ID          string
 	CgroupsPath string // as in its OCI spec; see cgroup.Tree.Path
@@ -50,20 +51,25 @@ type Runtime interface {
 	Update(ctx context.Context, id string, c Change) error
 }
 
-// Version is who the runtime says it is.
-type Version struct{ Name, Version, API string }
+// Version is the name and version that the runtime reports.
+type Version struct {
+	Name    string // such as containerd
+	Version string
+	API     string // of CRI
+}
 
 func (v Version) String() string { return fmt.Sprintf("%s %s (CRI %s)", v.Name, v.Version, v.API) }
 
-// Client is a connection to a runtime's socket. It finds its way back by itself when the runtime restarts.
+// Client is a connection to a runtime's socket. It connects again by itself when the
+// runtime restarts.
 type Client struct {
 	conn    *grpc.ClientConn
 	runtime runtime.RuntimeServiceClient
 	version Version
 }
 
-// Dial connects and asks for the version, so that a socket of something else is found out now. The socket is a path,
-// with or without unix:// before it.
+// Dial connects and asks for the version, so that a socket of another server is found
+// at once. The socket is a path, with or without unix:// before it.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	wrong := func(format string, args ...any) error {
@@ -101,13 +107,14 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	return c, nil
 }
 
-// Version is who answered at Dial, for the log.
+// Version is what the runtime reported to Dial, for the log.
 func (c *Client) Version() Version { return c.version }
 
-// Close lets the connection go.
+// Close closes the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Container asks for a container's verbose status. containerd and CRI-O both put the OCI spec in its info.
+// Container asks for a container's verbose status. containerd and CRI-O both write the
+// OCI spec into its info.
 func (c *Client) Container(ctx context.Context, id string) (Container, error) {
 	answer, err := c.runtime.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -137,7 +144,7 @@ func parseInfo(info string) (Container, error) {
 		} `json:"runtimeSpec"`
 	}
 	if info == "" {
-		return Container{}, errors.New("the runtime gives no verbose info")
+		return Container{}, errors.New("the runtime gave no verbose info")
 	}
 	if err := json.Unmarshal([]byte(info), &v); err != nil {
 		return Container{}, fmt.Errorf("verbose info of %d bytes: %w", len(info), err)
@@ -148,8 +155,8 @@ func parseInfo(info string) (Container, error) {
 	return Container{CgroupsPath: v.RuntimeSpec.Linux.CgroupsPath, PID: v.PID}, nil
 }
 
-// Update changes a container's limits, only those that the Change names. A memory limit without a swap limit sets
-// both, which is what a kubelet does.
+// Update changes the limits that the Change names. A memory limit without a swap limit
+// sets both, as the kubelet does it.
 func (c *Client) Update(ctx context.Context, id string, change Change) error {
 	if change.Quota != 0 && change.Period <= 0 {
 		return fmt.Errorf("updating container %s: quota %d without its period", id, change.Quota)
@@ -165,7 +172,7 @@ func (c *Client) Update(ctx context.Context, id string, change Change) error {
 	return nil
 }
 
-// known gives the errors of gRPC that mean something to us their Go names.
+// known wraps the errors of gRPC that we tell apart with their Go errors.
 func known(err error) error {
 	switch status.Code(err) {
 	case codes.NotFound:
@@ -180,5 +187,5 @@ func known(err error) error {
 	return err
 }
 
-// ErrUnavailable says that nobody answered at the socket.
-var ErrUnavailable = errors.New("the container runtime is away")
+// ErrUnavailable says that no runtime answered at the socket.
+var ErrUnavailable = errors.New("the container runtime does not answer")

@@ -21,7 +21,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func TestAWrongSocketIsNamedAndSoIsWhatToSet(t *testing.T) {
+func TestDialNamesAWrongSocketAndItsFlag(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -51,7 +51,7 @@ func TestAWrongSocketIsNamedAndSoIsWhatToSet(t *testing.T) {
 	}
 }
 
-func TestAContainerIsFoundAndChangedFieldByField(t *testing.T) {
+func TestUpdateChangesOnlyTheFieldsOfTheChange(t *testing.T) {
 	host := cgrouptest.Fixture(t, cgroup.V2)
 	server := critest.Start(t, host.Tree)
 	before := cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB}
@@ -94,7 +94,7 @@ func TestAContainerIsFoundAndChangedFieldByField(t *testing.T) {
 	}
 }
 
-// machine is a runtime in virtual time: a call takes as long as it is told.
+// machine is a runtime in virtual time: a test sets how long a call takes.
 type machine struct {
 	mu    sync.Mutex
 	now   time.Time
@@ -139,7 +139,7 @@ func refused(err error) bool {
 	return errors.As(err, &r)
 }
 
-func TestSmallAndHastyMovesAreRefused(t *testing.T) {
+func TestSmallAndTooFrequentMovesAreRefused(t *testing.T) {
 	m := &machine{now: noon}
 	d := discipline(m)
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestSmallAndHastyMovesAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheNodesBudgetIsABucketWithSomeKeptForRaises(t *testing.T) {
+func TestPartOfTheNodesBudgetIsForRaises(t *testing.T) {
 	m := &machine{now: noon}
 	d := discipline(m)
 	made := 0
@@ -193,11 +193,11 @@ func TestTheNodesBudgetIsABucketWithSomeKeptForRaises(t *testing.T) {
 		t.Errorf("after ten seconds %d calls, want %d", made, want)
 	}
 	if err := d.Restore(t.Context(), noon.Add(10*time.Second), cpu("a", 1000, 999)); err != nil {
-		t.Errorf("putting back is not for the bucket: %v", err)
+		t.Errorf("the bucket holds up a restore: %v", err)
 	}
 }
 
-func TestWhatIsTightLastIsMemory(t *testing.T) {
+func TestMemoryBecomesTightLast(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to mdp.Size
 		want     []cri.Change
@@ -223,7 +223,7 @@ func TestWhatIsTightLastIsMemory(t *testing.T) {
 	}
 }
 
-func TestTheBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
+func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 	m := &machine{now: noon, takes: 20 * time.Millisecond}
 	d := discipline(m)
 	step := func(i int) error {
@@ -250,7 +250,7 @@ func TestTheBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 		}
 	}
 	if err := d.Restore(t.Context(), m.clock(), cpu("a", 500, 1000)); !errors.Is(err, cri.ErrOpen) {
-		t.Errorf("putting back presses on a runtime in trouble: %v", err)
+		t.Errorf("a restore calls a runtime whose breaker is open: %v", err)
 	}
 	if s := d.Stats(); s.Breaker != cri.Open || !strings.Contains(s.Why, "300ms") || len(m.calls) != calls {
 		t.Errorf("stats %+v after %d calls, want %d", s, len(m.calls), calls)
@@ -272,13 +272,13 @@ func TestTheBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 	}
 }
 
-func TestWhatElseOpensTheBreaker(t *testing.T) {
+func TestOtherCausesThatOpenTheBreaker(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*machine, *cri.Limiter)
 		want cri.Breaker
 	}{
 		"a timeout":          {func(m *machine, _ *cri.Limiter) { m.fails = context.DeadlineExceeded }, cri.Open},
-		"nobody there":       {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrUnavailable }, cri.Open},
+		"no answer":          {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrUnavailable }, cri.Open},
 		"no such container":  {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrNoContainer }, cri.Closed},
 		"an invalid change":  {func(m *machine, _ *cri.Limiter) { m.fails = errors.New("EINVAL") }, cri.Closed},
 		"memory stalls":      {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.3, 0) }, cri.Open},
@@ -298,7 +298,7 @@ func TestWhatElseOpensTheBreaker(t *testing.T) {
 	}
 }
 
-func TestOneCallAtATimeOnTheNode(t *testing.T) {
+func TestANodeHasOneCallInFlight(t *testing.T) {
 	host := cgrouptest.Fixture(t, cgroup.V1)
 	server := critest.Start(t, host.Tree)
 	l := cgroup.Limits{Quota: 50000, Period: 100000}
@@ -323,7 +323,7 @@ func TestOneCallAtATimeOnTheNode(t *testing.T) {
 	if n := server.MostAtOnce(); n != 1 {
 		t.Errorf("%d calls at once", n)
 	}
-	// A hung runtime costs one deadline, and then nothing.
+	// A hung runtime costs one deadline, and nothing after that.
 	server.Slow(time.Minute)
 	begin := time.Now()
 	if err := d.Update(t.Context(), noon.Add(2*time.Second), cpu("a", 1000, 500)); !errors.Is(err, context.DeadlineExceeded) {
@@ -337,13 +337,13 @@ func TestOneCallAtATimeOnTheNode(t *testing.T) {
 	}
 }
 
-func TestBadRulesAreNamed(t *testing.T) {
+func TestCheckNamesTheBadRule(t *testing.T) {
 	r := cri.DefaultRules
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
 	r.MinChange = 1.5
-	if err := r.Check(); err == nil || err.Error() != "cri rules: least move 1.5: must be in [0, 1)" {
+	if err := r.Check(); err == nil || err.Error() != "cri rules: least change 1.5: must be in [0, 1)" {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -1,10 +1,11 @@
-// Package envelope says what of a container may be moved, and how far: from its API values and from what central
-// grants. It is pure.
+// Package envelope says what of a container may be moved, and how far. It follows from the
+// container's API values and from central's grant. It is pure.
 //
-// The invariant is floor <= effective <= allocated limit, always. The request is the reservation that the scheduler
-// and quotas count, and is never touched; the allocated limit is the ceiling, because the pod-level cgroup, which only
-// the kubelet writes, is made from it: on cgroup v1 a quota above the parent's is EINVAL, on v2 it does nothing. What
-// is above needs pods/resize, which is central's.
+// The invariant is floor <= limit in force <= allocated limit, always. The request is the
+// reservation that the scheduler and quotas count: it is never touched. The allocated limit
+// is the ceiling, because the pod-level cgroup, which only the kubelet writes, is made from
+// it. On cgroup v1 a quota above the parent's is EINVAL; on v2 it has no effect. More needs
+// pods/resize, which is central's.
 package envelope
 
 import (
@@ -34,8 +35,8 @@ type Container struct {
 	PodDeleting   bool
 	Mirror        bool // a static pod, seen through its mirror
 	ExclusiveCPUs bool // the kubelet's CPU manager gave it cores of its own
-	// Settled are its limits when no resize was under way last; 0 is none. Before it was ever settled: what is in
-	// force.
+	// Settled are its limits when no resize was pending last; 0 is none. When that was never
+	// so, they are what is in force.
 	Settled mdp.Size
 	// Limits are those that its spec has now; 0 is none.
 	Limits mdp.Size
@@ -49,7 +50,7 @@ type Reason string
 // The reasons.
 const (
 	Deleting       Reason = "its pod is being deleted"
-	Static         Reason = "it is of a static pod"
+	Static         Reason = "its pod is static"
 	NotRegular     Reason = "it is an init or ephemeral container"
 	System         Reason = "its namespace is kube-system"
 	Own            Reason = "its namespace is the agent's own"
@@ -58,7 +59,7 @@ const (
 	NoCPULimit     Reason = "it has no CPU limit"
 	NoMemoryLimit  Reason = "it has no memory limit"
 	NothingToMove  Reason = "it has neither a CPU nor a memory limit"
-	BoundsTooLarge Reason = "the grant's least is above its limit"
+	BoundsTooLarge Reason = "the grant's minimum is above its limit"
 )
 
 // Rules are the node's.
@@ -69,21 +70,22 @@ type Rules struct {
 
 // Envelope is how far a container may be moved.
 type Envelope struct {
-	Bounds mdp.Bounds // of CPU and memory; a knob that may not move has the one value that it has, or 0 for none
-	Knobs  mdp.Set    // what may be moved
-	// Left says why all (Left) or one resource is left alone; empty when it may be moved.
-	Left, LeftCPU, LeftMemory Reason
+	Bounds     mdp.Bounds // of CPU and memory; a knob that may not move has the one value that it has, or 0 for none
+	Knobs      mdp.Set    // what may be moved
+	Left       Reason     // why nothing may be moved; empty when something may
+	LeftCPU    Reason     // why CPU is not moved, or not as granted; empty otherwise
+	LeftMemory Reason     // why memory is not moved, or not as granted; empty otherwise
 }
 
-// Floors below which nothing is ever moved, whatever a grant says. The kernel takes no quota under 1 ms in a period
-// of 100 ms; a process hardly starts with less than 4 MiB.
+// The floors: nothing is moved below them, whatever a grant says. The kernel takes no quota
+// below 1 ms in a period of 100 ms. Hardly any process starts with less than 4 MiB.
 const (
 	LeastCPU    mdp.MilliCPU = 10
 	LeastMemory mdp.Bytes    = 4 * mdp.MiB
 )
 
-// Ceiling is the largest limit that is surely allocated: while a resize is pending, Deferred, Infeasible or merely not
-// carried out, the smaller of old and new.
+// Ceiling is the largest limit that is certainly allocated. While a resize is pending, for
+// whatever reason, it is the smaller of old and new.
 func (c Container) Ceiling() mdp.Size {
 	if !c.ResizePending {
 		return c.Limits
@@ -99,8 +101,8 @@ func lesser[T ~int64](a, b T) T {
 	return min(a, b)
 }
 
-// Of is the envelope in force for a container under a grant's bounds. A bound of 0 is none: the floor or the
-// allocated limit itself.
+// Of is the envelope of a container under a grant's bounds. A bound of 0 is none: then the
+// floor or the allocated limit counts.
 func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 	ceiling := c.Ceiling()
 	e := Envelope{Bounds: mdp.Bounds{
@@ -112,7 +114,7 @@ func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 		return e
 	}
 	if ceiling.CPU == 0 {
-		// Nobody but us would ever undo a quota on a container that has none.
+		// A quota on a container that has no limit would never be removed by anyone else.
 		e.LeftCPU = NoCPULimit
 	} else {
 		e.Knobs |= mdp.SetOf(mdp.CPULimit)

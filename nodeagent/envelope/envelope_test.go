@@ -12,7 +12,7 @@ func shop() envelope.Container {
 	return envelope.Container{Namespace: "shop", QoS: "Burstable", Limits: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}}
 }
 
-func TestNoEnvelopeEverReachesAboveWhatIsAllocated(t *testing.T) {
+func TestEnvelopeIsNeverAboveWhatIsAllocated(t *testing.T) {
 	law := func(cpu, settled uint16, mem, settledMem uint32, lo, hi uint16, mlo, mhi uint32, pending bool) bool {
 		c := shop()
 		c.ResizePending = pending
@@ -33,7 +33,7 @@ func TestNoEnvelopeEverReachesAboveWhatIsAllocated(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftAloneAndWhy(t *testing.T) {
+func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*envelope.Container)
 		rules  envelope.Rules
@@ -47,9 +47,9 @@ func TestWhatIsLeftAloneAndWhy(t *testing.T) {
 		"our own namespace":         {func(c *envelope.Container) { c.Namespace = "aware" }, envelope.Rules{OwnNamespace: "aware"}, envelope.Own},
 		"exclusive CPUs":            {func(c *envelope.Container) { c.ExclusiveCPUs = true }, envelope.Rules{Guaranteed: true}, envelope.Exclusive},
 		"a Guaranteed pod":          {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{}, envelope.GuaranteedPod},
-		"unless it is asked for":    {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{Guaranteed: true}, ""},
+		"a Guaranteed pod, allowed": {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{Guaranteed: true}, ""},
 		"no limits at all":          {func(c *envelope.Container) { c.Limits = mdp.Size{} }, envelope.Rules{}, envelope.NothingToMove},
-		"a burstable pod is served": {func(*envelope.Container) {}, envelope.Rules{}, ""},
+		"a burstable pod":           {func(*envelope.Container) {}, envelope.Rules{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			container := shop()
@@ -67,7 +67,7 @@ func TestWhatIsLeftAloneAndWhy(t *testing.T) {
 	}
 }
 
-func TestWhileAResizeIsPendingTheSmallerCounts(t *testing.T) {
+func TestCeilingIsTheSmallerLimitWhileAResizeIsPending(t *testing.T) {
 	c := shop()
 	c.Settled, c.Limits, c.ResizePending = mdp.Size{CPU: 500, Memory: 512 * mdp.MiB}, mdp.Size{CPU: 2000, Memory: 256 * mdp.MiB}, true
 	e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{})

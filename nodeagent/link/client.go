@@ -28,19 +28,19 @@ type Client struct {
 	Node  Node
 	URL   string        // of central, such as https://aware-central.aware-system.svc:9443
 	Name  string        // that central's certificate must have
-	Token string        // file of the projected token; read anew at each dial, since it is rotated
+	Token string        // file of the projected token; read at each dial, because it is rotated
 	Every time.Duration // between two reports
 	Now   func() time.Time
 	// CA gives the certificates that central's may be signed by, in PEM.
 	CA func(context.Context) ([]byte, error)
-	// Log tells when the link is lost and found.
+	// Log is called when the link is lost, and when it is up again.
 	Log func(err error, message string, keysAndValues ...any)
 }
 
-// silence is how long central may leave a stream unanswered before it is dialled anew.
+// silence is how long central may leave a stream unanswered before it is dialled again.
 const silence = 30 * time.Second
 
-// Run dials until the context ends. The agent works on meanwhile, within its grants.
+// Run dials until the context ends. The agent goes on within its grants.
 func (c *Client) Run(ctx context.Context) {
 	retry := &backoff.ExponentialBackOff{
 		InitialInterval: time.Second, Multiplier: 1.6, RandomizationFactor: 0.3, MaxInterval: 15 * time.Second,
@@ -63,7 +63,7 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// exchange is one stream, from dial to loss.
+// exchange is one stream, from the dial to its end.
 func (c *Client) exchange(ctx context.Context) error {
 	token, err := os.ReadFile(c.Token)
 	if err != nil {
@@ -130,13 +130,14 @@ func (c *Client) exchange(ctx context.Context) error {
 			quiet.Reset(silence)
 			<-tick.C
 		case <-quiet.C:
-			return fmt.Errorf("central said nothing for %v", silence)
+			return fmt.Errorf("no message from central for %v", silence)
 		case <-tick.C:
 		}
 	}
 }
 
-// Refused tells whether central will not have this agent, so that dialling again is of no use until somebody acts.
+// Refused reports whether central refuses this agent. Then dialling again does not help
+// until a person changes something.
 func Refused(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnauthenticated || code == connect.CodePermissionDenied

@@ -1,7 +1,9 @@
-// Package pressure reads how hard a whole node is pressed: its PSI, by github.com/prometheus/procfs.
+// Package pressure reads the pressure (PSI) of a whole node, with
+// github.com/prometheus/procfs.
 //
-// It is for the breaker of package cri, which must not burden a node that stalls, and for v1 nodes, where the kernel
-// keeps no PSI per container. A container's own PSI on v2 is package cgroup's.
+// The breaker of package cri needs it, because a node that stalls must not get more
+// load. Nodes with cgroup v1 need it too, because their kernel has no PSI of each
+// container. On v2 package cgroup reads a container's own PSI.
 package pressure
 
 import (
@@ -14,9 +16,9 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Node is the node's pressure: shares of the last ten seconds. What is not in Observed is not known; a kernel without
-// PSI, or with psi=0, knows none of it. Full pressure of CPU is not here: for a whole node it means nothing, and the
-// kernel writes 0.
+// Node is the node's pressure: shares of the last ten seconds. What is not in Observed
+// is not known; a kernel without PSI, or with psi=0, knows nothing. Full pressure of CPU
+// is missing: for a whole node it has no meaning, and the kernel writes 0.
 type Node struct {
 	Observed   mdp.Set   // of CPUPressure, MemoryPressure and IOPressure
 	CPUSome    mdp.Ratio // some task waited for CPU

@@ -9,7 +9,7 @@ import (
 	"awarescale.dev/aware/nodeagent/pressure"
 )
 
-func TestANodesPressure(t *testing.T) {
+func TestReadReadsTheNodesPressure(t *testing.T) {
 	root := t.TempDir()
 	put := func(name, content string) {
 		t.Helper()
@@ -36,7 +36,7 @@ func TestANodesPressure(t *testing.T) {
 	}
 	put("memory", "nonsense\nsome avg10=x\n")
 	if n, err := r.Read(); err == nil && n.Observed.Has(mdp.MemoryPressure) {
-		t.Errorf("made %+v of nonsense", n)
+		t.Errorf("a file that is not PSI was read as %+v", n)
 	}
 	if _, err := pressure.Open(filepath.Join(root, "nowhere")); err == nil {
 		t.Error("a proc root that is not there was taken")

@@ -26,17 +26,16 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// SecretName is the secret of the certificate and its key; it is central's alone.
+// SecretName is the secret with the certificate and its key. Only central reads it.
 const SecretName = "aware-central-tls"
 
-// lifetime of a serving certificate, and how long before its end it is made anew.
 const (
-	lifetime = 365 * 24 * time.Hour
-	renewal  = 30 * 24 * time.Hour
+	lifetime = 365 * 24 * time.Hour // of a serving certificate
+	renewal  = 30 * 24 * time.Hour  // how long before its end it is renewed
 )
 
-// Certificate is central's serving certificate, signed by an authority of its own that it keeps in a secret. Several
-// instances share it: whoever creates the secret first has made it for all.
+// Certificate is central's serving certificate, signed by its own authority and kept in a
+// secret. All instances use the same one: the first instance creates the secret.
 type Certificate struct {
 	Client    kubernetes.Interface
 	Namespace string
@@ -46,7 +45,7 @@ type Certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// Config is a TLS configuration that serves the certificate of the moment.
+// Config is a TLS configuration that serves the current certificate.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -57,7 +56,8 @@ func (c *Certificate) Config() *tls.Config {
 		}}
 }
 
-// Ensure reads the certificate, or makes one when there is none or it ends soon, and publishes its authority.
+// Ensure reads the certificate, and publishes its authority. It makes a new certificate when
+// there is none, or when it ends soon.
 func (c *Certificate) Ensure(ctx context.Context) error {
 	secrets := c.Client.CoreV1().Secrets(c.Namespace)
 	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
@@ -67,7 +67,7 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 			return err
 		}
 		created, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // another instance was faster: its certificate is ours
+		if apierrors.IsAlreadyExists(err) { // another instance was faster: its certificate is used
 			created, err = secrets.Get(ctx, SecretName, metav1.GetOptions{})
 		}
 		if err != nil {
@@ -107,6 +107,7 @@ func (c *Certificate) ends(secret *corev1.Secret) time.Time {
 	return certs[0].NotAfter
 }
 
+// publish writes the authority into the config map.
 func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 	maps := c.Client.CoreV1().ConfigMaps(c.Namespace)
 	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: api.CAConfigMap, Namespace: c.Namespace}, Data: map[string]string{api.CAKey: string(ca)}}
@@ -127,8 +128,9 @@ func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 	return nil
 }
 
-// fresh makes a serving certificate under an authority of its own. The key of the authority is not kept: a renewal
-// brings a new one, beside the old one as long as that lives, so that agents trust whichever they meet.
+// issue makes a serving certificate and its own authority. The authority's key is not kept: a
+// renewal makes a new authority. The old one is published too until it ends, so that agents
+// trust both.
 func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 	now := c.Now()
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -163,6 +165,7 @@ func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 		Data: map[string][]byte{api.CAKey: authorityPEM, corev1.TLSCertKey: servingPEM, corev1.TLSPrivateKeyKey: keyPEM}}, nil
 }
 
+// sign makes a certificate in PEM.
 func sign(cert, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	der, err := x509.CreateCertificate(rand.Reader, cert, parent, public, key)
 	if err != nil {
@@ -171,6 +174,7 @@ func sign(cert, parent *x509.Certificate, public crypto.PublicKey, key crypto.Si
 	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der}), nil
 }
 
+// firstCertificate is the newest authority of a bundle.
 func firstCertificate(bundle []byte) []byte {
 	block, _ := pem.Decode(bundle)
 	if block == nil {

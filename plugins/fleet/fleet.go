@@ -1,6 +1,7 @@
-// Package fleet is what central knows of the nodes' agents, and what it has told them: the last report of each node,
-// and the grants of each workload. The link writes reports into it and takes grants out; the autoscaler and the
-// scheduler plugins read it. It is memory only: after a restart the agents fill it again within seconds.
+// Package fleet is what central knows of the nodes' agents: the last report of each node, and
+// the grants of each workload. The link writes reports and reads grants; the autoscaler and
+// the scheduler plugins read reports and write grants. It is in memory only: after a restart
+// the agents fill it within seconds.
 package fleet
 
 import (
@@ -13,12 +14,12 @@ import (
 
 // Fleet is safe for concurrent use.
 type Fleet struct {
-	// TTL is how long a grant holds on a node that hears nothing more.
+	// TTL is how long a grant holds on a node that gets no new message.
 	TTL time.Duration
 
 	mu        sync.RWMutex
-	open      bool
-	nodes     map[string]heard
+	open      bool // see Open
+	nodes     map[string]reported
 	swept     time.Time // when nodes that are gone were last forgotten
 	summaries map[container]entry
 	grants    map[string]map[string][]api.Grant // node -> workload
@@ -28,12 +29,14 @@ type Fleet struct {
 // gone is how long after its last report a node is forgotten.
 const gone = time.Hour
 
-type heard struct {
+// reported is a node's last report.
+type reported struct {
 	report api.Report
 	at     time.Time
 }
 
-// container is a ContainerRef's lasting part: a pod's UID is never used again.
+// container is the part of a ContainerRef that identifies it: a pod's UID is never used
+// again.
 type container struct{ podUID, name string }
 
 type entry struct {
@@ -43,19 +46,20 @@ type entry struct {
 
 // New makes an empty fleet.
 func New(ttl time.Duration) *Fleet {
-	return &Fleet{TTL: ttl, nodes: map[string]heard{}, summaries: map[container]entry{},
+	return &Fleet{TTL: ttl, nodes: map[string]reported{}, summaries: map[container]entry{},
 		grants: map[string]map[string][]api.Grant{}, where: map[string][]string{}}
 }
 
-// Open says that every workload has been looked at once, so that a container without a grant really has none. Before
-// that agents are told nothing, or a restart of central would make them put everything back.
+// Open says that every workload was looked at once, so that a container without a grant
+// really has none. Before that agents get no grants: otherwise a restart of central would
+// make them restore everything.
 func (f *Fleet) Open() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.open = true
 }
 
-// Close takes Open back: another instance decides now.
+// Close is the inverse of Open: another instance decides now.
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,13 +68,14 @@ func (f *Fleet) Close() {
 	clear(f.where)
 }
 
-// Accept takes a node's report and gives that node's grants; ok is false when there is nothing to say yet.
+// Accept takes in a node's report, and returns that node's grants. ok is false when there are
+// none to send yet.
 func (f *Fleet) Accept(now time.Time, r api.Report) (m api.Grants, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forget(r.Node)
 	f.sweep(now)
-	f.nodes[r.Node] = heard{r, now}
+	f.nodes[r.Node] = reported{r, now}
 	for _, s := range r.Containers {
 		f.summaries[container{s.Container.PodUID, s.Container.Container}] = entry{s, now}
 	}
@@ -92,7 +97,8 @@ func (f *Fleet) forget(node string) {
 	delete(f.nodes, node)
 }
 
-// sweep forgets nodes that are gone, once a while: in a cluster whose nodes come and go their names would pile up.
+// sweep forgets nodes that are gone, from time to time. In a cluster whose nodes come and go
+// their names would fill the memory.
 func (f *Fleet) sweep(now time.Time) {
 	if now.Sub(f.swept) < gone/10 {
 		return
@@ -105,7 +111,7 @@ func (f *Fleet) sweep(now time.Time) {
 	}
 }
 
-// Grant sets all grants of a workload, by node; none takes them away.
+// Grant sets all grants of a workload, by node. Without grants the workload is forgotten.
 func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +131,7 @@ func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
 	}
 }
 
-// Summary is the last word on one container, unless it is older than maxAge.
+// Summary is the last report of one container, unless it is older than maxAge.
 func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration) (api.Summary, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -136,8 +142,8 @@ func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration
 	return e.summary, true
 }
 
-// Upper is what the containers that a node's agent reported can come to use at most, and which pods they are in (by
-// UID). ok is false when the node has not been heard of for maxAge.
+// Upper is the most that the reported containers of a node can use, by pod UID. ok is false
+// when the node has not reported for maxAge.
 func (f *Fleet) Upper(node string, now time.Time, maxAge time.Duration) (upper map[string]mdp.Size, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -155,7 +161,7 @@ func (f *Fleet) Upper(node string, now time.Time, maxAge time.Duration) (upper m
 	return upper, true
 }
 
-// Nodes is how many nodes were heard of within maxAge.
+// Nodes is how many nodes have reported within maxAge.
 func (f *Fleet) Nodes(now time.Time, maxAge time.Duration) int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -20,10 +20,10 @@ func report(node string, pods ...string) api.Report {
 	return r
 }
 
-func TestAfterARestartNobodyIsToldToPutThingsBackBeforeAllWorkloadsWereSeen(t *testing.T) {
+func TestNoGrantsAreSentBeforeAllWorkloadsWereLookedAt(t *testing.T) {
 	f := fleet.New(time.Minute)
 	if _, ok := f.Accept(noon, report("one", "a")); ok {
-		t.Fatal("a fleet that has seen no workload gave a word: an agent would put everything back")
+		t.Fatal("a fleet that has looked at no workload sent grants: an agent would restore everything")
 	}
 	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}, "two": {{Mode: api.Observe}}})
 	f.Open()
@@ -33,7 +33,7 @@ func TestAfterARestartNobodyIsToldToPutThingsBackBeforeAllWorkloadsWereSeen(t *t
 	}
 	f.Grant("shop", nil)
 	if m, ok = f.Accept(noon, report("one", "a")); !ok || len(m.All) != 0 {
-		t.Errorf("after the opt-out: %+v, %v; want the word that there is none", m, ok)
+		t.Errorf("after the opt-out: %+v, %v; want an empty set of grants", m, ok)
 	}
 }
 
@@ -63,21 +63,21 @@ func TestUpperBoundsAreUnknownWithoutAFreshReport(t *testing.T) {
 	}
 }
 
-func TestAWorkloadThatMovesLeavesNoMandateBehind(t *testing.T) {
+func TestAWorkloadThatMovesLeavesNoGrantBehind(t *testing.T) {
 	f := fleet.New(time.Minute)
 	f.Open()
-	told := func(node string) int {
+	granted := func(node string) int {
 		m, _ := f.Accept(noon, report(node))
 		return len(m.All)
 	}
 	f.Grant("shop", map[string][]api.Grant{"one": {{}, {}}, "two": {{}}})
 	f.Grant("web", map[string][]api.Grant{"one": {{}}})
-	if told("one") != 3 || told("two") != 1 {
-		t.Errorf("%d and %d grants, want 3 and 1", told("one"), told("two"))
+	if granted("one") != 3 || granted("two") != 1 {
+		t.Errorf("%d and %d grants, want 3 and 1", granted("one"), granted("two"))
 	}
 	f.Grant("shop", map[string][]api.Grant{"two": {{}}})
-	if told("one") != 1 || told("two") != 1 {
-		t.Errorf("after shop left node one: %d and %d grants, want 1 and 1", told("one"), told("two"))
+	if granted("one") != 1 || granted("two") != 1 {
+		t.Errorf("after shop left node one: %d and %d grants, want 1 and 1", granted("one"), granted("two"))
 	}
 }
 

@@ -45,7 +45,7 @@ func (c *central) Accept(_ time.Time, r api.Report) (api.Grants, bool) {
 	return m, true
 }
 
-// node gives one report over and over.
+// node gives the same report again and again.
 type node struct {
 	mu      sync.Mutex
 	report  api.Report
@@ -137,7 +137,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Fatalf("not within 10 s: %s", what)
 }
 
-func TestReportsGoUpAndMandatesComeDown(t *testing.T) {
+func TestReportsGoUpAndGrantsComeDown(t *testing.T) {
 	s := start(t, "one")
 	full := fill[api.Grant](rand.New(rand.NewSource(1)))
 	full.Mode, full.Throttle, full.Bounds.Replicas = api.Auto, 0.1, mdp.Range[int]{}
@@ -186,7 +186,7 @@ func TestAnAgentIsRefused(t *testing.T) {
 	}{
 		"whose token is of another node": {"two", "good", `the report is of node "one", but the token is bound to node "two"`},
 		"whose token is bound to none":   {"", "good", "not bound to a pod on a node"},
-		"whose token is no good":         {"one", "stolen and expired", "not valid for audience"},
+		"whose token is not valid":       {"one", "stolen and expired", "not valid for audience"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := start(t, c.tokenNode)
@@ -212,7 +212,7 @@ func TestAnAgentIsSentToTheInstanceThatDecides(t *testing.T) {
 	}
 }
 
-func TestAnAgentTrustsNobodyElse(t *testing.T) {
+func TestAnAgentTrustsOnlyCentralsAuthority(t *testing.T) {
 	s := start(t, "one")
 	other := httptest.NewTLSServer(http.NotFoundHandler())
 	defer other.Close()

@@ -18,12 +18,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Central is what takes reports and gives grants; ok is false when there is nothing to say.
+// Central takes in reports, and returns grants. ok is false when there are none to send.
 type Central interface {
 	Accept(now time.Time, r api.Report) (m api.Grants, ok bool)
 }
 
-// Reviewer tells which node a token speaks for.
+// Reviewer finds the node that a token is bound to.
 type Reviewer interface {
 	Node(ctx context.Context, token string) (string, error)
 }
@@ -33,9 +33,9 @@ type Server struct {
 	Central  Central
 	Reviewer Reviewer
 	Now      func() time.Time
-	// Serving tells whether this instance is the one that decides; agents are sent elsewhere when not.
+	// Serving reports whether this instance decides. If not, agents must dial another one.
 	Serving func() bool
-	// Log tells of refused agents.
+	// Log is called for refused agents.
 	Log func(err error, message string, keysAndValues ...any)
 }
 
@@ -96,10 +96,10 @@ func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1
 	}
 }
 
-// reviewEvery is how often a living stream's token is reviewed again.
+// reviewEvery is how often the token of an open stream is reviewed again.
 const reviewEvery = 5 * time.Minute
 
-// TokenReviews asks the API server whom a token belongs to.
+// TokenReviews is the Reviewer that asks the API server.
 type TokenReviews struct {
 	Client  kubernetes.Interface
 	Account string // of the agents, as system:serviceaccount:NAMESPACE:NAME
@@ -107,12 +107,13 @@ type TokenReviews struct {
 	mu sync.Mutex
 }
 
-// nodeKey is where the API server tells the node that a token's pod runs on.
+// nodeKey is where the API server writes the node that a token's pod runs on.
 const nodeKey = "authentication.kubernetes.io/node-name"
 
-// Node reviews a token. It must be valid, for our audience, of the agents' account, and bound to a pod on a node.
+// Node reviews a token. It must be valid, for our audience, of the agents' account, and bound
+// to a pod on a node.
 func (t *TokenReviews) Node(ctx context.Context, token string) (string, error) {
-	t.mu.Lock() // a thousand agents after a restart: one by one
+	t.mu.Lock() // after a restart a thousand agents come: one at a time
 	defer t.mu.Unlock()
 	review, err := t.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{api.Audience}},

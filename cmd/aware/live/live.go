@@ -31,7 +31,7 @@ type Target struct {
 
 func (t Target) String() string { return t.Namespace + "/" + t.Kind + "/" + t.Name }
 
-// kinds are the workloads' kinds by the names that people write.
+// kinds is the kinds of workloads by the names that people write.
 var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
 	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet", "replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet"}
 
@@ -48,19 +48,23 @@ func Parse(s string) (Target, error) {
 	return Target{Namespace: parts[0], Kind: kind, Name: parts[2]}, nil
 }
 
-// RefusedError says why a workload may not be acted upon.
-type RefusedError struct{ Workload, Why string }
+// RefusedError says why a workload may not be moved.
+type RefusedError struct {
+	Workload string
+	Why      string
+}
 
 func (e *RefusedError) Error() string { return "workload " + e.Workload + ": " + e.Why }
 
 // patience is how long a resize may stay deferred before the workload is scaled out instead; central's default.
 const patience = 2 * time.Minute
 
-// recent is how old central's decision may be at the first look; central decides every 10 s.
+// recent is how old central's decision may be at the first Sense. Central decides every 10 s.
 const recent = time.Minute
 
-// Open makes an environment of the target. The client's user needs to read MultidimPodAutoscalers, the workload, its pods,
-// PodDisruptionBudgets and other autoscalers, and to patch pods/resize and /scale.
+// Open makes an environment of the target. The client's user needs to read
+// MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other autoscalers,
+// and to patch pods/resize and /scale.
 func Open(ctx context.Context, c client.Client, t Target, step time.Duration, guards guard.Settings) (*workload.Running, error) {
 	w := &world{client: c, target: t}
 	mpa, loaded, err := w.load(ctx)
@@ -116,7 +120,7 @@ func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, containe
 	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(), "no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
 }
 
-// world is the workload as a Sensor and an Actuator. Both load it anew each time.
+// world is the workload as a Sensor and an Actuator. Both load it each time.
 type world struct {
 	client   client.Client
 	target   Target
@@ -124,9 +128,9 @@ type world struct {
 	updater  updater.Updater
 	replicas int32 // at the beginning
 
-	looked  bool
-	decided time.Time // central's decision whose figures were taken last
-	why     string
+	looked  bool      // Sense was called
+	decided time.Time // central's decision that was read last
+	why     string    // the last Act did what it did
 }
 
 func (w *world) load(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, *updater.Workload, error) {
@@ -157,23 +161,23 @@ func (w *world) forbidden(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscal
 	case err != nil:
 		return "spec.mode: " + err.Error(), nil
 	case mode == api.Off:
-		return "its mode is off, so nothing is read of it: it must be observe or recommend", nil
+		return "its mode is off, so central does not observe it: it must be observe or recommend", nil
 	case mode != api.Observe && mode != api.Recommend:
-		return fmt.Sprintf("its mode is %s, so central moves it, and two must not: the mode must be observe or recommend", mode), nil
+		return fmt.Sprintf("its mode is %s, so central moves it: the mode must be observe or recommend", mode), nil
 	case mpa.Spec.Paused:
-		return "it is paused: its owner holds everything as it is", nil
+		return "it is paused by its owner", nil
 	}
 	others, err := recommender.Conflicts(ctx, w.client, w.target.Namespace, w.target.Kind, w.target.Name)
 	if err != nil {
 		return "", err
 	}
 	if len(others) > 0 {
-		return strings.Join(others, ", ") + " moves it, and two must not", nil
+		return strings.Join(others, ", ") + " moves it already", nil
 	}
 	return "", nil
 }
 
-// Sense looks at the pods, and at what central decided on since the last look.
+// Sense looks at the pods, and at central's decision since the last Sense.
 func (w *world) Sense(ctx context.Context, now time.Time) (mdp.State, error) {
 	mpa, loaded, err := w.load(ctx)
 	if err != nil {
@@ -234,8 +238,8 @@ func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Actio
 // Why is the reason of the last Act.
 func (w *world) Why() string { return w.why }
 
-// putBack gives the pods the template's sizes, and the workload its replicas. What central or somebody else moves by now is
-// theirs to put back.
+// restore gives the pods the template's sizes, and the workload its replicas. A workload that
+// central or another autoscaler moves by now is left to it.
 func (w *world) restore(ctx context.Context) error {
 	mpa, loaded, err := w.load(ctx)
 	var gone *RefusedError
@@ -252,11 +256,11 @@ func (w *world) restore(ctx context.Context) error {
 	case mode == api.Auto || mode == api.Canary:
 		return nil
 	case mpa.Spec.Paused:
-		return &RefusedError{w.target.String(), "it was not put back: " + why}
+		return &RefusedError{w.target.String(), "it was not restored: " + why}
 	}
 	w.updater.Workload = loaded
 	if err := w.updater.Restore(ctx); err != nil {
-		return fmt.Errorf("putting the sizes of %s back: %w", w.target, err)
+		return fmt.Errorf("restoring the sizes of %s: %w", w.target, err)
 	}
 	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(api.Off) {
 		return nil
@@ -268,7 +272,7 @@ func (w *world) restore(ctx context.Context) error {
 		err = errors.New(scale.Reason)
 	}
 	if err != nil {
-		return fmt.Errorf("putting %s back to %d replicas: %w", w.target, w.replicas, err)
+		return fmt.Errorf("restoring %s to %d replicas: %w", w.target, w.replicas, err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestParseReadsNamespaceKindAndName(t *testing.T) {
 	}
 }
 
-// shop is a workload in a cluster that is only told of.
+// shop is a workload in an API server in memory.
 func shop(t *testing.T, change func(*v1alpha1.MultidimPodAutoscaler), others ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -67,7 +67,7 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 	}{
 		"auto":            {shop(t, mode("auto")), target, "mode is auto, so central moves it"},
 		"canary":          {shop(t, mode("canary")), target, "mode is canary"},
-		"off":             {shop(t, mode("off")), target, "nothing is read of it"},
+		"off":             {shop(t, mode("off")), target, "central does not observe it"},
 		"paused":          {shop(t, func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Paused = true }), target, "paused"},
 		"another HPA":     {shop(t, nil, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"}}}), target, "HorizontalPodAutoscaler old moves it"},
 		"not opted in":    {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "bank"}, "prod/Deployment/bank: it has no MultidimPodAutoscaler"},

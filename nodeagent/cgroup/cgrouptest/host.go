@@ -1,5 +1,6 @@
-// Package cgrouptest makes cgroup trees for tests: real groups of this host below a parent of their own, or a
-// directory of plain files that looks like one. Both are used alike.
+// Package cgrouptest makes cgroup trees for tests: real groups of this host below their
+// own parent, or a directory of plain files that looks like one. Both are used in the same
+// way.
 package cgrouptest
 
 import (
@@ -20,12 +21,12 @@ import (
 // Host is a machine with cgroups.
 type Host struct {
 	Tree   *cgroup.Tree
-	Parent string // below which the test's groups are
+	Parent string // the test's groups are below it
 	real   bool
 }
 
-// Real makes a parent group on this machine and removes it, with all below it, when the test ends. It skips where
-// that cannot be done, and says why.
+// Real makes a parent group on this machine. It is removed, with all groups below it, when
+// the test ends. Where that is not possible the test is skipped, with the reason.
 func Real(tb testing.TB) *Host {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -123,7 +124,7 @@ func (h *Host) Put(tb testing.TB, path, name, content string) {
 	write(tb, filepath.Join(h.Tree.Root(), dir, path, base), content)
 }
 
-// Limits reads a group's limits anew.
+// Limits reads a group's limits.
 func (h *Host) Limits(tb testing.TB, path string) cgroup.Limits {
 	tb.Helper()
 	g, err := h.Tree.Group(path)
@@ -158,7 +159,7 @@ func (h *Host) Enter(tb testing.TB, path string, pid int) {
 	}
 }
 
-// Remove takes a group away.
+// Remove removes a group.
 func (h *Host) Remove(tb testing.TB, path string) {
 	if !h.real {
 		for _, dir := range []string{"", "cpu", "cpuacct", "memory", "blkio"} {

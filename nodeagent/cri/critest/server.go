@@ -1,5 +1,6 @@
-// Package critest is a small honest container runtime: a CRI v1 server on a unix socket that knows containers by id
-// and changes the limits of their cgroups as containerd and runc do, with containers that are only groups.
+// Package critest is a small container runtime for tests: a CRI v1 server on a unix
+// socket. It changes the limits of its containers' cgroups as containerd and runc do.
+// Its containers have no processes.
 package critest
 
 import (
@@ -21,8 +22,9 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Server is the runtime. It keeps each container's resources in a spec of its own, and every update writes the
-// whole spec, so that an update of one field takes back what somebody wrote directly into another, as containerd does.
+// Server is the runtime. It keeps a spec of each container's resources, and every
+// update writes the whole spec. So an update of one field reverts a direct write to
+// another, as in containerd.
 type Server struct {
 	runtime.UnimplementedRuntimeServiceServer
 	tree   *cgroup.Tree
@@ -44,7 +46,7 @@ type container struct {
 	spec cgroup.Limits
 }
 
-// Call is one UpdateContainerResources that was answered well.
+// Call is one UpdateContainerResources that succeeded.
 type Call struct {
 	ID string
 	*runtime.LinuxContainerResources
@@ -83,10 +85,11 @@ func Serve(tree *cgroup.Tree, socket string) (*Server, error) {
 // Socket is where it serves.
 func (s *Server) Socket() string { return "unix://" + s.socket }
 
-// Stop ends it; the containers' groups stay.
+// Stop ends the server. The containers' groups stay.
 func (s *Server) Stop() { s.stop() }
 
-// Add makes a container known, with the limits that it was started with. Its group is the caller's.
+// Add adds a container with the limits that it started with. The caller makes its
+// group.
 func (s *Server) Add(id, cgroupsPath string, l cgroup.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +110,7 @@ func (s *Server) Slow(d time.Duration) {
 	s.delay = d
 }
 
-// Fail makes every update fail; nil mends it.
+// Fail makes every update fail; nil ends that.
 func (s *Server) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,14 +124,14 @@ func (s *Server) Calls() []Call {
 	return append([]Call(nil), s.calls...)
 }
 
-// MostAtOnce is how many updates were ever under way together.
+// MostAtOnce is the largest number of updates that were running at the same time.
 func (s *Server) MostAtOnce() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.most
 }
 
-// Version says who this is.
+// Version is the name and version of this runtime.
 func (s *Server) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
 	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "v1.0.0", RuntimeApiVersion: "v1"}, nil
 }

@@ -26,9 +26,9 @@ type MultidimPodAutoscaler struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is wanted.
+	// The desired state.
 	Spec MultidimPodAutoscalerSpec `json:"spec"`
-	// What is so.
+	// The observed state.
 	// +optional
 	Status MultidimPodAutoscalerStatus `json:"status,omitempty"`
 }
@@ -42,15 +42,15 @@ type MultidimPodAutoscalerList struct {
 	Items           []MultidimPodAutoscaler `json:"items"`
 }
 
-// MultidimPodAutoscalerSpec is what is wanted of a workload.
+// MultidimPodAutoscalerSpec is the desired state of a workload.
 //
 // +kubebuilder:validation:XValidation:rule="self.targetRef == oldSelf.targetRef",message="targetRef cannot be changed: make another object for another target"
 type MultidimPodAutoscalerSpec struct {
 	// The workload: a Deployment, a StatefulSet, or a ReplicaSet that no Deployment owns, in this object's namespace.
 	TargetRef TargetRef `json:"targetRef"`
 
-	// How far AWARE may go: off (nothing is read, what was touched is put back), observe (read and report), recommend
-	// (and say what would be done), canary (and do it to one replica), auto (and do it to all).
+	// How far AWARE may go: off (nothing is read, what was changed is restored), observe (read and report), recommend
+	// (also say what would be done), canary (also do it to one replica), auto (do it to all).
 	// +kubebuilder:validation:Enum=off;observe;recommend;canary;auto
 	// +kubebuilder:default=observe
 	// +optional
@@ -68,7 +68,7 @@ type MultidimPodAutoscalerSpec struct {
 	// +optional
 	Objective *Objective `json:"objective,omitempty"`
 
-	// What AWARE may never go beyond.
+	// Limits that AWARE never exceeds.
 	// +optional
 	Constraints Constraints `json:"constraints,omitempty"`
 
@@ -76,8 +76,8 @@ type MultidimPodAutoscalerSpec struct {
 	// +optional
 	Learner *Learner `json:"learner,omitempty"`
 
-	// Who recommends. Empty or "aware" is this project; with another name AWARE only observes, and another program
-	// writes status.recommendation.
+	// The program that recommends. Empty or "aware" is this project. With another name AWARE only observes, and that
+	// program writes status.recommendation.
 	// +optional
 	Recommender *Recommender `json:"recommender,omitempty"`
 }
@@ -166,7 +166,7 @@ type Objective struct {
 	Alpha resource.Quantity `json:"alpha,omitempty"`
 }
 
-// Constraints is what AWARE may never go beyond.
+// Constraints is limits that AWARE never exceeds.
 type Constraints struct {
 	// Replicas. Without it the number of replicas is left alone.
 	// +optional
@@ -184,12 +184,12 @@ type Constraints struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.min <= self.max",message="replicas: min must not be above max"
 type ReplicaConstraints struct {
-	// At least so many.
+	// The minimum.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
 	// +optional
 	Min int32 `json:"min,omitempty"`
-	// At most so many.
+	// The maximum.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	Max int32 `json:"max"`
@@ -204,7 +204,7 @@ type ContainerConstraints struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// The least limits. Default: 50m and 32Mi, or the template's request where that is less.
+	// The smallest limits. Default: 50m and 32Mi, or the template's request where that is less.
 	// +optional
 	Min *Size `json:"min,omitempty"`
 	// The largest limits. Default: the template's limit.
@@ -230,21 +230,21 @@ type Size struct {
 
 // Learner says how a workload is learned.
 type Learner struct {
-	// The algorithm. none: the rule decides for good (HPA's and VPA's arithmetic).
+	// The algorithm. none: a rule decides (HPA's and VPA's arithmetic).
 	// +kubebuilder:validation:Enum=none
 	// +kubebuilder:default=none
 	// +optional
 	Algorithm string `json:"algorithm,omitempty"`
 }
 
-// Recommender names who recommends.
+// Recommender names the program that recommends.
 type Recommender struct {
 	// Its name.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 }
 
-// MultidimPodAutoscalerStatus is what is so.
+// MultidimPodAutoscalerStatus is the observed state.
 type MultidimPodAutoscalerStatus struct {
 	// The generation of the spec that this status is about.
 	// +optional
@@ -255,15 +255,15 @@ type MultidimPodAutoscalerStatus struct {
 	// Where the workload stands in AWARE's life cycle (ATC'23, Algorithm 1): Initialized, Offline, Online, Serving.
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// Replicas, ready and wanted.
+	// Replicas, ready and desired.
 	// +optional
 	Replicas ReplicaStatus `json:"replicas,omitempty"`
-	// What is recommended for each container, whether or not it is done.
+	// The recommended limits of each container, in every mode.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Recommendation []ContainerSize `json:"recommendation,omitempty"`
-	// The mean of the limits that are in force now in one replica: what the nodes report, not what the API says.
+	// The mean of the limits in force in one replica, as the nodes report them; the API can say something else.
 	// +optional
 	Effective *Size `json:"effective,omitempty"`
 	// The rewards of the last episodes.
@@ -298,7 +298,7 @@ type ReplicaStatus struct {
 	// Ready now.
 	// +optional
 	Current int32 `json:"current"`
-	// Wanted by the last decision.
+	// Desired by the last decision.
 	// +optional
 	Desired int32 `json:"desired"`
 }
@@ -317,7 +317,7 @@ type RewardStatus struct {
 	Mean string `json:"mean"`
 	// Their standard deviation.
 	Std string `json:"std"`
-	// Episodes that are over.
+	// Complete episodes.
 	Episodes int32 `json:"episodes"`
 }
 
@@ -325,7 +325,7 @@ type RewardStatus struct {
 type PolicyStatus struct {
 	// Its version.
 	Version string `json:"version"`
-	// Where it came from: rule, or learned.
+	// Its kind: rule, or learned.
 	Source string `json:"source"`
 }
 
@@ -340,7 +340,7 @@ type DecisionStatus struct {
 	// second, ratios and counts. A signal that was not observed is left out.
 	// +optional
 	Signals map[string]resource.Quantity `json:"signals,omitempty"`
-	// What the action sets: replicas, cpu-limit in cores, memory-limit in bytes. What it leaves as it is is left out.
+	// What the action sets: replicas, cpu-limit in cores, memory-limit in bytes. What it does not set is left out.
 	// +optional
 	Sets map[string]resource.Quantity `json:"sets,omitempty"`
 	// What was observed, in words.
@@ -375,10 +375,10 @@ type ResizeStatus struct {
 const (
 	Ready            = "Ready"            // the spec is valid, the target is found, and what is needed can be read
 	Active           = "Active"           // AWARE may act and does
-	FallbackActive   = "FallbackActive"   // the rule decides and not a learner
-	Paused           = "Paused"           // its owner holds it
-	ConflictDetected = "ConflictDetected" // somebody else moves the same knobs; AWARE only recommends
-	ResizeDeferred   = "ResizeDeferred"   // a node has no room for a resize, or can never have
+	FallbackActive   = "FallbackActive"   // the rule decides, not a learner
+	Paused           = "Paused"           // its owner pauses it
+	ConflictDetected = "ConflictDetected" // another autoscaler moves the same knobs; AWARE only recommends
+	ResizeDeferred   = "ResizeDeferred"   // a node has no room for a resize, now or ever
 	SLOObserved      = "SLOObserved"      // latency and throughput can be read
 )
 

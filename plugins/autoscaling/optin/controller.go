@@ -1,11 +1,13 @@
 // Package optin makes MultidimPodAutoscalers from the annotations that application owners put on pod templates.
 //
-// A template with the label awarescale.dev/managed=true opts its Deployment, StatefulSet or ReplicaSet in; the
-// annotations under awarescale.dev/ say how. The object that is made belongs to the workload, follows its annotations,
-// and goes with them. Who wants to say more writes the object instead; then this package leaves that workload alone.
+// A template with the label awarescale.dev/managed=true opts its Deployment, StatefulSet or
+// ReplicaSet in. The annotations under awarescale.dev/ are the settings. The object that is
+// made belongs to the workload: it follows the annotations, and is deleted with the label. A
+// user who needs more settings writes the object instead; then this package leaves the
+// workload alone.
 //
-// A bad annotation is told in an event on the workload and in the object's condition AnnotationsValid; the spec that
-// was good last stays.
+// A bad annotation is reported in an event on the workload, and in the object's condition
+// AnnotationsValid. The last good spec stays.
 package optin
 
 import (
@@ -29,7 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 )
 
-// AnnotationsValid is the condition in which this package tells whether a workload's annotations could be read.
+// AnnotationsValid is the condition that says whether a workload's annotations could be
+// read.
 const AnnotationsValid = "AnnotationsValid"
 
 // Controller follows the workloads of one kind.
@@ -50,6 +53,7 @@ func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
 		For(c.object()).Owns(&v1alpha1.MultidimPodAutoscaler{}).Complete(c)
 }
 
+// object is an empty object of the controller's kind.
 func (c *Controller) object() client.Object {
 	switch c.Kind {
 	case "Deployment":
@@ -62,6 +66,7 @@ func (c *Controller) object() client.Object {
 	panic("optin: kind " + c.Kind + ": it must be one of " + strings.Join(Kinds, ", "))
 }
 
+// template is a workload's pod template.
 func template(o client.Object) corev1.PodTemplateSpec {
 	switch w := o.(type) {
 	case *appsv1.Deployment:
@@ -74,10 +79,10 @@ func template(o client.Object) corev1.PodTemplateSpec {
 	panic(fmt.Sprintf("optin: %T is not a workload", o))
 }
 
-// Reconcile makes, follows or removes the object of one workload.
+// Reconcile makes, updates or deletes the object of one workload.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	err := c.reconcile(ctx, request)
-	if apierrors.IsConflict(err) { // somebody wrote in between: nothing is wrong
+	if apierrors.IsConflict(err) { // another writer was faster: nothing is wrong
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	return ctrl.Result{}, err
@@ -105,12 +110,12 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 			if err := c.Client.Delete(ctx, mine); client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("opting %s %s out: %w", c.Kind, request, err)
 			}
-			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn", "the label %s is gone: sizes are put back", v1alpha1.ManagedLabel)
+			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn", "the label %s is gone: sizes are restored", v1alpha1.ManagedLabel)
 		}
 		return nil
 	}
 	if others {
-		return nil // somebody wrote the object by hand
+		return nil // a user wrote the object
 	}
 	spec, errs := Parse(pod)
 	if len(errs) > 0 {
@@ -120,7 +125,8 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 	return c.ensure(ctx, w, mine, spec)
 }
 
-// existing finds the object that was generated for the workload, and whether there is one that was not.
+// existing finds the object that was generated for the workload. others says whether there
+// is one that was not generated.
 func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alpha1.MultidimPodAutoscaler, others bool, err error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := c.Client.List(ctx, &all, client.InNamespace(w.GetNamespace())); err != nil {
@@ -140,7 +146,8 @@ func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alp
 	return mine, others, nil
 }
 
-// name is the workload's; kinds other than Deployment carry theirs, for two kinds can share a name.
+// name is the object's name: the workload's. Kinds other than Deployment are part of it,
+// because two kinds can share a name.
 func (c *Controller) name(w client.Object) string {
 	if c.Kind == "Deployment" {
 		return w.GetName()
@@ -162,7 +169,7 @@ func (c *Controller) create(ctx context.Context, w client.Object, spec v1alpha1.
 	return mpa, nil
 }
 
-// ensure makes the object as the annotations have it.
+// ensure makes or updates the object, so that it has the spec of the annotations.
 func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, spec v1alpha1.MultidimPodAutoscalerSpec) error {
 	if mine == nil {
 		mpa, err := c.create(ctx, w, spec)
@@ -174,7 +181,7 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 			return err
 		}
 		c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedIn", "OptIn", "MultidimPodAutoscaler %s, mode %s", mpa.Name, spec.Mode)
-		return c.tell(ctx, mpa, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+		return c.setCondition(ctx, mpa, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
 	}
 	if want := merged(mine.Spec, spec); !apiequality.Semantic.DeepEqual(mine.Spec, want) {
 		before := mine.DeepCopy()
@@ -187,17 +194,19 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 			return fmt.Errorf("updating MultidimPodAutoscaler %s/%s: %w", mine.Namespace, mine.Name, err)
 		}
 	}
-	return c.tell(ctx, mine, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+	return c.setCondition(ctx, mine, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
 }
 
-// merged is the spec that annotations stand for, with what annotations cannot say kept as it is.
+// merged is the spec of the annotations. What annotations cannot set stays as it is.
 func merged(now, want v1alpha1.MultidimPodAutoscalerSpec) v1alpha1.MultidimPodAutoscalerSpec {
-	want.Learner, want.Recommender, want.Objective = now.Learner, now.Recommender, now.Objective
+	want.Learner = now.Learner
+	want.Recommender = now.Recommender
+	want.Objective = now.Objective
 	return want
 }
 
-// refuse tells of annotations that cannot be read: on the workload, and on the object. A workload that has no object
-// yet gets one with mode off, so that there is something to tell it on.
+// refuse reports annotations that cannot be read: on the workload, and on the object. A
+// workload that has no object yet gets one with mode off, which has the condition.
 func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, problem error) error {
 	message := strings.ReplaceAll(problem.Error(), "\n", "; ")
 	if mine == nil {
@@ -211,16 +220,18 @@ func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1
 	if was := meta.FindStatusCondition(mine.Status.Conditions, AnnotationsValid); was == nil || was.Message != message {
 		c.Events.Eventf(w, nil, corev1.EventTypeWarning, "InvalidAnnotation", "OptIn", "%s", message)
 	}
-	return c.tell(ctx, mine, metav1.ConditionFalse, "InvalidAnnotation", message)
+	return c.setCondition(ctx, mine, metav1.ConditionFalse, "InvalidAnnotation", message)
 }
 
-func (c *Controller) tell(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, status metav1.ConditionStatus, reason, message string) error {
+// setCondition writes the condition AnnotationsValid.
+func (c *Controller) setCondition(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, status metav1.ConditionStatus, reason, message string) error {
 	before := mpa.DeepCopy()
 	if !meta.SetStatusCondition(&mpa.Status.Conditions, metav1.Condition{Type: AnnotationsValid, Status: status,
 		Reason: reason, Message: message, ObservedGeneration: mpa.Generation}) {
 		return nil
 	}
-	// Conditions are a list to a merge patch: with the resource version a concurrent writer's are not lost.
+	// A merge patch replaces the whole list of conditions. The resource version in the
+	// patch keeps those of another writer from being lost.
 	if err := c.Client.Status().Patch(ctx, mpa, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing the status of MultidimPodAutoscaler %s/%s: %w", mpa.Namespace, mpa.Name, err)
 	}

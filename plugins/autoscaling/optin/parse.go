@@ -15,12 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OptedIn tells whether a pod template opts its workload in.
+// OptedIn reports whether a pod template opts its workload in.
 func OptedIn(template corev1.PodTemplateSpec) bool {
 	return template.Labels[v1alpha1.ManagedLabel] == "true"
 }
 
-// Mentions tells whether a pod template has any annotation or label of ours, opted in or not.
+// Mentions reports whether a pod template has any annotation or label of AWARE.
 func Mentions(template corev1.PodTemplateSpec) bool {
 	for _, m := range []map[string]string{template.Annotations, template.Labels} {
 		for key := range m {
@@ -32,15 +32,20 @@ func Mentions(template corev1.PodTemplateSpec) bool {
 	return false
 }
 
-// AnnotationError says which annotation cannot be read, its value, and the rule it breaks.
-type AnnotationError struct{ Key, Value, Rule string }
+// AnnotationError says which annotation cannot be read, its value, and the rule.
+type AnnotationError struct {
+	Key   string
+	Value string
+	Rule  string
+}
 
 func (e *AnnotationError) Error() string {
 	return fmt.Sprintf("annotation %s: %q: %s", e.Key, e.Value, e.Rule)
 }
 
-// Parse reads the annotations of a pod template as the spec that they stand for, without the target. It reports
-// every annotation that it cannot read, not only the first; the spec is then not to be used.
+// Parse reads the annotations of a pod template into a spec, without the target. It reports
+// every annotation that it cannot read, not only the first. With an error the spec must not
+// be used.
 func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec, []error) {
 	r := reader{left: map[string]string{}}
 	for key, value := range template.Annotations {
@@ -71,7 +76,7 @@ func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec,
 	return spec, r.errs
 }
 
-// reader takes annotations one by one; what is left in the end is unknown.
+// reader takes annotations one by one. What is left at the end is unknown.
 type reader struct {
 	left map[string]string
 	errs []error
@@ -195,7 +200,7 @@ func (r *reader) constraints() v1alpha1.Constraints {
 	least, most := r.count(v1alpha1.MinReplicasAnnotation), r.count(v1alpha1.MaxReplicasAnnotation)
 	switch {
 	case most == 0 && least != 0:
-		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least), "min-replicas needs max-replicas beside it")
+		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least), "min-replicas needs max-replicas")
 	case most != 0 && least > most:
 		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least), fmt.Sprintf("min must not be above max, and max-replicas is %d", most))
 	case most != 0:

@@ -18,7 +18,7 @@ func template(annotations ...string) corev1.PodTemplateSpec {
 	return t
 }
 
-func TestAnnotationsStandForASpec(t *testing.T) {
+func TestParseReadsEveryAnnotation(t *testing.T) {
 	spec, errs := optin.Parse(template("mode", "auto", "slo-latency-p95", "50ms", "slo-throughput", "20", "max-replicas", "4",
 		"min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true"))
 	if len(errs) != 0 {
@@ -32,33 +32,33 @@ func TestAnnotationsStandForASpec(t *testing.T) {
 	}
 }
 
-func TestOptingInWithoutAnythingOnlyObserves(t *testing.T) {
+func TestParseDefaultsToObserve(t *testing.T) {
 	spec, errs := optin.Parse(template())
 	if len(errs) != 0 || spec.Mode != "observe" || spec.SLO != nil || spec.Constraints.Replicas != nil {
 		t.Errorf("spec = %+v, errors %v", spec, errs)
 	}
 }
 
-// Bad input: every error names the key, the value and the rule.
-func TestABadAnnotationIsNamed(t *testing.T) {
+// Every error names the key, the value and the rule.
+func TestParseNamesABadAnnotation(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations []string
 		want        []string
 	}{
-		"unknown key":                      {[]string{"mod", "auto"}, []string{"awarescale.dev/mod:", `"auto"`, "unknown key", "awarescale.dev/mode"}},
-		"unknown mode":                     {[]string{"mode", "fast"}, []string{"mode:", `"fast"`, "one of off, observe"}},
-		"bad quantity":                     {[]string{"max-cpu", "2 cores"}, []string{"max-cpu:", `"2 cores"`, "such as 250m"}},
-		"quantity below zero":              {[]string{"max-memory", "-1Gi"}, []string{"max-memory:", `"-1Gi"`, "above zero"}},
-		"min above max":                    {[]string{"min-cpu", "2", "max-cpu", "500m"}, []string{"min-cpu:", `"2"`, "max-cpu is 500m"}},
-		"more replicas at least than most": {[]string{"min-replicas", "5", "max-replicas", "2"}, []string{"min-replicas:", `"5"`, "max-replicas is 2"}},
-		"replicas not a number":            {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
-		"slo without source":               {[]string{"slo-latency-p99", "50ms", "slo-port", "http"}, []string{"slo-port:", "the SLO has no source", `"http"`, "metrics"}},
-		"prometheus without a server":      {[]string{"slo-latency-p99", "50ms", "slo-source", "prometheus"}, []string{"slo-server", "needs slo-server"}},
-		"a source without an slo":          {[]string{"slo-port", "9090"}, []string{"no slo-latency-pNN"}},
-		"unknown source":                   {[]string{"slo-latency-p99", "50ms", "slo-source", "tea leaves"}, []string{`"tea leaves"`, "pod or prometheus"}},
-		"latency without a unit":           {[]string{"slo-latency-p99", "50"}, []string{"slo-latency-p99:", `"50"`, "such as 50ms"}},
-		"two percentiles":                  {[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"}, []string{"slo-latency-p99", "slo-latency-p50 is set, too"}},
-		"paused maybe":                     {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+		"unknown key":                     {[]string{"mod", "auto"}, []string{"awarescale.dev/mod:", `"auto"`, "unknown key", "awarescale.dev/mode"}},
+		"unknown mode":                    {[]string{"mode", "fast"}, []string{"mode:", `"fast"`, "one of off, observe"}},
+		"bad quantity":                    {[]string{"max-cpu", "2 cores"}, []string{"max-cpu:", `"2 cores"`, "such as 250m"}},
+		"quantity below zero":             {[]string{"max-memory", "-1Gi"}, []string{"max-memory:", `"-1Gi"`, "above zero"}},
+		"min above max":                   {[]string{"min-cpu", "2", "max-cpu", "500m"}, []string{"min-cpu:", `"2"`, "max-cpu is 500m"}},
+		"min replicas above max replicas": {[]string{"min-replicas", "5", "max-replicas", "2"}, []string{"min-replicas:", `"5"`, "max-replicas is 2"}},
+		"replicas not a number":           {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
+		"slo without source":              {[]string{"slo-latency-p99", "50ms", "slo-port", "http"}, []string{"slo-port:", "the SLO has no source", `"http"`, "metrics"}},
+		"prometheus without a server":     {[]string{"slo-latency-p99", "50ms", "slo-source", "prometheus"}, []string{"slo-server", "needs slo-server"}},
+		"a source without an slo":         {[]string{"slo-port", "9090"}, []string{"no slo-latency-pNN"}},
+		"unknown source":                  {[]string{"slo-latency-p99", "50ms", "slo-source", "tea leaves"}, []string{`"tea leaves"`, "pod or prometheus"}},
+		"latency without a unit":          {[]string{"slo-latency-p99", "50"}, []string{"slo-latency-p99:", `"50"`, "such as 50ms"}},
+		"two percentiles":                 {[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"}, []string{"slo-latency-p99", "slo-latency-p50 is set, too"}},
+		"paused maybe":                    {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs := optin.Parse(template(c.annotations...))
@@ -74,7 +74,7 @@ func TestABadAnnotationIsNamed(t *testing.T) {
 	}
 }
 
-func TestEveryBadAnnotationIsReportedAtOnce(t *testing.T) {
+func TestParseReportsEveryBadAnnotation(t *testing.T) {
 	if _, errs := optin.Parse(template("mode", "fast", "max-cpu", "x", "hue", "blue")); len(errs) != 3 {
 		t.Errorf("errors = %v, want three", errs)
 	}

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// peers are other autoscalers' kinds, which may or may not be installed.
+// peers are the kinds of other autoscalers. They need not be installed.
 var peers = []struct {
 	kind      schema.GroupVersionKind
-	targetRef []string // where the object names its target
-	acts      func(unstructured.Unstructured) bool
+	targetRef []string                             // where the object names its target
+	acts      func(unstructured.Unstructured) bool // it moves its target, and does not only recommend
 }{
 	{schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"}, []string{"spec", "targetRef"},
 		func(u unstructured.Unstructured) bool { // one that only recommends moves nothing
@@ -67,4 +67,5 @@ func Conflicts(ctx context.Context, reader client.Reader, namespace, kind, name 
 	return found, nil
 }
 
+// joined lists names for people.
 func joined(names []string) string { return strings.Join(names, ", ") }

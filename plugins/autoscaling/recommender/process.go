@@ -187,7 +187,7 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *v1alpha1
 	if violated && len(names) > 0 {
 		sp, _ := violates(Objective(mpa.Spec).SLO, p.reading)
 		p.warn(mpa, "CanaryReverted", "Resize",
-			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is put back for %v", float64(sp), canaryHold))
+			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is restored, and there is none for %v", float64(sp), canaryHold))
 		p.restore(ctx)
 	}
 }

@@ -12,18 +12,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sensor looks at one container of a workload over all its pods: its limits as the API has them, its use as the
-// nodes report it, and the workload's latency. Aim it at what was just loaded and read before each step.
+// Sensor looks at one container of a workload over all its pods: its limits as the API has
+// them, its usage as the nodes report it, and the workload's latency. Before each step the
+// caller sets Workload and Reading to what was just loaded and measured.
 type Sensor struct {
 	Fleet     *fleet.Fleet
 	Container string
-	MaxAge    time.Duration // of a node's report
+	MaxAge    time.Duration // of a node's report that counts
 
 	Workload *updater.Workload
 	Reading  slo.Reading
 }
 
-// Sense means over pods. A signal is observed when at least one pod's is; pods that are not reported count for none.
+// Sense merges the pods. A signal is observed when that of at least one pod is. Pods that are
+// not reported do not count.
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
 	state.Latency, state.Throughput, state.LoadChange = s.Reading.Latency, s.Reading.Throughput, s.Reading.LoadChange
@@ -57,7 +59,8 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	return state, nil
 }
 
-// merged sums up one container's states over pods, by the table of signals; every signal has a count of its own.
+// merged sums up one container's states over pods, by the table of signals. Every signal has
+// its own count.
 type merged struct {
 	sum   [mdp.SignalCount]float64
 	count [mdp.SignalCount]int
@@ -85,8 +88,9 @@ func (m *merged) add(s mdp.State, allocated mdp.Size) {
 	}
 	if s.Knows(mdp.Throttled, mdp.CPULimit) {
 		m.count[mdp.Throttled]++
-		// Below its allocated limit a container is throttled by the node's own policy, on purpose, and that policy
-		// answers within a second. Only at the limit does throttling say that the limit is too small.
+		// Below its allocated limit a container is throttled by the node's own policy, on
+		// purpose, and that policy reacts within a second. Only at the allocated limit does
+		// throttling show that the limit is too small.
 		if s.Limit.CPU >= allocated.CPU*9/10 {
 			m.sum[mdp.Throttled] += float64(s.Throttled)
 		}
@@ -107,7 +111,8 @@ func (m *merged) into(s *mdp.State) {
 	}
 }
 
-// histograms are the pods' cumulative latencies, by pod UID: of whichever container was reported with one.
+// histograms is the pods' cumulative latencies, by pod UID: of the container that was reported
+// with one.
 func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration) (byPod map[string]api.Histogram, problem string) {
 	byPod = map[string]api.Histogram{}
 	for i := range w.Pods {
@@ -125,7 +130,8 @@ func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.
 	return byPod, problem
 }
 
-// effective is the mean of the limits in force as the nodes report them; ok is false when none does.
+// effective is the mean of the limits in force, as the nodes report them. ok is false without
+// a report.
 func effective(f *fleet.Fleet, pods []corev1.Pod, container string, now time.Time, maxAge time.Duration) (size mdp.Size, ok bool) {
 	n := 0
 	for i := range pods {

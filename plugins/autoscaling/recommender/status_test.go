@@ -68,7 +68,7 @@ func TestSLOObservedTellsWaitingFromUnreachable(t *testing.T) {
 		"without pods":                        {slo.Reading{Problem: "refused"}, 0, false, "Waiting"},
 		"no histogram at first":               {slo.Reading{Problem: slo.Unread}, 1, true, "Waiting"},
 		"no histogram for long":               {slo.Reading{Problem: slo.Unread}, 1, false, "Unreachable"},
-		"another problem is told at once":     {slo.Reading{Problem: "refused"}, 1, true, "Unreachable"},
+		"another problem is shown at once":    {slo.Reading{Problem: "refused"}, 1, true, "Unreachable"},
 		"too few requests leave it as it was": {slo.Reading{}, 1, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

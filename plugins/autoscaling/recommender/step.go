@@ -90,7 +90,7 @@ func (p *process) publish(now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t 
 	if len(outcomes) == 0 {
 		return
 	}
-	// The first container decides on replicas, and stands for the workload.
+	// The first container decides on replicas, and represents the workload.
 	first := p.loops[0]
 	d := outcomes[0].decision
 	status.SLOPreservation = preservation(first.Objective.SLO, d.State)

@@ -1,8 +1,8 @@
 // Package slo measures a workload's service-level indicators: latency at the objective's percentile, and throughput.
 //
-// By default they come from the pods' own Prometheus histograms, which the node agents scrape and report; [Meter]
-// merges them over pods and over a sliding window. [Prometheus] asks a Prometheus server instead. A meter that has
-// too little to go on says that it does not know.
+// By default they come from the pods' own Prometheus histograms, which the node agents
+// scrape and report. [Meter] merges them over pods and over a sliding window. [Prometheus]
+// asks a Prometheus server instead. With too few requests an indicator is unknown.
 package slo
 
 import (
@@ -22,34 +22,36 @@ type Reading struct {
 	Problem    string // why something is unknown, for people
 }
 
-// Unread is the problem of a reading for which no node reported a histogram, nor a reason.
+// Unread is the problem of a reading for which no node reported a histogram or a reason.
 const Unread = "no pod's histogram has been read"
 
 // Meter turns cumulative histograms of pods into readings. It is used by one goroutine.
 type Meter struct {
-	Percentile  float64
-	Window      time.Duration // of latency; throughput is of the last step
-	MinRequests uint64        // requests below which a percentile is not told
+	Percentile  float64       // of latency, in (0, 100)
+	Window      time.Duration // of the latency; throughput is of the last step
+	MinRequests uint64        // with fewer requests in the window the latency is unknown
 
 	last  map[string]api.Histogram // by pod UID
-	at    time.Time
-	steps []step
-	rate  mdp.Rate // of the step before
-	rated bool
+	at    time.Time                // of the last reading
+	steps []step                   // of the window
+	rate  mdp.Rate                 // throughput of the step before
+	rated bool                     // rate is known
 }
 
+// step is the requests between two readings.
 type step struct {
 	at        time.Time
 	histogram api.Histogram
 }
 
-// NewMeter makes a meter of a percentile, in (0, 100).
+// NewMeter makes a meter of a percentile, in (0, 100), with the default window.
 func NewMeter(percentile float64) *Meter {
 	return &Meter{Percentile: percentile, Window: 20 * time.Second, MinRequests: 20, last: map[string]api.Histogram{}}
 }
 
-// Read takes the cumulative histograms of all pods, by pod UID, as they were at now. A pod that is new gives nothing
-// until the next reading, for how old its counts are is not known; one that is gone is forgotten.
+// Read takes in the cumulative histograms of all pods, by pod UID, at the time now. A new pod
+// counts from its second reading on, because the age of its first counts is not known. A
+// pod that is gone is forgotten.
 func (m *Meter) Read(now time.Time, pods map[string]api.Histogram) Reading {
 	var r Reading
 	var sum api.Histogram

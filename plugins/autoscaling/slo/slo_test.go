@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// served is a pod's histogram after so many fast (10 ms) and slow (1 s) requests.
+// served is a pod's histogram after some fast (10 ms) and slow (1 s) requests.
 func served(fast, slow uint64) api.Histogram {
 	return api.Histogram{Upper: []float64{0.01, 0.1, 1, math.Inf(1)}, Counts: []uint64{fast, fast, fast + slow, fast + slow}}
 }
@@ -29,7 +29,7 @@ func pods(h ...api.Histogram) map[string]api.Histogram {
 	return m
 }
 
-func TestPodsAreMergedAndOnlyWhatIsNewCounts(t *testing.T) {
+func TestMeterMergesTheNewRequestsOfAllPods(t *testing.T) {
 	m := slo.NewMeter(99)
 	if r := m.Read(noon, pods(served(1e6, 1e6), served(0, 0))); r.Observed != 0 {
 		t.Fatalf("the first reading observed %v: how old the counts are is not known", r.Observed)
@@ -44,7 +44,7 @@ func TestPodsAreMergedAndOnlyWhatIsNewCounts(t *testing.T) {
 	}
 }
 
-func TestTooFewRequestsAreNoPercentile(t *testing.T) {
+func TestMeterNeedsEnoughRequestsForAPercentile(t *testing.T) {
 	m := slo.NewMeter(99)
 	m.Read(noon, pods(served(0, 0)))
 	r := m.Read(noon.Add(10*time.Second), pods(served(3, 0)))
@@ -56,7 +56,7 @@ func TestTooFewRequestsAreNoPercentile(t *testing.T) {
 	}
 }
 
-func TestAnUnreadHistogramIsUnknownAndSaysSo(t *testing.T) {
+func TestMeterWithoutAHistogramSaysWhy(t *testing.T) {
 	m := slo.NewMeter(99)
 	m.Read(noon, nil)
 	r := m.Read(noon.Add(10*time.Second), pods(api.Histogram{}))
@@ -65,7 +65,7 @@ func TestAnUnreadHistogramIsUnknownAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestPrometheusIsAskedAndItsSilenceIsNotZero(t *testing.T) {
+func TestPrometheusWithoutAnAnswerIsUnknown(t *testing.T) {
 	var queries []string
 	answer := func(q string) string {
 		if strings.HasPrefix(q, "histogram_quantile") {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Knobs is what may be resized in place of one container: what has a limit, and would not restart it.
+// Knobs is what may be resized in place of one container: what has a limit, and does not
+// restart the container.
 func Knobs(c corev1.Container) mdp.Set {
 	knobs := mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)
 	if c.Resources.Limits.Cpu().IsZero() {
@@ -30,14 +31,15 @@ func Knobs(c corev1.Container) mdp.Set {
 	return knobs
 }
 
-// Limits is a container's limits as a Size; what it has no limit of is 0.
+// Limits is a container's limits as a Size. No limit is 0.
 func Limits(r corev1.ResourceRequirements) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(r.Limits.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
 }
 
-// Resize gives a container's resources with the limits that an action sets. Requests keep their proportion to the
-// limits, as VPA does it, measured on the template so that rounding does not add up. The QoS class cannot change by
-// it: what was equal stays equal, and what was less stays less.
+// Resize is a container's resources with the limits that an action sets. Requests keep their
+// proportion to the limits, as in VPA. The proportion is the template's, so that rounding
+// does not add up. The QoS class does not change: what was equal stays equal, and what was
+// less stays less.
 func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
 	if a.Sets.Has(mdp.CPULimit) {
@@ -70,7 +72,7 @@ func proportion(limit, request0, limit0, least int64) int64 {
 	return max(min(int64(float64(limit)*float64(request0)/float64(limit0)), limit-1), min(least, limit-1), 1)
 }
 
-// wholeMiB rounds up to whole mebibytes: an object with 134217728 in it is not one that people read.
+// wholeMiB rounds up to whole mebibytes, which people can read.
 func wholeMiB(b int64) int64 {
 	const m = int64(mdp.MiB)
 	return (b + m - 1) / m * m

@@ -1,8 +1,10 @@
-// Package updater carries decisions to the API server: replicas through /scale and sizes through pods/resize. It is
-// the world "one container of a workload, as the API server has it" as an Actuator; the recommender has the Sensor.
+// Package updater carries out decisions through the API server: replicas through /scale,
+// and sizes through pods/resize. It is the Actuator of one container of a workload; the
+// recommender has the Sensor.
 //
-// It never evicts, deletes or restarts a pod. What it will not do it refuses with a reason: a resource whose resize
-// would restart the container, a change of QoS class, a scale-in that a PodDisruptionBudget does not allow.
+// It never evicts, deletes or restarts a pod. It refuses with a reason: a resize that would
+// restart the container, a change of the QoS class, and a scale-in that a
+// PodDisruptionBudget does not allow.
 package updater
 
 import (
@@ -24,14 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Workload is a workload at one moment, as the API server has it.
+// Workload is a workload at one time, as the API server has it.
 type Workload struct {
 	Object   client.Object // a Deployment, StatefulSet or ReplicaSet
 	Kind     string
 	Template corev1.PodTemplateSpec
 	Selector labels.Selector
-	Replicas int32        // wanted by its spec
-	Pods     []corev1.Pod // those that run and are not being deleted
+	Replicas int32        // desired by its spec
+	Pods     []corev1.Pod // the pods that run and are not being deleted
 }
 
 // Key names the workload: namespace/kind/name.
@@ -59,11 +61,11 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-// NoSelectorError says that a workload selects nothing, so that its pods cannot be told from others.
+// NoSelectorError says that a workload selects nothing, so that its pods are not known.
 type NoSelectorError struct{ Workload string }
 
 func (e *NoSelectorError) Error() string {
-	return e.Workload + " has an empty selector: its pods cannot be told from others"
+	return e.Workload + " has an empty selector: its pods cannot be distinguished from others"
 }
 
 // Load reads a workload and its pods.
@@ -78,19 +80,28 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 		if err := c.Get(ctx, key, &d); err != nil {
 			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
 		}
-		w.Object, w.Template, selector, replicas = &d, d.Spec.Template, d.Spec.Selector, d.Spec.Replicas
+		w.Object = &d
+		w.Template = d.Spec.Template
+		selector = d.Spec.Selector
+		replicas = d.Spec.Replicas
 	case "StatefulSet":
 		var s appsv1.StatefulSet
 		if err := c.Get(ctx, key, &s); err != nil {
 			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
 		}
-		w.Object, w.Template, selector, replicas = &s, s.Spec.Template, s.Spec.Selector, s.Spec.Replicas
+		w.Object = &s
+		w.Template = s.Spec.Template
+		selector = s.Spec.Selector
+		replicas = s.Spec.Replicas
 	case "ReplicaSet":
 		var r appsv1.ReplicaSet
 		if err := c.Get(ctx, key, &r); err != nil {
 			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
 		}
-		w.Object, w.Template, selector, replicas = &r, r.Spec.Template, r.Spec.Selector, r.Spec.Replicas
+		w.Object = &r
+		w.Template = r.Spec.Template
+		selector = r.Spec.Selector
+		replicas = r.Spec.Replicas
 	default:
 		return nil, fmt.Errorf("target kind %q: it must be Deployment, StatefulSet or ReplicaSet", kind)
 	}
@@ -117,8 +128,8 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 	return w, nil
 }
 
-// Updater acts on one container of a workload, and on the workload's replicas. Aim it at what was just loaded before
-// each step.
+// Updater acts on one container of a workload, and on the workload's replicas. Before each
+// step the caller sets Workload to what was just loaded.
 type Updater struct {
 	Client    client.Client
 	Container string
@@ -135,8 +146,9 @@ type Updater struct {
 	Reason  string // why the last Act did what it did, for people
 }
 
-// Act implements [mdp.Actuator]: sizes first, then replicas. Its Effect is the worst one of its parts. executed has the
-// limits when at least one pod got them, and the replicas that were set.
+// Act implements [mdp.Actuator]: sizes first, then replicas. Its Effect is the worst one of
+// its parts. executed has the limits when at least one pod got them, and the replicas that
+// were set.
 func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	u.Reason = ""
 	fail := func(err error) (mdp.Action, mdp.Effect, error) { return mdp.Action{}, mdp.Failed, err }
@@ -156,7 +168,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		}
 		switch pending, since := resizePending(pod); {
 		case pending == corev1.PodReasonInfeasible:
-			u.Reason = fmt.Sprintf("pod %s: its node can never have room for the resize: put back to what is allocated", pod.Name)
+			u.Reason = fmt.Sprintf("pod %s: its node can never have room for the resize: the spec is restored to what is allocated", pod.Name)
 			if err := u.giveUp(ctx, pod); err != nil {
 				return fail(err)
 			}
@@ -205,7 +217,8 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	return executed, effect, nil
 }
 
-// resizePending is the reason why the kubelet has not taken a pod's resize up, and since when; empty when none is.
+// resizePending is the reason why the kubelet has not begun a pod's resize, and since when;
+// empty when none is pending.
 func resizePending(pod *corev1.Pod) (reason string, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
@@ -215,7 +228,8 @@ func resizePending(pod *corev1.Pod) (reason string, since time.Time) {
 	return "", time.Time{}
 }
 
-// giveUp puts a pod's spec back to what its node has allocated, so that the scheduler need not count a wish.
+// giveUp sets a pod's spec to what its node has allocated, so that the scheduler does not
+// count a resize that was not made.
 func (u *Updater) giveUp(ctx context.Context, pod *corev1.Pod) error {
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name != u.Container || s.Resources == nil {
@@ -246,7 +260,7 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 	}
 	if err := u.patch(ctx, pod, want); err != nil {
 		if apierrors.IsNotFound(err) {
-			return mdp.Unchanged, nil // it is gone, and so is the wish
+			return mdp.Unchanged, nil // the pod is gone
 		}
 		if noRoom(err) {
 			u.Reason = err.Error()
@@ -258,42 +272,45 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 	return mdp.Pending, nil
 }
 
-// noRoom tells whether the API server refused a resize because the whole node is smaller: since 1.37 it does not leave
-// that to the kubelet.
+// noRoom reports whether the API server refused a resize because the whole node is smaller.
+// Before 1.37 it left that to the kubelet.
 func noRoom(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "didn't have enough allocatable resources")
 }
 
+// equal reports whether CPU and memory are the same.
 func equal(a, b corev1.ResourceRequirements) bool {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		al, bl, ar, br := a.Limits[name], b.Limits[name], a.Requests[name], b.Requests[name]
-		if al.Cmp(bl) != 0 || ar.Cmp(br) != 0 {
+		limit := a.Limits[name]
+		request := a.Requests[name]
+		if limit.Cmp(b.Limits[name]) != 0 || request.Cmp(b.Requests[name]) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
+// patch resizes one pod's container.
 func (u *Updater) patch(ctx context.Context, pod *corev1.Pod, want corev1.ResourceRequirements) error {
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"containers": []map[string]any{{
 		"name": u.Container,
 		"resources": map[string]any{
-			"requests": pick(want.Requests), "limits": pick(want.Limits),
+			"requests": resizable(want.Requests), "limits": resizable(want.Limits),
 		},
 	}}}})
 	if err != nil {
 		return fmt.Errorf("writing the resize of pod %s: %w", pod.Name, err)
 	}
-	fresh := pod.DeepCopy()
-	if err := u.Client.SubResource("resize").Patch(ctx, fresh, client.RawPatch(types.StrategicMergePatchType, body)); err != nil {
+	updated := pod.DeepCopy()
+	if err := u.Client.SubResource("resize").Patch(ctx, updated, client.RawPatch(types.StrategicMergePatchType, body)); err != nil {
 		return fmt.Errorf("resizing container %s of pod %s/%s to %s: %w", u.Container, pod.Namespace, pod.Name, body, err)
 	}
-	*pod = *fresh
+	*pod = *updated
 	return nil
 }
 
-// pick keeps what can be resized.
-func pick(l corev1.ResourceList) corev1.ResourceList {
+// resizable keeps the resources that can be resized.
+func resizable(l corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if q, ok := l[name]; ok {
@@ -303,8 +320,9 @@ func pick(l corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// scale sets the number of replicas, and says which number it set. Scaling in goes only as far as the workload's PodDisruptionBudgets allow: they
-// bind evictions only, but who wrote one meant pods.
+// scale sets the number of replicas, and returns the number that it set. Scaling in goes
+// only as far as the workload's PodDisruptionBudgets allow. They limit evictions only, but
+// their owner wants to keep pods.
 func (u *Updater) scale(ctx context.Context, want int) (set int, effect mdp.Effect, err error) {
 	have := int(u.Workload.Replicas)
 	if want == have {
@@ -336,8 +354,8 @@ func (u *Updater) scale(ctx context.Context, want int) (set int, effect mdp.Effe
 	return want, mdp.Pending, nil
 }
 
-// disruptions is the least number of pods that a PodDisruptionBudget of the workload lets go now, and its name; -1
-// when there is none.
+// disruptions is the smallest number of disruptions that a PodDisruptionBudget of the
+// workload allows now, and its name; -1 when there is none.
 func (u *Updater) disruptions(ctx context.Context) (allowed int, by string, err error) {
 	var budgets policyv1.PodDisruptionBudgetList
 	if err := u.Client.List(ctx, &budgets, client.InNamespace(u.Workload.Object.GetNamespace())); err != nil {
@@ -356,7 +374,7 @@ func (u *Updater) disruptions(ctx context.Context) (allowed int, by string, err 
 	return allowed, by, nil
 }
 
-// PutBack resizes every pod's container to its template's resources.
+// Restore resizes every pod's container to its template's resources.
 func (u *Updater) Restore(ctx context.Context) error {
 	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
 	if err != nil {

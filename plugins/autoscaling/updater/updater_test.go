@@ -23,8 +23,9 @@ func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.Re
 	return corev1.ResourceRequirements{Requests: list(requestCPU, requestMiB), Limits: list(limitCPU, limitMiB)}
 }
 
-// Whatever is resized to whatever: the limits are what was asked for, what was less than its limit stays less, what was
-// equal stays equal, and nothing is zero. Then the QoS class cannot change.
+// For every template and every action: the limits are those of the action, a request that
+// was less than its limit stays less, one that was equal stays equal, and nothing is zero.
+// So the QoS class cannot change.
 func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 	law := func(request, extra uint16, mib, extraMiB uint8, cpu uint16, memory uint16) bool {
 		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))
@@ -45,7 +46,7 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 	}
 }
 
-func TestWhatAnActionDoesNotSetStays(t *testing.T) {
+func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 	now := resources(150, 300, 50, 100)
 	got := updater.Resize(resources(100, 200, 64, 128), now, mdp.Action{}.WithCPU(500))
 	if got.Limits.Cpu().MilliValue() != 500 || got.Requests.Cpu().MilliValue() != 250 || got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
@@ -56,7 +57,7 @@ func TestWhatAnActionDoesNotSetStays(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoLimitOrWouldRestartIsNoKnob(t *testing.T) {
+func TestKnobsHaveALimitAndDoNotRestart(t *testing.T) {
 	c := corev1.Container{Resources: resources(100, 200, 64, 128)}
 	if updater.Knobs(c) != mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit) {
 		t.Errorf("knobs %v", updater.Knobs(c))
@@ -68,7 +69,7 @@ func TestWhatHasNoLimitOrWouldRestartIsNoKnob(t *testing.T) {
 	}
 }
 
-// Bad input: an API server refuses most such workloads today, but not those that it has from earlier days.
+// An API server refuses most such workloads today, but it can have old ones.
 func TestATargetWithoutASelectorIsRefused(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"none": nil, "an empty one": {}} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
-// Package headroom is a scheduler plugin that scores nodes by what is left of them after the upper bounds: the most that
-// the workloads on a node may come to use before anybody asks the scheduler again. Requests, which the default plugins
-// count, say what is reserved; where sizes move in place, a node full of small requests with large limits has no room.
+// Package headroom is a scheduler plugin. It scores nodes by what is left of them after the
+// upper bounds: the most that the workloads on a node may use before the scheduler is asked
+// again. The default plugins count requests, which are reservations. Where sizes move in
+// place, a node full of small requests with large limits has no room.
 package headroom
 
 import (
@@ -12,10 +13,10 @@ import (
 	"k8s.io/kube-scheduler/framework"
 )
 
-// Name is the plugin's, as scheduler profiles write it.
+// Name is the plugin's name in scheduler profiles.
 const Name = "AwareHeadroom"
 
-// fresh is how old an agent's report may be to count.
+// maxReportAge is how old an agent's report may be.
 const maxReportAge = 30 * time.Second
 
 // Headroom scores nodes. It is a [framework.ScorePlugin].
@@ -26,13 +27,13 @@ type Headroom struct {
 
 var _ framework.ScorePlugin = (*Headroom)(nil)
 
-// New makes the plugin's factory for a registry. The fleet may be empty: an instance that is not the autoscaler hears
-// no agents, and scores by the limits that the API knows.
+// New makes the plugin's factory for a registry. The fleet may be empty: an instance that
+// does not decide gets no reports, and scores by the limits in the API.
 func New(f *fleet.Fleet, now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 	return func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 		return &Headroom{fleet: f, now: now}, nil
 	}
 }
 
-// Name is the plugin's.
+// Name is the plugin's name.
 func (h *Headroom) Name() string { return Name }

@@ -61,7 +61,7 @@ func score(t *testing.T, h *Headroom, name string, pods ...*corev1.Pod) int64 {
 	return s
 }
 
-func TestTheNodeWithRoomToGrowWinsAmongEqualRequests(t *testing.T) {
+func TestScorePrefersTheNodeWithMoreRoomToGrow(t *testing.T) {
 	h := &Headroom{fleet: fleet.New(time.Minute), now: func() time.Time { return noon }}
 	crowded, roomy := score(t, h, "crowded", pod("a", "2"), pod("b", "1")), score(t, h, "roomy", pod("c", "500m"), pod("d", "500m"))
 	if crowded != 12 || roomy != 62 {
@@ -72,7 +72,7 @@ func TestTheNodeWithRoomToGrowWinsAmongEqualRequests(t *testing.T) {
 	}
 }
 
-func TestAnAgentsWordCountsMoreThanTheAPIs(t *testing.T) {
+func TestScorePrefersReportsToTheAPI(t *testing.T) {
 	f := fleet.New(time.Minute)
 	s := api.Summary{Container: api.ContainerRef{PodUID: "a", Container: "web"}}
 	s.Bounds.CPU.Max, s.Bounds.Memory.Max = 250, 128*mdp.MiB
@@ -84,6 +84,6 @@ func TestAnAgentsWordCountsMoreThanTheAPIs(t *testing.T) {
 	}
 	at = noon.Add(time.Hour)
 	if got := score(t, h, "one", pod("a", "2")); got != 37 {
-		t.Errorf("score %d, want 37: an hour old report is no word, the limit of 2 counts", got)
+		t.Errorf("score %d, want 37: a report that is an hour old does not count, the limit of 2 does", got)
 	}
 }
