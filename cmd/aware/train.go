@@ -32,17 +32,22 @@ import (
 
 // trainOptions are train's flags.
 type trainOptions struct {
-	env, algorithm, out, resume, blas string
-	steps, every                      int
-	seed                              uint64
-	json                              bool
+	env       string
+	algorithm string
+	out       string
+	resume    string
+	blas      string
+	steps     int
+	every     int
+	seed      uint64
+	json      bool
 }
 
 func trainCommand() *cobra.Command {
 	var o trainOptions
 	cmd := &cobra.Command{
 		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
-		Long: "Trains by the settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
+		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
 			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ",\n" +
 			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE (" + strings.Join(bench.Applications(), ", ") + ").\n" +
@@ -131,11 +136,13 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	return err
 }
 
-// walk goes to the end, with a line of progress and checkpoints on the way.
+// walk trains to the end, and prints progress and writes checkpoints on the way.
 func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer) error {
 	file, ok := progress.(*os.File)
 	live := ok && term.IsTerminal(int(file.Fd()))
-	begin, first, last := time.Now(), r.Steps, r.Steps
+	begin := time.Now()
+	first := r.Steps
+	last := r.Steps
 	for tell := time.Now(); !r.Done(); {
 		err := r.Train(ctx, r.Steps+500)
 		stopped := err != nil && ctx.Err() != nil

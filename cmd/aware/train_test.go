@@ -48,7 +48,8 @@ func TestATrainingReportsAndKeepsItsActor(t *testing.T) {
 	}
 }
 
-// A training that is interrupted and resumed says what the uninterrupted one says.
+// A training that is interrupted and resumed says what the uninterrupted one
+// says.
 func TestAResumedTrainingIsTheUninterruptedOne(t *testing.T) {
 	o := smallTraining
 	o.steps = 12_000
@@ -101,8 +102,8 @@ func TestATamperedCheckpointIsRefused(t *testing.T) {
 	}
 	o.resume, o.out = path, ""
 	for says, change := range map[string]func() []byte{
-		"SHA-256":        func() []byte { b := bytes.Clone(raw); b[len(b)-100] ^= 1; return b },
-		"it is cut shor": func() []byte { return raw[:len(raw)/3] },
+		"SHA-256":         func() []byte { b := bytes.Clone(raw); b[len(b)-100] ^= 1; return b },
+		"truncated or wa": func() []byte { return raw[:len(raw)/3] },
 	} {
 		if err := os.WriteFile(path, change(), 0o644); err != nil {
 			t.Fatal(err)
@@ -124,7 +125,8 @@ func TestATamperedCheckpointIsRefused(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be written, as on a full disk, does not end the training.
+// A checkpoint that cannot be written, as on a full disk, does not end the
+// training.
 func TestATrainingGoesOnWithoutItsCheckpoint(t *testing.T) {
 	o := smallTraining
 	o.out = t.TempDir()

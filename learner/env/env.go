@@ -64,20 +64,23 @@ type Executor interface {
 	Executed(action []float64)
 }
 
-// ErrNotRunning says that there is no episode to go on with.
+// ErrNotRunning says that no episode is running.
 var ErrNotRunning = errors.New("no episode is running: step before reset, or after the end; Reset begins one")
 
-// Space is what an observation or an action is made of. A discrete one has N > 0 choices, and its value is one number, the
-// index of the choice; a continuous one has N = 0, and a Low and a High for each number of its value.
+// Space is the set of values of an observation or an action. A discrete Space has
+// N > 0 choices, and a value is one number, the index of the choice. A continuous
+// one has N = 0, and a Low and a High for each number of a value.
 type Space struct {
-	N         int
-	Low, High []float64
+	N    int       // choices; 0 is continuous
+	Low  []float64 // lower bound of each number
+	High []float64 // upper bound of each number
 }
 
 // Discrete is the space of the indices 0 to n-1.
 func Discrete(n int) Space { return Space{N: n} }
 
-// Box is the space of as many numbers as there are in high, each between minus its bound and its bound.
+// Box is the space of as many numbers as there are in high, each between minus
+// its bound and its bound.
 func Box(high ...float64) Space {
 	low := make([]float64, len(high))
 	for i, h := range high {
@@ -94,9 +97,10 @@ func (s Space) Dim() int {
 	return len(s.Low)
 }
 
-// Check is nil for what an environment takes as an action. In a discrete space that is an index in it. In a continuous one
-// it is numbers whose squares are finite, as rewards charge for squares; they may lie beyond the bounds, where the
-// environment clips them (a Gaussian policy samples unbounded actions).
+// Check is nil for what an environment takes as an action. In a discrete space
+// that is an index in it. In a continuous one it is numbers whose squares are
+// finite, as rewards charge for squares; they may lie beyond the bounds, where
+// the environment clips them (a Gaussian policy samples unbounded actions).
 func (s Space) Check(action []float64) error {
 	if len(action) != s.Dim() {
 		return fmt.Errorf("action %v has %d numbers: it must have %d", action, len(action), s.Dim())

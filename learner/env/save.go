@@ -6,10 +6,11 @@ import (
 	"hash/crc32"
 )
 
-// Stream separates the random numbers of environments from those of other parts that use the same seed.
+// Stream separates the random numbers of environments from those of other parts
+// that use the same seed.
 const Stream = 0x656e7669726f6e73
 
-// Seal appends a checksum, so that what was cut short or changed is noticed.
+// Seal appends a checksum, so that what was truncated data or changed is noticed.
 func Seal(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
@@ -17,7 +18,7 @@ func Seal(b []byte) []byte {
 // Unseal gives what is between the head and the checksum.
 func Unseal(data []byte, head string) ([]byte, error) {
 	if len(data) < len(head)+4 {
-		return nil, fmt.Errorf("cut short: the head and the checksum alone are %d bytes", len(head)+4)
+		return nil, fmt.Errorf("truncated data: the head and the checksum alone are %d bytes", len(head)+4)
 	}
 	if got := string(data[:len(head)]); got != head {
 		return nil, fmt.Errorf("it begins with %q: it must begin with %q", got, head)

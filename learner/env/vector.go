@@ -258,8 +258,8 @@ func (v *Vector) MarshalBinary() ([]byte, error) {
 	return Seal(b), nil
 }
 
-// UnmarshalBinary restores what was saved of a Vector of as many environments of the same name. On an error nothing has
-// changed.
+// UnmarshalBinary restores what was saved of a Vector of as many environments
+// of the same name. On an error nothing has changed.
 func (v *Vector) UnmarshalBinary(data []byte) error {
 	n := len(v.envs)
 	fail := func(format string, a ...any) error {
@@ -270,7 +270,7 @@ func (v *Vector) UnmarshalBinary(data []byte) error {
 		return fail("%w", err)
 	}
 	if len(b) < 4+20 {
-		return fail("cut short")
+		return fail("truncated data")
 	}
 	if got := binary.LittleEndian.Uint32(b); uint64(got) != uint64(n) {
 		return fail("%d environments: it must be %d", got, n)
@@ -279,14 +279,15 @@ func (v *Vector) UnmarshalBinary(data []byte) error {
 	if err := source.UnmarshalBinary(b[4:24]); err != nil {
 		return fail("random source: %w", err)
 	}
-	// An environment is restored in place, so what it was is kept until all have succeeded.
+	// An environment is restored in place, so what it was is kept until all
+	// have succeeded.
 	was, err := v.MarshalBinary()
 	if err != nil {
-		return fail("keeping what it is: %w", err)
+		return fail("saving what it is: %w", err)
 	}
 	if i, err := v.restore(b[24:]); err != nil {
 		if _, back := v.restore(was[len(vectorHeader)+24 : len(was)-4]); back != nil {
-			return fail("environment %d: %w; and back again: %w", i, err, back)
+			return fail("environment %d: %w; and restoring what it was: %w", i, err, back)
 		}
 		return fail("environment %d: %w", i, err)
 	}
@@ -299,7 +300,7 @@ func (v *Vector) UnmarshalBinary(data []byte) error {
 func (v *Vector) restore(b []byte) (int, error) {
 	for i, e := range v.envs {
 		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.LittleEndian.Uint32(b)) {
-			return i, errors.New("cut short")
+			return i, errors.New("truncated data")
 		}
 		saved := b[4 : 4+binary.LittleEndian.Uint32(b)]
 		if err := e.UnmarshalBinary(saved); err != nil {
@@ -322,7 +323,7 @@ func (v *Vector) observe(i int) error {
 	if v.envs[i].Observe(obs) == nil {
 		return v.readMask(v.Legal, i)
 	}
-	clear(obs) // never Reset: there is nothing to see yet
+	clear(obs) // never Reset: nothing can be observed yet
 	if v.Legal != nil {
 		fill(row(v.Legal, i, len(v.envs)), true)
 	}

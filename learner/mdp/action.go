@@ -18,9 +18,9 @@ type Action struct {
 // knobRow is a row of the table of knobs. Whatever handles all knobs (bounds, guards, wire, status, gym, encoders, the
 // conformance suites) walks over it.
 type knobRow struct {
-	signal    Signal // the knob's value in a State
-	least     int64  // an Action that sets less is illegal
-	tolerance int64  // two values that differ by less are the same to a kernel
+	signal    Signal            // the knob's value in a State
+	least     int64             // an Action that sets less is illegal
+	tolerance int64             // two values that differ by less are the same to a kernel
 	of        func(State) int64 // what is in force
 	get       func(Action) int64
 	set       func(Action, int64) Action

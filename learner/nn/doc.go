@@ -1,8 +1,10 @@
-// Package nn is what happens to the parameters of networks: how they begin, how a gradient changes them, how targets follow,
-// how observations are brought to one scale. Everything works on flat slices of float64 and is the same whatever computed the
-// gradient.
+// Package nn is what happens to the parameters of networks: initialisation,
+// optimisation, soft updates of targets, and normalisation of observations.
+// Everything works on flat slices of float64 and does not depend on what
+// computed the gradient.
 //
-// What computes is in kernel (by hand) and graph (gorgonia); weights has parameters at rest. Which networks there are is the
-// algorithms' matter. Sources: Kingma and Ba 2015 (Adam), Saxe et al. 2014 (orthogonal beginnings), Lillicrap et al. 2016 (soft
-// targets).
+// Package kernel (by hand) and package graph (gorgonia) compute; package
+// weights stores parameters in files. The algorithms decide which networks
+// there are. Sources: Kingma and Ba 2015 (Adam), Saxe et al. 2014 (orthogonal
+// initialisation), Lillicrap et al. 2016 (soft updates).
 package nn

@@ -8,8 +8,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Orthogonal fills a layer's weights with orthogonal rows, or columns where there are fewer, times gain, and its biases with
-// zero (Saxe et al. 2014): the Q of a normally distributed matrix, signs by R's diagonal.
+// Orthogonal fills a layer's weights with orthogonal rows, or columns where
+// there are fewer, times gain, and its biases with zero (Saxe et al. 2014): the
+// Q of a normally distributed matrix, signs by R's diagonal.
 func Orthogonal(d kernel.Dense, theta []float64, gain float64, r *rand.Rand) {
 	tall, narrow := max(d.Out, d.In), min(d.Out, d.In)
 	g := mat.NewDense(tall, narrow, nil)
@@ -39,8 +40,8 @@ func Orthogonal(d kernel.Dense, theta []float64, gain float64, r *rand.Rand) {
 	clear(theta[d.Out*d.In:][:d.Out])
 }
 
-// Uniform fills a layer's weights and biases with numbers between -bound and bound; bound 0 is one over the root of the
-// layer's inputs, the beginning that PyTorch gives a layer.
+// Uniform fills a layer's weights and biases with numbers between -bound and
+// bound; bound 0 is one over the root of the layer's inputs, PyTorch's default.
 func Uniform(d kernel.Dense, theta []float64, bound float64, r *rand.Rand) {
 	if bound == 0 {
 		bound = 1 / math.Sqrt(float64(d.In))
@@ -50,7 +51,8 @@ func Uniform(d kernel.Dense, theta []float64, bound float64, r *rand.Rand) {
 	}
 }
 
-// OrthogonalMLP begins a network for PPO: gain sqrt 2 in hidden layers, last in the last.
+// OrthogonalMLP initialises a network for PPO: gain sqrt 2 in hidden layers,
+// last in the last.
 func OrthogonalMLP(m kernel.MLP, theta []float64, last float64, r *rand.Rand) {
 	for i, d := range m {
 		gain := math.Sqrt2
@@ -62,7 +64,8 @@ func OrthogonalMLP(m kernel.MLP, theta []float64, last float64, r *rand.Rand) {
 	}
 }
 
-// UniformMLP begins a network as PyTorch would; last, when it is not 0, bounds the last layer's parameters.
+// UniformMLP initialises a network as PyTorch does; last, when it is not 0,
+// bounds the last layer's parameters.
 func UniformMLP(m kernel.MLP, theta []float64, last float64, r *rand.Rand) {
 	for i, d := range m {
 		bound := 0.0
@@ -74,7 +77,8 @@ func UniformMLP(m kernel.MLP, theta []float64, last float64, r *rand.Rand) {
 	}
 }
 
-// UniformGRU begins a recurrent layer as PyTorch would: all parameters between plus and minus one over the root of its width.
+// UniformGRU initialises a recurrent layer as PyTorch does: all parameters
+// between plus and minus one over the root of its width.
 func UniformGRU(g kernel.GRU, theta []float64, r *rand.Rand) {
 	bound := 1 / math.Sqrt(float64(g.Hidden))
 	for i := range theta[:g.Params()] {

@@ -7,14 +7,16 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
-// Network is a network's parameters, those of a target that follows it (nil where nothing does), and its optimiser.
+// Network is a network's parameters, those of its target network (nil where
+// there is none), and its optimiser.
 type Network struct {
-	Theta, Target []float64
-	Adam          *Adam
+	Theta  []float64
+	Target []float64
+	Adam   *Adam
 }
 
-// NewNetwork begins as PyTorch would (UniformMLP, with its last): layers in order, their parameters behind each other. With
-// target there is a target, an exact copy.
+// NewNetwork initialises a network as PyTorch does (UniformMLP, with its last),
+// layer by layer. With target set it has a target network, an exact copy.
 func NewNetwork(layers kernel.MLP, rate, last float64, target bool, r *rand.Rand) *Network {
 	n := &Network{Theta: make([]float64, layers.Params()), Adam: NewAdam(layers.Params(), rate, 1e-8)}
 	UniformMLP(layers, n.Theta, last, r)

@@ -11,11 +11,14 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Three steps of the published algorithm, computed by hand for gradients 1, -2, 0.5 and rate 0.1.
+// Three steps of the published algorithm, computed by hand for gradients 1, -2,
+// 0.5 and rate 0.1.
 func TestAdamByHand(t *testing.T) {
 	a := nn.NewAdam(1, 0.1, 1e-8)
 	theta := []float64{1}
-	m, v, want := 0.0, 0.0, 1.0
+	m := 0.0
+	v := 0.0
+	want := 1.0
 	for i, g := range []float64{1, -2, 0.5} {
 		m = 0.9*m + 0.1*g
 		v = 0.999*v + 0.001*g*g
@@ -54,7 +57,8 @@ func TestGradientsAreClippedTogether(t *testing.T) {
 	}
 }
 
-// FIRM's released code never copied the online network: a target begins as an exact copy.
+// FIRM's released code never copied the online network: a target begins as an
+// exact copy.
 func TestTargetsFollow(t *testing.T) {
 	online, target := []float64{1, 2}, []float64{0, 0}
 	nn.SoftUpdate(target, online, 1)

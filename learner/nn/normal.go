@@ -5,24 +5,27 @@ import (
 	"math"
 )
 
-// Normaliser brings vectors to mean 0 and deviation 1 by what it saw of them (Chan et al. 1979's merge of batches). Its
-// exported fields are all its state.
+// Normaliser brings vectors to mean 0 and deviation 1 by the statistics of
+// those that it observed (Chan et al. 1979). Its exported fields are all its
+// state.
 type Normaliser struct {
-	Mean, Square []float64 // Square is the sum of squared differences from the mean
-	Count        float64
-	ClipRange    float64 // results are cut at plus and minus this; 0 does not cut
-	Frozen       bool    // when set, what is seen changes nothing: evaluation, and serving
+	Mean      []float64 // Square is the sum of squared differences from the mean
+	Square    []float64 // Square is the sum of squared differences from the mean
+	Count     float64
+	ClipRange float64 // results are clipped at plus and minus this; 0 does not clip
+	Frozen    bool    // when set, Observe changes nothing: for evaluation and serving
 }
 
-// NewNormaliser is one for vectors of n numbers that cuts at 10, as the reference implementations do.
+// NewNormaliser is a Normaliser of vectors of n numbers that clips at 10, as
+// the reference implementations do.
 func NewNormaliser(n int) *Normaliser {
 	return &Normaliser{Mean: make([]float64, n), Square: make([]float64, n), ClipRange: 10}
 }
 
-// See takes a vector into account.
+// Observe takes a vector into account.
 func (n *Normaliser) Observe(x []float64) {
 	if len(x) != len(n.Mean) {
-		panic(fmt.Sprintf("a normaliser for %d numbers cannot see %d", len(n.Mean), len(x)))
+		panic(fmt.Sprintf("observe: %d numbers: the normaliser has %d", len(x), len(n.Mean)))
 	}
 	if n.Frozen {
 		return

@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Adam is Kingma and Ba's optimiser (2015, algorithm 1). Its exported fields are all its state.
+// Adam is Kingma and Ba's optimiser (2015, algorithm 1). Its exported fields
+// are all its state.
 type Adam struct {
 	LearningRate float64 // step size; may be changed between updates
 	Beta1        float64 // decay of the mean
@@ -15,15 +16,17 @@ type Adam struct {
 	Decay        float64 // weight decay added to the gradient (L2); 0 is none
 
 	Steps int       // that were made
-	M, V  []float64 // the means
+	M     []float64 // the means
+	V     []float64 // the means
 }
 
-// NewAdam is Adam with its paper's constants for so many parameters.
+// NewAdam is Adam with the paper's constants for a number of parameters.
 func NewAdam(params int, rate, epsilon float64) *Adam {
 	return &Adam{LearningRate: rate, Beta1: 0.9, Beta2: 0.999, Epsilon: epsilon, M: make([]float64, params), V: make([]float64, params)}
 }
 
-// Update changes theta against the gradient. It panics when their lengths are not Adam's.
+// Update changes theta against the gradient. It panics when their lengths are
+// not Adam's.
 func (a *Adam) Update(theta, grad []float64) {
 	if len(theta) != len(a.M) || len(grad) != len(a.M) {
 		panic(fmt.Sprintf("adam: %d parameters and %d gradients, made for %d", len(theta), len(grad), len(a.M)))
@@ -40,7 +43,8 @@ func (a *Adam) Update(theta, grad []float64) {
 	}
 }
 
-// Clip scales gradients down so that their norm over all of them together is at most so much, and returns the norm before.
+// Clip scales gradients down so that their norm over all of them together is at
+// most the given one, and returns the norm before.
 func Clip(most float64, grads ...[]float64) float64 {
 	sum := 0.0
 	for _, g := range grads {
@@ -59,10 +63,11 @@ func Clip(most float64, grads ...[]float64) float64 {
 	return norm
 }
 
-// Follow moves a target network a share tau of the way to the online one (Polyak averaging); 1 copies.
+// SoftUpdate moves a target network a share tau of the way to the online one
+// (Polyak averaging); 1 copies.
 func SoftUpdate(target, online []float64, tau float64) {
 	if len(target) != len(online) {
-		panic(fmt.Sprintf("a target of %d parameters cannot follow %d", len(target), len(online)))
+		panic(fmt.Sprintf("soft update: a target of %d parameters for a network of %d", len(target), len(online)))
 	}
 	if tau == 1 {
 		copy(target, online)
@@ -73,21 +78,22 @@ func SoftUpdate(target, online []float64, tau float64) {
 	}
 }
 
-// ErrNotFinite says that something came to what is no number.
+// ErrNotFinite says that a number is NaN or infinite.
 var ErrNotFinite = errors.New("not a finite number")
 
-// Finite tells whether all numbers are numbers: neither NaN nor infinite.
+// Finite reports whether no number is NaN or infinite.
 func Finite(all ...[]float64) bool {
 	sum := 0.0
 	for _, x := range all {
 		for _, v := range x {
-			sum += v * 0 // NaN for those that are not, and stays NaN
+			sum += v * 0 // NaN for NaN and infinity, and it stays NaN
 		}
 	}
 	return sum == 0
 }
 
-// Good is nil when a loss and its gradient can be followed, err if that is not nil, and ErrNotFinite otherwise.
+// CheckGradient returns nil when a loss and its gradient can be applied, err if
+// that is not nil, and ErrNotFinite otherwise.
 func CheckGradient(loss float64, grad []float64, err error) error {
 	if err == nil && !Finite(grad, []float64{loss}) {
 		return ErrNotFinite

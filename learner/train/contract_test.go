@@ -43,16 +43,25 @@ func inWorld(t testing.TB, choices int) map[string]stepper {
 	if choices == 0 {
 		p = ppo.Default(1, 0, []float64{-1}, []float64{1})
 		d := ddpg.Default(1, []float64{-1}, []float64{1})
-		d.Hidden, d.Batch, d.Warmup = []int{8}, 8, 20
+		d.Hidden = []int{8}
+		d.Batch = 8
+		d.Warmup = 20
 		all["ddpg"] = must(ddpg.New(d))
 	} else {
 		d := dqn.Default(1, choices)
-		d.Hidden, d.Batch, d.Warmup, d.EpsilonDecaySteps = []int{8}, 8, 20, 100
+		d.Hidden = []int{8}
+		d.Batch = 8
+		d.Warmup = 20
+		d.EpsilonDecaySteps = 100
 		all["dqn"] = must(dqn.New(d))
 		d.Steps, d.Prioritised = 3, true
 		all["dqn of three steps"] = must(dqn.New(d))
 	}
-	p.Hidden, p.Envs, p.Horizon, p.Minibatch, p.Epochs = []int{8}, 2, 8, 8, 2
+	p.Hidden = []int{8}
+	p.Envs = 2
+	p.Horizon = 8
+	p.Minibatch = 8
+	p.Epochs = 2
 	all["ppo"] = must(ppo.New(p))
 	p.NormaliseObservation, p.NormaliseReward = false, false
 	all["recurrent ppo"] = must(ppo.NewRecurrent(p))

@@ -1,16 +1,22 @@
-// Package train lets a learner learn in environments: steps, evaluations, checkpoints, a curve.
+// Package train trains a learner in environments: steps, evaluations,
+// checkpoints, a learning curve.
 //
 // # The story
 //
-// A [Run] joins a [Learner] with a vector of environments. [Run.Go] takes steps until there are enough: the learner explores,
-// the environments answer, the learner learns. Now and then the actor as it is, without exploration, is evaluated on episodes
-// of its own, and the best one so far is kept ([Config].Evaluate); a checkpoint is written ([Run.Save]), from which another Run
-// goes on as if the first had never stopped, bit for bit ([Run.Restore]).
+// A [Run] joins a [Learner] with a vector of environments, which a factory
+// makes. [Run.Train] takes steps: the learner explores, the environments
+// answer, the learner learns. At intervals ([Config].Evaluate) the actor is
+// evaluated without exploration, on episodes of their own, and the best one so
+// far is kept. [Run.Save] is a checkpoint from which another Run continues as
+// if the first had never stopped, bit for bit ([Run.Restore]). [Run.Stats] says
+// what could not be learned from, and the present learning rate.
 //
-// The figure of a run is the mean return of 100 episodes that nobody has seen, by the actor that was kept, without
-// exploration ([Run.Final]).
+// The result of a run is the mean return of 100 episodes that neither training
+// nor evaluation has used, by the best actor, without exploration
+// ([Run.Final]).
 //
 // # What it leaves to others
 //
-// What is learned and how: the algorithms. Time, files and progress: the caller's.
+// What is learned and how belongs to the algorithms; time, files and progress
+// to the caller.
 package train

@@ -48,7 +48,11 @@ func students() []testCase {
 		{"ddpg", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
 			c := ddpg.Default(n, a.Low, a.High)
-			c.Hidden, c.Batch, c.Warmup, c.Seed, c.Gamma = []int{width, width}, 32, 100, seed, 0.5
+			c.Hidden = []int{width, width}
+			c.Batch = 32
+			c.Warmup = 100
+			c.Seed = seed
+			c.Gamma = 0.5
 			l, err := ddpg.New(c)
 			must(t, err)
 			return l
@@ -56,8 +60,15 @@ func students() []testCase {
 		{"td3", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
 			c := ddpg.Default(n, a.Low, a.High)
-			c.Hidden, c.Batch, c.Warmup, c.Seed, c.Gamma = []int{width, width}, 32, 100, seed, 0.5
-			c.Twin, c.TargetNoise, c.Delay, c.Noise = true, 0.2, 2, ddpg.Noise{Sigma: 0.3, Theta: 0.15, Step: 1}
+			c.Hidden = []int{width, width}
+			c.Batch = 32
+			c.Warmup = 100
+			c.Seed = seed
+			c.Gamma = 0.5
+			c.Twin = true
+			c.TargetNoise = 0.2
+			c.Delay = 2
+			c.Noise = ddpg.Noise{Sigma: 0.3, Theta: 0.15, Step: 1}
 			l, err := ddpg.New(c)
 			must(t, err)
 			return l
@@ -65,7 +76,12 @@ func students() []testCase {
 		{"ppo", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := ppo.Default(n, a.N, nil, nil)
-			c.Hidden, c.Horizon, c.Minibatch, c.LearningRate, c.Seed, c.Gamma = []int{width}, 32, 32, 3e-3, seed, 0.5
+			c.Hidden = []int{width}
+			c.Horizon = 32
+			c.Minibatch = 32
+			c.LearningRate = 3e-3
+			c.Seed = seed
+			c.Gamma = 0.5
 			l, err := ppo.New(c)
 			must(t, err)
 			return l
@@ -73,7 +89,13 @@ func students() []testCase {
 		{"ppo, continuous", "IdentityContinuous-v0", -10, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
 			c := ppo.Default(n, 0, a.Low, a.High)
-			c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.LearningRate, c.Seed, c.Gamma = []int{width}, 4, 32, 32, 3e-3, seed, 0.5
+			c.Hidden = []int{width}
+			c.Envs = 4
+			c.Horizon = 32
+			c.Minibatch = 32
+			c.LearningRate = 3e-3
+			c.Seed = seed
+			c.Gamma = 0.5
 			l, err := ppo.New(c)
 			must(t, err)
 			return l
@@ -81,7 +103,12 @@ func students() []testCase {
 		{"dqn", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
-			c.Hidden, c.Batch, c.Warmup, c.EpsilonDecaySteps, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			c.Hidden = []int{width}
+			c.Batch = 32
+			c.Warmup = 100
+			c.EpsilonDecaySteps = 2000
+			c.Seed = seed
+			c.Gamma = 0.5
 			l, err := dqn.New(c)
 			must(t, err)
 			return l
@@ -89,7 +116,12 @@ func students() []testCase {
 		{"dqn, prioritised, of three steps", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
-			c.Hidden, c.Batch, c.Warmup, c.EpsilonDecaySteps, c.Seed, c.Gamma = []int{width}, 32, 100, 2000, seed, 0.5
+			c.Hidden = []int{width}
+			c.Batch = 32
+			c.Warmup = 100
+			c.EpsilonDecaySteps = 2000
+			c.Seed = seed
+			c.Gamma = 0.5
 			c.Prioritised, c.Steps = true, 3
 			l, err := dqn.New(c)
 			must(t, err)
@@ -123,7 +155,7 @@ func walk(t testing.TB, r *train.Run, until int) []byte {
 	return raw
 }
 
-// First learn the identity.
+// Every learner learns the identity task: the smallest test of its whole loop.
 func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
 	for _, s := range students() {
 		t.Run(s.name, func(t *testing.T) {
@@ -146,7 +178,9 @@ func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	for _, s := range students() {
-		one, two, other := walk(t, begin(t, s, 3, 1500), 1500), walk(t, begin(t, s, 3, 1500), 1500), walk(t, begin(t, s, 4, 1500), 1500)
+		one := walk(t, begin(t, s, 3, 1500), 1500)
+		two := walk(t, begin(t, s, 3, 1500), 1500)
+		other := walk(t, begin(t, s, 4, 1500), 1500)
 		if !bytes.Equal(one, two) {
 			t.Errorf("%s: two runs of a seed differ", s.name)
 		}
@@ -156,8 +190,9 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// A run that was written to a file and taken up by another process ends as the one that never stopped: also in the midst of
-// an episode, a rollout, a round of evaluations.
+// A run that was written to a file and resumed by another process ends as the
+// one that never stopped: also in the middle of an episode, a rollout, a round
+// of evaluations.
 func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
 	for _, s := range students() {
 		want := walk(t, begin(t, s, 5, 2000), 2000)
@@ -171,7 +206,7 @@ func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
 			t.Fatalf("%s: %v", s.name, err)
 		}
 		if got := walk(t, again, 2000); !bytes.Equal(got, want) {
-			t.Errorf("%s: the resumed run is another one", s.name)
+			t.Errorf("%s: the resumed run ends differently", s.name)
 		}
 	}
 }
@@ -235,7 +270,8 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 	}
 }
 
-// What is no number is refused by name; what was learned stays, and learning goes on.
+// A reward that is not finite is refused; what was learned stays, and learning
+// goes on.
 func TestNaNIsRefused(t *testing.T) {
 	for _, s := range students() {
 		l := s.make(t, 1, 16)
@@ -260,8 +296,9 @@ func TestNaNIsRefused(t *testing.T) {
 	}
 }
 
-// Learners train, each on a goroutine, while their actors are served to others: under the race detector this is the proof that
-// serving never reads what training writes. Trained beside each other they become what they become alone.
+// Learners train, each on a goroutine, while their actors are served to others:
+// under the race detector this shows that serving never reads what training
+// writes. Trained at the same time, they learn the same as alone.
 func TestTrainingAndServingAtOnce(t *testing.T) {
 	all := students()
 	alone := make([][]byte, len(all))
@@ -293,7 +330,7 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 				}
 			}
 			if got := walk(t, r, 1200); !bytes.Equal(got, alone[i]) {
-				t.Errorf("%s: trained beside others it became another one", s.name)
+				t.Errorf("%s: trained at the same time as others, it learned something else", s.name)
 			}
 		})
 		wait.Go(func() {

@@ -48,9 +48,14 @@ func identities() []changed {
 	q := dqn.Default(2, 3)
 	q.Hidden, q.Batch = []int{8}, 8
 	p := ppo.Default(2, 3, nil, nil)
-	p.Hidden, p.Horizon, p.Minibatch = []int{8}, 8, 32
+	p.Hidden = []int{8}
+	p.Horizon = 8
+	p.Minibatch = 32
 	g := ppo.Default(2, 0, []float64{-1}, []float64{1})
-	g.Hidden, g.Envs, g.Horizon, g.Minibatch = []int{8}, 2, 8, 16
+	g.Hidden = []int{8}
+	g.Envs = 2
+	g.Horizon = 8
+	g.Minibatch = 16
 	data := func(n int) *replay.Uniform {
 		u, err := replay.NewUniform(replay.Config{Capacity: 10, State: 2, Action: n})
 		if err != nil {
@@ -59,7 +64,9 @@ func identities() []changed {
 		return u
 	}
 	b := bcq.Default(2, []float64{-1}, []float64{1})
-	b.Hidden, b.Generative, b.Batch = []int{8}, []int{8}, 8
+	b.Hidden = []int{8}
+	b.Generative = []int{8}
+	b.Batch = 8
 	newBCQ := func(c bcq.Config) (*bcq.Agent, error) { return bcq.New(c, data(1)) }
 	s := discrete.Default(2, 3)
 	s.Hidden, s.Batch = []int{8}, 8
@@ -68,7 +75,11 @@ func identities() []changed {
 	newClone := func(c clone.Config) (*clone.Agent, error) { return clone.New(c, data(1)) }
 	return []changed{
 		{"ddpg", of(ddpg.New, d, nil), map[string]func() (saver, error){
-			"": of(ddpg.New, d, func(c *ddpg.Config) { c.ActorLearningRate, c.Seed, c.Warmup = 1e-4, 9, 7 }),
+			"": of(ddpg.New, d, func(c *ddpg.Config) {
+				c.ActorLearningRate = 1e-4
+				c.Seed = 9
+				c.Warmup = 7
+			}),
 			"identity.twin is true: it must be false":       of(ddpg.New, d, func(c *ddpg.Config) { c.Twin = true }),
 			"identity.target_noise is true":                 of(ddpg.New, d, func(c *ddpg.Config) { c.TargetNoise = 0.2 }),
 			"identity.delayed is true":                      of(ddpg.New, d, func(c *ddpg.Config) { c.Delay = 2 }),
@@ -79,7 +90,11 @@ func identities() []changed {
 			"identity.state is 3: it must be 2":             of(ddpg.New, d, func(c *ddpg.Config) { c.State = 3 }),
 		}},
 		{"dqn", of(dqn.New, q, nil), map[string]func() (saver, error){
-			"":                                      of(dqn.New, q, func(c *dqn.Config) { c.LearningRate, c.Seed, c.AnnealSteps = 1e-4, 9, 7 }),
+			"": of(dqn.New, q, func(c *dqn.Config) {
+				c.LearningRate = 1e-4
+				c.Seed = 9
+				c.AnnealSteps = 7
+			}),
 			"identity.double is false":              of(dqn.New, q, func(c *dqn.Config) { c.Double = false }),
 			"identity.prioritised is true":          of(dqn.New, q, func(c *dqn.Config) { c.Prioritised = true }),
 			"identity.n_step is 3: it must be 1":    of(dqn.New, q, func(c *dqn.Config) { c.Steps = 3 }),
@@ -87,10 +102,18 @@ func identities() []changed {
 			"identity.num_actions is 4: it must be": of(dqn.New, q, func(c *dqn.Config) { c.NumActions = 4 }),
 		}},
 		{"ppo", of(ppo.New, p, nil), map[string]func() (saver, error){
-			"":                                of(ppo.New, p, func(c *ppo.Config) { c.LearningRate, c.Seed, c.AnnealSteps = 1e-4, 9, 7 }),
-			`identity.activation is "relu"`:   of(ppo.New, p, func(c *ppo.Config) { c.Activation = kernel.ReLU }),
-			"identity.envs is 8: it must be":  of(ppo.New, p, func(c *ppo.Config) { c.Envs, c.Horizon = 8, 4 }),
-			"identity.high is [1]":            of(ppo.New, g, func(c *ppo.Config) { c.Envs, c.Horizon, c.Minibatch = 4, 8, 32 }),
+			"": of(ppo.New, p, func(c *ppo.Config) {
+				c.LearningRate = 1e-4
+				c.Seed = 9
+				c.AnnealSteps = 7
+			}),
+			`identity.activation is "relu"`:  of(ppo.New, p, func(c *ppo.Config) { c.Activation = kernel.ReLU }),
+			"identity.envs is 8: it must be": of(ppo.New, p, func(c *ppo.Config) { c.Envs, c.Horizon = 8, 4 }),
+			"identity.high is [1]": of(ppo.New, g, func(c *ppo.Config) {
+				c.Envs = 4
+				c.Horizon = 8
+				c.Minibatch = 32
+			}),
 			"identity.normalise_reward is tr": of(ppo.New, p, func(c *ppo.Config) { c.NormaliseReward = true }),
 			`weights of "ppo-recurrent"`:      of(ppo.NewRecurrent, p, nil),
 		}},
@@ -116,7 +139,11 @@ func identities() []changed {
 		{"clone", of(newClone, n, nil), map[string]func() (saver, error){
 			"":                                     of(newClone, n, func(c *clone.Config) { c.LearningRate = 1 }),
 			"identity.high is [2]: it must be [1]": of(newClone, n, func(c *clone.Config) { c.High = []float64{2} }),
-			"identity.high is null":                of(newClone, n, func(c *clone.Config) { c.NumActions, c.Low, c.High = 3, nil, nil }),
+			"identity.high is null": of(newClone, n, func(c *clone.Config) {
+				c.NumActions = 3
+				c.Low = nil
+				c.High = nil
+			}),
 		}},
 	}
 }

@@ -21,11 +21,23 @@ import (
 // sharing makes agents in a Workspace, nil for one of their own, by seed.
 func sharing() map[string]func(seed uint64, w *agent.Workspace) (stepper, error) {
 	d := ddpg.Default(1, []float64{-1}, []float64{1})
-	d.Hidden, d.Batch, d.Warmup, d.Twin, d.TargetNoise = []int{8}, 8, 20, true, 0.2
+	d.Hidden = []int{8}
+	d.Batch = 8
+	d.Warmup = 20
+	d.Twin = true
+	d.TargetNoise = 0.2
 	q := dqn.Default(1, 3)
-	q.Hidden, q.Batch, q.Warmup, q.Every, q.Prioritised = []int{8}, 8, 20, 1, true
+	q.Hidden = []int{8}
+	q.Batch = 8
+	q.Warmup = 20
+	q.Every = 1
+	q.Prioritised = true
 	p := ppo.Default(1, 3, nil, nil)
-	p.Hidden, p.Envs, p.Horizon, p.Minibatch, p.Epochs = []int{8}, 2, 8, 8, 2
+	p.Hidden = []int{8}
+	p.Envs = 2
+	p.Horizon = 8
+	p.Minibatch = 8
+	p.Epochs = 2
 	return map[string]func(seed uint64, w *agent.Workspace) (stepper, error){
 		"ddpg": func(seed uint64, w *agent.Workspace) (stepper, error) {
 			c := d
@@ -119,7 +131,9 @@ func TestSharedGraphsChangeNothingOffline(t *testing.T) {
 		return u
 	}
 	b := bcq.Default(1, []float64{-1}, []float64{1})
-	b.Hidden, b.Generative, b.Batch = []int{8}, []int{8}, 8
+	b.Hidden = []int{8}
+	b.Generative = []int{8}
+	b.Batch = 8
 	s := discrete.Default(1, 3)
 	s.Hidden, s.Batch = []int{8}, 8
 	n := clone.Config{State: 1, NumActions: 3, Hidden: []int{8}, LearningRate: 1e-3, Batch: 8}

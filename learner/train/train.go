@@ -43,7 +43,7 @@ type Config struct {
 	Episodes int // of an evaluation
 }
 
-// Check is nil for settings that a Run can be made of.
+// Check returns nil for valid settings.
 func (c Config) Check() error {
 	switch {
 	case c.Steps < 1:
@@ -54,13 +54,13 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Point is a point of a curve.
+// Point is a point of a learning curve.
 type Point struct {
-	Step int
+	Step int     // steps of all environments until then
 	Mean float64 // return
 }
 
-// Run is a training.
+// Run is a training run.
 type Run struct {
 	Curve       []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
 	Evaluations []Point // of the evaluations
@@ -72,8 +72,8 @@ type Run struct {
 	learner Learner
 	envs    *env.Vector
 	actions []float64
-	totals  []total // of the episodes that are running
-	recent  []float64
+	totals  []total   // of the episodes that are running
+	recent  []float64 // returns of the last episodes
 	best    *kernel.Snapshot
 	score   float64
 	next    int // step of the next evaluation
@@ -158,7 +158,7 @@ func (r *Run) Train(ctx context.Context, until int) error {
 // Stats are the learner's figures of how learning goes.
 func (r *Run) Stats() agent.Stats { return r.learner.Stats() }
 
-// Done tells whether all steps were taken.
+// Done reports whether all steps were taken.
 func (r *Run) Done() bool { return r.Steps >= r.c.Steps }
 
 func (r *Run) step() error {
@@ -201,7 +201,8 @@ func (r *Run) ended(t total) {
 	r.Curve = append(r.Curve, Point{r.Steps, r.Recent()})
 }
 
-// Recent is the mean return of the last 20 episodes with exploration; NaN before the first has ended.
+// Recent is the mean return of the last 20 episodes with exploration; NaN
+// before the first episode has ended.
 func (r *Run) Recent() float64 {
 	sum := 0.0
 	for _, v := range r.recent {
@@ -210,7 +211,8 @@ func (r *Run) Recent() float64 {
 	return sum / float64(len(r.recent))
 }
 
-// evaluate judges the actor as it is, and keeps it when it is the best.
+// evaluate plays episodes without exploration, and keeps the actor when it is
+// the best so far.
 func (r *Run) evaluate() error {
 	now := r.learner.Snapshot()
 	returns, err := r.play(now, uint64(len(r.Evaluations))+1, r.c.Episodes)
@@ -296,7 +298,8 @@ func (r *Run) episode(e env.Env, actor *kernel.Server, seed uint64) (total, erro
 	}
 }
 
-// Kept is the actor that the run stands for: the best one that was evaluated, or the last.
+// Best is the actor that the run stands for: the best one of all evaluations,
+// or the last one where there were none.
 func (r *Run) Best() kernel.Snapshot {
 	if r.best != nil {
 		return *r.best
@@ -304,21 +307,24 @@ func (r *Run) Best() kernel.Snapshot {
 	return r.learner.Snapshot()
 }
 
-// Final is the returns of fresh episodes of the actor that was kept.
+// Final plays new episodes with the best actor and returns their returns.
 func (r *Run) Final(episodes int) ([]float64, error) { return r.play(r.Best(), 0, episodes) }
 
-// state is what a checkpoint has of the run itself.
+// state is the part of a checkpoint that belongs to the run itself.
 type state struct {
-	Config                Config
-	Steps, Episodes, Next int
-	Curve, Evaluations    []Point
-	Totals                []total
-	Recent                []float64
-	Score                 *float64 // nil: nothing was kept yet
-	Version               uint64
+	Config      Config
+	Steps       int
+	Episodes    int
+	Next        int
+	Curve       []Point
+	Evaluations []Point
+	Totals      []total
+	Recent      []float64
+	Score       *float64 // nil: there is no best actor yet
+	Version     uint64
 }
 
-// Save is a checkpoint: everything, the learner's state among it.
+// Save returns a checkpoint: all state, that of the learner included.
 func (r *Run) Save() (weights.File, error) {
 	f, err := r.learner.Save()
 	if err != nil {
@@ -342,8 +348,8 @@ func (r *Run) Save() (weights.File, error) {
 	return f, nil
 }
 
-// Restore goes back to a checkpoint of a run with the same environment, seed and evaluations; the number of steps may be
-// another one.
+// Restore continues from a checkpoint of a run with the same environment, seed
+// and evaluations. The number of steps may differ.
 func (r *Run) Restore(f weights.File) error {
 	var s state
 	if err := json.Unmarshal([]byte(f.Meta["train"]), &s); err != nil {

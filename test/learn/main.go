@@ -1,6 +1,8 @@
-// Command learn is the proof that the learners learn: every gate of the list, for some seeds, as many trainings at a time as
-// there are CPUs; and what BCQ learns of fixed data beside cloning and DDPG. It prints a table, writes out/learn/learn.json, and
-// fails when a gate does not hold. (That tabular Q is value iteration is a unit test of learner/dqn.)
+// Command learn is the proof that the learners learn: every gate of the list,
+// for some seeds, as many trainings at a time as there are CPUs; and what BCQ
+// learns of fixed data beside cloning and DDPG. It prints a table, writes
+// out/learn/learn.json, and fails when a gate does not hold. (That tabular Q is
+// value iteration is a unit test of learner/dqn.)
 package main
 
 import (
@@ -24,12 +26,14 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// gate is what an algorithm must reach in an environment within so many steps, on all seeds but some.
+// gate is what an algorithm must reach in an environment within so many steps,
+// on all seeds but some.
 type gate struct {
-	env, algorithm string
-	steps          int
-	least          float64 // mean return of 100 fresh episodes
-	spare          int     // of three seeds, how many may miss it
+	env       string
+	algorithm string
+	steps     int
+	least     float64 // mean return of 100 fresh episodes
+	spare     int     // of three seeds, how many may miss it
 }
 
 var gates = []gate{
@@ -39,8 +43,8 @@ var gates = []gate{
 	{"MountainCarContinuous-v0", "ddpg", 100_000, 90, 1},
 }
 
-// offline is what came of learning from fixed data: mean returns of BCQ, of behaviour cloning, and of DDPG, on the same
-// batches.
+// offline is what came of learning from fixed data: mean returns of BCQ, of
+// behaviour cloning, and of DDPG, on the same batches.
 type offline struct {
 	Seed  uint64  `json:"seed"`
 	Data  float64 `json:"data"`
@@ -57,7 +61,11 @@ func (o *offline) run() error {
 	if err != nil {
 		return err
 	}
-	o.Data, o.BCQ, o.Clone, o.DDPG, o.Wall = p.Data, p.BCQ, p.Clone, p.DDPG, time.Since(begin).Seconds()
+	o.Data = p.Data
+	o.BCQ = p.BCQ
+	o.Clone = p.Clone
+	o.DDPG = p.DDPG
+	o.Wall = time.Since(begin).Seconds()
 	o.Holds = o.BCQ > o.Clone && o.BCQ > o.DDPG
 	return nil
 }

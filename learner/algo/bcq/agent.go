@@ -10,14 +10,16 @@ import (
 	"awarescale.dev/aware/learner/nn"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "bcq"
 	Encoding  = 2
 )
 
-// Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates
-// that were made and refused, are those of what it embeds.
+// Agent learns from fixed data. One goroutine uses it at a time. Learn, Update,
+// Save and Restore, and the counts of updates that were made and skipped, are
+// those of the embedded Learner.
 type Agent struct {
 	*offline.Learner
 	Policy *Policy
@@ -27,8 +29,9 @@ type Agent struct {
 	decider *Decider
 }
 
-// New makes an Agent that learns from data, whose actions are in [-1, 1] ([Config.Inward]). The buffer is the Agent's own
-// from then on: what else draws from it changes what the Agent sees, and Save keeps it.
+// New makes an Agent that learns from data, whose actions are in [-1, 1]
+// ([Config.Inward]). The Agent owns the buffer from then on: other draws from
+// it would change what the Agent learns, and Save keeps it.
 func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
 
 // NewWith makes an Agent that shares graphs with the others of a Workspace.
@@ -64,8 +67,8 @@ func newAgent(c Config, data *replay.Uniform, updater *Updater) (*Agent, error) 
 	return a, err
 }
 
-// Act decides, in the environment's bounds. The random numbers of decisions are a source of their own: deciding changes nothing in
-// what is learned.
+// Act decides, in the environment's bounds. The random numbers of decisions are
+// a source of their own: deciding changes nothing in what is learned.
 func (a *Agent) Act(obs, action []float64) error {
 	live := Snapshot{Version: uint64(a.Updates), VAE: a.Policy.VAE.Theta, Perturbation: a.Policy.Perturbation.Theta, Critic: a.Policy.Critics[0].Theta}
 	return a.decider.Decide(&live, obs, action, a.Acting)
@@ -77,13 +80,17 @@ func (a *Agent) Snapshot() Snapshot {
 	return Snapshot{uint64(a.Updates), copied(a.Policy.VAE), copied(a.Policy.Perturbation), copied(a.Policy.Critics[0])}
 }
 
-// Snapshot is the parameters that decide: three networks where other algorithms have an actor.
+// Snapshot is the parameters that decide: three networks where other algorithms
+// have an actor.
 type Snapshot struct {
-	Version                   uint64
-	VAE, Perturbation, Critic []float64
+	Version      uint64
+	VAE          []float64
+	Perturbation []float64
+	Critic       []float64
 }
 
-// Decider decides by any Snapshot of its shape, without allocating. One goroutine uses it at a time.
+// Decider decides by any Snapshot of its shape, without allocating. One
+// goroutine uses it at a time.
 type Decider struct {
 	c         Config
 	proposals *proposals
@@ -96,9 +103,11 @@ func NewDecider(c Config) *Decider {
 	return &Decider{c, newProposals(c, c.SampledActions), sizes}
 }
 
-// Decide chooses, of Choices generated and perturbed actions, the one that the critic values most, and stretches it to the
-// environment's bounds. Candidates come from r. On an error, for an observation of another width or not of numbers, for
-// parameters of another shape, or values that are no numbers, action is as it was.
+// Decide chooses, of SampledActions generated and perturbed actions, the one
+// that the critic values most, and scales it to the environment's bounds.
+// Candidates come from r. On an error, for an observation of another width or
+// not of numbers, for parameters of another shape, or values that are not
+// finite, action is unchanged.
 func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error {
 	c, p := d.c, d.proposals
 	if err := c.shape().Explore(obs, nil, action); err != nil {
@@ -112,7 +121,7 @@ func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error
 	best, sum := 0, 0.0
 	values := p.judge(s.Critic)
 	for i, v := range values {
-		sum += v * 0 // NaN for what is no number, and stays NaN
+		sum += v * 0 // NaN for NaN and infinity, and it stays NaN
 		if v > values[best] {
 			best = i
 		}

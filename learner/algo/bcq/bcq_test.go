@@ -15,8 +15,9 @@ import (
 
 func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// data is a bandit's record: one step an episode, in states of one number x. Its policy takes x or -x, half and half, with a
-// little noise, and act says which it earns for.
+// data is a bandit's record: one step an episode, in states of one number x.
+// Its policy takes x or -x, half and half, with a little noise, and act says
+// which it earns for.
 func data(t testing.TB, n int, earns func(x, a float64) float64) *replay.Uniform {
 	t.Helper()
 	r := rng(1)
@@ -41,7 +42,11 @@ func data(t testing.TB, n int, earns func(x, a float64) float64) *replay.Uniform
 
 func settings() Config {
 	c := Default(1, []float64{-10}, []float64{30})
-	c.Hidden, c.Generative, c.Batch, c.SampledActions, c.Seed = []int{32}, []int{32}, 64, 50, 1
+	c.Hidden = []int{32}
+	c.Generative = []int{32}
+	c.Batch = 64
+	c.SampledActions = 50
+	c.Seed = 1
 	return c
 }
 
@@ -61,8 +66,9 @@ func learn(t testing.TB, a *Agent, updates int) {
 	}
 }
 
-// The data takes x or -x, and x earns more. An action of 1 would earn most by far, if the critic is asked, who has seen that more is
-// better: it was never taken, so it is not believed in.
+// The data takes x or -x, and x earns more. An action of 1 would earn most by
+// far, if the critic is asked, who has seen that more is better: it was never
+// taken, so it is not believed in.
 func TestTheBetterOfTheDatasActionsIsTakenAndNoOther(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
@@ -82,7 +88,8 @@ func TestTheBetterOfTheDatasActionsIsTakenAndNoOther(t *testing.T) {
 	}
 }
 
-// Actions are near the data's: what decides is generated and moved by at most Phi.
+// Actions are near the data's: what decides is generated and moved by at most
+// Phi.
 func TestThePerturbationMovesNoFurtherThanPhi(t *testing.T) {
 	for _, phi := range []float64{0, 0.05, 0.5} {
 		c := shape(3, 2, 50, 16)
@@ -113,7 +120,8 @@ func TestThePerturbationMovesNoFurtherThanPhi(t *testing.T) {
 	}
 }
 
-// What decides moves actions as what is trained does: the loss is minus the mean value of the proposals.
+// What decides moves actions as what is trained does: the loss is minus the
+// mean value of the proposals.
 func TestThePerturbationThatIsTrainedIsTheOneThatDecides(t *testing.T) {
 	c := shape(3, 2, 20, 16)
 	in := inputsOf(c)
@@ -130,7 +138,8 @@ func TestThePerturbationThatIsTrainedIsTheOneThatDecides(t *testing.T) {
 	}
 }
 
-// The target by hand, row by row: the same candidates, by the same random numbers, one at a time.
+// The target by hand, row by row: the same candidates, by the same random
+// numbers, one at a time.
 func TestTargetsByHand(t *testing.T) {
 	c := shape(3, 2, 4, 16)
 	c.Candidates, c.Lambda = 5, 0.75
@@ -190,7 +199,8 @@ func batch(t testing.TB, c Config) *replay.Batch {
 	return b
 }
 
-// A state never decodes to an action by latent numbers beyond 0.5: a decoder that only passes them on shows them.
+// A state never decodes to an action by latent numbers beyond 0.5: a decoder
+// that only passes them on shows them.
 func TestGeneratedActionsComeFromTheMiddleOfTheLatentNumbers(t *testing.T) {
 	c := shape(1, 1, 1000, 4)
 	c.Latent = 1
@@ -302,8 +312,9 @@ func (s *spoiled) Perturbation(theta, critic, st, a, grad []float64) (float64, e
 	return s.spoil(l, grad), err
 }
 
-// Four gradients make an update: the generative model's, two critics', the perturbation's. Whichever is none, all weights stay
-// numbers, the networks from there on stay as they were, and twins stay together.
+// Four gradients make an update: the generative model's, two critics', the
+// perturbation's. Whichever is none, all weights stay numbers, the networks
+// from there on stay as they were, and twins stay together.
 func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 	for n := range 4 {
 		c := settings()
@@ -380,7 +391,8 @@ func TestResumedIsUninterrupted(t *testing.T) {
 	}
 }
 
-// withoutSettings is all that is saved but the settings, which say how a learner began.
+// withoutSettings is all that is saved but the settings, which say how a
+// learner began.
 func withoutSettings(t testing.TB, a *Agent) []byte {
 	t.Helper()
 	f, err := weights.Decode(encoded(t, a))
@@ -450,10 +462,10 @@ func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 		"steps of no number": {func(f *weights.File) {
 			f.Meta["state"] = strings.Replace(f.Meta["state"], `"vae.adam.steps":`, `"vae.adam.steps":-`, 1)
 		}, "vae.adam.steps is -"},
-		"updates of no number":   {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
-		"no random source":       {func(f *weights.File) { delete(f.Blobs, "random.acting") }, "random.acting"},
-		"no data":                {func(f *weights.File) { delete(f.Blobs, "replay") }, `blob "replay" is missing`},
-		"data that is cut short": {func(f *weights.File) { f.Blobs["replay"] = f.Blobs["replay"][:50] }, "replay buffer"},
+		"updates of no number":        {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
+		"no random source":            {func(f *weights.File) { delete(f.Blobs, "random.acting") }, "random.acting"},
+		"no data":                     {func(f *weights.File) { delete(f.Blobs, "replay") }, `blob "replay" is missing`},
+		"data that is truncated data": {func(f *weights.File) { f.Blobs["replay"] = f.Blobs["replay"][:50] }, "replay buffer"},
 	} {
 		f, err := a.Save()
 		if err != nil {
@@ -470,7 +482,8 @@ func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 	}
 }
 
-// A snapshot decides as its agent did, whatever the agent learns afterwards, allocates nothing, and refuses what is none.
+// A snapshot decides as its agent did, whatever the agent learns afterwards,
+// allocates nothing, and refuses what is none.
 func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
 	a := mustAgent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
 	learn(t, a, 10)
@@ -487,7 +500,9 @@ func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
 	if now := decide(); now != was || s.Version != 10 {
 		t.Errorf("the decision was %v and is %v", was, now)
 	}
-	r, obs, action := rng(1), []float64{0.4}, []float64{7}
+	r := rng(1)
+	obs := []float64{0.4}
+	action := []float64{7}
 	if !testing.Short() { // the race detector, which runs short tests, lets gemm's pool forget what it keeps
 		if n := testing.AllocsPerRun(20, func() { _ = d.Decide(&s, obs, action, r) }); n > 0 {
 			t.Errorf("%v allocations", n)

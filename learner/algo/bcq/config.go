@@ -10,16 +10,18 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Config is all settings of an Agent. Default gives those to begin with.
+// Config is all settings of an Agent. Default returns the usual ones.
 type Config struct {
-	State, Action int       // numbers in an observation and in an action
-	Low, High     []float64 // bounds of each number of an action
+	State  int       // numbers in an observation
+	Action int       // numbers in an action
+	Low    []float64 // lower bound of each number of an action
+	High   []float64 // upper bound of each number of an action
 
 	Hidden     []int // widths of the hidden layers of the critics and the perturbation
 	Generative []int // widths of the hidden layers of encoder and decoder
 	Latent     int   // numbers that the generative model describes an action by, beside the state
 
-	Tau          float64 // share of the way that targets go after an update, in (0, 1]
+	Tau          float64 // Polyak factor of the targets after an update, in (0, 1]
 	LearningRate float64 // Adam's step size, of all networks
 	Batch        int     // transitions of an update
 
@@ -32,16 +34,19 @@ type Config struct {
 	Seed uint64
 }
 
-// The bounds of what is learned as a logarithm of a deviation, and of what is drawn in its place when there is no action to
-// encode: the authors' code, BCQ.py.
+// The bounds of what is learned as a logarithm of a deviation, and of what is
+// drawn in its place when there is no action to encode: the authors' code,
+// BCQ.py.
 const (
 	leastLog = -4
 	mostLog  = 15
 	cut      = 0.5
 )
 
-// Default is what the paper has, but for the networks' widths: those there, 400-300 and 750-750, have thirty and more than a hundred
-// times the weights of these, which two cores of a CPU train in a minute for states of a few numbers.
+// Default is what the paper has, but for the networks' widths: those there,
+// 400-300 and 750-750, have thirty and more than a hundred times the weights of
+// these, which two cores of a CPU train in a minute for states of a few
+// numbers.
 func Default(state int, low, high []float64) Config {
 	return Config{
 		State: state, Action: len(low), Low: low, High: high,
@@ -51,7 +56,8 @@ func Default(state int, low, high []float64) Config {
 	}
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("bcq: %s %v: it must be %s", name, value, rule)
@@ -115,22 +121,26 @@ func (c Config) shape() agent.Shape {
 	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.Action}
 }
 
-// Outward stretches an action of [-1, 1] to the environment's bounds, where it is cut.
+// Outward scales an action of [-1, 1] to the environment's bounds, and clips it
+// there.
 func (c Config) Outward(to, action []float64) { offline.Outward(to, action, c.Low, c.High) }
 
-// Inward brings an action of the environment into [-1, 1], where it is cut: what recorded actions need before they are data.
+// Inward scales an action of the environment to [-1, 1], and clips it there.
+// Recorded actions need it before they are data.
 func (c Config) Inward(to, action []float64) {
 	for i, v := range action {
 		to[i] = clip(2*(v-c.Low[i])/(c.High[i]-c.Low[i]) - 1)
 	}
 }
 
-// Trunk is the encoder's hidden layers: from a state and an action beside each other.
+// Trunk is the encoder's hidden layers: from a state and an action beside each
+// other.
 func (c Config) Trunk() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.ReLU, append([]int{c.State + c.Action}, c.Generative...)...)
 }
 
-// Latents is each of the two layers on the trunk: the latent numbers' means, and the logarithms of their deviations.
+// Latents is each of the two layers on the trunk: the latent numbers' means,
+// and the logarithms of their deviations.
 func (c Config) Latents() kernel.Dense {
 	return kernel.Dense{In: c.Generative[len(c.Generative)-1], Out: c.Latent}
 }
@@ -140,12 +150,13 @@ func (c Config) Decoder() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Tanh, append(append([]int{c.State + c.Latent}, c.Generative...), c.Action)...)
 }
 
-// Perturbation is the network that moves an action: from a state and that action, to a part of Phi.
+// Perturbation is the network that moves an action: from a state and that
+// action, to a part of Phi.
 func (c Config) Perturbation() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Tanh, append(append([]int{c.State + c.Action}, c.Hidden...), c.Action)...)
 }
 
-// Critic is the network that judges a state and an action, beside each other.
+// Critic is the network that values a state and an action, joined in one row.
 func (c Config) Critic() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
 }
@@ -153,5 +164,5 @@ func (c Config) Critic() kernel.MLP {
 // encoder is the number of parameters before the decoder's.
 func (c Config) encoder() int { return c.Trunk().Params() + 2*c.Latents().Params() }
 
-// clip cuts an action's number at -1 and 1.
+// clip clips an action's number at -1 and 1.
 func clip(v float64) float64 { return max(-1, min(1, v)) }

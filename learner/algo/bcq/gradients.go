@@ -6,32 +6,40 @@ import (
 	"awarescale.dev/aware/learner/nn/graph"
 )
 
-// Gradients computes the gradients of the three losses for batches of one size. It is the seam between the algorithm and what
-// differentiates: [Gorgonia] in production, [Hand] in tests and benchmarks. All slices but grad are read only; s is
-// [batch][State], a [batch][Action].
+// Gradients computes the gradients of the three losses for batches of one size.
+// It is the seam between the algorithm and what differentiates: [Gorgonia] in
+// production, [Hand] in tests and benchmarks. All slices but grad are read
+// only; s is [batch][State], a [batch][Action].
 type Gradients interface {
-	// VAE is the loss mean((u - a)^2) + Divergence * KL and its gradient, where u [batch][Action] is what the decoder makes of
-	// s and z = mean + deviation * noise, and KL the mean over batch and latent numbers of the divergence of the encoder's normal
-	// distribution from N(0, 1); noise [batch][Latent].
+	// VAE is the loss mean((u - a)^2) + Divergence * KL and its gradient, where
+	// u [batch][Action] is what the decoder makes of s and z = mean + deviation
+	// * noise, and KL the mean over batch and latent numbers of the divergence
+	// of the encoder's normal distribution from N(0, 1); noise [batch][Latent].
 	VAE(theta, s, a, noise, grad []float64) (loss float64, err error)
 	// Critic is the loss mean((Q(s, a) - y)^2) and its gradient; y [batch].
 	Critic(theta, s, a, y, grad []float64) (loss float64, err error)
-	// Perturbation is the loss mean(-Q(s, clip(a + Phi * xi(s, a)))) and its gradient with respect to the perturbation's theta,
-	// for generated actions a.
+	// Perturbation is the loss mean(-Q(s, clip(a + Phi * xi(s, a)))) and its
+	// gradient with respect to the perturbation's theta, for generated actions
+	// a.
 	Perturbation(theta, critic, s, a, grad []float64) (loss float64, err error)
 }
 
 type gorgonia struct {
-	vae                          *graph.Graph[float64]
-	vaeState, vaeAction, noise   graph.Input[float64]
-	critic                       *graph.Graph[float64]
-	criticState, criticAction, y graph.Input[float64]
-	move                         *graph.Graph[float64]
-	moveState, moveAction        graph.Input[float64]
-	frozen                       []float64 // the critic's parameters in move
+	vae          *graph.Graph[float64]
+	vaeState     graph.Input[float64]
+	vaeAction    graph.Input[float64]
+	noise        graph.Input[float64]
+	critic       *graph.Graph[float64]
+	criticState  graph.Input[float64]
+	criticAction graph.Input[float64]
+	y            graph.Input[float64]
+	move         *graph.Graph[float64]
+	moveState    graph.Input[float64]
+	moveAction   graph.Input[float64]
+	frozen       []float64 // the critic's parameters in move
 }
 
-// Gorgonia builds the three losses of that shape.
+// Gorgonia builds the graphs of the three losses for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{frozen: make([]float64, c.Critic().Params())}
 	var err error
@@ -47,7 +55,8 @@ func Gorgonia(c Config) (Gradients, error) {
 		z := b.Add(mean, b.Mul(deviation, g.noise.Node))
 		u := b.MLP("decoder", c.Decoder(), b.Join("state and latent", g.vaeState.Node, z), c.encoder())
 		miss := b.MeanSquare(u, g.vaeAction.Node)
-		// KL of N(m, d) from N(0, 1) is (m^2 + d^2 - 1)/2 - log d. Each term has its mean taken alone.
+		// KL of N(m, d) from N(0, 1) is (m^2 + d^2 - 1)/2 - log d. Each term
+		// has its mean taken alone.
 		squares := b.Mean(b.Add(b.Square(mean), b.Square(deviation)))
 		half := b.Scale("half", squares, 0.5*c.Divergence)
 		logs := b.Scale("whole", b.Mean(log), c.Divergence)

@@ -23,19 +23,23 @@ func shape(state, action, batch int, widths ...int) Config {
 		low[i], high[i] = -1, 2
 	}
 	c := Default(state, low, high)
-	c.Batch, c.Hidden, c.Generative = batch, widths, widths
+	c.Batch = batch
+	c.Hidden = widths
+	c.Generative = widths
 	c.Phi = 0.3 // so that some actions are moved out of bounds and cut
 	return c
 }
 
-// shapes are one of AWARE's, one with widths at which gorgonia's own Slice and Concat are wrong, the paper's, and a small one.
+// shapes are one of AWARE's, one with widths at which gorgonia's own Slice and
+// Concat are wrong, the paper's, and a small one.
 func shapes() []Config {
 	paper := shape(17, 6, 8, 400, 300)
 	paper.Generative = []int{750, 750}
 	return []Config{shape(9, 3, 100, 64, 64), shape(11, 2, 16, 256, 256), paper, shape(1, 1, 2, 5)}
 }
 
-// inputs are states, actions in [-1, 1] of which some are close to the bounds, noise and targets, and parameters of all networks.
+// inputs are states, actions in [-1, 1] of which some are close to the bounds,
+// noise and targets, and parameters of all networks.
 type inputs struct{ s, a, noise, y, vae, critic, move []float64 }
 
 func inputsOf(c Config) inputs {
@@ -47,7 +51,8 @@ func inputsOf(c Config) inputs {
 	for i, v := range in.a {
 		in.a[i] = math.Tanh(v)
 	}
-	// Half of the deviations' logarithms beyond the lower bound: what is cut has no gradient.
+	// Half of the deviations' logarithms beyond the lower bound: what is cut
+	// has no gradient.
 	d, end := c.Latents(), c.encoder()
 	for i := range d.Out {
 		if i%2 == 1 {
@@ -102,7 +107,8 @@ func TestGradientsAreThoseOfCentralDifferences(t *testing.T) {
 	}
 }
 
-// The means' and deviations' layers are few parameters among many: they are compared alone.
+// The means' and deviations' layers are few parameters among many: they are
+// compared alone.
 func TestGradientsOfTheLatentNumbers(t *testing.T) {
 	c := shape(11, 2, 16, 256, 256)
 	in, g := inputsOf(c), Hand(c)
@@ -110,7 +116,9 @@ func TestGradientsOfTheLatentNumbers(t *testing.T) {
 	if _, err := g.VAE(in.vae, in.s, in.a, in.noise, grad); err != nil {
 		t.Fatal(err)
 	}
-	begin, middle, end := c.Trunk().Params(), c.Trunk().Params()+c.Latents().Params(), c.encoder()
+	begin := c.Trunk().Params()
+	middle := c.Trunk().Params() + c.Latents().Params()
+	end := c.encoder()
 	unread := make([]float64, len(grad))
 	loss := func() float64 {
 		v, _ := g.VAE(in.vae, in.s, in.a, in.noise, unread)
@@ -154,8 +162,9 @@ func TestGorgoniaAgreesWithHand(t *testing.T) {
 	}
 }
 
-// The divergence is zero for means of zero and deviations of one, and (m^2 + d^2 - 1)/2 - log d otherwise: a network whose
-// weights are all zero has just its biases there.
+// The divergence is zero for means of zero and deviations of one, and (m^2 +
+// d^2 - 1)/2 - log d otherwise: a network whose weights are all zero has just
+// its biases there.
 func TestDivergenceByHand(t *testing.T) {
 	c := shape(2, 1, 4, 3)
 	c.Latent, c.Divergence = 1, 2
@@ -165,7 +174,9 @@ func TestDivergenceByHand(t *testing.T) {
 	}
 	theta := make([]float64, c.encoder()+c.Decoder().Params())
 	grad := make([]float64, len(theta))
-	s, a, noise := make([]float64, 8), make([]float64, 4), make([]float64, 4)
+	s := make([]float64, 8)
+	a := make([]float64, 4)
+	noise := make([]float64, 4)
 	mean, log := c.Trunk().Params()+c.Latents().Params()-1, c.encoder()-1 // where the biases are
 	for _, x := range [][2]float64{{0, 0}, {1.5, 0}, {0, 0.7}, {-1, -2}, {0.5, -9}} {
 		theta[mean], theta[log] = x[0], x[1]

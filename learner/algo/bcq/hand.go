@@ -7,17 +7,26 @@ import (
 )
 
 type hand struct {
-	c                                    Config
-	trunk, decoder, perturbation, critic *kernel.Tape[float64]
-	sa                                   []float64 // states and actions beside each other
-	sm, dsm                              []float64 // states and perturbed actions, and their gradient
-	moved                                []float64 // perturbed actions
-	sz, dsz                              []float64 // states and latent numbers, and their gradient
-	mean, log, z, dmean, dlog            []float64 // [batch][Latent]
-	dh                                   []float64 // the gradient of the trunk's output by one of the two layers on it
+	c            Config
+	trunk        *kernel.Tape[float64]
+	decoder      *kernel.Tape[float64]
+	perturbation *kernel.Tape[float64]
+	critic       *kernel.Tape[float64]
+	sa           []float64 // states and actions beside each other
+	sm           []float64 // states and perturbed actions
+	dsm          []float64 // gradient of sm
+	moved        []float64 // perturbed actions
+	sz           []float64 // states and latent numbers
+	dsz          []float64 // gradient of sz
+	mean         []float64 // [batch][Latent]
+	log          []float64 // [batch][Latent]
+	z            []float64 // [batch][Latent]
+	dmean        []float64 // [batch][Latent]
+	dlog         []float64 // [batch][Latent]
+	dh           []float64 // the gradient of the trunk's output by one of the two layers on it
 }
 
-// Hand is the same by hand: kernels one after the other.
+// Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients {
 	numbers := func(width int) []float64 { return make([]float64, c.Batch*width) }
 	tape := func(m kernel.MLP) *kernel.Tape[float64] { return kernel.NewTape[float64](m, c.Batch) }
@@ -32,7 +41,9 @@ func Hand(c Config) Gradients {
 
 func (h *hand) VAE(theta, s, a, noise, grad []float64) (float64, error) {
 	c, d := h.c, h.c.Latents()
-	begin, middle, end := c.Trunk().Params(), c.Trunk().Params()+d.Params(), c.encoder()
+	begin := c.Trunk().Params()
+	middle := c.Trunk().Params() + d.Params()
+	end := c.encoder()
 	join(h.sa, s, a, c.State, c.Action)
 	trunk := h.trunk.Forward(theta, h.sa, c.Batch)
 	kernel.DenseForward(d, theta[begin:middle], trunk, c.Batch, h.mean)
@@ -116,7 +127,8 @@ func (h *hand) Perturbation(theta, critic, s, a, grad []float64) (float64, error
 	return loss, nil
 }
 
-// join puts the rows of two matrices beside each other, left and right numbers wide.
+// join puts the rows of two matrices beside each other, left and right numbers
+// wide.
 func join(to, a, b []float64, left, right int) {
 	for i := range len(a) / left {
 		row := to[i*(left+right):]

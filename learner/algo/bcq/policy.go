@@ -14,7 +14,8 @@ type Policy struct {
 	Critics      [2]*nn.Network
 }
 
-// NewPolicy begins: uniform weights, targets that are exact copies.
+// NewPolicy initialises the networks with uniform weights. The targets are
+// exact copies.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	vae := append(c.Trunk(), c.Latents(), c.Latents())
 	p := &Policy{
@@ -27,7 +28,7 @@ func NewPolicy(c Config, r *rand.Rand) *Policy {
 	return p
 }
 
-// parts are the networks as they are saved.
+// parts are the networks under the names that they are saved by.
 func (p *Policy) parts() []offline.Part {
 	return []offline.Part{
 		{Name: "vae", Network: p.VAE}, {Name: "perturbation", Network: p.Perturbation},

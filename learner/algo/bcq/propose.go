@@ -6,15 +6,18 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// proposals are actions that the data's policy could have taken, for rows of states, and what critics say of them.
+// proposals are actions that the data's policy could have taken, for rows of
+// states, and what critics value them at.
 type proposals struct {
-	c                             Config
-	rows                          int
-	begin                         int // of the decoder's parameters in the generative model's
-	decoder, perturbation, critic *kernel.Tape[float64]
-	states                        []float64 // [rows][State]
-	sz                            []float64 // [rows][State+Latent]
-	sa                            []float64 // [rows][State+Action]; also what critics judge
+	c            Config
+	rows         int
+	begin        int // of the decoder's parameters in the generative model's
+	decoder      *kernel.Tape[float64]
+	perturbation *kernel.Tape[float64]
+	critic       *kernel.Tape[float64]
+	states       []float64 // [rows][State]
+	sz           []float64 // [rows][State+Latent]
+	sa           []float64 // [rows][State+Action]; the input of the critics
 }
 
 func newProposals(c Config, rows int) *proposals {
@@ -25,7 +28,7 @@ func newProposals(c Config, rows int) *proposals {
 	}
 }
 
-// of takes the states s, each of them so many times in a row.
+// of takes the states s, each of them repeated the given number of times.
 func (p *proposals) of(s []float64, times int) {
 	n := p.c.State
 	for i := range p.rows {
@@ -33,8 +36,9 @@ func (p *proposals) of(s []float64, times int) {
 	}
 }
 
-// generate decodes an action for every row, of latent numbers from N(0, 1) that are cut at 0.5 and -0.5
-// as in the authors' code. The result [rows][Action] is its own, until the next time.
+// generate decodes an action for every row, of latent numbers from N(0, 1) that
+// are cut at 0.5 and -0.5 as in the authors' code. The result [rows][Action] is
+// valid until the next call.
 func (p *proposals) generate(vae []float64, r *rand.Rand) []float64 {
 	s, z := p.c.State, p.c.Latent
 	for i := range p.rows {
@@ -47,7 +51,8 @@ func (p *proposals) generate(vae []float64, r *rand.Rand) []float64 {
 	return p.decoder.Forward(vae[p.begin:], p.sz, p.rows)
 }
 
-// perturb moves generated actions by at most Phi: what judge judges from now on.
+// perturb moves generated actions by at most Phi: these are the actions that
+// judge values.
 func (p *proposals) perturb(theta, actions []float64) {
 	s, a := p.c.State, p.c.Action
 	join(p.sa, p.states, actions, s, a)
@@ -57,7 +62,8 @@ func (p *proposals) perturb(theta, actions []float64) {
 	}
 }
 
-// judge is a critic's word on the perturbed actions [rows]. It is its own, until the next time.
+// judge is a critic's value of the perturbed actions [rows]. It is valid until
+// the next call.
 func (p *proposals) judge(theta []float64) []float64 { return p.critic.Forward(theta, p.sa, p.rows) }
 
 // action is the perturbed one of a row.

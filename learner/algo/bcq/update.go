@@ -11,19 +11,25 @@ import (
 
 // Stats are figures of an update.
 type Stats struct {
-	VAE, Critic, Perturbation float64 // losses; Critic is the mean of both
-	Target                    float64 // mean y
+	VAE          float64 // loss
+	Critic       float64 // loss, mean of both critics
+	Perturbation float64 // loss
+	Target       float64 // mean y
 }
 
-// Updater improves policies of one shape, by batches of one size. One goroutine uses it at a time.
+// Updater improves policies of one shape, by batches of one size. One goroutine
+// uses it at a time.
 type Updater struct {
-	c          Config
-	gradients  Gradients
-	here, next *proposals // for the batch's states, and for Candidates times its next ones
-	noise, y   []float64
-	first      []float64 // value by the first critic, of each candidate
-	vae, move  []float64 // gradients
-	critics    [2][]float64
+	c         Config
+	gradients Gradients
+	here      *proposals // for the batch's states
+	next      *proposals // for Candidates actions in each of the batch's next states
+	noise     []float64
+	y         []float64
+	first     []float64 // value by the first critic, of each candidate
+	vae       []float64 // gradient of the generative model
+	move      []float64 // gradient of the perturbation
+	critics   [2][]float64
 }
 
 // NewUpdater is an Updater over what computes its gradients.
@@ -36,8 +42,10 @@ func NewUpdater(c Config, g Gradients) *Updater {
 	}
 }
 
-// Update improves a policy by a batch of finite numbers, whose actions are in [-1, 1]; random numbers come from r. A loss or
-// gradient that is no number is not followed: on an error every network is what it was, or has taken a good step.
+// Update improves a policy by a batch of finite numbers, whose actions are in
+// [-1, 1]; random numbers come from r. A loss or gradient that is not finite is
+// not applied. On an error every network is unchanged, or has taken a valid
+// step.
 func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error) {
 	var s Stats
 	c := u.c
@@ -45,7 +53,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 		return s, err
 	}
 
-	// The generative model first: what it generates from here on is by its newest parameters.
+	// The generative model first: what it generates from here on is by its
+	// newest parameters.
 	for i := range u.noise {
 		u.noise[i] = r.NormFloat64()
 	}
@@ -56,7 +65,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	}
 	p.VAE.Adam.Update(p.VAE.Theta, u.vae)
 
-	// Both critics' gradients, then their steps: an error must not leave twins apart.
+	// Both critics' gradients, then their steps: an error must not update one
+	// critic without the other.
 	u.targets(p, b, r)
 	for i, critic := range p.Critics {
 		loss, err := u.gradients.Critic(critic.Theta, b.State, b.Action, u.y, u.critics[i])
@@ -85,7 +95,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	return s, nil
 }
 
-// targets computes y (algorithm 1): the largest over the candidates for the next state of a mixture of both target critics.
+// targets computes y (algorithm 1): the largest over the candidates for the
+// next state of a mixture of both target critics.
 func (u *Updater) targets(p *Policy, b *replay.Batch, r *rand.Rand) {
 	c := u.c
 	u.next.of(b.Next, c.Candidates)

@@ -13,7 +13,8 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "ddpg"
 	Encoding  = 2
@@ -96,7 +97,7 @@ func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
 // Envs is the number of environments that an Agent learns in at once.
 func (a *Agent) Envs() int { return 1 }
 
-// GreedyAction stretches the actor's output to the environment's bounds, without
+// GreedyAction scales the actor's output to the environment's bounds, without
 // exploration.
 func (a *Agent) GreedyAction(out []float64, _ []bool, action []float64) {
 	a.head().Action(out, nil, action)
@@ -106,7 +107,8 @@ func (a *Agent) head() kernel.Head {
 	return kernel.Head{Kind: kernel.Interval, Low: a.c.Low, High: a.c.High}
 }
 
-// Explore decides with exploration: at random in the beginning, with noise later.
+// Explore decides with exploration: at random during the warmup, with noise
+// after it.
 func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 	if err := a.shape.Explore(obs, legal, action); err != nil {
 		return err
@@ -210,7 +212,8 @@ func (a *Agent) Stats() agent.Stats { return a.Skipped.Stats(a.c.ActorLearningRa
 // discount is gamma, as the buffer takes it: above zero.
 func (a *Agent) discount() float64 { return max(a.c.Gamma, math.SmallestNonzeroFloat64) }
 
-// Save is all state: that of a learner who goes on as if never stopped.
+// Save returns all state. A learner that is restored from it continues as if it
+// had never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // SavePolicy is the state without the replay, which is most of it.
@@ -235,7 +238,8 @@ func (a *Agent) checkpoint() weights.State {
 	return s
 }
 
-// Snapshot is the actor as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
+// Snapshot is the actor as it can be served; GreedyAction makes actions of its
+// output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Policy.Updates), MLP: a.c.Actor(), Theta: a.Policy.Actor.Theta, Head: a.head()}
 }

@@ -9,16 +9,18 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Config is all settings of an Agent. Default gives those to begin with.
+// Config is all settings of an Agent. Default returns the usual ones.
 type Config struct {
-	State, Action int       // numbers in an observation and in an action
-	Low, High     []float64 // bounds of each number of an action
+	State  int       // numbers in an observation
+	Action int       // numbers in an action
+	Low    []float64 // lower bound of each number of an action
+	High   []float64 // upper bound of each number of an action
 
 	Hidden     []int             // widths of the hidden layers of both networks
 	Activation kernel.Activation // of the hidden layers
 
 	Gamma              float64 // discount of a step's future, in [0, 1)
-	Tau                float64 // share of the way that targets go after an update, in (0, 1]
+	Tau                float64 // Polyak factor of the targets after an update, in (0, 1]
 	ActorLearningRate  float64 // Adam's step sizes
 	CriticLearningRate float64
 	Decay              float64 // weight decay (L2) of the critic; 0.01 in the paper
@@ -40,13 +42,13 @@ type Config struct {
 // Noise is what exploration adds to an action, in the scale of [-1, 1].
 type Noise struct {
 	Sigma       float64 // deviation; of one step for Ornstein-Uhlenbeck
-	Theta       float64 // how fast an Ornstein-Uhlenbeck process goes back to zero, times Step; 0 is independent Gaussian noise
+	Theta       float64 // rate at which an Ornstein-Uhlenbeck process returns to zero, per unit of Step; 0 is independent Gaussian noise
 	Step        float64 // dt of the process
-	Final       float64 // Sigma goes linearly to this over Over steps
+	Final       float64 // Sigma goes linearly to this over AnnealSteps steps
 	AnnealSteps int     // 0 leaves Sigma as it is
 }
 
-// Default is what reference implementations begin with.
+// Default returns the defaults of the reference implementations.
 func Default(state int, low, high []float64) Config {
 	return Config{
 		State: state, Action: len(low), Low: low, High: high,
@@ -56,7 +58,8 @@ func Default(state int, low, high []float64) Config {
 	}
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("ddpg: %s %v: it must be %s", name, value, rule)
@@ -100,7 +103,7 @@ func (c Config) Actor() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Tanh, append(append([]int{c.State}, c.Hidden...), c.Action)...)
 }
 
-// Critic is the network that judges a state and an action, beside each other.
+// Critic is the network that values a state and an action, joined in one row.
 func (c Config) Critic() kernel.MLP {
 	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
 }
@@ -147,7 +150,7 @@ func (c Config) updates() Config {
 	return c
 }
 
-// critics is how many there are.
+// critics is the number of critics.
 func (c Config) critics() int {
 	if c.Twin {
 		return 2

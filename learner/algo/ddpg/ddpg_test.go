@@ -17,7 +17,10 @@ import (
 
 func small(change func(c *Config)) Config {
 	c := Default(3, []float64{-1, -2}, []float64{1, 2})
-	c.Hidden, c.Batch, c.Capacity, c.Warmup = []int{16, 16}, 8, 100, 0
+	c.Hidden = []int{16, 16}
+	c.Batch = 8
+	c.Capacity = 100
+	c.Warmup = 0
 	if change != nil {
 		change(&c)
 	}
@@ -51,10 +54,15 @@ func updater(t testing.TB, c Config) (*Updater, *Policy) {
 	return NewUpdater(c, g), NewPolicy(c, rand.New(rand.NewPCG(1, 2)))
 }
 
-// At production shapes, and at 256 wide, where gorgonia's own Concat would be wrong.
+// At production shapes, and at 256 wide, where gorgonia's own Concat would be
+// wrong.
 func TestBothLossesAgreeWithHandAndWithCentralDifferences(t *testing.T) {
 	for _, hidden := range [][]int{{40, 40}, {256, 256}, {7}} {
-		c := small(func(c *Config) { c.Hidden, c.Batch, c.Activation = hidden, 20, kernel.Tanh })
+		c := small(func(c *Config) {
+			c.Hidden = hidden
+			c.Batch = 20
+			c.Activation = kernel.Tanh
+		})
 		g, err := Gorgonia(c)
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +74,10 @@ func TestBothLossesAgreeWithHandAndWithCentralDifferences(t *testing.T) {
 		for i := range w {
 			w[i] = math.Abs(w[i]) + 0.5
 		}
-		cg, ch, ag, ah := make([]float64, len(critic)), make([]float64, len(critic)), make([]float64, len(actor)), make([]float64, len(actor))
+		cg := make([]float64, len(critic))
+		ch := make([]float64, len(critic))
+		ag := make([]float64, len(actor))
+		ah := make([]float64, len(actor))
 		criticLoss := func() float64 {
 			l, err := g.Critic(critic, sa, y, w, cg)
 			if err != nil {
@@ -120,8 +131,9 @@ func TestTargetsBeginAsExactCopies(t *testing.T) {
 	}
 }
 
-// y is r where the task ended, and r + gamma Q' elsewhere, also where the episode was only cut short. Q' is the target's, of
-// the target's action; of twins the smaller.
+// y is r where the task ended, and r + gamma Q' elsewhere, also where the
+// episode was only truncated data. Q' is the target's, of the target's action;
+// of twins the smaller.
 func TestTargetsByHand(t *testing.T) {
 	c := small(func(c *Config) { c.Twin = true })
 	u, p := updater(t, c)
@@ -147,8 +159,9 @@ func TestTargetsByHand(t *testing.T) {
 	}
 }
 
-// A batch whose y is shaped [B] against a Q of [B][1] would be broadcast to [B][B] and the loss be that of all pairs; here the
-// loss of one wrong row is that row's alone.
+// A batch whose y is shaped [B] against a Q of [B][1] would be broadcast to
+// [B][B] and the loss be that of all pairs; here the loss of one wrong row is
+// that row's alone.
 func TestTheLossIsOfPairs(t *testing.T) {
 	c := small(nil)
 	g, err := Gorgonia(c)
@@ -227,7 +240,8 @@ func TestOrnsteinUhlenbeckNoise(t *testing.T) {
 		lag += x * last
 		last = x
 	}
-	// Of x' = (1 - theta dt) x + sigma sqrt(dt) e: variance sigma^2 dt / (1 - (1 - theta dt)^2), correlation 1 - theta dt.
+	// Of x' = (1 - theta dt) x + sigma sqrt(dt) e: variance sigma^2 dt / (1 -
+	// (1 - theta dt)^2), correlation 1 - theta dt.
 	rho := 1 - 0.15*0.1
 	variance := 0.25 * 0.1 / (1 - rho*rho)
 	if math.Abs(square/n/variance-1) > 0.1 || math.Abs(lag/square-rho) > 0.002 {

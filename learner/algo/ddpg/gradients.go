@@ -5,24 +5,30 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Gradients computes the gradients of the two losses for batches of one size. It is the seam between the algorithm and what
-// differentiates: [Gorgonia] in production, [Hand] in tests and benchmarks. All slices but grad are read only.
+// Gradients computes the gradients of the two losses for batches of one size.
+// It is the seam between the algorithm and what differentiates: [Gorgonia] in
+// production, [Hand] in tests and benchmarks. All slices but grad are read
+// only.
 type Gradients interface {
-	// Critic is the loss mean(weight * (Q(s, a) - y)^2) and its gradient; sa [batch][State+Action], y and weight [batch].
+	// Critic is the loss mean(weight * (Q(s, a) - y)^2) and its gradient; sa
+	// [batch][State+Action], y and weight [batch].
 	Critic(theta, sa, y, weight, grad []float64) (loss float64, err error)
-	// Actor is the loss mean(-Q(s, mu(s))) and its gradient with respect to the actor's theta; s [batch][State].
+	// Actor is the loss mean(-Q(s, mu(s))) and its gradient with respect to the
+	// actor's theta; s [batch][State].
 	Actor(theta, critic, s, grad []float64) (loss float64, err error)
 }
 
 type gorgonia struct {
 	critic       *graph.Graph[float64]
-	sa, y, w     graph.Input[float64]
+	sa           graph.Input[float64]
+	y            graph.Input[float64]
+	w            graph.Input[float64]
 	actor        *graph.Graph[float64]
 	s            graph.Input[float64]
 	criticFrozen []float64
 }
 
-// Gorgonia builds the two losses of that shape.
+// Gorgonia builds the graphs of the two losses for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	actor, critic := c.Actor(), c.Critic()
@@ -67,12 +73,14 @@ func (g *gorgonia) Actor(theta, critic, s, grad []float64) (float64, error) {
 }
 
 type hand struct {
-	c             Config
-	actor, critic *kernel.Tape[float64]
-	sa, dsa       []float64
+	c      Config
+	actor  *kernel.Tape[float64]
+	critic *kernel.Tape[float64]
+	sa     []float64
+	dsa    []float64
 }
 
-// Hand is the same by hand: kernels one after the other.
+// Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients {
 	n := c.Batch * (c.State + c.Action)
 	return &hand{c, kernel.NewTape[float64](c.Actor(), c.Batch), kernel.NewTape[float64](c.Critic(), c.Batch), make([]float64, n), make([]float64, n)}
@@ -110,7 +118,7 @@ func (h *hand) Actor(theta, critic, s, grad []float64) (float64, error) {
 	return loss / n, nil
 }
 
-// join puts states and actions beside each other.
+// join puts the states and actions of each row together.
 func join(to, s, a []float64, state, action int) {
 	for i := range len(to) / (state + action) {
 		row := to[i*(state+action):]

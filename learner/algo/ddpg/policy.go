@@ -13,7 +13,8 @@ type Policy struct {
 	Updates int // of the critics that were made
 }
 
-// NewPolicy begins: uniform weights, small ones in the last layers, targets that are exact copies.
+// NewPolicy initialises the networks: uniform weights, small ones in the last
+// layers. The targets are exact copies.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	const last = 3e-3 // Lillicrap et al., section 7
 	p := &Policy{Actor: nn.NewNetwork(c.Actor(), c.ActorLearningRate, last, true, r)}

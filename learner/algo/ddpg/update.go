@@ -11,21 +11,28 @@ import (
 
 // Stats are figures of an update.
 type Stats struct {
-	Critic, Actor float64 // losses; Actor is meaningful when ActorMoved
-	ActorMoved    bool
-	Q             float64 // mean value of the batch's states and actions
-	Target        float64 // mean y
+	Critic     float64 // loss, mean of all critics
+	Actor      float64 // loss; meaningful when ActorMoved
+	ActorMoved bool
+	Q          float64 // mean value of the batch's states and actions
+	Target     float64 // mean y
 }
 
-// Updater improves policies of one shape, by batches of one size. One goroutine uses it at a time.
+// Updater improves policies of one shape, by batches of one size. One goroutine
+// uses it at a time.
 type Updater struct {
-	c              Config
-	gradients      Gradients
-	actor, critic  *kernel.Tape[float64]
-	sa, y, q       []float64
-	agrad, cgrad   []float64
-	Errors         []float64 // Q(s, a) - y of the last batch, by the first critic: what a prioritised buffer is told
-	smallest, next []float64
+	c         Config
+	gradients Gradients
+	actor     *kernel.Tape[float64]
+	critic    *kernel.Tape[float64]
+	sa        []float64 // states and actions, [batch][State+Action]
+	y         []float64 // targets
+	q         []float64 // values by the first critic
+	agrad     []float64 // gradient of the actor
+	cgrad     []float64 // gradient of a critic
+	Errors    []float64 // Q(s, a) - y of the last batch, by the first critic: the errors for a prioritised buffer
+	smallest  []float64 // smallest value of the target critics
+	next      []float64 // target actions, [batch][Action]
 }
 
 // NewUpdater is an Updater over what computes its gradients.
@@ -40,8 +47,10 @@ func NewUpdater(c Config, g Gradients) *Updater {
 	}
 }
 
-// Update improves a policy by a batch, whose actions are in [-1, 1]. Target noise comes from r. A gradient that is no number
-// is not followed: on an error every network is what it was, or has taken a good step (the critics, when the actor fails).
+// Update improves a policy by a batch, whose actions are in [-1, 1]. Target
+// noise comes from r. A gradient that is not finite is not applied. On an error
+// every network is unchanged, or has taken a valid step (the critics, when the
+// actor fails).
 func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error) {
 	var s Stats
 	c := u.c
@@ -50,7 +59,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	}
 	u.targets(p, b, r)
 	join(u.sa, b.State, b.Action, c.State, c.Action)
-	// All critics' gradients first, then their steps: an error must not leave twins apart.
+	// All critics' gradients first, then their steps: an error must not update
+	// one critic without the other.
 	grads := make([][]float64, len(p.Critics))
 	for i := range p.Critics {
 		loss, err := u.gradients.Critic(p.Critics[i].Theta, u.sa, u.y, b.Weight, u.cgrad)

@@ -18,7 +18,12 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 	for name, twin := range map[string]bool{"ddpg": false, "td3": true} {
 		t.Run(name, func(t *testing.T) {
 			c := Default(1, []float64{-1}, []float64{1})
-			c.Hidden, c.Batch, c.Warmup, c.Gamma, c.Tau, c.CriticLearningRate = []int{16}, 32, 50, 0.9, 0.05, 5e-3
+			c.Hidden = []int{16}
+			c.Batch = 32
+			c.Warmup = 50
+			c.Gamma = 0.9
+			c.Tau = 0.05
+			c.CriticLearningRate = 5e-3
 			if c.Twin = twin; twin {
 				c.TargetNoise, c.Delay = 0.2, 2
 			}

@@ -12,13 +12,14 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "dqn"
 	Encoding  = 2
 )
 
-// memory is a replay buffer of either kind.
+// memory is a replay buffer, uniform or prioritised.
 type memory interface {
 	replay.Adder
 	weights.Experience
@@ -219,12 +220,13 @@ func (a *Agent) update() error {
 }
 
 // Snapshot is the network as it can be served; GreedyAction makes choices of its
-// output. Its parameters are the Agent's own.
+// output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta, Head: kernel.Head{Kind: kernel.Argmax}}
 }
 
-// Save is all state: that of a learner who goes on as if never stopped.
+// Save returns all state. A learner that is restored from it continues as if it
+// had never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
 // SavePolicy is the state without the replay, which is most of it.

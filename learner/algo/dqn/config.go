@@ -8,11 +8,12 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Config is all settings of an Agent. Default gives those to begin with.
+// Config is all settings of an Agent. Default returns the usual ones.
 type Config struct {
-	State, NumActions int
-	Hidden            []int
-	Activation        kernel.Activation
+	State      int   // numbers in an observation
+	NumActions int   // choices
+	Hidden     []int // widths of the hidden layers
+	Activation kernel.Activation
 
 	Gamma             float64 // discount of a step's future, in [0, 1)
 	LearningRate      float64 // Adam's step size
@@ -27,16 +28,18 @@ type Config struct {
 	Steps             int // that are taken as one (n-step returns); 1 is none
 
 	Prioritised bool    // replay in proportion to errors
-	Alpha, Beta float64 // its exponents; Beta grows to 1 over Over steps
+	Alpha       float64 // exponent of the priorities, in [0, 1]
+	Beta        float64 // exponent of the importance weights at the start; it grows to 1 over AnnealSteps
 
-	First, Last       float64 // epsilon
+	First             float64 // epsilon at the start: the probability of a random choice
+	Last              float64 // epsilon at the end
 	EpsilonDecaySteps int     // steps over which it goes from First to Last
 	AnnealSteps       int     // steps of the whole training, for Beta
 
 	Seed uint64
 }
 
-// Default is what reference implementations begin with.
+// Default returns the defaults of the reference implementations.
 func Default(state, choices int) Config {
 	return Config{
 		State: state, NumActions: choices, Hidden: []int{64, 64}, Activation: kernel.ReLU,
@@ -45,7 +48,8 @@ func Default(state, choices int) Config {
 	}
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("dqn: %s %v: it must be %s", name, value, rule)

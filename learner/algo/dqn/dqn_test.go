@@ -18,7 +18,10 @@ import (
 
 func small(change func(c *Config)) Config {
 	c := Default(4, 3)
-	c.Hidden, c.Batch, c.Capacity, c.Warmup = []int{16, 16}, 8, 100, 0
+	c.Hidden = []int{16, 16}
+	c.Batch = 8
+	c.Capacity = 100
+	c.Warmup = 0
 	if change != nil {
 		change(&c)
 	}
@@ -35,7 +38,9 @@ func batch(t testing.TB, c Config) *replay.Batch {
 	copy(b.Next, nntest.Normal(2, len(b.Next), 1))
 	copy(b.Reward, nntest.Normal(3, len(b.Reward), 2))
 	for i := range b.Weight {
-		b.Action[i], b.Weight[i], b.Bootstrap[i] = float64(i%c.NumActions), 0.5+0.1*float64(i), 0.9
+		b.Action[i] = float64(i % c.NumActions)
+		b.Weight[i] = 0.5 + 0.1*float64(i)
+		b.Bootstrap[i] = 0.9
 	}
 	b.Bootstrap[2] = 0
 	return b
@@ -55,7 +60,10 @@ func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
 		}
 		b, v := batch(t, c), values(c)
 		y := nntest.Normal(9, c.Batch, 2) // errors on both sides of 1
-		grad, hand, e, f := make([]float64, len(v.Theta)), make([]float64, len(v.Theta)), make([]float64, c.Batch), make([]float64, c.Batch)
+		grad := make([]float64, len(v.Theta))
+		hand := make([]float64, len(v.Theta))
+		e := make([]float64, c.Batch)
+		f := make([]float64, c.Batch)
 		loss := func() float64 {
 			l, err := g.Gradient(v.Theta, b.State, b.Action, y, b.Weight, grad, e)
 			if err != nil {
@@ -77,7 +85,8 @@ func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
 	}
 }
 
-// y by hand: double takes the online network's choice and the target's value of it.
+// y by hand: double takes the online network's choice and the target's value of
+// it.
 func TestTargetsByHand(t *testing.T) {
 	for _, double := range []bool{true, false} {
 		c := small(func(c *Config) { c.Double = double })
@@ -85,7 +94,9 @@ func TestTargetsByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, v, b := NewUpdater(c, g), values(c), batch(t, c)
+		u := NewUpdater(c, g)
+		v := values(c)
+		b := batch(t, c)
 		online, target := kernel.NewTape[float64](c.Network(), 1), kernel.NewTape[float64](c.Network(), 1)
 		want, differ := make([]float64, c.Batch), false
 		for i := range want {
@@ -118,7 +129,9 @@ func TestTargetsByHand(t *testing.T) {
 func TestTargetsAreOverLegalChoices(t *testing.T) {
 	for _, double := range []bool{true, false} {
 		c := small(func(c *Config) { c.Double = double })
-		u, v, b := NewUpdater(c, Hand(c)), values(c), batch(t, c)
+		u := NewUpdater(c, Hand(c))
+		v := values(c)
+		b := batch(t, c)
 		if _, err := u.Update(v, b); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +184,11 @@ func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
 }
 
 func TestTheTargetIsCopiedOnTime(t *testing.T) {
-	c := small(func(c *Config) { c.TargetUpdateEvery, c.Every, c.Warmup = 10, 1, 8 })
+	c := small(func(c *Config) {
+		c.TargetUpdateEvery = 10
+		c.Every = 1
+		c.Warmup = 8
+	})
 	a, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +196,9 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 	if !slices.Equal(a.Values.Theta, a.Values.Target) {
 		t.Error("the target does not begin as an exact copy")
 	}
-	obs, action, ends := make([]float64, 4), make([]float64, 1), make([]bool, 1)
+	obs := make([]float64, 4)
+	action := make([]float64, 1)
+	ends := make([]bool, 1)
 	for i := range 30 {
 		obs[0] = float64(i)
 		if err := a.Explore(obs, nil, action); err != nil {
@@ -198,7 +217,11 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 }
 
 func TestEpsilonFalls(t *testing.T) {
-	c := small(func(c *Config) { c.First, c.Last, c.EpsilonDecaySteps = 1, 0.1, 100 })
+	c := small(func(c *Config) {
+		c.First = 1
+		c.Last = 0.1
+		c.EpsilonDecaySteps = 100
+	})
 	for step, want := range map[int]float64{0: 1, 50: 0.55, 100: 0.1, 1000: 0.1} {
 		if got := c.epsilon(step); math.Abs(got-want) > 1e-12 {
 			t.Errorf("step %d: %v instead of %v", step, got, want)
@@ -206,7 +229,8 @@ func TestEpsilonFalls(t *testing.T) {
 	}
 }
 
-// The dumb twin: a table that walks at random through the grid comes to what value iteration says, to a millionth.
+// A table that learns from random moves in the grid agrees with value iteration
+// to a millionth.
 func TestTheTableIsValueIteration(t *testing.T) {
 	const gamma = 0.9
 	grid := classic.GridTable()

@@ -7,13 +7,16 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Gradients computes the loss mean(weight * huber(Q(s, a) - y)) and its gradient for batches of one size: s [batch][State]; a,
-// y, weight [batch]. errors gets Q(s, a) - y. It is the seam between the algorithm and what differentiates.
+// Gradients computes the loss mean(weight * huber(Q(s, a) - y)) and its
+// gradient for batches of one size: s [batch][State]; a, y, weight [batch].
+// errors gets Q(s, a) - y. It is the seam between the algorithm and what
+// differentiates.
 type Gradients interface {
 	Gradient(theta, s, a, y, weight, grad, errors []float64) (loss float64, err error)
 }
 
-// huber is the loss of the chosen values q [batch][choices], its gradient, and the errors.
+// huber is the loss of the chosen values q [batch][choices], its gradient, and
+// the errors.
 func huber(q, a, y, weight, dq, errors []float64) float64 {
 	choices := len(q) / len(a)
 	clear(dq)
@@ -34,12 +37,15 @@ func huber(q, a, y, weight, dq, errors []float64) float64 {
 }
 
 type gorgonia struct {
-	graph                *graph.Graph[float64]
-	state                graph.Input[float64]
-	a, y, weight, errors []float64
+	graph  *graph.Graph[float64]
+	state  graph.Input[float64]
+	a      []float64
+	y      []float64
+	weight []float64
+	errors []float64
 }
 
-// Gorgonia builds the loss for that shape.
+// Gorgonia builds the graph of the loss for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	m := c.Network()
@@ -56,7 +62,10 @@ func Gorgonia(c Config) (Gradients, error) {
 func (g *gorgonia) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {
 	copy(g.graph.Theta, theta)
 	copy(g.state.Data, s)
-	g.a, g.y, g.weight, g.errors = a, y, weight, errors
+	g.a = a
+	g.y = y
+	g.weight = weight
+	g.errors = errors
 	loss, err := g.graph.Run()
 	copy(grad, g.graph.Grad)
 	return loss, err
@@ -64,7 +73,7 @@ func (g *gorgonia) Gradient(theta, s, a, y, weight, grad, errors []float64) (flo
 
 type hand struct{ tape *kernel.Tape[float64] }
 
-// Hand is the same by hand: kernels one after the other.
+// Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients { return hand{kernel.NewTape[float64](c.Network(), c.Batch)} }
 
 func (h hand) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {

@@ -4,8 +4,9 @@ import "awarescale.dev/aware/learner/nn"
 
 // Table is Q-learning without a network (Watkins and Dayan 1992).
 type Table struct {
-	Gamma, LearningRate float64
-	Q                   [][]float64 // [state][choice]
+	Gamma        float64     // discount of a step's future
+	LearningRate float64     // share of the difference that an update takes away
+	Q            [][]float64 // [state][choice]
 }
 
 // NewTable is a table of zeros.
@@ -17,7 +18,7 @@ func NewTable(states, choices int, gamma, rate float64) *Table {
 	return t
 }
 
-// Learn moves the value of what was done towards what came of it.
+// Learn moves the value of a choice towards its target.
 func (t *Table) Learn(state, choice int, reward float64, next int, terminated bool) {
 	y := reward
 	if !terminated {
@@ -26,5 +27,5 @@ func (t *Table) Learn(state, choice int, reward float64, next int, terminated bo
 	t.Q[state][choice] += t.LearningRate * (y - t.Q[state][choice])
 }
 
-// Best is the best choice in a state; of equal ones the first.
+// Best is the best choice in a state, the first of equal ones.
 func (t *Table) Best(state int) int { return nn.Best(t.Q[state], nil) }

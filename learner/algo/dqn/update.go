@@ -15,7 +15,8 @@ type Updater struct {
 	gradients Gradients
 	tape      *kernel.Tape[float64]
 	best      []int
-	y, grad   []float64
+	y         []float64 // targets
+	grad      []float64
 }
 
 // NewUpdater is an Updater over what computes its gradients.

@@ -37,8 +37,14 @@ func walk(t *testing.T, a *Agent, w env.Env, steps int) {
 func inWorld(t *testing.T, change func(c *Config)) *Agent {
 	t.Helper()
 	c := Default(1, 2)
-	c.Hidden, c.Batch, c.Warmup, c.Every, c.Gamma = []int{16}, 32, 50, 1, 0.9
-	c.TargetUpdateEvery, c.LearningRate, c.EpsilonDecaySteps = 50, 5e-3, 100
+	c.Hidden = []int{16}
+	c.Batch = 32
+	c.Warmup = 50
+	c.Every = 1
+	c.Gamma = 0.9
+	c.TargetUpdateEvery = 50
+	c.LearningRate = 5e-3
+	c.EpsilonDecaySteps = 100
 	if change != nil {
 		change(&c)
 	}
@@ -97,7 +103,11 @@ func TestPrioritiesFollowTheErrors(t *testing.T) {
 }
 
 func TestBetaGrowsToOne(t *testing.T) {
-	a := inWorld(t, func(c *Config) { c.Prioritised, c.AnnealSteps, c.Beta = true, 200, 0.4 })
+	a := inWorld(t, func(c *Config) {
+		c.Prioritised = true
+		c.AnnealSteps = 200
+		c.Beta = 0.4
+	})
 	w := &envtest.World{Choices: 2, Limit: 5, Pay: envtest.Constant(1)}
 	for steps, want := range []float64{0.7, 1, 1} {
 		walk(t, a, w, 100)

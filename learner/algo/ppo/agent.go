@@ -13,7 +13,8 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "ppo"
 	Encoding  = 2
@@ -214,8 +215,8 @@ func (c Config) keepMask(kept, legal []bool, time int) []bool {
 	return kept
 }
 
-// choose samples an action by a row of the policy's output, and gives the logarithm of its probability. logs is room for a
-// logarithm of each choice.
+// choose samples an action by a row of the policy's output, and gives the
+// logarithm of its probability. logs is room for a logarithm of each choice.
 func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, r *rand.Rand, action []float64) float64 {
 	if c.NumActions > 0 {
 		categorical(row, legal, 0, logs)
@@ -229,7 +230,7 @@ func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, 
 	return normal(row, deviations, action)
 }
 
-// clip is what the environment is told of an action.
+// clip is an action as the environment gets it: within its bounds.
 func (c Config) clip(action, previous []float64) {
 	copy(previous, action)
 	for j := range c.Low {
@@ -237,7 +238,7 @@ func (c Config) clip(action, previous []float64) {
 	}
 }
 
-// sample is the choice that a uniform number picks.
+// sample is the choice that a uniform number u selects.
 func sample(logs []float64, u float64) int {
 	last := 0
 	for j, l := range logs {
@@ -251,7 +252,7 @@ func sample(logs []float64, u float64) int {
 		u -= p
 		last = j
 	}
-	return last // rounding has left a rest
+	return last // rounding has left a remainder
 }
 
 func (a *Agent) normalise(to, obs []float64) {
@@ -377,7 +378,8 @@ func (a *Agent) sort() {
 
 // part is a minibatch of the sorted rollout.
 func (a *Agent) part(from int) *Minibatch {
-	s, c, n := &a.scratch.sorted, a.c, a.c.Minibatch
+	s, c := &a.scratch.sorted, a.c
+	n := c.Minibatch
 	a.batch = Minibatch{
 		State:     s.State[from*c.State:][:n*c.State],
 		Action:    s.Action[from*c.Action():][:n*c.Action()],
@@ -398,7 +400,8 @@ func (a *Agent) Stats() agent.Stats {
 	return a.Skipped.Stats(a.c.LearningRate * a.c.annealed(a.steps-a.time*a.c.Envs))
 }
 
-// Snapshot is the policy as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
+// Snapshot is the policy as it can be served; GreedyAction makes actions of its
+// output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	policy, _, _ := a.c.parts(a.Theta)
 	s := kernel.Snapshot{Version: uint64(a.adam.Steps), MLP: a.c.Policy(), Theta: policy, Head: a.head()}
@@ -411,11 +414,12 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 	return s
 }
 
-// Save is all state: that of a learner who goes on as if never stopped, in the midst of a rollout too.
+// Save returns all state, also in the middle of a rollout. A learner that is
+// restored from it continues as if it had never stopped.
 func (a *Agent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of an Agent of the same
-// identity: shape, bounds, activation, normalisation. On an error nothing has changed.
+// Restore brings back what Save gave, of an Agent of the same identity: shape,
+// bounds, activation, normalisation. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Agent) checkpoint() weights.State {

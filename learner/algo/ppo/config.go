@@ -9,11 +9,12 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Config is all settings of an Agent. Default gives those to begin with.
+// Config is all settings of an Agent. Default returns the usual ones.
 type Config struct {
 	State      int       // numbers in an observation
 	NumActions int       // of a discrete action; 0 is continuous
-	Low, High  []float64 // bounds of each number of a continuous action
+	Low        []float64 // lower bound of each number of a continuous action
+	High       []float64 // upper bounds
 
 	Hidden     []int // widths of the hidden layers of both networks
 	Activation kernel.Activation
@@ -21,7 +22,7 @@ type Config struct {
 	Envs         int     // environments at once
 	Horizon      int     // steps of each in a rollout
 	Minibatch    int     // transitions of an update; it divides Envs * Horizon
-	Epochs       int     // times that a rollout is gone over
+	Epochs       int     // passes over a rollout
 	Gamma        float64 // discount of a step's future
 	Lambda       float64 // of the advantage estimate
 	Clip         float64 // how far a ratio may be from 1
@@ -29,7 +30,7 @@ type Config struct {
 	Entropy      float64 // weight of the entropy
 	MaxGradNorm  float64 // of a gradient
 	LearningRate float64 // Adam's step size
-	AnnealSteps  int     // steps over which Rate and, with AnnealClip, Clip go to zero; 0 leaves them
+	AnnealSteps  int     // steps over which LearningRate and, with AnnealClip, Clip go to zero; 0 keeps them
 
 	AnnealClip           bool
 	Deviation            float64 // logarithm of a continuous policy's first deviation
@@ -39,22 +40,33 @@ type Config struct {
 	Seed uint64
 }
 
-// Default is what reference implementations begin with for discrete actions (choices above 0) and continuous ones.
+// Default returns the defaults of the reference implementations, for discrete
+// actions (choices above 0) and for continuous ones.
 func Default(state, choices int, low, high []float64) Config {
 	c := Config{
 		State: state, NumActions: choices, Low: low, High: high, Hidden: []int{64, 64}, Activation: kernel.Tanh,
 		Gamma: 0.99, Lambda: 0.95, Clip: 0.2, Value: 0.5, MaxGradNorm: 0.5,
 	}
 	if choices > 0 {
-		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate, c.Entropy = 4, 128, 128, 4, 2.5e-4, 0.01
+		c.Envs = 4
+		c.Horizon = 128
+		c.Minibatch = 128
+		c.Epochs = 4
+		c.LearningRate = 2.5e-4
+		c.Entropy = 0.01
 	} else {
-		c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate = 1, 2048, 64, 10, 3e-4
+		c.Envs = 1
+		c.Horizon = 2048
+		c.Minibatch = 64
+		c.Epochs = 10
+		c.LearningRate = 3e-4
 		c.NormaliseObservation, c.NormaliseReward = true, true
 	}
 	return c
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("ppo: %s %v: it must be %s", name, value, rule)
@@ -135,7 +147,8 @@ func (c Config) Action() int {
 	return len(c.Low)
 }
 
-// Outputs is the width of the policy's output: a logit for each choice, or a mean for each number.
+// Outputs is the width of the policy's output: a logit for each choice, or a
+// mean for each number.
 func (c Config) Outputs() int {
 	if c.NumActions > 0 {
 		return c.NumActions
@@ -153,7 +166,8 @@ func (c Config) Policy() kernel.MLP { return c.network(c.Outputs()) }
 // Critic is the network that values states.
 func (c Config) Critic() kernel.MLP { return c.network(1) }
 
-// deviations is the number of parameters between policy and critic: the logarithms of a continuous policy's deviations.
+// deviations is the number of parameters between policy and critic: the
+// logarithms of a continuous policy's deviations.
 func (c Config) deviations() int {
 	if c.NumActions > 0 {
 		return 0
@@ -161,7 +175,8 @@ func (c Config) deviations() int {
 	return len(c.Low)
 }
 
-// Params is the number of all parameters: those of the policy, of its deviations, of the critic.
+// Params is the number of all parameters: those of the policy, of its
+// deviations, of the critic.
 func (c Config) Params() int { return c.Policy().Params() + c.deviations() + c.Critic().Params() }
 
 // updates are the settings that the graphs of an update depend on.
@@ -185,7 +200,7 @@ func (c Config) annealed(steps int) float64 {
 	return max(0, 1-float64(steps)/float64(c.AnnealSteps))
 }
 
-// parts divides parameters.
+// parts splits the parameters.
 func (c Config) parts(theta []float64) (policy, deviations, critic []float64) {
 	n, d := c.Policy().Params(), c.deviations()
 	return theta[:n], theta[n : n+d], theta[n+d:]

@@ -1,28 +1,43 @@
-// Package ppo learns by proximal policy optimisation (Schulman et al. 2017, clipped objective) with generalised advantage
-// estimation (Schulman et al. 2016): discrete actions, with a mask of those that are legal, and continuous ones.
+// Package ppo learns by proximal policy optimisation (Schulman et al. 2017,
+// clipped objective) with generalised advantage estimation (Schulman et al.
+// 2016). Actions are discrete, with a mask of the legal ones, or continuous.
 //
 // # The story
 //
-// An [Agent] acts in several environments at once for Horizon steps ([Agent.Explore], [Agent.Learn]), computes what was better
-// than expected ([Advantages]), and goes over that rollout Epochs times in minibatches, each a step of Adam down the gradient
-// of [Loss]; then the rollout is forgotten.
+// An [Agent] acts in several environments at once for Horizon steps
+// ([Agent.Explore], [Agent.Learn]). It computes how much better each action was
+// than expected ([Advantages]), and passes over that rollout Epochs times in
+// minibatches. Each minibatch is one step of Adam down the gradient of
+// [Config.Loss]. Then the rollout is dropped.
 //
 //	ratio = exp(log pi(a|s) - log pi_old(a|s))
 //	loss  = mean(max(-A ratio, -A clip(ratio, 1-Clip, 1+Clip))) + Value * 0.5 mean((V - R)^2) - Entropy * mean(H)
 //
-// Policy and value are two networks. A continuous policy is a normal distribution of a mean that depends on the state and a
-// deviation that does not; actions are sampled unbounded and clipped only on their way to the environment.
+// Policy and value are two networks. A continuous policy is a normal
+// distribution; its mean depends on the state and its deviation does not.
+// Actions are sampled without bounds and are clipped only for the environment.
 //
-// The gradient comes from gorgonia ([Gorgonia]), and by hand ([Hand]) in tests and benchmarks.
+// A step in which another action took force than the sampled one is left out of
+// the policy's loss. A step whose reward is not known is left out of both
+// losses, and the sum of advantages ends in front of it.
 //
-// # Departures from Schulman et al. 2017, all those of the reference implementations
+// The gradient comes from gorgonia ([Gorgonia]), and from hand-written kernels
+// ([Hand]) in tests and benchmarks.
 //
-//  1. Advantages are normalised in each minibatch; gradients are clipped to norm MaxNorm; Adam's epsilon is 1e-5; rate and clip
-//     can go linearly to zero; orthogonal beginnings.
-//  2. Networks share nothing.
-//  3. An episode cut short is not an end: its last value counts (CleanRL takes it for one, and is biased).
+// # Departures from Schulman et al. 2017, all as in the reference implementations
 //
-// # What AWARE's released code gets wrong, and tests here would catch
+//  1. Advantages are normalised in each minibatch. Gradients are clipped to
+//     a norm of MaxGradNorm. Adam's epsilon is 1e-5. Learning rate and clip
+//     range can be annealed to zero. Initialisation is orthogonal.
+//  2. The two networks share no layers.
+//  3. A truncated episode is not a terminated one: the value of its last
+//     observation counts. CleanRL treats both alike, which is biased.
+//  4. A trial of [Recurrent] is cut off from outside, so the value of what
+//     follows it counts, unless its last step terminated (Duan et al. 2016
+//     count nothing after a trial).
 //
-// Its "calc_gae" is no GAE; it draws minibatches with replacement.
+// # Errors in AWARE's released code that tests here would find
+//
+// Its "calc_gae" is not generalised advantage estimation, and it draws
+// minibatches with replacement.
 package ppo

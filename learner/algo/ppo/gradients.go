@@ -5,8 +5,9 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Gradients computes the loss of a minibatch and its gradient with respect to all parameters. It is the seam between the
-// algorithm and what differentiates: [Gorgonia] in production, [Hand] in tests and benchmarks.
+// Gradients computes the loss of a minibatch and its gradient with respect to
+// all parameters. It is the seam between the algorithm and what differentiates:
+// [Gorgonia] in production, [Hand] in tests and benchmarks.
 type Gradients interface {
 	Gradient(theta []float64, m *Minibatch, grad []float64) (Stats, error)
 }
@@ -18,7 +19,7 @@ type gorgonia struct {
 	stats Stats
 }
 
-// Gorgonia builds the loss for that shape.
+// Gorgonia builds the graph of the loss for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	policy, critic := c.Policy(), c.Critic()
@@ -54,11 +55,12 @@ func (g *gorgonia) Gradient(theta []float64, m *Minibatch, grad []float64) (Stat
 }
 
 type hand struct {
-	c              Config
-	policy, critic *kernel.Tape[float64]
+	c      Config
+	policy *kernel.Tape[float64]
+	critic *kernel.Tape[float64]
 }
 
-// Hand is the same by hand: kernels one after the other.
+// Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients {
 	return &hand{c, kernel.NewTape[float64](c.Policy(), c.Minibatch), kernel.NewTape[float64](c.Critic(), c.Minibatch)}
 }

@@ -38,17 +38,21 @@ func (m *Minibatch) counts() (policy, value int) {
 
 // Stats are figures of an update.
 type Stats struct {
-	Loss, Policy, Value, Entropy float64
-	KL                           float64 // mean((ratio-1) - log ratio), Schulman's estimate
-	Clipped                      float64 // share of ratios beyond Clip
-	Norm                         float64 // of the gradient before it was clipped
+	Loss    float64 // weighted sum of the three parts
+	Policy  float64 // clipped objective, negative
+	Value   float64 // half the mean squared error
+	Entropy float64 // mean of the policy's entropy
+	KL      float64 // mean((ratio-1) - log ratio), Schulman's estimate
+	Clipped float64 // share of ratios beyond Clip
+	Norm    float64 // of the gradient before it was clipped
 }
 
-// illegal is the logit of an action that is not legal: no chance is left.
+// illegal is the logit of an action that is not legal: its probability becomes 0.
 const illegal = -1e8
 
-// Loss is the loss of a minibatch, and its gradients with respect to the policy's outputs [n][Outputs], the logarithms of
-// deviations (of a continuous policy), and the values [n].
+// Loss is the loss of a minibatch, and its gradients with respect to the
+// policy's outputs [n][Outputs], the logarithms of deviations (of a continuous
+// policy), and the values [n].
 func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDeviations, dValues []float64) Stats {
 	var s Stats
 	policyRows, valueRows := m.counts()
@@ -109,7 +113,8 @@ func (c Config) Loss(m *Minibatch, outputs, deviations, values, dOutputs, dDevia
 	return s
 }
 
-// backCategorical turns logarithms of probabilities, in d, into the gradient of the loss with respect to the logits:
+// backCategorical turns logarithms of probabilities, in d, into the gradient of
+// the loss with respect to the logits:
 //
 //	d logProb(a) / d logit_j = [j = a] - p_j
 //	d entropy / d logit_j    = -p_j (log p_j + entropy)
@@ -127,8 +132,9 @@ func (c Config) backCategorical(d []float64, action int, entropy, scale float64,
 	}
 }
 
-// categorical is the logarithm of a choice's probability and the entropy, by logits of which only the legal ones count. It
-// leaves the logarithms of all probabilities in logs.
+// categorical is the logarithm of a choice's probability and the entropy, by
+// logits of which only the legal ones count. It leaves the logarithms of all
+// probabilities in logs.
 func categorical(logits []float64, legal []bool, action int, logs []float64) (logProb, entropy float64) {
 	most := math.Inf(-1)
 	for j, l := range logits {

@@ -15,7 +15,10 @@ import (
 
 func discrete(change func(c *Config)) Config {
 	c := Default(4, 3, nil, nil)
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch = []int{16, 16}, 2, 8, 16
+	c.Hidden = []int{16, 16}
+	c.Envs = 2
+	c.Horizon = 8
+	c.Minibatch = 16
 	if change != nil {
 		change(&c)
 	}
@@ -24,7 +27,10 @@ func discrete(change func(c *Config)) Config {
 
 func continuous(change func(c *Config)) Config {
 	c := Default(4, 0, []float64{-1, -2}, []float64{1, 2})
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch = []int{16, 16}, 2, 8, 16
+	c.Hidden = []int{16, 16}
+	c.Envs = 2
+	c.Horizon = 8
+	c.Minibatch = 16
 	if change != nil {
 		change(&c)
 	}
@@ -107,13 +113,14 @@ func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
 	}
 }
 
-// Five steps of one environment with an end in the middle and a cut at the last one, by hand.
+// Five steps of one environment with an end in the middle and a cut at the last
+// one, by hand.
 func TestAdvantagesByHand(t *testing.T) {
 	rewards := []float64{1, 2, 3, 4, 5}
 	values := []float64{0.5, 0.4, 0.3, 0.2, 0.1}
 	next := []float64{0.4, 0.9, 0.2, 0.1, 0.7} // at step 1 the episode terminates: its 0.9 must not count
 	terminated := []bool{false, true, false, false, false}
-	ended := []bool{false, true, false, false, true} // step 4 is cut short: its 0.7 counts
+	ended := []bool{false, true, false, false, true} // step 4 is truncated data: its 0.7 counts
 	const g, l = 0.9, 0.8
 	a4 := 5 + g*0.7 - 0.1
 	a3 := 4 + g*0.1 - 0.2 + g*l*a4
@@ -169,7 +176,8 @@ func TestAdvantagesOfEnvironmentsDoNotMix(t *testing.T) {
 	}
 }
 
-// In the first epoch, before anything has moved, every ratio is 1: the probabilities of exploring are those of learning.
+// In the first epoch, before anything has moved, every ratio is 1: the
+// probabilities of exploring are those of learning.
 func TestTheFirstRatioIsOne(t *testing.T) {
 	for _, c := range []Config{discrete(nil), continuous(nil)} {
 		c.Epochs, c.LearningRate = 1, 1e-300 // as good as nothing moves
@@ -226,7 +234,8 @@ func TestIllegalChoicesAreNeverTaken(t *testing.T) {
 	}
 }
 
-// An epoch goes over every transition once: AWARE's released code draws with replacement.
+// An epoch goes over every transition once: AWARE's released code draws with
+// replacement.
 func TestAnEpochIsAPermutation(t *testing.T) {
 	c := discrete(func(c *Config) { c.Minibatch = 4; c.Epochs = 1 })
 	a, err := New(c)
@@ -256,7 +265,9 @@ func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, theta, adam := NewUpdater(c, g), nntest.Normal(1, c.Params(), 0.1), nn.NewAdam(c.Params(), 1e-3, 1e-5)
+	u := NewUpdater(c, g)
+	theta := nntest.Normal(1, c.Params(), 0.1)
+	adam := nn.NewAdam(c.Params(), 1e-3, 1e-5)
 	before := slices.Clone(theta)
 	m := minibatch(c, false)
 	m.Advantage[2] = math.NaN()

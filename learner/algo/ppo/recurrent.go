@@ -12,11 +12,13 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
-// Recurrent learns to learn (RL^2, Duan et al. 2016): policy and critic remember a trial, which is Horizon steps of one task and
-// may have several episodes in it. Beside the observation they see the last action, its reward, and whether it ended an
-// episode; the memory is empty when a trial begins, and is kept across the episodes in it. The advantage goes across their
-// ends, too, for what is learned of a task in one episode is worth something in the next. Learning goes back through the whole
-// trial. One goroutine uses it at a time.
+// Recurrent learns to learn (RL^2, Duan et al. 2016): policy and critic
+// remember a trial, which is Horizon steps of one task and may have several
+// episodes in it. Beside the observation they see the last action, its reward,
+// and whether it ended an episode; the memory is empty when a trial begins, and
+// is kept across the episodes in it. The advantage goes across their ends, too,
+// for what is learned of a task in one episode is worth something in the next.
+// Learning goes back through the whole trial. One goroutine uses it at a time.
 type Recurrent struct {
 	Theta []float64 // policy's memory and head, deviations, critic's memory and head
 	Last  Stats     // of the last update
@@ -32,7 +34,8 @@ type Recurrent struct {
 	r        *rand.Rand
 	steps    int
 	time     int
-	h, v     []float64 // memories of policy and critic, [envs][Hidden]
+	h        []float64 // memory of the policy, [envs][Hidden]
+	v        []float64 // memory of the critic, [envs][Hidden]
 	gates    []float64
 	out      []float64
 	x        []float64 // [time][envs][seen]
@@ -49,14 +52,19 @@ type Recurrent struct {
 	after     []float64 // values of what came after the trial, [envs]; 0 where it terminated
 }
 
-// memories is where parameters are.
+// memories is the layers, and where their parameters are in Theta.
 type memories struct {
-	policy, critic    kernel.GRU
-	policyHead        kernel.Dense
-	criticHead        kernel.Dense
-	seen, deviations  int
-	pHead, dev        int // where they begin
-	critics, cHead, n int
+	policy     kernel.GRU
+	critic     kernel.GRU
+	policyHead kernel.Dense
+	criticHead kernel.Dense
+	seen       int // numbers in an input: observation, last action, its reward, its end
+	deviations int // logarithms of deviations
+	pHead      int // first parameter of the policy's head
+	dev        int // first of the deviations
+	critics    int // first of the critic's memory
+	cHead      int // first of the critic's head
+	n          int // number of all parameters
 }
 
 func (c Config) memories() memories {
@@ -72,8 +80,9 @@ func (c Config) memories() memories {
 	return m
 }
 
-// NewRecurrent makes one. Of Config.Hidden there is one width, that of the memories; minibatches are whole trials, so Minibatch
-// is a multiple of Horizon; nothing is normalised, and Epochs go over the same trials.
+// NewRecurrent makes one. Of Config.Hidden there is one width, that of the
+// memories; minibatches are whole trials, so Minibatch is a multiple of
+// Horizon; nothing is normalised, and Epochs go over the same trials.
 func NewRecurrent(c Config) (*Recurrent, error) { return NewRecurrentWith(c, nil) }
 
 // NewRecurrentWith makes one that shares graphs with the other agents of a
@@ -114,10 +123,10 @@ func NewRecurrentWith(c Config, w *agent.Workspace) (*Recurrent, error) {
 	return a, nil
 }
 
-// Envs is the number of tasks that are tried at once.
+// Envs is the number of tasks that run at once.
 func (a *Recurrent) Envs() int { return a.c.Envs }
 
-// Begins tells whether the next step begins a trial: then there may be other tasks.
+// Begins reports whether the next step starts a trial: then the tasks may change.
 func (a *Recurrent) Begins() bool { return a.time == 0 }
 
 // Explore samples an action for each task's observation, obs [envs][State], among
@@ -151,7 +160,8 @@ func (a *Recurrent) Explore(obs []float64, legal []bool, actions []float64) erro
 	return nil
 }
 
-// join puts observations beside the last actions, rewards and ends.
+// join puts the observations and the last actions, rewards and ends of each row
+// together.
 func (a *Recurrent) join(x, obs []float64) {
 	c, rest := a.c, a.shape.seen-a.c.State
 	for i := range c.Envs {
@@ -250,7 +260,8 @@ func (a *Recurrent) improve() {
 }
 
 func (a *Recurrent) update(tasks []int, advantages, returns []float64, clip float64) error {
-	c, m, n := a.c, a.shape, a.c.Minibatch
+	c, m := a.c, a.shape
+	n := c.Minibatch
 	b := &Minibatch{
 		Action:    make([]float64, n*c.Action()),
 		LogProb:   make([]float64, n),
@@ -297,10 +308,12 @@ func (a *Recurrent) Stats() agent.Stats {
 	return a.Skipped.Stats(a.c.LearningRate * a.c.annealed(a.steps-a.time*a.c.Envs))
 }
 
-// Save is all state: that of a learner who goes on as if never stopped, in the midst of a trial too.
+// Save returns all state, also in the middle of a trial. A learner that is
+// restored from it continues as if it had never stopped.
 func (a *Recurrent) Save() (weights.File, error) { return a.checkpoint().Save() }
 
-// Restore brings back what Save gave, of one of the same identity. On an error nothing has changed.
+// Restore brings back what Save gave, of one of the same identity. On an error
+// nothing has changed.
 func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
 
 func (a *Recurrent) checkpoint() weights.State {

@@ -16,7 +16,14 @@ import (
 func recurrent(t testing.TB, change func(c *Config)) *Recurrent {
 	t.Helper()
 	c := Default(1, 2, nil, nil)
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.LearningRate, c.Gamma, c.Lambda = []int{16}, 16, 8, 64, 4, 1e-2, 0.95, 0.95
+	c.Hidden = []int{16}
+	c.Envs = 16
+	c.Horizon = 8
+	c.Minibatch = 64
+	c.Epochs = 4
+	c.LearningRate = 1e-2
+	c.Gamma = 0.95
+	c.Lambda = 0.95
 	if change != nil {
 		change(&c)
 	}
@@ -27,20 +34,25 @@ func recurrent(t testing.TB, change func(c *Config)) *Recurrent {
 	return a
 }
 
-// bandits are tasks of two arms, one of which pays; which one, nothing tells but trying. There is nothing to see.
+// bandits are tasks of two arms, one of which pays; which one, nothing tells
+// but trying. There is nothing to see.
 type bandits struct {
 	pays []int
 	r    *rand.Rand
 }
 
-// trial plays a whole trial and returns the share of paid steps after the first two.
+// trial plays a whole trial and returns the share of paid steps after the first
+// two.
 func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
 	t.Helper()
 	n := a.Envs()
 	for i := range b.pays {
 		b.pays[i] = b.r.IntN(2)
 	}
-	obs, actions, rewards, ended := make([]float64, n), make([]float64, n), make([]float64, n), make([]bool, n)
+	obs := make([]float64, n)
+	actions := make([]float64, n)
+	rewards := make([]float64, n)
+	ended := make([]bool, n)
 	paid := 0.0
 	for step := range a.c.Horizon {
 		if err := a.Explore(obs, nil, actions); err != nil {
@@ -63,7 +75,7 @@ func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
 	return paid / float64(n*(a.c.Horizon-2))
 }
 
-// Who remembers nothing is paid half of the time, whatever is learned.
+// An agent without memory is paid half of the time, whatever it learns.
 func TestItLearnsToLearnABandit(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		a := recurrent(t, func(c *Config) { c.Seed = seed })
@@ -83,7 +95,12 @@ func TestItLearnsToLearnABandit(t *testing.T) {
 
 func TestGradientsThroughATrial(t *testing.T) {
 	for _, c := range []func(c *Config){nil, func(c *Config) {
-		c.NumActions, c.Low, c.High, c.Hidden, c.Envs, c.Minibatch = 0, []float64{-1}, []float64{1}, []int{256}, 2, 16
+		c.NumActions = 0
+		c.Low = []float64{-1}
+		c.High = []float64{1}
+		c.Hidden = []int{256}
+		c.Envs = 2
+		c.Minibatch = 16
 	}} {
 		a := recurrent(t, c)
 		m := &Minibatch{
@@ -110,7 +127,8 @@ func TestGradientsThroughATrial(t *testing.T) {
 	}
 }
 
-// The steps of acting and the sequence of learning are one function: the first ratio is 1.
+// The steps of acting and the sequence of learning are one function: the first
+// ratio is 1.
 func TestTheFirstRatioOfATrialIsOne(t *testing.T) {
 	a := recurrent(t, func(c *Config) { c.Epochs, c.LearningRate = 1, 1e-300 })
 	(&bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(1, 3))}).trial(t, a)
@@ -121,7 +139,9 @@ func TestTheFirstRatioOfATrialIsOne(t *testing.T) {
 
 func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
 	play := func(a *Recurrent, from, to int) {
-		obs, actions, rewards := make([]float64, 16), make([]float64, 16), make([]float64, 16)
+		obs := make([]float64, 16)
+		actions := make([]float64, 16)
+		rewards := make([]float64, 16)
 		for step := from; step < to; step++ {
 			if err := a.Explore(obs, nil, actions); err != nil {
 				t.Fatal(err)
@@ -170,7 +190,10 @@ func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
 
 func TestWhatARecurrentOneCannotBe(t *testing.T) {
 	c := Default(1, 2, nil, nil)
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch = []int{16}, 4, 8, 16
+	c.Hidden = []int{16}
+	c.Envs = 4
+	c.Horizon = 8
+	c.Minibatch = 16
 	for says, change := range map[string]func(c *Config){
 		"one width":   func(c *Config) { c.Hidden = []int{16, 16} },
 		"whole trial": func(c *Config) { c.Minibatch = 4 },

@@ -116,7 +116,11 @@ func TestFinalObservationsAreNormalised(t *testing.T) {
 // Rewards are divided by the deviation of discounted returns, which end with
 // their episode and where a reward is not known.
 func TestReturnsEndWithTheirEpisode(t *testing.T) {
-	c := continuous(func(c *Config) { c.Horizon, c.Minibatch, c.Gamma = 50, 100, 0.5 })
+	c := continuous(func(c *Config) {
+		c.Horizon = 50
+		c.Minibatch = 100
+		c.Gamma = 0.5
+	})
 	a := made(t, c)
 	step(t, a, 0, nil)
 	step(t, a, 0, nil)
@@ -154,7 +158,11 @@ func TestAdvantagesOfAMinibatchAreNormalised(t *testing.T) {
 // rollout's start, and stay zero.
 func TestRateAndClipAreAnnealed(t *testing.T) {
 	for _, clip := range []bool{true, false} {
-		c := discrete(func(c *Config) { c.AnnealSteps, c.AnnealClip, c.Epochs = 64, clip, 1 })
+		c := discrete(func(c *Config) {
+			c.AnnealSteps = 64
+			c.AnnealClip = clip
+			c.Epochs = 1
+		})
 		a := made(t, c)
 		if got := a.Stats().LearningRate; got != c.LearningRate {
 			t.Errorf("the rate starts at %v", got)
@@ -183,7 +191,9 @@ func TestRateAndClipAreAnnealed(t *testing.T) {
 
 func TestRateAndClipOfTrialsAreAnnealed(t *testing.T) {
 	a := recurrent(t, func(c *Config) {
-		c.AnnealSteps, c.AnnealClip, c.Epochs = 2*c.Envs*c.Horizon, true, 1
+		c.AnnealSteps = 2 * c.Envs * c.Horizon
+		c.AnnealClip = true
+		c.Epochs = 1
 	})
 	for rollout, left := range []float64{1, 0.5, 0} {
 		trialOf(t, a, nil)
@@ -217,7 +227,12 @@ func trialOf(t *testing.T, a *Recurrent, change func(time int, r *env.Rows)) {
 // 1/(1-gamma*4/5) = 3.6.
 func TestTheValueOfATruncatedWorld(t *testing.T) {
 	c := Default(1, 2, nil, nil)
-	c.Hidden, c.Envs, c.Horizon, c.Minibatch, c.Gamma, c.LearningRate = []int{16}, 4, 16, 64, 0.9, 1e-2
+	c.Hidden = []int{16}
+	c.Envs = 4
+	c.Horizon = 16
+	c.Minibatch = 64
+	c.Gamma = 0.9
+	c.LearningRate = 1e-2
 	a := made(t, c)
 	for i := range 300 * c.Horizon {
 		step(t, a, 1, func(r *env.Rows) {
@@ -235,7 +250,11 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 
 func TestTheValueOfTrialsThatAreCutOff(t *testing.T) {
 	a := recurrent(t, func(c *Config) {
-		c.Gamma, c.LearningRate, c.Horizon, c.Envs, c.Minibatch = 0.9, 1e-2, 5, 8, 40
+		c.Gamma = 0.9
+		c.LearningRate = 1e-2
+		c.Horizon = 5
+		c.Envs = 8
+		c.Minibatch = 40
 	})
 	for range 400 {
 		trialOf(t, a, func(time int, r *env.Rows) {
@@ -249,9 +268,14 @@ func TestTheValueOfTrialsThatAreCutOff(t *testing.T) {
 			t.Errorf("V at step %d is %v: the reward 1 at every step is worth 10", i/a.c.Envs, v)
 		}
 	}
-	// After a termination nothing comes: a trial of 5 steps is worth 1 + 0.9 + ... .
+	// After a termination nothing comes: a trial of 5 steps is worth 1 + 0.9 +
+	// ... .
 	a = recurrent(t, func(c *Config) {
-		c.Gamma, c.LearningRate, c.Horizon, c.Envs, c.Minibatch = 0.9, 1e-2, 5, 8, 40
+		c.Gamma = 0.9
+		c.LearningRate = 1e-2
+		c.Horizon = 5
+		c.Envs = 8
+		c.Minibatch = 40
 	})
 	for range 400 {
 		trialOf(t, a, func(time int, r *env.Rows) {

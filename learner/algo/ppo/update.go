@@ -18,7 +18,8 @@ func NewUpdater(c Config, g Gradients) *Updater {
 	return &Updater{c: c, gradients: g, grad: make([]float64, c.Params())}
 }
 
-// Update takes one step of Adam down the gradient of a minibatch. On an error nothing has changed.
+// Update takes one step of Adam down the gradient of a minibatch. On an error
+// nothing has changed.
 func (u *Updater) Update(theta []float64, adam *nn.Adam, m *Minibatch) (Stats, error) {
 	if !nn.Finite(m.State, m.Action, m.LogProb, m.Advantage, m.Return) {
 		return Stats{}, fmt.Errorf("updating ppo: the minibatch: %w", nn.ErrNotFinite)

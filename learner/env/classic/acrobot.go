@@ -19,10 +19,12 @@ const (
 	lowerSpeed  = 9 * math.Pi
 )
 
-// acrobot is Acrobot-v1. The state is the upper link's angle from hanging (rad), the lower one's from the upper, and their
-// velocities (rad/s); the observation is cosine and sine of the one, of the other, and the velocities. Actions 0, 1 and 2
-// are torques of -1, 0 and +1 N m at the joint. Each step costs 1 until the tip is a link's length above the hinge: that
-// step costs nothing and terminates.
+// acrobot is Acrobot-v1. The state is the upper link's angle from hanging
+// (rad), the lower one's from the upper, and their velocities (rad/s); the
+// observation is cosine and sine of the one, of the other, and the velocities.
+// Actions 0, 1 and 2 are torques of -1, 0 and +1 N m at the joint. Each step
+// costs 1 until the tip is a link's length above the hinge: that step costs
+// nothing and terminates.
 func acrobot() kind {
 	return kind{
 		name: "Acrobot-v1", states: 4, limit: 500, model: acrobotModel{},
@@ -59,7 +61,8 @@ func (acrobotModel) possible(s []float64) bool {
 	return math.Abs(s[2]) <= upperSpeed && math.Abs(s[3]) <= lowerSpeed
 }
 
-// rungeKutta is one classical fourth-order step of linkStep seconds under a constant torque.
+// rungeKutta is one classical fourth-order step of linkStep seconds under a
+// constant torque.
 func rungeKutta(s [4]float64, torque float64) [4]float64 {
 	k1 := swing(s, torque)
 	k2 := swing(along(s, linkStep/2, k1), torque)
@@ -79,10 +82,15 @@ func along(s [4]float64, dt float64, k [4]float64) [4]float64 {
 	return s
 }
 
-// swing is the time derivative of the state (Sutton and Barto 1998, section 11.3, figure 11.6: "the book's" equations. Those
-// of Sutton 1996 lack the term with the square of the upper link's velocity in the lower one's acceleration).
+// swing is the time derivative of the state (Sutton and Barto 1998, section
+// 11.3, figure 11.6: "the book's" equations. Those of Sutton 1996 lack the term
+// with the square of the upper link's velocity in the lower one's
+// acceleration).
 func swing(s [4]float64, torque float64) [4]float64 {
-	upper, lower, upperV, lowerV := s[0], s[1], s[2], s[3]
+	upper := s[0]
+	lower := s[1]
+	upperV := s[2]
+	lowerV := s[3]
 	sin, cos := math.Sincos(lower)
 	const own = linkMass*linkCentre*linkCentre + linkInertia // of a link about its joint
 	const cross = linkMass * linkLength * linkCentre

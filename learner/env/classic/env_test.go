@@ -60,13 +60,15 @@ func play(t testing.TB, e env.Env, seed uint64) (total float64, steps int, termi
 	return total, steps, terminated, truncated
 }
 
-// Gymnasium's own sources, run with float64 for numpy, gave CartPole 22.2, Pendulum -1225, MountainCarContinuous -33.2 (a
-// random car reaches the goal in one episode of a thousand) and Acrobot -498.9.
+// Gymnasium's own sources, run with float64 for numpy, gave CartPole 22.2,
+// Pendulum -1225, MountainCarContinuous -33.2 (a random car reaches the goal in
+// one episode of a thousand) and Acrobot -498.9.
 func TestARandomPolicyEarnsWhatIsKnownOfIt(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		episodes  int
-		low, high float64
+		name     string
+		episodes int
+		low      float64
+		high     float64
 	}{
 		{"CartPole-v1", 2000, 20, 25},
 		{"Pendulum-v1", 500, -1300, -1100},
@@ -195,7 +197,9 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 		e := newEnv(t, name)
 		n := e.Observation().Dim()
 		r := rand.New(rand.NewPCG(1, 2))
-		obs, again, action := make([]float64, n), make([]float64, n), make([]float64, e.Action().Dim())
+		obs := make([]float64, n)
+		again := make([]float64, n)
+		action := make([]float64, e.Action().Dim())
 		if err := e.Reset(11, obs); err != nil {
 			t.Fatal(err)
 		}

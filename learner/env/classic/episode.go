@@ -10,27 +10,30 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// kind is all that sets one environment apart from another.
+// kind is the name, the sizes and the rules of an environment.
 type kind struct {
-	name                string
-	observation, action env.Space
-	states              int // numbers in the state
-	limit               int // steps after which an episode is truncated
-	model               model
+	name        string
+	observation env.Space
+	action      env.Space
+	states      int // numbers in the state
+	limit       int // steps after which an episode is truncated
+	model       model
 }
 
-// model is the rules of a world, over a state that it does not keep. It is never given an action that the env.Space refuses.
+// model is the rules of a world, over a state that it does not keep. It is
+// never given an action that the env.Space refuses.
 type model interface {
-	// begin draws an initial state.
+	// begin draws the initial state.
 	begin(r *rand.Rand, state []float64)
 	// step turns state into the next one.
 	step(r *rand.Rand, state, action []float64) (reward float64, terminated bool)
 	observe(state, obs []float64)
-	// possible is false for a state that step must not be given.
+	// possible reports whether step may be given the state.
 	possible(state []float64) bool
 }
 
-// episode makes an env.Env of a kind: the time limit, the random numbers, the checks and the saving are the same for all.
+// episode makes an env.Env of a kind: the time limit, the random numbers, the
+// checks and the saving are the same for all.
 type episode struct {
 	kind
 	state   []float64
@@ -123,7 +126,8 @@ func (e *episode) MarshalBinary() ([]byte, error) {
 	return env.Seal(b), nil
 }
 
-// farthest is a bound on every number of every state: no world here gets anywhere near.
+// farthest is a bound on every number of every state: no world here gets
+// anywhere near.
 const farthest = 1e6
 
 // UnmarshalBinary is for env.Env.
@@ -159,10 +163,12 @@ func (e *episode) UnmarshalBinary(data []byte) error {
 		}
 	}
 	if !e.model.possible(state) {
-		return fail("state %v: it is none of %s", state, e.name)
+		return fail("state %v: %s has no such state", state, e.name)
 	}
 	copy(e.state, state)
-	e.source, e.steps, e.running = source, steps, running == 1
+	e.source = source
+	e.steps = steps
+	e.running = running == 1
 	return nil
 }
 

@@ -9,19 +9,22 @@ import (
 	"awarescale.dev/aware/learner/env"
 )
 
-// golden is computed by testdata/golden.py, with 50 digits and from the Lagrange equations. The same numbers came out of
-// Gymnasium's own sources (at 3f0476a8, with float64 in place of numpy), to 2e-13 over all 75 steps.
+// golden is computed by testdata/golden.py, with 50 digits and from the
+// Lagrange equations. The same numbers came out of Gymnasium's own sources (at
+// 3f0476a8, with float64 in place of numpy), to 2e-13 over all 75 steps.
 //
 //go:embed testdata/golden.json
 var golden []byte
 
 func TestTheEquationsAreThoseOfGymnasium(t *testing.T) {
 	var runs []struct {
-		Env, Story string
-		State      []float64
-		Steps      []struct {
+		Env   string
+		Story string
+		State []float64
+		Steps []struct {
 			Action     float64
-			State, Obs []float64
+			State      []float64
+			Obs        []float64
 			Reward     float64
 			Terminated bool
 		}
@@ -85,11 +88,12 @@ func at(t *testing.T, name string, state []float64) *episode {
 // Friction is in none of these worlds: what the motors do not give or take stays.
 func TestEnergyIsKept(t *testing.T) {
 	for _, c := range []struct {
-		name, story string
-		state       []float64
-		rest        float64 // the action that does nothing
-		energy      func(s []float64) float64
-		within      float64 // of the energy's range in that motion
+		name   string
+		story  string
+		state  []float64
+		rest   float64 // the action that does nothing
+		energy func(s []float64) float64
+		within float64 // of the energy's range in that motion
 	}{
 		{"Pendulum-v1", "swings below", []float64{2, 0}, 0, func(s []float64) float64 {
 			return s[1]*s[1]/6 + 5*math.Cos(s[0]) // J: inertia 1/3 kg m², centre of mass at 1/2 m
@@ -99,7 +103,9 @@ func TestEnergyIsKept(t *testing.T) {
 		}, 2.5e-5}, // of 5e-4; the same
 		{"Acrobot-v1", "swings", []float64{0.6, -0.4, 0, 0}, 1, func(s []float64) float64 {
 			cos := math.Cos(s[1])
-			m11, m12, m22 := 3.5+cos, 1.25+0.5*cos, 1.25
+			m11 := 3.5 + cos
+			m12 := 1.25 + 0.5*cos
+			m22 := 1.25
 			return (m11*s[2]*s[2]+2*m12*s[2]*s[3]+m22*s[3]*s[3])/2 - 9.8*(1.5*math.Cos(s[0])+0.5*math.Cos(s[0]+s[1]))
 		}, 0.4}, // of 2.7 J above rest, over 100 s: RK4 loses that much at 0.2 s; the equations of 1996 stray by 0.85 J
 	} {
@@ -162,7 +168,8 @@ func TestAStateThatNoRuleMakesIsNotRestored(t *testing.T) {
 	}
 }
 
-// What is wrong behind a right checksum must not panic either, so the checksum is made anew here.
+// What is wrong behind a right checksum must not panic either, so the checksum
+// is made anew here.
 func FuzzRestore(f *testing.F) {
 	for _, k := range kinds() {
 		e := newEpisode(k)

@@ -21,9 +21,11 @@ type Move struct {
 	Terminated bool // Next is a corner; nothing is earned from there on
 }
 
-// GridTable is the rules of Grid4x4-v0, by cell and move: what a tabular learner must find out, and what value iteration
-// is computed from. A move off the grid leads nowhere. Each move costs 1 (Sutton and Barto 2018, example 4.1), and the
-// episode terminates in the upper left or the lower right corner, in which every further move earns 0 and stays.
+// GridTable is the rules of Grid4x4-v0, by cell and move: what a tabular
+// learner must find out, and what value iteration is computed from. A move off
+// the grid leads nowhere. Each move costs 1 (Sutton and Barto 2018, example
+// 4.1), and the episode terminates in the upper left or the lower right corner,
+// in which every further move earns 0 and stays.
 func GridTable() (table [GridCells][GridMoves]Move) {
 	for cell := range table {
 		row, column := cell/gridSide, cell%gridSide
@@ -43,8 +45,9 @@ func clamp(line int) int { return min(max(line, 0), gridSide-1) }
 
 func isCorner(cell int) bool { return cell == 0 || cell == gridCorner }
 
-// grid4x4 is Grid4x4-v0. State and observation are the cell, as an index. An episode begins in any cell but the two
-// corners, all alike, and is truncated after 100 moves.
+// grid4x4 is Grid4x4-v0. State and observation are the cell, as an index. An
+// episode begins in any cell but the two corners, all alike, and is truncated
+// after 100 moves.
 func grid4x4() kind {
 	return kind{
 		name: "Grid4x4-v0", states: 1, limit: 100, model: gridModel{GridTable()},

@@ -6,15 +6,18 @@ import (
 	"awarescale.dev/aware/learner/env"
 )
 
-// The identity tasks ask for what is seen, which is drawn anew each step: what a learner that does not learn these has
-// wrong is the learner (stable-baselines3, common/envs/identity_env.py). They never terminate; 100 steps are an episode.
+// The identity tasks ask for what is seen, which is drawn anew each step: what
+// a learner that does not learn these has wrong is the learner
+// (stable-baselines3, common/envs/identity_env.py). They never terminate; 100
+// steps are an episode.
 const (
 	identities    = 4 // of the discrete task
 	identitySteps = 100
 )
 
-// identityDiscrete is IdentityDiscrete-v0. The observation has a 1 at one of four places and 0 at the others; the action
-// that names the place earns 1, the others 0.
+// identityDiscrete is IdentityDiscrete-v0. The observation has a 1 at one of
+// four places and 0 at the others; the action that names the place earns 1, the
+// others 0.
 func identityDiscrete() kind {
 	return kind{
 		name: "IdentityDiscrete-v0", states: 1, limit: identitySteps, model: identityIndex{},
@@ -42,8 +45,8 @@ func (identityIndex) observe(s, obs []float64) {
 
 func (identityIndex) possible(s []float64) bool { return env.IsIndex(s[0], identities) }
 
-// identityContinuous is IdentityContinuous-v0. The observation o is a number in [-1, 1), and the action a, which is not
-// clipped, earns -(a-o)².
+// identityContinuous is IdentityContinuous-v0. The observation o is a number in
+// [-1, 1), and the action a, which is not clipped, earns -(a-o)².
 func identityContinuous() kind {
 	return kind{
 		name: "IdentityContinuous-v0", states: 1, limit: identitySteps, model: identityNumber{},

@@ -7,7 +7,8 @@ import (
 	"awarescale.dev/aware/learner/env"
 )
 
-// The valley is sin(3x); the car's engine is weaker than gravity, so that it has to rock (Moore 1990).
+// The valley is sin(3x); the car's engine is weaker than gravity, so that it
+// has to rock (Moore 1990).
 const (
 	valleyWall    = -1.2 // leftmost position; the wall stops the car
 	valleyEnd     = 0.6  // rightmost position
@@ -17,8 +18,9 @@ const (
 	valleyPower   = 0.0015 // of the engine with a pedal
 )
 
-// mountainCar is MountainCar-v0. State and observation are position and velocity. Action 0 drives to the left, 2 to the
-// right, and 1 not at all. Each step costs 1; at position 0.5 it terminates.
+// mountainCar is MountainCar-v0. State and observation are position and
+// velocity. Action 0 drives to the left, 2 to the right, and 1 not at all. Each
+// step costs 1; at position 0.5 it terminates.
 func mountainCar() kind {
 	return kind{
 		name: "MountainCar-v0", states: 2, limit: 200, model: geared{},
@@ -26,8 +28,9 @@ func mountainCar() kind {
 	}
 }
 
-// mountainCarContinuous is MountainCarContinuous-v0. The action is a force, clipped to ±1. A step costs 0.1 force², of the
-// force before it is clipped, as in Gymnasium; at position 0.45 it terminates, and that step earns 100 more.
+// mountainCarContinuous is MountainCarContinuous-v0. The action is a force,
+// clipped to ±1. A step costs 0.1 force², of the force before it is clipped, as
+// in Gymnasium; at position 0.45 it terminates, and that step earns 100 more.
 func mountainCarContinuous() kind {
 	return kind{
 		name: "MountainCarContinuous-v0", states: 2, limit: 999, model: pedalled{},
@@ -48,8 +51,8 @@ func (car) observe(s, obs []float64) { copy(obs, s) }
 
 func (car) possible(s []float64) bool { return valley().Contains(s) }
 
-// drive lets a step of time pass under an acceleration of the engine, and says whether the car is at the goal and does not
-// roll back from it.
+// drive lets a step of time pass under an acceleration of the engine, and says
+// whether the car is at the goal and does not roll back from it.
 func drive(s []float64, engine, goal float64) bool {
 	speed := clip(s[1]+(engine-valleyGravity*math.Cos(3*s[0])), -valleySpeed, valleySpeed)
 	position := clip(s[0]+speed, valleyWall, valleyEnd)

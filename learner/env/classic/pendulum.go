@@ -17,12 +17,15 @@ const (
 	rodStep    = 0.05 // s
 )
 
-// pendulum is Pendulum-v1. The state is the angle from upright (rad, not wrapped) and its velocity (rad/s); the
-// observation is the angle's cosine and sine, and the velocity. The action is a torque, clipped to ±2 N m. A step costs
+// pendulum is Pendulum-v1. The state is the angle from upright (rad, not
+// wrapped) and its velocity (rad/s); the observation is the angle's cosine and
+// sine, and the velocity. The action is a torque, clipped to ±2 N m. A step
+// costs
 //
 //	angle² + 0.1 velocity² + 0.001 torque²
 //
-// of the angle (wrapped to ±π) and the velocity before the step. It never terminates.
+// of the angle (wrapped to ±π) and the velocity before the step. It never
+// terminates.
 func pendulum() kind {
 	return kind{
 		name: "Pendulum-v1", states: 2, limit: 200, model: pendulumModel{},

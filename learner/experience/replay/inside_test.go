@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The dumb twin of a tree is a loop over its leaves.
+// The reference implementation of a tree is a loop over its leaves.
 func TestATreeIsItsLeaves(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 3, 7, 8, 100} {
@@ -45,7 +45,8 @@ func TestATreeIsItsLeaves(t *testing.T) {
 	}
 }
 
-// After any number of changes a tree is, bit by bit, the one that is built from its leaves: nothing adds up.
+// After any number of changes a tree is, bit by bit, the one that is built from
+// its leaves: nothing adds up.
 func TestATreeDoesNotDrift(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tree, fresh := newSumTree(50), newSumTree(50)
@@ -62,7 +63,7 @@ func TestATreeDoesNotDrift(t *testing.T) {
 	}
 }
 
-// A checksum says that bytes are as they were written, not that they make sense.
+// A right checksum does not mean that the bytes make sense.
 func TestSenselessBytesBehindARightChecksumAreRefused(t *testing.T) {
 	good := Transition{State: []float64{1}, Action: []float64{2}, Reward: 3, Next: []float64{4}, Discount: 0.5}
 	c := PrioritisedConfig{Config: Config{Capacity: 3, State: 1, Action: 1}, Alpha: 0.5, Beta: 0.5, Epsilon: 0.01}
@@ -108,8 +109,9 @@ func TestSenselessBytesBehindARightChecksumAreRefused(t *testing.T) {
 	}
 }
 
-// What is wrong behind a right checksum must not panic either, so the checksum is made anew here. What is accepted must be
-// saved as the same bytes, and must work.
+// What is wrong behind a right checksum must not panic either, so the checksum
+// is made anew here. What is accepted must be saved as the same bytes, and must
+// work.
 func FuzzRestore(f *testing.F) {
 	c := Config{Capacity: 3, State: 1, Action: 1, Seed: 1}
 	t := Transition{State: []float64{1}, Action: []float64{2}, Reward: 3, Next: []float64{4}, Discount: 0.5}

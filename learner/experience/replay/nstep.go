@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Adder takes transitions: a buffer, or something before one.
+// Adder takes transitions: a buffer, or a stage in front of one.
 type Adder interface {
 	Add(Transition) error
 }
@@ -33,13 +33,15 @@ func (c NStepConfig) window() Config {
 	return Config{Capacity: c.Steps, State: c.State, Action: c.Action, NumActions: c.NumActions}
 }
 
-// NStep turns the steps of one environment, in their order, into steps of n: of the rewards r and discounts d from step 0 on
+// NStep turns the steps of one environment, in their order, into steps of n: of
+// the rewards r and discounts d from step 0 on
 //
 //	Reward = r0 + d0 r1 + d0 d1 r2 + ...,   Discount = d0 d1 ...,   Next and the ends of the last step
 //
-// With d = gamma that is the n-step return and gamma^n. A step begins at every step of the stream, so a step comes out n-1
-// steps late, and at the end of an episode the last ones come out shorter, all at once. Several environments that share a
-// buffer need an NStep each. It is used by one goroutine at a time.
+// With d = gamma that is the n-step return and gamma^n. A step begins at every
+// step of the stream, so a step comes out n-1 steps late, and at the end of an
+// episode the last ones come out shorter, all at once. Several environments
+// that share a buffer need an NStep each. One goroutine uses it at a time.
 type NStep struct {
 	to     Adder
 	window ring // of the steps that have not come out
@@ -64,8 +66,9 @@ func (n *NStep) Pending() int { return n.window.held }
 // Reset forgets the steps that are pending.
 func (n *NStep) Reset() { n.window.Reset() }
 
-// Add takes a step and copies it. On a step that is refused nothing has changed. When the Adder refuses what comes out, its
-// error is given and the steps that are pending are forgotten, since nothing can follow them any more.
+// Add takes a step and copies it. On a step that is refused nothing has
+// changed. When the Adder refuses what comes out, its error is given and the
+// steps that are pending are forgotten, since nothing can follow them any more.
 func (n *NStep) Add(t Transition) error {
 	if _, err := n.window.add(&t); err != nil {
 		return fmt.Errorf("n-step returns: %w", err)
@@ -79,7 +82,8 @@ func (n *NStep) Add(t Transition) error {
 	return nil
 }
 
-// Cut ends the stream where it is, as when the next step is lost: what is pending comes out shorter and truncated.
+// Cut ends the stream where it is, as when the next step is lost: what is
+// pending comes out shorter and truncated.
 func (n *NStep) Cut() error { return n.flush(true) }
 
 func (n *NStep) flush(truncated bool) error {
@@ -131,7 +135,8 @@ func (n *NStep) MarshalBinary() ([]byte, error) {
 	return b.seal(), nil
 }
 
-// UnmarshalBinary restores what was saved of an NStep of the same Config. On an error nothing has changed.
+// UnmarshalBinary restores what was saved of an NStep of the same Config. On an
+// error nothing has changed.
 func (n *NStep) UnmarshalBinary(data []byte) error {
 	b := newReader(nstepHeader, data)
 	loaded := n.window.load(b)

@@ -35,13 +35,15 @@ func nstep(t *testing.T, n int, to replay.Adder) *replay.NStep {
 	return s
 }
 
-// walk goes from state k to k+1 by action 10k and earns r; half of what follows counts.
+// walk goes from state k to k+1 by action 10k and earns r; half of what follows
+// counts.
 func walk(k int, r float64) replay.Transition {
 	x := float64(k)
 	return replay.Transition{State: []float64{x}, Action: []float64{10 * x}, Reward: r, Next: []float64{x + 1}, Discount: 0.5}
 }
 
-// By hand, n = 3 and gamma = 1/2: 8 + 4/2 + 2/4 = 10.5, and 1/8 of the value three steps on.
+// By hand, n = 3 and gamma = 1/2: 8 + 4/2 + 2/4 = 10.5, and 1/8 of the value
+// three steps on.
 func TestThreeStepsByHandWithEndsInTheMiddle(t *testing.T) {
 	l := new(log)
 	n := nstep(t, 3, l)
@@ -93,7 +95,8 @@ func TestOneStepChangesNothing(t *testing.T) {
 	}
 }
 
-// In a world that always pays 1 the value is 1/(1-gamma), whatever is taken as one step: R + Discount V = V.
+// In a world that always pays 1 the value is 1/(1-gamma), whatever is taken as
+// one step: R + Discount V = V.
 func TestTheTargetIsTheSameForEveryN(t *testing.T) {
 	const gamma = 0.99
 	for _, steps := range []int{1, 2, 5, 50} {

@@ -5,13 +5,14 @@ import (
 	"math"
 )
 
-// PrioritisedConfig is what a Prioritised must be told. The defaults of the paper for the proportional variant are alpha
-// 0.6, beta from 0.4 to 1 over the training (Schaul et al. 2016).
+// PrioritisedConfig is the settings of a Prioritised. The defaults of the paper
+// for the proportional variant are alpha 0.6, beta from 0.4 to 1 over the
+// training (Schaul et al. 2016).
 type PrioritisedConfig struct {
 	Config
-	Alpha   float64 // from 0, where all are drawn alike, to 1, where the chance is proportional to the error
+	Alpha   float64 // from 0, where all have the same chance, to 1, where the chance is proportional to the error
 	Beta    float64 // from 0, no correction, to 1, full correction of what uneven drawing does to the gradient
-	Epsilon float64 // above 0; added to every error, so that none is never drawn again. 1e-6 is usual
+	Epsilon float64 // above 0; added to every error, so that every transition can be drawn again; 1e-6 is usual
 }
 
 // Check is nil for a PrioritisedConfig that a buffer can be made of.
@@ -39,7 +40,8 @@ func checkBeta(beta float64) error {
 //
 //	(|error| + epsilon)^alpha
 //
-// of the last error that Update told of them (Schaul et al. 2016, section 3.3). It is used by one goroutine at a time.
+// of the last error that Update gave for them (Schaul et al. 2016, section
+// 3.3). One goroutine uses it at a time.
 type Prioritised struct {
 	ring
 	settings PrioritisedConfig
@@ -58,8 +60,9 @@ func NewPrioritised(c PrioritisedConfig) (*Prioritised, error) {
 	return p, nil
 }
 
-// Add keeps a copy of t, in the place of the oldest when the buffer is full. It gets the largest priority that there was,
-// so that it is drawn soon. On an error nothing is kept.
+// Add keeps a copy of t, in the place of the oldest when the buffer is full. It
+// gets the largest priority that there was, so that it is drawn soon. On an
+// error nothing is kept.
 func (p *Prioritised) Add(t Transition) error {
 	i, err := p.add(&t)
 	if err != nil {
@@ -72,8 +75,8 @@ func (p *Prioritised) Add(t Transition) error {
 	return nil
 }
 
-// SetBeta changes how much of the uneven drawing the weights correct. It grows to 1 towards the end of the training
-// (section 3.4).
+// SetBeta changes how much of the uneven drawing the weights correct. It grows
+// to 1 towards the end of the training (section 3.4).
 func (p *Prioritised) SetBeta(beta float64) error {
 	if err := checkBeta(beta); err != nil {
 		return err
@@ -93,8 +96,9 @@ func (p *Prioritised) Reset() {
 // Beta is how much of the uneven drawing the weights correct now.
 func (p *Prioritised) Beta() float64 { return p.beta }
 
-// Sample fills b with transitions. The sum of priorities is cut into as many equal parts as b has rows, and one place is
-// drawn in each (appendix B.2.1), so a row's chance is exact and a batch is spread evenly. Weight is
+// Sample fills b with transitions. The sum of priorities is cut into as many
+// equal parts as b has rows, and one place is drawn in each (appendix B.2.1),
+// so a row's chance is exact and a batch is spread evenly. Weight is
 //
 //	(1 / (Len * P(i)))^beta
 //
@@ -111,19 +115,20 @@ func (p *Prioritised) Sample(b *Batch) error {
 		rarest = min(rarest, p.tree.at(i))
 	}
 	for row, i := range b.Index {
-		b.Weight[row] = math.Pow(rarest/p.tree.at(i), p.beta) // Len and the sum fall out of the quotient
+		b.Weight[row] = math.Pow(rarest/p.tree.at(i), p.beta) // Len and the sum cancel in the quotient
 	}
 	return nil
 }
 
-// loud is a bound on errors: a sum of so large ones is still finite.
+// loud is a bound on errors: a sum of errors of that size is still finite.
 const loud = 1e100
 
-// Update tells the buffer the learner's errors (y - V, of any sign) of rows that Sample gave. When an index comes twice the
-// last one counts. On an error nothing has changed.
+// Update gives the buffer the learner's errors (y - V, of any sign) of rows
+// that Sample gave. When an index comes twice the last one counts. On an error
+// nothing has changed.
 func (p *Prioritised) Update(index []int, errors []float64) error {
 	if len(index) != len(errors) {
-		return fmt.Errorf("update priorities: %d indices and %d errors: it must be as many", len(index), len(errors))
+		return fmt.Errorf("update priorities: %d indices and %d errors: there must be as many of both", len(index), len(errors))
 	}
 	for row, i := range index {
 		if i < 0 || i >= p.held {
@@ -159,10 +164,14 @@ func (p *Prioritised) MarshalBinary() ([]byte, error) {
 	return b.seal(), nil
 }
 
-// UnmarshalBinary restores what was saved of a buffer of the same sizes, alpha and epsilon. On an error nothing has changed.
+// UnmarshalBinary restores what was saved of a buffer of the same sizes, alpha
+// and epsilon. On an error nothing has changed.
 func (p *Prioritised) UnmarshalBinary(data []byte) error {
 	b := newReader(prioritisedHeader, data)
-	alpha, epsilon, beta, largest := b.number(), b.number(), b.number(), b.number()
+	alpha := b.number()
+	epsilon := b.number()
+	beta := b.number()
+	largest := b.number()
 	b.must(alpha == p.settings.Alpha && epsilon == p.settings.Epsilon,
 		"alpha %v, epsilon %v: it must be %v and %v", alpha, epsilon, p.settings.Alpha, p.settings.Epsilon)
 	b.must(beta >= 0 && beta <= 1, "beta %v: it must be from 0 to 1", beta)
@@ -179,6 +188,8 @@ func (p *Prioritised) UnmarshalBinary(data []byte) error {
 		return fmt.Errorf("restore prioritised replay buffer from %d bytes: %w", len(data), err)
 	}
 	p.take(loaded)
-	p.beta, p.largest, p.tree = beta, largest, tree
+	p.beta = beta
+	p.largest = largest
+	p.tree = tree
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"awarescale.dev/aware/learner/experience/replay"
 )
 
-// step k of a stream with states of 2 numbers and actions of 1: it can be told by its numbers.
+// step k of a stream with states of 2 numbers and actions of 1: it can be told
+// by its numbers.
 func step(k int) replay.Transition {
 	x := float64(k)
 	return replay.Transition{
@@ -96,17 +97,21 @@ func TestWhatWasAddedLastComesBackWhole(t *testing.T) {
 	}
 }
 
-// A truncated end is worth what comes after, a terminated one is not, also when it is both (checklist, items 1 and 2).
+// A truncated end is worth what comes after, a terminated one is not, also when
+// it is both.
 func TestALearnerLooksBeyondATruncationOnly(t *testing.T) {
 	for _, c := range []struct {
-		terminated, truncated bool
-		y                     float64
+		terminated bool
+		truncated  bool
+		y          float64
 	}{
 		{false, false, 1 + 0.9*10}, {false, true, 1 + 0.9*10}, {true, false, 1}, {true, true, 1},
 	} {
 		for name, buf := range both(t, 4) {
 			tr := step(0)
-			tr.Reward, tr.Terminated, tr.Truncated = 1, c.terminated, c.truncated
+			tr.Reward = 1
+			tr.Terminated = c.terminated
+			tr.Truncated = c.truncated
 			must(t, buf.Add(tr))
 			b := batch(t, 1)
 			must(t, buf.Sample(b))
@@ -220,13 +225,16 @@ func TestAUniformBufferDrawsAllAlike(t *testing.T) {
 	}
 }
 
-// The chance of a transition is its priority over the sum of all (Schaul et al. 2016, equation 1).
+// The chance of a transition is its priority over the sum of all (Schaul et al.
+// 2016, equation 1).
 func TestAPrioritisedBufferDrawsByPriority(t *testing.T) {
 	const alpha = 0.7
 	errs := []float64{0, 0.1, -0.2, 0.5, 1, -1, 2, 3, 5, -8}
 	p, err := replay.NewPrioritised(prioritised(12, alpha, 0.5)) // two places stay empty
 	must(t, err)
-	index, chances, sum := make([]int, 10), make([]float64, 10), 0.0
+	index := make([]int, 10)
+	chances := make([]float64, 10)
+	sum := 0.0
 	for k := range errs {
 		must(t, p.Add(step(k)))
 		index[k] = k
@@ -238,7 +246,8 @@ func TestAPrioritisedBufferDrawsByPriority(t *testing.T) {
 		chances[k] /= sum
 	}
 
-	// The error of 0 is all but never drawn: it is put with its neighbour, so that each expected count is large enough.
+	// The error of 0 is all but never drawn: it is put with its neighbour, so
+	// that each expected count is large enough.
 	counted := func(size, times int) float64 {
 		counts := make([]int, 10)
 		b := batch(t, size)
@@ -260,7 +269,8 @@ func TestAPrioritisedBufferDrawsByPriority(t *testing.T) {
 		merged[1] += merged[0]
 		return chiSquare(counts[1:], merged[1:])
 	}
-	// One at a time they are independent draws, and 8 degrees of freedom; in strata they spread more evenly than that.
+	// One at a time they are independent draws, and 8 degrees of freedom; in
+	// strata they spread more evenly than that.
 	if x := counted(1, 40000); x < 0.86 || x > 26.12 {
 		t.Errorf("one at a time: chi-square %v", x)
 	}
@@ -269,7 +279,8 @@ func TestAPrioritisedBufferDrawsByPriority(t *testing.T) {
 	}
 }
 
-// In strata, what has the share s of all priority comes floor(s n) to ceil(s n)+1 times in each batch of n.
+// In strata, what has the share s of all priority comes floor(s n) to ceil(s
+// n)+1 times in each batch of n.
 func TestEachBatchIsSpreadOverThePriorities(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(2, 1, 1))
 	must(t, err)
@@ -439,7 +450,9 @@ func TestNothingAllocates(t *testing.T) {
 	p, err2 := replay.NewPrioritised(prioritised(1000, 0.6, 0.4))
 	n, err3 := replay.NewNStep(replay.NStepConfig{Steps: 3, State: 2, Action: 1}, u)
 	must(t, errors.Join(err1, err2, err3))
-	tr, b, errs := step(1), batch(t, 32), make([]float64, 32)
+	tr := step(1)
+	b := batch(t, 32)
+	errs := make([]float64, 32)
 	for what, f := range map[string]func() error{
 		"uniform add":        func() error { return u.Add(tr) },
 		"uniform sample":     func() error { return errors.Join(u.Add(tr), u.Sample(b)) },
@@ -458,7 +471,8 @@ func TestNothingAllocates(t *testing.T) {
 	}
 }
 
-// Compare with benchstat over two commits; 0 allocs/op is asserted by TestNothingAllocates.
+// Compare with benchstat over two commits; 0 allocs/op is asserted by
+// TestNothingAllocates.
 func BenchmarkAdd(b *testing.B) {
 	for name, buf := range both(b, 100000) {
 		b.Run(name, func(b *testing.B) {

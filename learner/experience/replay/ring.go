@@ -16,7 +16,8 @@ type Config struct {
 	Seed       uint64 // of the draws
 }
 
-// most is a bound on each figure of a Config, and on what they need together: memory for 2^33 numbers is 64 GiB.
+// most is a bound on each figure of a Config, and on what they need together:
+// memory for 2^33 numbers is 64 GiB.
 const most = 1 << 33
 
 // Check is nil for a Config that a buffer can be made of.

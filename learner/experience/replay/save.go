@@ -18,7 +18,8 @@ import (
 //	Prioritised only: the priority of each place
 //	CRC-32C of all before, 4 bytes
 //
-// The sizes must be those of the buffer that is restored, so foreign bytes cannot ask for more memory than it has.
+// The sizes must be those of the buffer that is restored, so that damaged bytes
+// cannot ask for more memory than the buffer may have.
 
 const sourceSize = 20
 
@@ -96,7 +97,7 @@ func (r *ring) load(b *reader) *ring {
 		loaded.mask()
 	}
 	if b.err == nil && held*uint64(loaded.rowSize()) > uint64(len(b.bytes)) {
-		b.must(false, "cut short: %d bytes for %d transitions", len(b.bytes), held)
+		b.must(false, "truncated data: %d bytes for %d transitions", len(b.bytes), held)
 	}
 	if b.err != nil {
 		return loaded
@@ -145,7 +146,7 @@ func (b *reader) transition(k int, t *Transition, c Config) {
 	}
 }
 
-// mustBeFilled from place 0 on, as a buffer is, which has never lost any.
+// mustBeFilled from place 0 on, as a buffer is, which never removes any.
 func (r *ring) mustBeFilled(b *reader) {
 	b.must(r.held == r.config.Capacity || r.head == r.held, "next place %d after %d transitions: there would be a hole", r.head, r.held)
 }
@@ -189,7 +190,7 @@ func seal(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, checksum
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// reader gives zeros from its first error on.
+// reader returns zeros after its first error.
 type reader struct {
 	bytes []byte // that are left
 	err   error
@@ -197,7 +198,7 @@ type reader struct {
 
 func newReader(header string, data []byte) *reader {
 	if len(data) < len(header)+4 {
-		return &reader{err: fmt.Errorf("cut short: header and checksum alone are %d bytes", len(header)+4)}
+		return &reader{err: fmt.Errorf("truncated data: header and checksum alone are %d bytes", len(header)+4)}
 	}
 	if got := string(data[:len(header)]); got != header {
 		return &reader{err: fmt.Errorf("it begins with %q: it must begin with %q", got, header)}
@@ -209,7 +210,8 @@ func newReader(header string, data []byte) *reader {
 	return &reader{bytes: b[len(header):]}
 }
 
-// must makes an error of what does not hold, unless there is one.
+// must records an error when a condition does not hold, unless there is one
+// already.
 func (b *reader) must(holds bool, format string, a ...any) {
 	if !holds && b.err == nil {
 		b.err = fmt.Errorf(format, a...)
@@ -218,7 +220,7 @@ func (b *reader) must(holds bool, format string, a ...any) {
 
 // take gives the next n bytes, or nil.
 func (b *reader) take(n int) []byte {
-	b.must(len(b.bytes) >= n, "cut short: %d bytes are left of %d", len(b.bytes), n)
+	b.must(len(b.bytes) >= n, "truncated data: %d bytes are left of %d", len(b.bytes), n)
 	if b.err != nil {
 		return nil
 	}
@@ -251,7 +253,7 @@ func (b *reader) numbers(v []float64) {
 	}
 }
 
-// end gives the error, also when something is left over.
+// end returns the error, also when bytes are left over.
 func (b *reader) end() error {
 	b.must(len(b.bytes) == 0, "%d bytes are left over", len(b.bytes))
 	return b.err

@@ -1,8 +1,10 @@
 package replay
 
-// sumTree keeps non-negative numbers and finds by a running sum, both in log(n) steps (Schaul et al. 2016, appendix B.2.1).
-// Every inner node is computed anew as the sum of its two children whenever one of them changes, so that rounding does not
-// add up over the changes: the tree is always what one built from its leaves would be.
+// sumTree keeps non-negative numbers and finds by a running sum, both in log(n)
+// steps (Schaul et al. 2016, appendix B.2.1). Every inner node is computed anew
+// as the sum of its two children whenever one of them changes, so that rounding
+// does not add up over the changes: the tree is always what one built from its
+// leaves would be.
 type sumTree struct {
 	leaves int       // a power of two
 	node   []float64 // the root is 1, the children of k are 2k and 2k+1, leaf i is leaves+i
@@ -40,8 +42,9 @@ func (t *sumTree) set(i int, x float64) {
 	}
 }
 
-// find the leaf in which the running sum passes x, from 0 to the sum. A leaf of 0 is never found, also when rounding has
-// brought x up to the sum or beyond, unless all are 0.
+// find the leaf in which the running sum passes x, from 0 to the sum. A leaf of
+// 0 is never found, also when rounding has brought x up to the sum or beyond,
+// unless all are 0.
 func (t *sumTree) find(x float64) int {
 	k := 1
 	for k < t.leaves {

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Transition is one step of an environment, or several taken as one (see [NStep]).
+// Transition is one step of an environment, or several taken as one (see
+// [NStep]).
 type Transition struct {
 	State  []float64 // what was observed
 	Action []float64 // what was done: the action that took force

@@ -2,7 +2,8 @@ package replay
 
 import "fmt"
 
-// Uniform is a buffer from which all transitions are drawn alike. It is used by one goroutine at a time.
+// Uniform is a buffer from which all transitions are drawn with the same
+// chance. One goroutine uses it at a time.
 type Uniform struct{ ring }
 
 // NewUniform makes an empty buffer.
@@ -15,14 +16,16 @@ func NewUniform(c Config) (*Uniform, error) {
 	return u, nil
 }
 
-// Add keeps a copy of t, in the place of the oldest when the buffer is full. On an error nothing is kept.
+// Add keeps a copy of t, in the place of the oldest when the buffer is full. On
+// an error nothing is kept.
 func (u *Uniform) Add(t Transition) error {
 	_, err := u.add(&t)
 	return err
 }
 
-// Sample fills b with transitions, each drawn from all that are held: one may come twice, and b may be larger than what is
-// held. From an empty buffer it is ErrEmpty.
+// Sample fills b with transitions, each drawn from all that are held: one may
+// come twice, and b may be larger than what is held. From an empty buffer it is
+// ErrEmpty.
 func (u *Uniform) Sample(b *Batch) error {
 	if err := u.ready(b); err != nil {
 		return err
@@ -45,7 +48,8 @@ func (u *Uniform) MarshalBinary() ([]byte, error) {
 	return b.seal(), nil
 }
 
-// UnmarshalBinary restores what was saved of a buffer of the same sizes. On an error nothing has changed.
+// UnmarshalBinary restores what was saved of a buffer of the same sizes. On an
+// error nothing has changed.
 func (u *Uniform) UnmarshalBinary(data []byte) error {
 	b := newReader(uniformHeader, data)
 	loaded := u.load(b)

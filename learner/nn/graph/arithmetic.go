@@ -9,8 +9,8 @@ import (
 // Node is a value in a graph.
 type Node = G.Node
 
-// gorgonia's own operations, by whose errors Build fails. Those of two nodes are number by number, of equal shapes: gorgonia
-// refuses others.
+// gorgonia's own operations, by whose errors Build fails. Those of two nodes
+// are number by number, of equal shapes: gorgonia refuses others.
 
 // Add is x + y.
 func (b *Builder[T]) Add(x, y *Node) *Node { return b.made(G.Add(x, y)) }
@@ -36,7 +36,8 @@ func (b *Builder[T]) Mean(x *Node) *Node { return b.made(G.Mean(x)) }
 // MeanSquare is the mean of the squares of x - y.
 func (b *Builder[T]) MeanSquare(x, y *Node) *Node { return b.Mean(b.Square(b.Sub(x, y))) }
 
-// Scale is x times a constant; the constant has a name, for gorgonia takes two of one name for one.
+// Scale is x times a constant; the constant has a name, for gorgonia takes two
+// of one name for one.
 func (b *Builder[T]) Scale(name string, x *Node, by T) *Node {
 	return b.made(G.Mul(x, b.constant(name, by)))
 }
@@ -46,8 +47,8 @@ func (b *Builder[T]) Shift(name string, x *Node, by T) *Node {
 	return b.made(G.Add(x, b.constant(name, by)))
 }
 
-// Clamp cuts x at low and high: low + max(x - low, 0) - max(x - high, 0), as gorgonia has no operation for it that can be
-// differentiated.
+// Clamp cuts x at low and high: low + max(x - low, 0) - max(x - high, 0), as
+// gorgonia has no operation for it that can be differentiated.
 func (b *Builder[T]) Clamp(name string, x *Node, low, high T) *Node {
 	above := b.made(G.Rectify(b.Shift(name+"/above", x, -low)))
 	beyond := b.made(G.Rectify(b.Shift(name+"/beyond", x, -high)))

@@ -9,10 +9,12 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// building is held while a graph is built: gorgonia counts groups of nodes in a variable of the package.
+// building is held while a graph is built: gorgonia counts groups of nodes in a
+// variable of the package.
 var building sync.Mutex
 
-// Graph is a loss with its gradient. One goroutine at a time may use it; different graphs are independent.
+// Graph is a loss with its gradient. One goroutine uses it at a time; different
+// graphs are independent.
 type Graph[T kernel.Float] struct {
 	Theta []T // parameters: set them before a run
 	Grad  []T // gradient of the loss, after a run
@@ -25,9 +27,10 @@ type Graph[T kernel.Float] struct {
 
 // part is where in the flat slices a node of parameters is.
 type part struct {
-	node       *G.Node
-	begin, end int
-	gradient   *G.Node
+	node     *G.Node
+	begin    int
+	end      int
+	gradient *G.Node
 }
 
 // Input is a matrix that is filled before a run, row by row.
@@ -36,7 +39,7 @@ type Input[T kernel.Float] struct {
 	Data []T
 }
 
-// Builder puts a graph together. What goes wrong is remembered, and Build tells the first of it.
+// Builder puts a graph together. It keeps the first error, and Build returns it.
 type Builder[T kernel.Float] struct {
 	g     *G.ExprGraph
 	names map[string]bool
@@ -45,12 +48,13 @@ type Builder[T kernel.Float] struct {
 	err   error
 }
 
-// Build makes a graph of so many parameters. build puts the loss together: one scalar node. Every parameter must be in it.
+// Build makes a graph with that number of parameters. The function build puts
+// the loss together: one scalar node. Every parameter must be in it.
 func Build[T kernel.Float](params int, build func(b *Builder[T]) *G.Node) (_ *Graph[T], err error) {
 	building.Lock()
 	defer building.Unlock()
 	b := &Builder[T]{g: G.NewGraph(), names: map[string]bool{}, theta: make([]T, params)}
-	defer func() { // what is put together of a failed part panics in gorgonia: the part's error says more
+	defer func() { // gorgonia panics on nodes of a failed part: the first error says more
 		switch p := recover(); {
 		case p == nil:
 		case b.err != nil:
@@ -134,7 +138,8 @@ func (b *Builder[T]) Input(name string, rows, cols int) Input[T] {
 	return Input[T]{b.leaf(name, data, rows, cols), data}
 }
 
-// Frozen are parameters that the loss depends on and that get no gradient, on the caller's storage.
+// Frozen are parameters that the loss depends on and that get no gradient, on
+// the caller's storage.
 func (b *Builder[T]) Frozen(name string, data []T) *G.Node { return b.leaf(name, data, len(data)) }
 
 // Params are the graph's parameters from begin on, n of them.

@@ -117,7 +117,8 @@ func encoder(t testing.TB, in, hidden, time, batch int) (*Graph[float64], []floa
 	return g, x.Data
 }
 
-// In gorgonia's own Concat and Slice a 2x256 encoder's gradient is 40 % off while its loss is right to 15 digits.
+// In gorgonia's own Concat and Slice a 2x256 encoder's gradient is 40 % off
+// while its loss is right to 15 digits.
 func TestGradientsOfAnEncoder(t *testing.T) {
 	for _, s := range [][4]int{{5, 7, 4, 2}, {11, 256, 3, 2}} {
 		g, _ := encoder(t, s[0], s[1], s[2], s[3])
@@ -150,7 +151,8 @@ func TestGradientsOfJoinedInputs(t *testing.T) {
 	nntest.Gradient(t, "joined", func() float64 { return run(t, g) }, g.Theta, append([]float64(nil), g.Grad...), 200)
 }
 
-// Plan computes what gorgonia's own machine computes, bit for bit, again and again.
+// Plan computes what gorgonia's own machine computes, bit for bit, again and
+// again.
 func TestPlanIsTapeMachine(t *testing.T) {
 	g, x, _ := regression(t, shapes[0].mlp, 64)
 	same(t, g, x)

@@ -68,7 +68,8 @@ func (b *Builder[T]) Dense(name string, d kernel.Dense, x, theta *G.Node) *G.Nod
 	}, x, theta)
 }
 
-// MLP is a network's output for x, its parameters being the graph's from begin on.
+// MLP is a network's output for x, its parameters being the graph's from begin
+// on.
 func (b *Builder[T]) MLP(name string, m kernel.MLP, x *G.Node, begin int) *G.Node {
 	for i, d := range m {
 		layer := fmt.Sprintf("%s/%d", name, i)
@@ -88,8 +89,8 @@ func (b *Builder[T]) FrozenMLP(name string, m kernel.MLP, x *G.Node, theta []T) 
 	return x
 }
 
-// GRU is a recurrent layer's output [time*batch][Out] for x [time*batch][In], its parameters being the graph's from begin
-// on.
+// GRU is a recurrent layer's output [time*batch][Out] for x [time*batch][In],
+// its parameters being the graph's from begin on.
 func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, x *G.Node, begin int) *G.Node {
 	if rows(x) != time*batch || width(x) != g.In {
 		b.fail(fmt.Errorf("%s: an input of %v: the layer takes %d by %d", name, x.Shape(), time*batch, g.In))
@@ -104,8 +105,9 @@ func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, x *G.Node, 
 			return nil
 		},
 		diff: func(in G.Nodes, out, grad *G.Node) (G.Nodes, error) {
-			// The output's node is an input of the first: the tape must have been run forward. The parameters' one is an input of
-			// the second: the tape must have been run back.
+			// The output's node is an input of the first: the tape must have
+			// been run forward. The parameters' one is an input of the second:
+			// the tape must have been run back.
 			dtheta, err := later(&op[T]{
 				name: name + "/params", shape: tensor.Shape{g.Params()},
 				do: func(in [][]T, to []T) error {
@@ -177,8 +179,9 @@ func (b *Builder[T]) Join(name string, in ...*G.Node) *G.Node {
 	}, in...)
 }
 
-// Loss is one number of some nodes, with a hand-written gradient: f gets the nodes' values, fills the gradients of its
-// result with respect to each, and returns it. Lengths of values and gradients are equal.
+// Loss is one number of some nodes, with a hand-written gradient: f gets the
+// nodes' values, fills the gradients of its result with respect to each, and
+// returns it. Lengths of values and gradients are equal.
 func (b *Builder[T]) Loss(name string, f func(in, grads [][]T) (T, error), in ...*G.Node) *G.Node {
 	grads := make([][]T, len(in))
 	for i, n := range in {

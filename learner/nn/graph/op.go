@@ -11,7 +11,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// op is an Op of ours: a function of flat slices, and how its gradient is made of other nodes.
+// op is an Op of ours: a function of flat slices, and how its gradient is made
+// of other nodes.
 type op[T kernel.Float] struct {
 	name  string // unique in its graph, for gorgonia merges Ops of equal hash
 	arity int

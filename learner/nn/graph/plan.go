@@ -10,7 +10,8 @@ import (
 	G "gorgonia.org/gorgonia"
 )
 
-// Plan runs what some nodes of a graph need, in an order found once, and keeps the values' storage from run to run.
+// Plan runs what some nodes of a graph need, in an order found once, and keeps
+// the values' storage from run to run.
 type Plan struct {
 	values []G.Value
 	index  map[*G.Node]int
@@ -32,7 +33,8 @@ type step struct {
 	name string
 }
 
-// NewPlan makes a plan for the given outputs. Statements and random Ops are refused: a plan is a function of its inputs.
+// NewPlan makes a plan for the given outputs. Statements and random Ops are
+// refused: a plan is a function of its inputs.
 func NewPlan(g *G.ExprGraph, outputs ...*G.Node) (*Plan, error) {
 	sorted, err := G.Sort(g) // roots first
 	if err != nil {
@@ -115,8 +117,9 @@ func (s *step) run(before G.Value) (G.Value, error) {
 // Value is a node's value after a run.
 func (p *Plan) Value(n *G.Node) G.Value { return p.values[p.index[n]] }
 
-// Use has gorgonia, and the kernels that graphs are made of, multiply matrices by a BLAS. A program calls it once, before it
-// builds graphs; without it the BLAS is gonum's.
+// Use has gorgonia, and the kernels that graphs are made of, multiply matrices
+// by a BLAS. A program calls it once, before it builds graphs; without it the
+// BLAS is gonum's.
 func Use(b gemm.Implementation) {
 	blas64.Use(b)
 	blas32.Use(b)

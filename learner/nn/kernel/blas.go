@@ -16,8 +16,9 @@ func transpose(t bool) blas.Transpose {
 	return blas.NoTrans
 }
 
-// Gemm is C = alpha * op(A) * op(B) + beta * C, C being m by n and op(A) m by k; op transposes where it is told to. The
-// strides of A and B are their own widths, C's is n.
+// Gemm is C = alpha * op(A) * op(B) + beta * C, C being m by n and op(A) m by
+// k; op transposes where tA or tB says so. The strides of A and B are their own
+// widths, C's is n.
 func Gemm[T Float](tA, tB bool, m, n, k int, alpha T, a, b []T, beta T, c []T) {
 	lda, ldb := k, n
 	if tA {

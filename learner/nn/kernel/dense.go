@@ -34,10 +34,12 @@ func ActivationNamed(name string) (Activation, error) {
 	return 0, fmt.Errorf("activation %q: known are %v", name, activationNames)
 }
 
-// Dense is a fully connected layer: y = act(W x + b). Its parameters are W [Out][In], then b [Out].
+// Dense is a fully connected layer: y = act(W x + b). Its parameters are W
+// [Out][In], then b [Out].
 type Dense struct {
-	In, Out int
-	Act     Activation
+	In  int
+	Out int
+	Act Activation
 }
 
 // Params is the number of the layer's parameters.
@@ -71,7 +73,8 @@ func activate[T Float](a Activation, y []T) {
 	}
 }
 
-// DenseDelta turns the gradient of y into that of the sums, W x + b, in place: the first step backwards.
+// DenseDelta turns the gradient of y into that of the sums, W x + b, in place:
+// the first step backwards.
 func DenseDelta[T Float](a Activation, y, dy []T) {
 	switch a {
 	case Tanh:
@@ -79,8 +82,9 @@ func DenseDelta[T Float](a Activation, y, dy []T) {
 			dy[i] *= 1 - v*v
 		}
 	case ReLU:
-		// Which units are awake is as good as random, and a branch would be guessed wrong half of the time: y is not negative, so
-		// its bits, negated, are a sign where it is not zero.
+		// Which units are active is close to random, and a branch would be
+		// mispredicted half of the time. y is not negative, so the sign bit of
+		// its negated bits is set where y is not zero.
 		switch y := any(y).(type) {
 		case []float64:
 			dy := any(dy).([]float64)
@@ -122,7 +126,7 @@ func tanh[T Float](x T) T {
 		return 1
 	case x < -20:
 		return -1
-	case x > -0.05 && x < 0.05: // the difference below would cancel
+	case x > -0.05 && x < 0.05: // the difference below would lose digits
 		s := x * x
 		return x * (1 - s*(1.0/3-s*(2.0/15-s*(17.0/315-s*(62.0/2835)))))
 	}

@@ -2,20 +2,24 @@ package kernel
 
 import "sync"
 
-// GRU is a layer of gated recurrent units over a sequence (Cho et al. 2014, in the form that cuDNN and PyTorch have):
+// GRU is a layer of gated recurrent units over a sequence (Cho et al. 2014, in
+// the form that cuDNN and PyTorch have):
 //
 //	r = sigmoid(Wxr x + bxr + Whr h + bhr)
 //	z = sigmoid(Wxz x + bxz + Whz h + bhz)
 //	n = tanh(Wxn x + bxn + r * (Whn h + bhn))
 //	h' = (1 - z) * n + z * h
 //
-// A bidirectional layer has a second one that reads the sequence from its end; its output is that of the first and of the
-// second beside each other. The axis of time is the first one of every sequence: [time][batch][width].
+// A bidirectional layer has a second one that reads the sequence from its end;
+// its output is that of the first and of the second beside each other. The axis
+// of time is the first one of every sequence: [time][batch][width].
 //
-// Parameters, for each direction: Wx [3*Hidden][In], Wh [3*Hidden][Hidden], bx [3*Hidden], bh [3*Hidden], gates in the
-// order r, z, n. The state before the sequence is zero.
+// Parameters, for each direction: Wx [3*Hidden][In], Wh [3*Hidden][Hidden], bx
+// [3*Hidden], bh [3*Hidden], gates in the order r, z, n. The state before the
+// sequence is zero.
 type GRU struct {
-	In, Hidden    int
+	In            int
+	Hidden        int
 	Bidirectional bool
 }
 
@@ -35,23 +39,28 @@ func (g GRU) each() int { return 3 * g.Hidden * (g.In + g.Hidden + 2) }
 // Params is the number of parameters.
 func (g GRU) Params() int { return g.each() * g.Directions() }
 
-// GRUTape is what a pass keeps for the way back.
+// GRUTape keeps what the backward pass needs.
 type GRUTape[T Float] struct {
-	gru         GRU
-	time, batch int
-	ways        []*way[T]
-	dx          []T // of the second direction
+	gru   GRU
+	time  int
+	batch int
+	ways  []*way[T]
+	dx    []T // of the second direction
 }
 
 // way is one direction.
 type way[T Float] struct {
-	backwards   bool
-	gx          []T // [time][batch][3*Hidden]: Wx x + bx; on the way back, its gradient
-	gh          []T // [batch][3*Hidden]
-	r, z, n, hn []T // [time][batch][Hidden]; hn is Whn h + bhn
-	h           []T // [time+1][batch][Hidden], in the order in which this direction reads
-	dgh         []T // [time][batch][3*Hidden]
-	dh, next    []T // [batch][Hidden]
+	backwards bool
+	gx        []T // [time][batch][3*Hidden]: Wx x + bx; in the backward pass, its gradient
+	gh        []T // [batch][3*Hidden]
+	r         []T // [time][batch][Hidden]; hn is Whn h + bhn
+	z         []T // [time][batch][Hidden]; hn is Whn h + bhn
+	n         []T // [time][batch][Hidden]; hn is Whn h + bhn
+	hn        []T // [time][batch][Hidden]; hn is Whn h + bhn
+	h         []T // [time+1][batch][Hidden], in the order in which this direction reads
+	dgh       []T // [time][batch][3*Hidden]
+	dh        []T // [batch][Hidden]
+	next      []T // [batch][Hidden]
 }
 
 // NewGRUTape makes a tape for sequences of that length and batches of that size.
@@ -119,7 +128,10 @@ func (t *GRUTape[T]) forward(k int, w *way[T], theta, x, y []T) {
 		for b := range t.batch {
 			gx, gh := w.gx[(s*t.batch+b)*3*H:][:3*H], w.gh[b*3*H:][:3*H]
 			o := (i*t.batch + b) * H
-			r, z, n, hn := w.r[o:][:H], w.z[o:][:H], w.n[o:][:H], w.hn[o:][:H]
+			r := w.r[o:][:H]
+			z := w.z[o:][:H]
+			n := w.n[o:][:H]
+			hn := w.hn[o:][:H]
 			h, was := after[b*H:][:H], before[b*H:][:H]
 			for j := range H {
 				r[j] = sigmoid(gx[j] + gh[j])
@@ -133,8 +145,9 @@ func (t *GRUTape[T]) forward(k int, w *way[T], theta, x, y []T) {
 	}
 }
 
-// GRUStep takes the state h [batch][Hidden] of a layer of one direction a step further, in place, by x [batch][In]: what acting
-// does, one step at a time. gates is room for 6*batch*Hidden numbers.
+// GRUStep takes the state h [batch][Hidden] of a layer of one direction a step
+// further, in place, by x [batch][In]: what acting does, one step at a time.
+// gates is room for 6*batch*Hidden numbers.
 func GRUStep[T Float](g GRU, theta, x, h []T, batch int, gates []T) {
 	H := g.Hidden
 	wx, theta := theta[:3*H*g.In], theta[3*H*g.In:]
@@ -148,7 +161,9 @@ func GRUStep[T Float](g GRU, theta, x, h []T, batch int, gates []T) {
 	Gemm(false, true, batch, 3*H, g.In, 1, x[:batch*g.In], wx, 1, gx)
 	Gemm(false, true, batch, 3*H, H, 1, h[:batch*H], wh, 1, gh)
 	for b := range batch {
-		gx, gh, h := gx[b*3*H:][:3*H], gh[b*3*H:][:3*H], h[b*H:][:H]
+		gx := gx[b*3*H:][:3*H]
+		gh := gh[b*3*H:][:3*H]
+		h := h[b*H:][:H]
 		for j := range H {
 			r, z := sigmoid(gx[j]+gh[j]), sigmoid(gx[H+j]+gh[H+j])
 			n := tanh(gx[2*H+j] + r*gh[2*H+j])
@@ -157,8 +172,8 @@ func GRUStep[T Float](g GRU, theta, x, h []T, batch int, gates []T) {
 	}
 }
 
-// Backward computes the gradients of the parameters and, when dx is not nil, of x, from dy [time][batch][Out]. theta and x
-// are those of the pass.
+// Backward computes the gradients of the parameters and, when dx is not nil, of
+// x, from dy [time][batch][Out]. theta and x are those of the pass.
 func (t *GRUTape[T]) Backward(theta, x, dy, dtheta, dx []T) {
 	n := t.gru.each()
 	t.both(func(k int, w *way[T]) { t.backward(k, w, theta[k*n:][:n], x, dy, dtheta[k*n:][:n]) })
@@ -194,16 +209,26 @@ func (t *GRUTape[T]) backward(k int, w *way[T], theta, x, dy, dtheta []T) {
 		before := w.h[i*t.batch*H:][:t.batch*H]
 		for b := range t.batch {
 			o := (i*t.batch + b) * H
-			r, z, n, hn := w.r[o:][:H], w.z[o:][:H], w.n[o:][:H], w.hn[o:][:H]
+			r := w.r[o:][:H]
+			z := w.z[o:][:H]
+			n := w.n[o:][:H]
+			hn := w.hn[o:][:H]
 			dgx, dgh := w.gx[(s*t.batch+b)*3*H:][:3*H], w.dgh[(i*t.batch+b)*3*H:][:3*H]
-			dh, next, was, seen := w.dh[b*H:][:H], w.next[b*H:][:H], before[b*H:][:H], dy[(s*t.batch+b)*out+k*H:][:H]
+			dh := w.dh[b*H:][:H]
+			next := w.next[b*H:][:H]
+			was := before[b*H:][:H]
+			seen := dy[(s*t.batch+b)*out+k*H:][:H]
 			for j := range H {
 				d := dh[j] + seen[j]
 				dz := d * (was[j] - n[j]) * z[j] * (1 - z[j])
 				dn := d * (1 - z[j]) * (1 - n[j]*n[j])
 				dr := dn * hn[j] * r[j] * (1 - r[j])
-				dgx[j], dgx[H+j], dgx[2*H+j] = dr, dz, dn
-				dgh[j], dgh[H+j], dgh[2*H+j] = dr, dz, dn*r[j]
+				dgx[j] = dr
+				dgx[H+j] = dz
+				dgx[2*H+j] = dn
+				dgh[j] = dr
+				dgh[H+j] = dz
+				dgh[2*H+j] = dn * r[j]
 				next[j] = d * z[j]
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	"awarescale.dev/aware/learner/nn/nntest"
 )
 
-// Widths 128, 256 and 512 are where gorgonia's Slice and Concat go wrong; ours are checked there, too.
+// Widths 128, 256 and 512 are where gorgonia's Slice and Concat go wrong; ours
+// are checked there, too.
 func TestGradientsOfDenseLayers(t *testing.T) {
 	for _, act := range []kernel.Activation{kernel.Linear, kernel.Tanh, kernel.ReLU} {
 		for _, s := range [][3]int{{1, 1, 1}, {8, 40, 64}, {40, 5, 64}, {256, 256, 20}, {512, 256, 7}, {255, 257, 3}} {
@@ -17,7 +18,9 @@ func TestGradientsOfDenseLayers(t *testing.T) {
 			theta := nntest.Normal(1, d.Params(), 1/math.Sqrt(float64(d.In)))
 			x, weights := nntest.Normal(2, batch*d.In, 1), nntest.Normal(3, batch*d.Out, 1)
 			if act == kernel.ReLU && d.In == 1 {
-				theta[0], theta[1], x[0] = 0.5, 0.5, 1 // awake
+				theta[0] = 0.5
+				theta[1] = 0.5
+				x[0] = 1 // awake
 			}
 			y := make([]float64, batch*d.Out)
 			loss := func() float64 {
@@ -54,7 +57,9 @@ func TestGradientsOfAnMLP(t *testing.T) {
 func TestGradientsOfGRUs(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		for _, s := range [][4]int{{1, 1, 1, 1}, {3, 5, 4, 2}, {11, 256, 3, 2}, {512, 256, 2, 2}, {256, 128, 2, 3}} {
-			g, time, batch := kernel.GRU{In: s[0], Hidden: s[1], Bidirectional: both}, s[2], s[3]
+			g := kernel.GRU{In: s[0], Hidden: s[1], Bidirectional: both}
+			time := s[2]
+			batch := s[3]
 			theta := nntest.Normal(1, g.Params(), 1/math.Sqrt(float64(g.Hidden)))
 			x, weights := nntest.Normal(2, time*batch*g.In, 1), nntest.Normal(3, time*batch*g.Out(), 1)
 			y, tape := make([]float64, len(weights)), kernel.NewGRUTape[float64](g, time, batch)
@@ -75,8 +80,9 @@ func TestGradientsOfGRUs(t *testing.T) {
 	}
 }
 
-// AWARE's released GRU read its sequence transposed. Ours reads along time: what comes later does not change what the
-// first direction said before, and the order matters.
+// AWARE's released GRU read its sequence transposed. Ours reads along time:
+// what comes later does not change what the first direction said before, and
+// the order matters.
 func TestAGRUReadsAlongTime(t *testing.T) {
 	g := kernel.GRU{In: 3, Hidden: 4}
 	const time, batch = 6, 2
@@ -135,7 +141,8 @@ func TestTheSecondDirectionReadsFromTheEnd(t *testing.T) {
 	}
 }
 
-// A hand-computed step of one unit: the published equations, with nothing of ours.
+// A hand-computed step of one unit: the published equations, with nothing of
+// ours.
 func TestOneGRUStepByHand(t *testing.T) {
 	g := kernel.GRU{In: 1, Hidden: 1}
 	// Wx r z n, Wh r z n, bx, bh
@@ -173,7 +180,8 @@ func TestStepsAreTheSequence(t *testing.T) {
 	}
 }
 
-// Float32 does the same within its own precision: nothing is computed in the wrong type.
+// Float32 does the same within its own precision: nothing is computed in the
+// wrong type.
 func TestFloat32FollowsFloat64(t *testing.T) {
 	m := kernel.NewMLP(kernel.Tanh, kernel.Linear, 8, 64, 64, 5)
 	theta, x := nntest.Normal(1, m.Params(), 0.2), nntest.Normal(2, 16*8, 1)
@@ -196,7 +204,9 @@ func narrow(x []float64) []float32 {
 
 func TestPassesAllocateNothing(t *testing.T) {
 	m := kernel.NewMLP(kernel.ReLU, kernel.Tanh, 8, 40, 40, 5)
-	theta, x, dtheta := nntest.Normal(1, m.Params(), 0.2), nntest.Normal(2, 64*8, 1), make([]float64, m.Params())
+	theta := nntest.Normal(1, m.Params(), 0.2)
+	x := nntest.Normal(2, 64*8, 1)
+	dtheta := make([]float64, m.Params())
 	tape := kernel.NewTape[float64](m, 64)
 	if n := testing.AllocsPerRun(50, func() {
 		tape.Forward(theta, x, 64)

@@ -1,9 +1,11 @@
 package kernel
 
-// MLP is dense layers after each other. Its parameters are those of the layers, in order.
+// MLP is dense layers after each other. Its parameters are those of the layers,
+// in order.
 type MLP []Dense
 
-// NewMLP is layers of the given widths, the first of them the input's; all but the last have the activation hidden.
+// NewMLP is layers of the given widths, the first of them the input's; all but
+// the last have the activation hidden.
 func NewMLP(hidden, last Activation, widths ...int) MLP {
 	m := make(MLP, len(widths)-1)
 	for i := range m {
@@ -28,7 +30,7 @@ func (m MLP) Params() int {
 	return n
 }
 
-// Tape is what a pass through an MLP keeps for the way back: for batches of at most so many.
+// Tape keeps what the backward pass of an MLP needs, for batches up to a size.
 type Tape[T Float] struct {
 	mlp   MLP
 	batch int
@@ -47,7 +49,8 @@ func NewTape[T Float](m MLP, batch int) *Tape[T] {
 	return t
 }
 
-// Forward gives the output for x [batch][In]. It is the tape's own, until the next pass, and x must stay until Backward.
+// Forward gives the output for x [batch][In]. It is the tape's own, until the
+// next pass, and x must stay until Backward.
 func (t *Tape[T]) Forward(theta, x []T, batch int) []T {
 	t.x, t.batch = x, batch
 	for i, d := range t.mlp {
@@ -60,7 +63,8 @@ func (t *Tape[T]) Forward(theta, x []T, batch int) []T {
 // Out is where Backward reads the gradient of the output: fill it before.
 func (t *Tape[T]) Out() []T { return t.dy[len(t.dy)-1][:t.batch*t.mlp.Out()] }
 
-// Backward computes the gradients of the parameters and of the input; either may be nil and is left out then.
+// Backward computes the gradients of the parameters and of the input; either
+// may be nil and is left out then.
 func (t *Tape[T]) Backward(theta, dtheta, dx []T) {
 	end := t.mlp.Params()
 	for i := len(t.mlp) - 1; i >= 0; i-- {

@@ -6,16 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// Snapshot is a network as it is served. It does not change once it was published.
+// Snapshot is a network as it is served. It does not change once it was
+// published.
 type Snapshot struct {
 	Version uint64
 	MLP     MLP
 	Theta   []float64
-	// Mean and Scale bring an input to the scale on which the network learned: (x - Mean) * Scale, cut at plus and minus Most.
-	// Without Mean the input is taken as it is.
-	Mean, Scale []float64
-	ClipRange   float64
-	Head        Head // how the output becomes an action
+	// Mean and Scale bring an input to the scale on which the network learned:
+	// (x - Mean) * Scale, clipped at plus and minus ClipRange. Without Mean the
+	// input is taken as it is.
+	Mean      []float64
+	Scale     []float64
+	ClipRange float64
+	Head      Head // how the output becomes an action
 }
 
 // Check is nil for a snapshot that can be served.
@@ -41,10 +44,12 @@ func (s *Snapshot) Check() error {
 	return nil
 }
 
-// Server serves the newest good snapshot to any number of goroutines. The zero Server has none yet.
+// Server serves the newest valid snapshot to any number of goroutines. The zero
+// Server has none yet.
 type Server struct{ now atomic.Pointer[Snapshot] }
 
-// Publish puts a copy of a snapshot in force. On an error the last good one stays.
+// Publish makes a copy of a snapshot the one that is served. On an error the
+// previous one stays.
 func (s *Server) Publish(next Snapshot) error {
 	if err := next.Check(); err != nil {
 		return fmt.Errorf("publishing: %w", err)
@@ -58,15 +63,21 @@ func (s *Server) Publish(next Snapshot) error {
 	return nil
 }
 
-// Snapshot is the one in force; nil before the first. It must not be changed.
+// Snapshot is the one that is served; nil before the first. It must not be
+// changed.
 func (s *Server) Snapshot() *Snapshot { return s.now.Load() }
 
-// Scratch is the memory of one goroutine's decisions. The zero Scratch grows with its first use.
-type Scratch struct{ a, b []float64 }
+// Scratch is the memory of one goroutine's decisions. The zero Scratch grows
+// with its first use.
+type Scratch struct {
+	a []float64
+	b []float64
+}
 
-// Decide computes the network's output [batch][Out] for x [batch][In] by the snapshot in force. The result is the scratch's,
-// until its next use. ok is false, and nothing decided, when there is no snapshot, x does not fit it, or is not of numbers
-// alone, or the output is not.
+// Decide computes the network's output [batch][Out] for x [batch][In] by the
+// snapshot that is served. The result is the scratch's, until its next use. ok
+// is false, and nothing decided, when there is no snapshot, x does not fit it,
+// or is not finite, or the output is not.
 func (s *Server) Decide(x []float64, batch int, scratch *Scratch) (out []float64, version uint64, ok bool) {
 	p := s.now.Load()
 	if p == nil || batch < 1 || len(x) != batch*p.MLP.In() {

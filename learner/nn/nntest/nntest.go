@@ -1,4 +1,4 @@
-// Package nntest holds gradients against central differences.
+// Package nntest compares gradients with central differences.
 package nntest
 
 import (
@@ -7,12 +7,13 @@ import (
 	"testing"
 )
 
-// Tolerance is the largest error of a gradient's value, as a share of the largest of the gradient's root mean square and
-// the value itself.
+// Tolerance is the largest error of a gradient's value, as a share of the
+// largest of the gradient's root mean square and the value itself.
 const Tolerance = 1e-4
 
-// Gradient fails the test unless grad is the gradient of f with respect to x, which f reads. So many of the values, drawn
-// by a fixed seed, are compared; all of them when there are no more.
+// Gradient fails the test unless grad is the gradient of f with respect to x,
+// which f reads. It compares a number of the values, drawn by a fixed seed, or
+// all of them when there are no more.
 func Gradient(t testing.TB, what string, f func() float64, x, grad []float64, values int) {
 	t.Helper()
 	if len(x) != len(grad) {
@@ -61,7 +62,8 @@ func Normal(seed uint64, n int, scale float64) []float64 {
 	return x
 }
 
-// Dot is the sum of products: with random weights it makes a loss of any output, whose gradient is the weights.
+// Dot is the sum of products: with random weights it makes a loss of any
+// output, whose gradient is the weights.
 func Dot(a, b []float64) float64 {
 	s := 0.0
 	for i, v := range a {

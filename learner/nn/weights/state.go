@@ -40,14 +40,14 @@ type Experience interface {
 	Reset()
 }
 
-// Count is a whole number that is not negative and, unless Below is 0, below that.
+// Count is a whole number of at least 0 and, unless Below is 0, below it.
 type Count struct {
 	At    *int
 	Below int
 }
 
-// Part is something that saves itself, such as a random source or a buffer. When it cannot be restored nothing of it has
-// changed.
+// Part is something that saves itself, such as a random source or a buffer.
+// When it cannot be restored nothing of it has changed.
 type Part interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
@@ -243,7 +243,8 @@ func restoreAll(all map[string]Part, f File) error {
 	return nil
 }
 
-// Flags are a learner's yes and no, as a Part: so many of them, or, where they are optional, none.
+// Flags are a learner's booleans, as a Part: Length of them, or none where they
+// are optional.
 type Flags struct {
 	At       *[]bool
 	Length   int
@@ -261,7 +262,7 @@ func (f Flags) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary makes the slice anew.
+// UnmarshalBinary makes a new slice.
 func (f Flags) UnmarshalBinary(b []byte) error {
 	if len(b) != f.Length && (len(b) > 0 || !f.Optional) {
 		return fmt.Errorf("%d flags: it must be %d", len(b), f.Length)

@@ -26,7 +26,7 @@ type Tensor struct {
 type File struct {
 	Meta    map[string]string
 	Tensors map[string]Tensor
-	Blobs   map[string][]byte // anything else, such as the state of a random source; at rest tensors of U8
+	Blobs   map[string][]byte // anything else, such as the state of a random source; in the file they are tensors of U8
 }
 
 // Largest is the size in bytes up to which files are read.
@@ -112,7 +112,7 @@ func Decode(raw []byte) (File, error) {
 	}
 	length := binary.LittleEndian.Uint64(raw)
 	if length > uint64(len(raw)-8) {
-		return File{}, fmt.Errorf("a header of %d bytes in a file of %d: it is cut short", length, len(raw))
+		return File{}, fmt.Errorf("a header of %d bytes in a file of %d: it is truncated data", length, len(raw))
 	}
 	text, numbers := raw[8:8+length], raw[8+length:]
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -133,7 +133,10 @@ func Decode(raw []byte) (File, error) {
 		if err := json.Unmarshal(header[name], &e); err != nil {
 			return File{}, fmt.Errorf("tensor %q: %w", name, err)
 		}
-		n, begin, end, each := size(e.Shape), e.Offsets[0], e.Offsets[1], 8
+		n := size(e.Shape)
+		begin := e.Offsets[0]
+		end := e.Offsets[1]
+		each := 8
 		if e.Dtype == "U8" {
 			each = 1
 		}
@@ -143,7 +146,7 @@ func Decode(raw []byte) (File, error) {
 		case n < 0:
 			return File{}, fmt.Errorf("tensor %q: shape %v is not one", name, e.Shape)
 		case begin < 0 || end < begin || end > len(numbers):
-			return File{}, fmt.Errorf("tensor %q: bytes %d to %d of %d: it is cut short, or tampered with", name, begin, end, len(numbers))
+			return File{}, fmt.Errorf("tensor %q: bytes %d to %d of %d: the file is truncated or was changed", name, begin, end, len(numbers))
 		case end-begin != each*n:
 			return File{}, fmt.Errorf("tensor %q: %d bytes for shape %v", name, end-begin, e.Shape)
 		}
@@ -163,13 +166,13 @@ func Decode(raw []byte) (File, error) {
 	}
 	sum := sha256.Sum256(numbers)
 	if want, ok := f.Meta[digest]; ok && want != hex.EncodeToString(sum[:]) {
-		return File{}, fmt.Errorf("the numbers' SHA-256 is %s, the metadata has %s: the file was tampered with, or is damaged", hex.EncodeToString(sum[:]), want)
+		return File{}, fmt.Errorf("the numbers' SHA-256 is %s, the metadata has %s: the file was changed or is damaged", hex.EncodeToString(sum[:]), want)
 	}
 	delete(f.Meta, digest)
 	return f, nil
 }
 
-// Write writes a file so that it is there whole, and on the disk, or not at all.
+// Write writes a file atomically: it is on the disk completely, or not at all.
 func Write(path string, f File) error {
 	raw, err := Encode(f)
 	if err != nil {
@@ -202,7 +205,8 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
-// Take is a tensor's numbers, or an error that names what is missing, or of another shape.
+// Take is a tensor's numbers, or an error that names what is missing, or of
+// another shape.
 func (f File) Take(name string, shape ...int) ([]float64, error) {
 	t, ok := f.Tensors[name]
 	if !ok {

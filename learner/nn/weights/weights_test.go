@@ -54,7 +54,8 @@ func TestEqualContentIsEqualBytes(t *testing.T) {
 	}
 }
 
-// The bytes of a file that Python's safetensors package would write for one F64 tensor, but for our digest.
+// The bytes of a file that Python's safetensors package would write for one F64
+// tensor, but for our digest.
 func TestTheFormatIsSafetensors(t *testing.T) {
 	header := `{"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}`
 	for len(header)%8 != 0 {

@@ -144,7 +144,9 @@ func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
 		"encoding":   func(f *weights.File) { f.Meta["encoding"] = "2" },
 		"metadata":   func(f *weights.File) { f.Meta["policy"] = "{" },
 		"activation": func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1) },
-		"signal":     func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "cpu-usage", "gpu-usage", 1) },
+		"signal": func(f *weights.File) {
+			f.Meta["policy"] = strings.Replace(f.Meta["policy"], "cpu-usage", "gpu-usage", 1)
+		},
 	} {
 		f := weights.File{Meta: map[string]string{}, Tensors: w.Tensors}
 		for k, v := range w.Meta {

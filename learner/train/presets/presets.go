@@ -1,4 +1,5 @@
-// Package presets has settings with which each algorithm is known to learn in an environment, and what it should reach.
+// Package presets has settings with which each algorithm is known to learn in
+// an environment, and what it should reach.
 package presets
 
 import (
@@ -75,10 +76,13 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		c := ddpg.Default(state, action.Low, action.High)
 		c.Seed = seed
 		if algorithm == "td3" {
-			c.Twin, c.TargetNoise, c.Delay = true, 0.2, 2
+			c.Twin = true
+			c.TargetNoise = 0.2
+			c.Delay = 2
 		}
 		if e.Name() == "MountainCarContinuous-v0" {
-			// Noise of independent steps never gets the car up the hill: it must push one way for as long as a swing takes.
+			// Noise of independent steps never gets the car up the hill: it
+			// must push one way for as long as a swing takes.
 			c.Noise = ddpg.Noise{Sigma: 1, Theta: 0.15, Step: 0.05, Final: 0.2, AnnealSteps: steps / 2}
 		}
 		return ddpg.New(c)
@@ -87,10 +91,15 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo", e.Name())
 		}
 		c := dqn.Default(state, action.N)
-		c.Seed, c.AnnealSteps, c.EpsilonDecaySteps = seed, steps, max(1, steps/10)
+		c.Seed = seed
+		c.AnnealSteps = steps
+		c.EpsilonDecaySteps = max(1, steps/10)
 		if e.Name() == "CartPole-v1" {
-			// Of six seeds one never got beyond 240 with single steps at twice the rate and half of the updates.
-			c.Steps, c.LearningRate, c.Every = 3, 5e-4, 2
+			// Of six seeds one never got beyond 240 with single steps at twice
+			// the rate and half of the updates.
+			c.Steps = 3
+			c.LearningRate = 5e-4
+			c.Every = 2
 		}
 		return dqn.New(c)
 	case ppo.Algorithm:
@@ -98,10 +107,21 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		c.Seed, c.AnnealSteps = seed, steps
 		switch e.Name() {
 		case "CartPole-v1": // rl-zoo's
-			c.Envs, c.Horizon, c.Minibatch, c.Epochs = 8, 32, 256, 20
-			c.Gamma, c.Lambda, c.LearningRate, c.Entropy, c.AnnealClip = 0.98, 0.8, 1e-3, 0, true
+			c.Envs = 8
+			c.Horizon = 32
+			c.Minibatch = 256
+			c.Epochs = 20
+			c.Gamma = 0.98
+			c.Lambda = 0.8
+			c.LearningRate = 1e-3
+			c.Entropy = 0
+			c.AnnealClip = true
 		case "Pendulum-v1":
-			c.Envs, c.Horizon, c.Minibatch, c.Gamma, c.LearningRate = 4, 1024, 64, 0.9, 1e-3
+			c.Envs = 4
+			c.Horizon = 1024
+			c.Minibatch = 64
+			c.Gamma = 0.9
+			c.LearningRate = 1e-3
 		}
 		return ppo.New(c)
 	}

@@ -1,7 +1,9 @@
-// Command learner measures what learning costs: updates through gorgonia's graphs against the same updates by hand in the same
-// run, decisions, and many agents on two workers. The last line is JSON.
+// Command learner measures what learning costs: updates through gorgonia's
+// graphs against the same updates by hand in the same run, decisions, and many
+// agents on two workers. The last line is JSON.
 //
-// Rounds of both sides alternate, and medians are compared, for the machine is shared: ratios carry, not microseconds.
+// Rounds of both sides alternate, and medians are compared, for the machine is
+// shared: ratios carry, not microseconds.
 package main
 
 import (
@@ -100,7 +102,8 @@ func allocations(do func() error) (float64, error) {
 	return float64(after.Mallocs-before.Mallocs) / calls, nil
 }
 
-// heap is what a thing holds, in MiB: the mean of ten, after a first one that fills what packages keep.
+// heap is what a thing holds, in MiB: the mean of ten, after a first one that
+// fills what packages keep.
 func heap[T any](build func() (T, error)) (last T, mib float64, err error) {
 	const things = 10
 	kept := make([]T, 0, things)
@@ -201,7 +204,10 @@ func ppoUpdate() (figures, error) {
 		m.State[i] = r.NormFloat64()
 	}
 	for i := range m.Action {
-		m.Action[i], m.LogProb[i], m.Advantage[i], m.Return[i] = float64(r.IntN(5)), -1.6, r.NormFloat64(), r.NormFloat64()
+		m.Action[i] = float64(r.IntN(5))
+		m.LogProb[i] = -1.6
+		m.Advantage[i] = r.NormFloat64()
+		m.Return[i] = r.NormFloat64()
 	}
 	g, size, err := heap(func() (ppo.Gradients, error) {
 		g, err := ppo.Gorgonia(c)
@@ -215,7 +221,9 @@ func ppoUpdate() (figures, error) {
 		return nil, err
 	}
 	update := func(g ppo.Gradients) func() error {
-		u, theta, adam := ppo.NewUpdater(c, g), make([]float64, c.Params()), nn.NewAdam(c.Params(), 1e-4, 1e-5)
+		u := ppo.NewUpdater(c, g)
+		theta := make([]float64, c.Params())
+		adam := nn.NewAdam(c.Params(), 1e-4, 1e-5)
 		nn.OrthogonalMLP(c.Policy(), theta, 0.01, rand.New(rand.NewPCG(3, 3)))
 		return func() error {
 			_, err := u.Update(theta, adam, m)
@@ -231,7 +239,8 @@ func ppoUpdate() (figures, error) {
 	return figures{"ratio": times[0] / times[1], "us": times[0] * 1e6, "allocs": n, "graph_mib": size}, err
 }
 
-// The meta-learner's encoder (AWARE §3.2): two bidirectional layers of 256, 100 steps of 20 trajectories, a layer of 64.
+// The meta-learner's encoder (AWARE §3.2): two bidirectional layers of 256, 100
+// steps of 20 trajectories, a layer of 64.
 const (
 	span, trajectories, seen = 100, 20, 16
 )
@@ -300,10 +309,17 @@ func encoderStep(set gemm.Set) (figures, error) {
 
 // encoder is the same by hand.
 type encoder struct {
-	theta, x, grad   []float64
-	one, two         *kernel.GRUTape[float64]
-	top              *kernel.Tape[float64]
-	a, b, da, db, dx []float64
+	theta []float64
+	x     []float64
+	grad  []float64
+	one   *kernel.GRUTape[float64]
+	two   *kernel.GRUTape[float64]
+	top   *kernel.Tape[float64]
+	a     []float64
+	b     []float64
+	da    []float64
+	db    []float64
+	dx    []float64
 }
 
 func newEncoder(theta, x []float64) *encoder {
@@ -361,7 +377,8 @@ func decisions() (figures, error) {
 	return figures{"p50_us": us(0.5), "p99_us": us(0.99), "allocs": float64((after.Mallocs - before.Mallocs) / times)}, nil
 }
 
-// agents are 200 policies, one update each, by one worker and by two: a worker has one graph set for all of its agents.
+// agents are 200 policies, one update each, by one worker and by two: a worker
+// has one graph set for all of its agents.
 func agents() (figures, error) {
 	c := actorCritic()
 	const n = 200

@@ -1,8 +1,12 @@
-// Package clone does what the data does: behaviour cloning (Pomerleau 1991), which learns from fixed data which action follows an
-// observation, and nothing of what it earned. It is what other learners from fixed data are measured against.
+// Package clone does what the data does: behaviour cloning (Pomerleau 1991),
+// which learns from fixed data which action follows an observation, and nothing
+// of what it earned. It is what other learners from fixed data are measured
+// against.
 //
-// A continuous action is regressed, loss mean((mu(s) - a)^2): where the data holds several different actions it is their mean. A
-// discrete one is classified, loss mean(-log pi(a|s)), and the likeliest is taken. Neither is random when it decides.
+// A continuous action is regressed, loss mean((mu(s) - a)^2): where the data
+// holds several different actions it is their mean. A discrete one is
+// classified, loss mean(-log pi(a|s)), and the likeliest is taken. Neither is
+// random when it decides.
 package clone
 
 import (
@@ -19,7 +23,8 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "clone"
 	Encoding  = 2
@@ -29,7 +34,8 @@ const (
 type Config struct {
 	State      int       // numbers in an observation
 	NumActions int       // discrete actions, or 0 for continuous ones
-	Low, High  []float64 // bounds of each number of a continuous action; data has them in [-1, 1]
+	Low        []float64 // lower bound of each number of a continuous action; in the data they are in [-1, 1]
+	High       []float64 // upper bounds
 
 	Hidden       []int   // widths of the hidden layers
 	LearningRate float64 // Adam's step size
@@ -38,7 +44,8 @@ type Config struct {
 	Seed uint64
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("clone: %s %v: it must be %s", name, value, rule)
@@ -88,7 +95,8 @@ func (c Config) width() int {
 	return len(c.Low)
 }
 
-// Network is what decides: an action in [-1, 1], or the choices' unnormalised logarithms of probability.
+// Network is what decides: an action in [-1, 1], or the choices' unnormalised
+// logarithms of probability.
 func (c Config) Network() kernel.MLP {
 	last, out := kernel.Tanh, c.width()
 	if c.NumActions > 0 {
@@ -97,8 +105,8 @@ func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, last, append(append([]int{c.State}, c.Hidden...), out)...)
 }
 
-// Gradients computes the loss and its gradient, for s [batch][State] and a [batch][width]: [Gorgonia] in production, [Hand] in
-// tests.
+// Gradients computes the loss and its gradient, for s [batch][State] and a
+// [batch][width]: [Gorgonia] in production, [Hand] in tests.
 type Gradients interface {
 	Clone(theta, s, a, grad []float64) (loss float64, err error)
 }
@@ -174,17 +182,19 @@ func (a *Agent) head() kernel.Head {
 	return kernel.Head{Kind: kernel.Interval, Low: a.c.Low, High: a.c.High}
 }
 
-// Snapshot is the network as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
+// Snapshot is the network as it can be served; GreedyAction makes actions of
+// its output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta, Head: a.head()}
 }
 
 type gorgonia struct {
 	graph *graph.Graph[float64]
-	s, a  graph.Input[float64]
+	s     graph.Input[float64]
+	a     graph.Input[float64]
 }
 
-// Gorgonia builds the loss of that shape.
+// Gorgonia builds the graph of the loss for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	g := &gorgonia{}
 	m := c.Network()
@@ -216,7 +226,7 @@ type hand struct {
 	tape *kernel.Tape[float64]
 }
 
-// Hand is the same by hand.
+// Hand computes the same with a hand-written backward pass.
 func Hand(c Config) Gradients { return &hand{c, kernel.NewTape[float64](c.Network(), c.Batch)} }
 
 func (h *hand) Clone(theta, s, a, grad []float64) (loss float64, err error) {

@@ -69,7 +69,8 @@ func act(t testing.TB, a *Agent, s ...float64) float64 {
 	return action[0]
 }
 
-// Of two actions that are taken alike the regression takes the mean, which nobody took, stretched to the bounds.
+// Of two actions that are taken alike the regression takes the mean, which
+// nobody took, stretched to the bounds.
 func TestTheMeanOfActionsIsCloned(t *testing.T) {
 	a := made(t, continuous(), record(t, func(r *rand.Rand, s []float64) float64 { return s[0]/2 + 0.4*float64(2*r.IntN(2)-1) }), 1500)
 	for _, s := range [][]float64{{0.8, 0}, {-0.8, 0.5}, {0, -0.5}} {
@@ -116,7 +117,9 @@ func TestGradients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		grad, want, unread := make([]float64, len(theta)), make([]float64, len(theta)), make([]float64, len(theta))
+		grad := make([]float64, len(theta))
+		want := make([]float64, len(theta))
+		unread := make([]float64, len(theta))
 		loss, err := g.Clone(theta, s, a, grad)
 		byHand, _ := Hand(c).Clone(theta, s, a, want)
 		if err != nil || math.Abs(loss-byHand) > 1e-12 {

@@ -10,24 +10,28 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Algorithm and Encoding say in saved weights what they are of.
+// Algorithm and Encoding are written into saved weights: the algorithm, and the
+// version of its format.
 const (
 	Algorithm = "bcq-discrete"
 	Encoding  = 2
 )
 
-// Agent learns from fixed data. One goroutine uses it at a time. Learn, Update, Save and Restore, and the counts of updates that
-// were made and refused, are those of what it embeds.
+// Agent learns from fixed data. One goroutine uses it at a time. Learn, Update,
+// Save and Restore, and the counts of updates that were made and skipped, are
+// those of the embedded Learner.
 type Agent struct {
 	*offline.Learner
 	Policy *Policy
 	Stats  Stats // of the last update
 
-	c                 Config
-	values, behaviour *kernel.Tape[float64]
+	c         Config
+	values    *kernel.Tape[float64]
+	behaviour *kernel.Tape[float64]
 }
 
-// New makes an Agent that learns from data, whose actions are indices. The buffer is the Agent's own from then on.
+// New makes an Agent that learns from data, whose actions are indices. The
+// Agent owns the buffer from then on.
 func New(c Config, data *replay.Uniform) (*Agent, error) { return NewWith(c, data, nil) }
 
 // NewWith makes an Agent that shares graphs with the others of a Workspace.
@@ -81,8 +85,9 @@ func (a *Agent) head() kernel.Head {
 	return kernel.Head{Kind: kernel.Constrained, Threshold: a.c.Threshold}
 }
 
-// Snapshot is both networks as one that can be served: each layer holds both, the second one's units after the first one's, with
-// zeros where one would read the other.
+// Snapshot is both networks as one that can be served: each layer holds both,
+// the second one's units after the first one's, with zeros where one would read
+// the other.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	m := a.c.Network()
 	both := make(kernel.MLP, len(m))

@@ -10,14 +10,14 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Config is all settings of an Agent. Default gives those to begin with. There is no discount among them: the data was
-// recorded with one (replay.Transition).
+// Config is all settings of an Agent. Default returns the usual ones. There is
+// no discount among them: the data was recorded with one (replay.Transition).
 type Config struct {
 	State      int // numbers in an observation
 	NumActions int // actions
 
 	Hidden       []int   // widths of the hidden layers of both networks
-	Tau          float64 // share of the way that the target goes after an update, in (0, 1]
+	Tau          float64 // Polyak factor of the target after an update, in (0, 1]
 	LearningRate float64 // Adam's step size
 	Batch        int     // transitions of an update
 
@@ -27,13 +27,15 @@ type Config struct {
 	Seed uint64
 }
 
-// Default is what the authors' code has for small states, but for the widths: 64-64 instead of 256-256, for two cores of a CPU, and
-// Adam's step, 1e-3 instead of 3e-4, for as few updates as these take.
+// Default is what the authors' code has for small states, but for the widths:
+// 64-64 instead of 256-256, for two cores of a CPU, and Adam's step, 1e-3
+// instead of 3e-4, for as few updates as these take.
 func Default(state, choices int) Config {
 	return Config{State: state, NumActions: choices, Hidden: []int{64, 64}, Tau: 0.005, LearningRate: 1e-3, Batch: 100, Threshold: 0.3, Flat: 0.01}
 }
 
-// Check is nil for settings that an Agent can be made of, and otherwise names the one that is wrong.
+// Check returns nil for valid settings. Otherwise it names the wrong one and
+// what it must be.
 func (c Config) Check() error {
 	bad := func(name string, value any, rule string) error {
 		return fmt.Errorf("discrete bcq: %s %v: it must be %s", name, value, rule)
@@ -59,7 +61,8 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Network is either of the two: the actions' values, or their unnormalised logarithms of probability.
+// Network is either of the two: the actions' values, or their unnormalised
+// logarithms of probability.
 func (c Config) Network() kernel.MLP {
 	return kernel.NewMLP(kernel.ReLU, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }

@@ -40,9 +40,13 @@ func indices(n, choices int) []float64 {
 func TestGradients(t *testing.T) {
 	for _, widths := range [][]int{{64, 64}, {256, 256}} {
 		c := Default(9, 5)
-		c.Batch, c.Hidden, c.Flat = 16, widths, 0.3
+		c.Batch = 16
+		c.Hidden = widths
+		c.Flat = 0.3
 		theta := nntest.Normal(1, c.Network().Params(), 1/math.Sqrt(float64(widths[0])))
-		s, a, y := nntest.Normal(2, 16*9, 1), indices(16, 5), nntest.Normal(3, 16, 2) // errors on both sides of 1
+		s := nntest.Normal(2, 16*9, 1)
+		a := indices(16, 5)
+		y := nntest.Normal(3, 16, 2) // errors on both sides of 1
 		g, err := Gorgonia(c)
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +56,9 @@ func TestGradients(t *testing.T) {
 			"values":    func(g Gradients, grad []float64) (float64, error) { return g.Values(theta, s, a, y, grad) },
 			"behaviour": func(g Gradients, grad []float64) (float64, error) { return g.Behaviour(theta, s, a, grad) },
 		} {
-			grad, want, unread := make([]float64, len(theta)), make([]float64, len(theta)), make([]float64, len(theta))
+			grad := make([]float64, len(theta))
+			want := make([]float64, len(theta))
+			unread := make([]float64, len(theta))
 			loss, err := f(g, grad)
 			wanted, _ := f(h, want)
 			if err != nil || math.Abs(loss-wanted) > 1e-12 {
@@ -79,7 +85,9 @@ func TestLossesByHand(t *testing.T) {
 		t.Errorf("huber %v, gradient %v", got, grad)
 	}
 	c := Default(1, 2)
-	c.Batch, c.Hidden, c.Flat = 1, []int{1}, 0.1
+	c.Batch = 1
+	c.Hidden = []int{1}
+	c.Flat = 0.1
 	theta := make([]float64, c.Network().Params())
 	theta[len(theta)-2], theta[len(theta)-1] = math.Log(3), 0 // logits: 3 to 1
 	got, err := Hand(c).Behaviour(theta, []float64{0}, []float64{1}, make([]float64, len(theta)))
@@ -124,7 +132,8 @@ func TestOnlyLegalActionsAreChosen(t *testing.T) {
 	}
 }
 
-// The online network chooses, the target says what that is worth, and nothing is worth anything after an end.
+// The online network chooses, the target says what that is worth, and nothing
+// is worth anything after an end.
 func TestTargetsByHand(t *testing.T) {
 	c := Default(1, 2)
 	c.Batch, c.Hidden = 2, []int{1}
@@ -163,8 +172,9 @@ func record(t testing.TB, c Config) *replay.Batch {
 	return b
 }
 
-// grid is the record of a bad policy in Grid4x4-v0, one step at a time from cells at random: it goes up two times in five, and each
-// of the other ways one time in five, but never the way "without" (-1: none). Cells are one-hot.
+// grid is the record of a bad policy in Grid4x4-v0, one step at a time from
+// cells at random: it goes up two times in five, and each of the other moves
+// one time in five, but never the way "without" (-1: none). Cells are one-hot.
 func grid(t testing.TB, n, without int) *replay.Uniform {
 	t.Helper()
 	u, err := replay.NewUniform(replay.Config{Capacity: n, State: classic.GridCells, Action: 1, Seed: 3})
@@ -233,8 +243,9 @@ func mustAgent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 	return a
 }
 
-// The record's policy mostly walks into the wall: its clone does so always. What is learned of the same record is the best there is,
-// from each cell to the nearest corner.
+// The record's policy mostly walks into the wall: its clone does so always.
+// What is learned of the same record is the best there is, from each cell to
+// the nearest corner.
 func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
@@ -263,8 +274,9 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 	}
 }
 
-// A way that the record never goes is never gone, nor counted in what others are worth: cells to the right of which a corner lies
-// nearest go round. Without the restriction, it is gone.
+// A way that the record never goes is never gone, nor counted in what others
+// are worth: cells to the right of which a corner lies nearest go round.
+// Without the restriction, it is gone.
 func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")

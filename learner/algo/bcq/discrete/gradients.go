@@ -9,19 +9,23 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Gradients computes the gradients of the two losses for batches of one size: [Gorgonia] in production, [Hand] in tests and
-// benchmarks. All slices but grad are read only; s is [batch][State], a [batch] indices, y [batch].
+// Gradients computes the gradients of the two losses for batches of one size:
+// [Gorgonia] in production, [Hand] in tests and benchmarks. All slices but grad
+// are read only; s is [batch][State], a [batch] indices, y [batch].
 type Gradients interface {
 	// Values is the loss mean(Huber(Q(s, a) - y)) and its gradient.
 	Values(theta, s, a, y, grad []float64) (loss float64, err error)
-	// Behaviour is the loss mean(-log pi(a|s)) + Flat * mean(logits^2) and its gradient.
+	// Behaviour is the loss mean(-log pi(a|s)) + Flat * mean(logits^2) and its
+	// gradient.
 	Behaviour(theta, s, a, grad []float64) (loss float64, err error)
 }
 
-// huber is the mean over rows of d^2/2 where d = q[a] - y is within 1, and |d| - 1/2 beyond, and its gradient by all values q
-// [batch][n].
+// huber is the mean over rows of d^2/2 where d = q[a] - y is within 1, and |d|
+// - 1/2 beyond, and its gradient by all values q [batch][n].
 func huber(q, a, y, grad []float64) float64 {
-	loss, batch, n := 0.0, float64(len(y)), len(q)/len(y)
+	loss := 0.0
+	batch := float64(len(y))
+	n := len(q) / len(y)
 	clear(grad)
 	for i, target := range y {
 		at := i*n + int(a[i])
@@ -38,20 +42,27 @@ func huber(q, a, y, grad []float64) float64 {
 
 // loss is a graph of one of the two, with its inputs.
 type loss struct {
-	graph   *graph.Graph[float64]
-	s, a, y graph.Input[float64]
+	graph *graph.Graph[float64]
+	s     graph.Input[float64]
+	a     graph.Input[float64]
+	y     graph.Input[float64]
 }
 
-type gorgonia struct{ values, behaviour *loss }
+type gorgonia struct {
+	values    *loss
+	behaviour *loss
+}
 
-// Gorgonia builds the two losses of that shape.
+// Gorgonia builds the graphs of the two losses for a shape.
 func Gorgonia(c Config) (Gradients, error) {
 	build := func(name string, f func(l *loss, out, grad []float64) float64) (*loss, error) {
 		l := &loss{}
 		m := c.Network()
 		var err error
 		l.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
-			l.s, l.a, l.y = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, 1), b.Input("target", c.Batch, 1)
+			l.s = b.Input("state", c.Batch, c.State)
+			l.a = b.Input("action", c.Batch, 1)
+			l.y = b.Input("target", c.Batch, 1)
 			return b.Loss(name, func(in, grads [][]float64) (float64, error) { return f(l, in[0], grads[0]), nil }, b.MLP("network", m, l.s.Node, 0))
 		})
 		if err != nil {
@@ -92,7 +103,7 @@ type hand struct {
 	tape *kernel.Tape[float64]
 }
 
-// Hand is the same by hand.
+// Hand computes the same with a hand-written backward pass.
 func Hand(c Config) Gradients { return &hand{c, kernel.NewTape[float64](c.Network(), c.Batch)} }
 
 func (h *hand) Values(theta, s, a, y, grad []float64) (float64, error) {

@@ -15,23 +15,30 @@ type Policy struct {
 	Behaviour *nn.Network // has no target
 }
 
-// NewPolicy begins: uniform weights, a target that is an exact copy.
+// NewPolicy initialises the networks with uniform weights. The target is an
+// exact copy.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
 	return &Policy{Values: nn.NewNetwork(c.Network(), c.LearningRate, 0, true, r), Behaviour: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, r)}
 }
 
 // Stats are figures of an update.
 type Stats struct {
-	Values, Behaviour float64 // losses
-	Target            float64 // mean y
+	Values    float64 // loss
+	Behaviour float64 // loss
+	Target    float64 // mean y
 }
 
-// Updater improves policies of one shape, by batches of one size. One goroutine uses it at a time.
+// Updater improves policies of one shape, by batches of one size. One goroutine
+// uses it at a time.
 type Updater struct {
-	c                         Config
-	gradients                 Gradients
-	online, target, behaviour *kernel.Tape[float64]
-	y, values, likely         []float64
+	c         Config
+	gradients Gradients
+	online    *kernel.Tape[float64]
+	target    *kernel.Tape[float64]
+	behaviour *kernel.Tape[float64]
+	y         []float64
+	values    []float64
+	likely    []float64
 }
 
 // NewUpdater is an Updater over what computes its gradients.
@@ -44,8 +51,9 @@ func NewUpdater(c Config, g Gradients) *Updater {
 	}
 }
 
-// Update improves a policy by a batch of finite numbers, whose actions are indices. A loss or gradient that is no number is not
-// followed: on an error the policy is what it was.
+// Update improves a policy by a batch of finite numbers, whose actions are
+// indices. A loss or gradient that is not finite is not applied: on an error
+// the policy is unchanged.
 func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	var s Stats
 	if err := u.c.shape().Batch(b, u.c.Batch); err != nil {
@@ -70,7 +78,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch) (Stats, error) {
 	return s, nil
 }
 
-// targets computes y: the online network chooses among what is allowed, the target says what that is worth.
+// targets computes y: the online network chooses among what is allowed, the
+// target says what that is worth.
 func (u *Updater) targets(p *Policy, b *replay.Batch) {
 	n := u.c.NumActions
 	q := u.online.Forward(p.Values.Theta, b.Next, u.c.Batch)

@@ -9,15 +9,17 @@ import (
 	"awarescale.dev/aware/learner/experience/replay"
 )
 
-// world is where the data is from and where what was learned of it is judged: torques of ±2 N m.
+// world is the environment of the data and of the evaluation: torques of ±2 N m.
 const (
 	world  = "Pendulum-v1"
 	torque = 2.0
 )
 
-// expert swings the pendulum up and holds it there, in [-1, 1] of the torque: Astrom and Furuta's control of the energy (2000), and
-// near the top of angle and speed. obs is cosine and sine of the angle from upright, and the speed in rad/s. The mean return of
-// 100 episodes is -161; that of a trained agent is about -150.
+// expert swings the pendulum up and holds it there, in [-1, 1] of the torque:
+// Astrom and Furuta's control of the energy (2000), and near the top of angle
+// and speed. obs is cosine and sine of the angle from upright, and the speed in
+// rad/s. The mean return of 100 episodes is -161; that of a trained agent is
+// about -150.
 func expert(obs []float64) float64 {
 	angle, speed := math.Atan2(obs[1], obs[0]), obs[2]
 	if obs[0] > 0.9 && math.Abs(speed) < 3 {
@@ -29,14 +31,15 @@ func expert(obs []float64) float64 {
 
 func clip(v float64) float64 { return max(-1, min(1, v)) }
 
-// Mix is when chance decides, uniformly, instead of the expert, whose actions have noise of deviation 0.1.
+// Mix says when a uniformly random action replaces the expert's, whose actions
+// have noise of deviation 0.1.
 type Mix struct {
 	Random float64 // how often, from 0 to 1
 	Whole  bool    // for a whole episode at a time; otherwise for a step, and only while the pendulum hangs below the horizontal
 }
 
-// record fills a buffer with episodes of that mix. It gives the buffer at rest, so that each learner has its own copy, and the mean
-// return of an episode.
+// record fills a buffer with episodes of that mix. It returns the saved buffer,
+// so that each learner gets its own copy, and the mean return of an episode.
 func record(seed uint64, s Settings) (saved []byte, mean float64, err error) {
 	e, err := classic.Make(world)
 	if err != nil {
@@ -47,7 +50,10 @@ func record(seed uint64, s Settings) (saved []byte, mean float64, err error) {
 		return nil, 0, err
 	}
 	r := rand.New(rand.NewPCG(seed, 5))
-	obs, next, action, out := make([]float64, 3), make([]float64, 3), make([]float64, 1), make([]float64, 1)
+	obs := make([]float64, 3)
+	next := make([]float64, 3)
+	action := make([]float64, 1)
+	out := make([]float64, 1)
 	for i := range s.Episodes {
 		if err := e.Reset(r.Uint64(), obs); err != nil {
 			return nil, 0, err
@@ -79,7 +85,7 @@ func record(seed uint64, s Settings) (saved []byte, mean float64, err error) {
 	return saved, mean, err
 }
 
-// judge is the mean return of episodes that nobody has learned from.
+// judge is the mean return of episodes that are not in the data.
 func judge(act func(obs, action []float64) error, episodes int) (mean float64, err error) {
 	e, err := classic.Make(world)
 	if err != nil {
@@ -105,5 +111,6 @@ func judge(act func(obs, action []float64) error, episodes int) (mean float64, e
 	return mean, nil
 }
 
-// unseen is the first seed of the episodes that judge; those of data are random numbers of 64 bits.
+// unseen is the first seed of the evaluation's episodes; seeds of the data are
+// random numbers of 64 bits.
 const unseen = 5000

@@ -11,7 +11,7 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
-// Settings are how large a proof is.
+// Settings are the size of an evaluation.
 type Settings struct {
 	Episodes           int     // of data, 200 steps each
 	Mix                Mix     // of what decides in the data
@@ -23,24 +23,27 @@ type Settings struct {
 	EvaluationEpisodes int     // episodes that a learner is judged by in the end
 }
 
-// Full is the proof.
+// Full is the size of the documented evaluation.
 func Full() Settings {
 	return Settings{Episodes: 150, Mix: Mix{Random: 0.8}, Updates: 10_000, Batch: 100, Discount: 0.95, Hidden: []int{64, 64}, Generative: []int{128, 128}, EvaluationEpisodes: 100}
 }
 
-// room is what a buffer of the data must be told.
+// room is the settings of a buffer of the data.
 func (s Settings) room(seed uint64) replay.Config {
 	return replay.Config{Capacity: 200 * s.Episodes, State: 3, Action: 1, Seed: seed}
 }
 
-// Proof is mean returns.
+// Proof is the mean returns of an evaluation.
 type Proof struct {
-	Data             float64 // of the episodes that all learned from
-	BCQ, Clone, DDPG float64 // of Judged episodes each, the same for all
+	Data  float64 // mean return of the episodes in the data
+	BCQ   float64 // mean return of Judged episodes, the same for all
+	Clone float64 // mean return of Judged episodes, the same for all
+	DDPG  float64 // mean return of Judged episodes, the same for all
 }
 
-// Prove records data and lets three learners learn from it, and from nothing else: each makes as many updates, by the same batches
-// in the same order. The same seed gives the same means, with the same matrix product (package gemm).
+// Prove records data and lets three learners learn from it alone: each makes
+// the same number of updates, by the same batches in the same order. The same
+// seed gives the same means, with the same matrix product (package gemm).
 func Prove(seed uint64, s Settings) (Proof, error) {
 	p, err := prove(seed, s)
 	if err != nil {
@@ -85,7 +88,10 @@ func prove(seed uint64, s Settings) (p Proof, err error) {
 
 func constrained(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []float64) error, error) {
 	c := bcq.Default(3, []float64{-torque}, []float64{torque})
-	c.Hidden, c.Generative, c.Batch, c.Seed = s.Hidden, s.Generative, s.Batch, seed
+	c.Hidden = s.Hidden
+	c.Generative = s.Generative
+	c.Batch = s.Batch
+	c.Seed = seed
 	a, err := bcq.New(c, data)
 	if err == nil {
 		err = a.Learn(s.Updates)
@@ -110,10 +116,12 @@ func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []f
 	return act, a.LastError
 }
 
-// unconstrained is DDPG's update, which nothing keeps to the data's actions.
+// unconstrained is DDPG's update: nothing restricts it to the data's actions.
 func unconstrained(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []float64) error, error) {
 	c := ddpg.Default(3, []float64{-torque}, []float64{torque})
-	c.Hidden, c.Batch, c.Seed = s.Hidden, s.Batch, seed
+	c.Hidden = s.Hidden
+	c.Batch = s.Batch
+	c.Seed = seed
 	g, err := ddpg.Gorgonia(c)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout 20m ./learner/algo/bcq/evaluation
+// The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout
+// 20m ./learner/algo/bcq/evaluation
 func TestTheWholeProof(t *testing.T) {
 	if os.Getenv("AWARE_PROVE") == "" {
 		t.Skip("AWARE_PROVE=1 runs it")
@@ -36,14 +37,18 @@ func TestTheWholeProof(t *testing.T) {
 	}
 }
 
-// Smaller, and of data on which a difference shows after fewer updates: three of ten episodes are chance's alone. There is no action
-// in it that DDPG would have to guess, so its mean return says nothing here.
+// Smaller, and of data on which a difference shows after fewer updates: three
+// of ten episodes are chance's alone. There is no action in it that DDPG would
+// have to guess, so its mean return says nothing here.
 func TestLearningBeatsCloning(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
 	s := Full()
-	s.Mix, s.Generative, s.Updates, s.EvaluationEpisodes = Mix{Random: 0.3, Whole: true}, []int{64, 64}, 3500, 50
+	s.Mix = Mix{Random: 0.3, Whole: true}
+	s.Generative = []int{64, 64}
+	s.Updates = 3500
+	s.EvaluationEpisodes = 50
 	p, err := Prove(1, s)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +62,10 @@ func TestLearningBeatsCloning(t *testing.T) {
 // The same seed proves the same, and another one something else.
 func TestAProofIsItsSeeds(t *testing.T) {
 	s := Full()
-	s.Episodes, s.Updates, s.EvaluationEpisodes, s.Generative = 3, 20, 1, []int{16}
+	s.Episodes = 3
+	s.Updates = 20
+	s.EvaluationEpisodes = 1
+	s.Generative = []int{16}
 	var proofs [3]Proof
 	for i, seed := range []uint64{1, 1, 2} {
 		var err error
@@ -70,7 +78,8 @@ func TestAProofIsItsSeeds(t *testing.T) {
 	}
 }
 
-// While the pendulum hangs, actions are as often random as the mix says; above the horizontal they are the expert's but for noise.
+// While the pendulum hangs, actions are as often random as the mix says; above
+// the horizontal they are the expert's but for noise.
 func TestChanceDecidesBelowTheHorizontalOnly(t *testing.T) {
 	s := Full()
 	s.Episodes = 40

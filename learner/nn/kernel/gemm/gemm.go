@@ -18,8 +18,9 @@ type Set struct {
 
 // kernel adds a tile: c[i*ldc+j] += sum over p < k of a[p*rows+i] * b[p*cols+j].
 type kernel[T float32 | float64] struct {
-	rows, cols int
-	tile       func(k int, a, b, c *T, ldc int)
+	rows int
+	cols int
+	tile func(k int, a, b, c *T, ldc int)
 }
 
 // Gonum is gonum's own product.
@@ -55,7 +56,8 @@ type Implementation struct {
 // Name is that of the set of kernels.
 func (i Implementation) Name() string { return i.set.Name }
 
-// small is the number of multiplications up to which packing costs more than it gives.
+// small is the number of multiplications up to which packing costs more than it
+// gives.
 const small = 4096
 
 // Dgemm is C = alpha * op(A) * op(B) + beta * C, row by row, for float64.
@@ -78,7 +80,8 @@ func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32,
 	p.run(m, n, beta, &pool32)
 }
 
-// fits tells whether the matrices are as large as they are said to be. What does not fit goes to gonum, which says why.
+// fits tells whether the matrices are as large as they are said to be. What
+// does not fit goes to gonum, which says why.
 func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 	for _, t := range []blas.Transpose{tA, tB} {
 		if t != blas.NoTrans && t != blas.Trans && t != blas.ConjTrans {
@@ -86,7 +89,10 @@ func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 		}
 	}
 	holds := func(rows, cols, length, stride int) bool { return stride >= cols && length >= (rows-1)*stride+cols }
-	rowsA, colsA, rowsB, colsB := m, k, k, n
+	rowsA := m
+	colsA := k
+	rowsB := k
+	colsB := n
 	if tA != blas.NoTrans {
 		rowsA, colsA = k, m
 	}
@@ -99,31 +105,37 @@ func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 // product is one matrix product; goroutines do parts of it.
 type product[T float32 | float64] struct {
 	kernel[T]
-	tA, tB bool
-	k      int
-	alpha  T
-	a      []T
-	lda    int
-	b      []T
-	ldb    int
-	c      []T
-	ldc    int
+	tA    bool
+	tB    bool
+	k     int
+	alpha T
+	a     []T
+	lda   int
+	b     []T
+	ldb   int
+	c     []T
+	ldc   int
 }
 
-// Blocks: a panel of B of depth*cols values stays in the first cache, a block of A of height*depth in the second, a block
-// of B of depth*width in the third.
+// Blocks: a panel of B of depth*cols values stays in the first cache, a block
+// of A of height*depth in the second, a block of B of depth*width in the third.
 const (
 	depth  = 256
 	height = 96
 	width  = 1024
 )
 
-// worth is the number of multiplications that pay for a goroutine more: a tenth of a millisecond of work. The products of a
-// recurrent layer's single steps stay below it; its two directions have a goroutine each already.
+// worth is the number of multiplications that pay for a goroutine more: a tenth
+// of a millisecond of work. The products of a recurrent layer's single steps
+// stay below it; its two directions have a goroutine each already.
 const worth = 1 << 22
 
 // space is what packing needs.
-type space[T float32 | float64] struct{ a, b, c []T }
+type space[T float32 | float64] struct {
+	a []T
+	b []T
+	c []T
+}
 
 var (
 	pool64 = sync.Pool{New: func() any { return newSpace[float64]() }}
@@ -161,12 +173,15 @@ func (p *product[T]) run(m, n int, beta T, pool *sync.Pool) {
 	p.divide(m, n, workers, pool)
 }
 
-// task is a product that several goroutines share: whole tiles of its rows, or of its columns.
+// task is a product that several goroutines share: whole tiles of its rows, or
+// of its columns.
 type task[T float32 | float64] struct {
 	product[T]
-	m, n, workers int
-	pool          *sync.Pool
-	wait          sync.WaitGroup
+	m       int
+	n       int
+	workers int
+	pool    *sync.Pool
+	wait    sync.WaitGroup
 }
 
 // divide has the workers do their parts; the caller is one of them.
@@ -228,7 +243,8 @@ func (p *product[T]) block(s *space[T], i0, rows, j0, cols, deep int) {
 				p.tile(deep, a, b, &p.c[(i0+i)*p.ldc+j0+j], p.ldc)
 				continue
 			}
-			// A tile at the edge is made beside C, for the kernel knows whole tiles only.
+			// A tile at the edge is made beside C, for the kernel knows whole
+			// tiles only.
 			edge := s.c[:p.rows*p.cols]
 			clear(edge)
 			p.tile(deep, a, b, &edge[0], p.cols)
@@ -243,7 +259,8 @@ func (p *product[T]) block(s *space[T], i0, rows, j0, cols, deep int) {
 	}
 }
 
-// packA lays alpha * op(A) down in panels of the kernel's rows, column by column; what is missing of the last is zero.
+// packA lays alpha * op(A) down in panels of the kernel's rows, column by
+// column; what is missing of the last is zero.
 func (p *product[T]) packA(to []T, i0, rows, k0, deep int) {
 	for i := 0; i < rows; i += p.rows {
 		panel := to[i*deep:][:p.rows*deep]
@@ -262,11 +279,24 @@ func (p *product[T]) packA(to []T, i0, rows, k0, deep int) {
 		}
 		row := func(r int) []T { return p.a[(i0+i+r)*p.lda+k0:][:deep] }
 		if n == 8 && p.rows == 8 { // eight rows at once: the panel is written from its beginning to its end
-			a, b, c, d, e, f, g, h := row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)
+			a := row(0)
+			b := row(1)
+			c := row(2)
+			d := row(3)
+			e := row(4)
+			f := row(5)
+			g := row(6)
+			h := row(7)
 			for q := range deep {
 				to := (*[8]T)(panel[8*q:])
-				to[0], to[1], to[2], to[3] = p.alpha*a[q], p.alpha*b[q], p.alpha*c[q], p.alpha*d[q]
-				to[4], to[5], to[6], to[7] = p.alpha*e[q], p.alpha*f[q], p.alpha*g[q], p.alpha*h[q]
+				to[0] = p.alpha * a[q]
+				to[1] = p.alpha * b[q]
+				to[2] = p.alpha * c[q]
+				to[3] = p.alpha * d[q]
+				to[4] = p.alpha * e[q]
+				to[5] = p.alpha * f[q]
+				to[6] = p.alpha * g[q]
+				to[7] = p.alpha * h[q]
 			}
 			continue
 		}
@@ -278,7 +308,8 @@ func (p *product[T]) packA(to []T, i0, rows, k0, deep int) {
 	}
 }
 
-// packB lays op(B) down in panels of the kernel's columns, row by row; what is missing of the last is zero.
+// packB lays op(B) down in panels of the kernel's columns, row by row; what is
+// missing of the last is zero.
 func (p *product[T]) packB(to []T, k0, deep, j0, cols int) {
 	for j := 0; j < cols; j += p.cols {
 		panel := to[j*deep:][:p.cols*deep]

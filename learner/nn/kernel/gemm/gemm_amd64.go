@@ -14,8 +14,9 @@ func available() []Set {
 	return all
 }
 
-// The kernels, in assembly. Each adds to a tile of c, whose rows are ldc values apart, the product of k columns of a panel
-// of a and k rows of a panel of b. k must be above zero.
+// The kernels, in assembly. Each adds to a tile of c, whose rows are ldc values
+// apart, the product of k columns of a panel of a and k rows of a panel of b. k
+// must be above zero.
 
 //go:noescape
 func tile6x8(k int, a, b, c *float64, ldc int)

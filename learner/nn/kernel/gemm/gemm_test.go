@@ -19,17 +19,22 @@ func matrix[T float32 | float64](r *rand.Rand, n int) []T {
 	return m
 }
 
-// Every kernel gives gonum's product, for shapes around its tiles and blocks, transposed or not, with strides wider than the
-// matrix, and leaves what is between the rows alone.
+// Every kernel gives gonum's product, for shapes around its tiles and blocks,
+// transposed or not, with strides wider than the matrix, and leaves what is
+// between the rows alone.
 func TestEveryKernelGivesGonumsProduct(t *testing.T) {
 	for _, set := range available() {
 		t.Run(set.Name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			b := set.BLAS()
 			for round := range 600 {
-				m, n, k := 1+r.IntN(70), 1+r.IntN(70), 1+r.IntN(70)
+				m := 1 + r.IntN(70)
+				n := 1 + r.IntN(70)
+				k := 1 + r.IntN(70)
 				if round%10 == 0 {
-					m, n, k = 1+r.IntN(200), 1+r.IntN(1100), 1+r.IntN(600)
+					m = 1 + r.IntN(200)
+					n = 1 + r.IntN(1100)
+					k = 1 + r.IntN(600)
 				}
 				check(t, r, m, n, k, 1e-13, b.Dgemm, gonum.Implementation{}.Dgemm)
 				check(t, r, m, n, k, 3e-5, b.Sgemm, gonum.Implementation{}.Sgemm)
@@ -43,15 +48,22 @@ type product2[T float32 | float64] func(tA, tB blas.Transpose, m, n, k int, alph
 func check[T float32 | float64](t *testing.T, r *rand.Rand, m, n, k int, tolerance float64, ours, gonums product2[T]) {
 	t.Helper()
 	tA, tB := []blas.Transpose{blas.NoTrans, blas.Trans}[r.IntN(2)], []blas.Transpose{blas.NoTrans, blas.Trans}[r.IntN(2)]
-	rowsA, colsA, rowsB, colsB := m, k, k, n
+	rowsA := m
+	colsA := k
+	rowsB := k
+	colsB := n
 	if tA == blas.Trans {
 		rowsA, colsA = k, m
 	}
 	if tB == blas.Trans {
 		rowsB, colsB = n, k
 	}
-	lda, ldb, ldc := colsA+r.IntN(3), colsB+r.IntN(3), n+r.IntN(3)
-	a, b, c := matrix[T](r, rowsA*lda), matrix[T](r, rowsB*ldb), matrix[T](r, m*ldc)
+	lda := colsA + r.IntN(3)
+	ldb := colsB + r.IntN(3)
+	ldc := n + r.IntN(3)
+	a := matrix[T](r, rowsA*lda)
+	b := matrix[T](r, rowsB*ldb)
+	c := matrix[T](r, m*ldc)
 	alpha, beta := []T{1, -0.5, 0}[r.IntN(3)], []T{0, 1, 0.7}[r.IntN(3)]
 	want := append([]T(nil), c...)
 	gonums(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, want, ldc)
@@ -83,7 +95,9 @@ func TestOldValuesDoNotMatterWithoutBeta(t *testing.T) {
 func TestTheSameProductHasTheSameBits(t *testing.T) {
 	for _, set := range available() {
 		r := rand.New(rand.NewPCG(3, 4))
-		m, n, k := 150, 1300, 300
+		m := 150
+		n := 1300
+		k := 300
 		a, b := matrix[float64](r, m*k), matrix[float64](r, k*n)
 		first := make([]float64, m*n)
 		set.BLAS().Dgemm(blas.NoTrans, blas.NoTrans, m, n, k, 1, a, k, b, n, 0, first, n)
@@ -135,11 +149,14 @@ func TestASmallProductAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Compare the sub-benchmarks of one run with each other: go test -bench . -count 6 | benchstat -col /kernel -
+// Compare the sub-benchmarks of one run with each other: go test -bench .
+// -count 6 | benchstat -col /kernel -
 func BenchmarkGemm(b *testing.B) {
 	for _, s := range [][3]int{{1024, 1024, 1024}, {64, 40, 40}, {64, 64, 64}, {20, 768, 256}, {2000, 768, 512}, {64, 256, 256}} {
 		for _, set := range available() {
-			m, n, k := s[0], s[1], s[2]
+			m := s[0]
+			n := s[1]
+			k := s[2]
 			blas64, r := set.BLAS(), rand.New(rand.NewPCG(1, 2))
 			run := func(bits int, do func()) {
 				b.Run(fmt.Sprintf("shape=%dx%dx%d/f%d/kernel=%s", m, n, k, bits, set.Name), func(b *testing.B) {
@@ -149,9 +166,13 @@ func BenchmarkGemm(b *testing.B) {
 					b.ReportMetric(2*float64(m*n*k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
 				})
 			}
-			x, y, z := matrix[float64](r, m*k), matrix[float64](r, k*n), make([]float64, m*n)
+			x := matrix[float64](r, m*k)
+			y := matrix[float64](r, k*n)
+			z := make([]float64, m*n)
 			run(64, func() { blas64.Dgemm(blas.NoTrans, blas.NoTrans, m, n, k, 1, x, k, y, n, 0, z, n) })
-			u, v, w := matrix[float32](r, m*k), matrix[float32](r, k*n), make([]float32, m*n)
+			u := matrix[float32](r, m*k)
+			v := matrix[float32](r, k*n)
+			w := make([]float32, m*n)
 			run(32, func() { blas64.Sgemm(blas.NoTrans, blas.NoTrans, m, n, k, 1, u, k, v, n, 0, w, n) })
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Units is nil for actions whose numbers are all in [-1, 1].
+// Units returns nil for actions whose numbers are all in [-1, 1].
 func Units(actions []float64) error {
 	for i, a := range actions {
 		if !(a >= -1 && a <= 1) {
@@ -16,17 +16,20 @@ func Units(actions []float64) error {
 	return nil
 }
 
-// Outward stretches an action of [-1, 1] to bounds, where it is cut.
+// Outward scales an action of [-1, 1] to bounds, and clips it there.
 func Outward(to, action, low, high []float64) {
 	for i, v := range action {
 		to[i] = max(low[i], min(high[i], low[i]+(v+1)/2*(high[i]-low[i])))
 	}
 }
 
-// CrossEntropy is mean(-log pi(a|s)) + flat * mean(logits^2) for logits [batch][n] and actions [batch], and its gradient by the
-// logits. The mean of squares is over all logits.
+// CrossEntropy is mean(-log pi(a|s)) + flat * mean(logits^2) for logits
+// [batch][n] and actions [batch], and its gradient by the logits. The mean of
+// squares is over all logits.
 func CrossEntropy(logits, actions []float64, flat float64, grad []float64) float64 {
-	loss, batch, n := 0.0, float64(len(actions)), len(logits)/len(actions)
+	loss := 0.0
+	batch := float64(len(actions))
+	n := len(logits) / len(actions)
 	for i, a := range actions {
 		row, g := logits[i*n:][:n], grad[i*n:][:n]
 		most, sum := slices.Max(row), 0.0

@@ -24,12 +24,13 @@ type Config struct {
 	Settings  any    // all settings, written beside the state as JSON for people to read
 
 	Parts []Part
-	Data  *replay.Uniform // the Learner's own from now on: it draws from it
+	Data  *replay.Uniform // owned by the Learner from now on
 	Shape agent.Shape     // sizes of what it is given; Envs is 1
 	Batch int             // transitions of an update
 
-	// Update improves the parts by a batch of finite numbers, with random numbers of r. On an error each part is what it was or
-	// has taken a good step.
+	// Update improves the parts by a batch of finite numbers, with random
+	// numbers of r. On an error each part is unchanged or has taken a valid
+	// step.
 	Update func(b *replay.Batch, r *rand.Rand) error
 }
 
@@ -38,17 +39,19 @@ type Learner struct {
 	Updates int // that were made
 	agent.Skipped
 
-	c                Config
-	batch            *replay.Batch
-	learning, acting *rand.PCG
-	r                *rand.Rand
-	Acting           *rand.Rand // random numbers for decisions
+	c        Config
+	batch    *replay.Batch
+	learning *rand.PCG
+	acting   *rand.PCG
+	r        *rand.Rand
+	Acting   *rand.Rand // random numbers for decisions
 }
 
-// NewSource is the source that a Learner of that seed begins with: what makes the networks draws from it before.
+// NewSource is the random source of a Learner with that seed. The networks'
+// initialisation draws from it first.
 func NewSource(seed uint64) *rand.PCG { return rand.NewPCG(seed, 0xbc9) }
 
-// New makes a Learner whose random numbers go on from those of source.
+// New makes a Learner that continues with the random numbers of source.
 func New(c Config, source *rand.PCG) (*Learner, error) {
 	if c.Data == nil {
 		return nil, fmt.Errorf("%s: there is no data: it must be a buffer to draw from", c.Algorithm)
@@ -61,20 +64,20 @@ func New(c Config, source *rand.PCG) (*Learner, error) {
 	return &Learner{c: c, batch: batch, learning: source, acting: acting, r: rand.New(source), Acting: rand.New(acting)}, nil
 }
 
-// Learn makes so many updates. Trouble of one is remembered and counted, and learning goes on; the error is of data that
-// nothing can be drawn from.
+// Learn makes a number of updates. One that fails is counted, and learning goes
+// on; the error is of data that nothing can be drawn from.
 func (l *Learner) Learn(updates int) error {
 	for range updates {
 		if err := l.c.Data.Sample(l.batch); err != nil {
 			return fmt.Errorf("%s: %w", l.c.Algorithm, err)
 		}
-		_ = l.Update(l.batch) // remembered
+		_ = l.Update(l.batch) // counted, in Skipped
 	}
 	return nil
 }
 
-// Update improves the networks by one batch. When it is refused that is counted, the error tells why, and each network is what
-// it was, or has taken a good step.
+// Update improves the networks by one batch. An update that fails is counted,
+// its error says why, and each network is unchanged or has taken a valid step.
 func (l *Learner) Update(b *replay.Batch) error {
 	if err := l.update(b); err != nil {
 		l.Skip(err)
@@ -94,7 +97,8 @@ func (l *Learner) update(b *replay.Batch) error {
 	return nil
 }
 
-// Save is all state: that of a learner who goes on as if never stopped.
+// Save returns all state. A learner that is restored from it continues as if it
+// had never stopped.
 func (l *Learner) Save() (weights.File, error) { return l.checkpoint().Save() }
 
 // SavePolicy is the state without the data, which is most of it.
