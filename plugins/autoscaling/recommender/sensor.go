@@ -28,7 +28,9 @@ type Sensor struct {
 // not reported do not count.
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
-	state.Latency, state.Throughput, state.LoadChange = s.Reading.Latency, s.Reading.Throughput, s.Reading.LoadChange
+	state.Latency = s.Reading.Latency
+	state.Throughput = s.Reading.Throughput
+	state.LoadChange = s.Reading.LoadChange
 	limits, reports := 0, merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
