@@ -14,10 +14,14 @@ import (
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/train"
 	"awarescale.dev/aware/learner/train/presets"
 	"github.com/spf13/cobra"
@@ -28,7 +32,7 @@ import (
 
 // trainOptions are train's flags.
 type trainOptions struct {
-	env, algorithm, out, resume, gemm string
+	env, algorithm, out, resume, blas string
 	steps, every                      int
 	seed                              uint64
 	json                              bool
@@ -40,11 +44,12 @@ func trainCommand() *cobra.Command {
 		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
 		Long: "Trains by the settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
 			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
-			"Environments: " + strings.Join(classic.Names(), ", ") + ".\n" +
+			"Environments: " + strings.Join(classic.Names(), ", ") + ",\n" +
+			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE (" + strings.Join(bench.Applications(), ", ") + ").\n" +
 			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + ".\n\n" +
 			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume goes on from it as if there had\n" +
 			"been no stop. The actor that was kept is in actor.safetensors.",
-		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors",
+		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n  aware train --env sim:social-network/bursty --algo ppo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -52,12 +57,14 @@ func trainCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.env, "env", "CartPole-v1", "environment")
 	f.StringVar(&o.algorithm, "algo", "ppo", "algorithm")
-	f.IntVar(&o.steps, "steps", 0, "steps of all environments together; 0 is what the recipe is meant for")
+	f.IntVar(&o.steps, "steps", 0, "steps of all environments together; 0 is the preset's number")
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&o.out, "out", "out/train", "folder of report, weights and checkpoints; empty for none")
 	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
 	f.StringVar(&o.resume, "resume", "", "checkpoint to go on from")
-	f.StringVar(&o.gemm, "gemm", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
+	f.StringVar(&o.blas, "blas", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
+	f.StringVar(&o.blas, "gemm", "", "the former name of --blas")
+	_ = f.MarkHidden("gemm")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
 }
@@ -70,10 +77,10 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		o.steps = presets.Steps(o.env)
 	}
 	kernels := gemm.Choose()
-	if o.gemm != "" {
+	if o.blas != "" {
 		var err error
-		if kernels, err = gemm.Named(o.gemm); err != nil {
-			return usage(fmt.Errorf("--gemm: %w", err))
+		if kernels, err = gemm.Named(o.blas); err != nil {
+			return usage(fmt.Errorf("--blas: %w", err))
 		}
 	}
 	graph.Use(kernels.BLAS())
@@ -111,7 +118,7 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	mean, deviation := stat.MeanStdDev(returns, nil)
 	result := map[string]any{
 		"env": o.env, "algo": o.algorithm, "seed": o.seed, "steps": r.Steps, "mean100": mean, "std100": deviation, "wall_s": time.Since(begin).Seconds(),
-		"gemm": kernels.Name,
+		"gemm": kernels.Name, "blas": kernels.Name, // gemm is the former name
 	}
 	if err := o.report(r, result, progress); err != nil {
 		return err
@@ -141,7 +148,7 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 			if failed != nil { // such as a full disk: the last checkpoint is still there, and there will be a next one
 				fmt.Fprintf(progress, "no checkpoint at step %d, training goes on: %v\n", r.Steps, failed)
 			} else if stopped {
-				fmt.Fprintf(progress, "go on with --resume %s\n", o.path("checkpoint.safetensors"))
+				fmt.Fprintf(progress, "resume with --resume %s\n", o.path("checkpoint.safetensors"))
 			}
 		}
 		if stopped {
@@ -202,6 +209,24 @@ func (o trainOptions) checkpoint(r *train.Run) error {
 	return weights.Write(o.path("checkpoint.safetensors"), f)
 }
 
+// writePolicy writes the actor of a simulated workload as a policy that can be served.
+func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int) error {
+	e, err := presets.Environment(o.algorithm, o.env)
+	if err != nil {
+		return err
+	}
+	encoded, ok := e.(workload.Encoded)
+	if !ok {
+		return nil
+	}
+	return learned.File{
+		Form: encoded.Form(), Snapshot: actor, Step: workload.Step,
+		Provenance: map[string]string{
+			"algorithm": o.algorithm, "environment": o.env, "seed": fmt.Sprint(o.seed), "steps": fmt.Sprint(steps),
+		},
+	}.Write(o.path("policy.safetensors"))
+}
+
 func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Writer) error {
 	if o.out == "" {
 		return nil
@@ -219,6 +244,9 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: data}
 	}
 	if err := weights.Write(o.path("actor.safetensors"), f); err != nil {
+		return err
+	}
+	if err := o.writePolicy(kept, r.Steps); err != nil {
 		return err
 	}
 	line := func(name string, points []train.Point) draw.Line {

@@ -29,7 +29,7 @@ func trainOnce(t *testing.T, o trainOptions) (map[string]any, string, error) {
 	return result, progress.String(), err
 }
 
-var smallTraining = trainOptions{env: "IdentityDiscrete-v0", algorithm: "dqn", steps: 3000, every: 1000, seed: 3, gemm: "gonum"}
+var smallTraining = trainOptions{env: "IdentityDiscrete-v0", algorithm: "dqn", steps: 3000, every: 1000, seed: 3, blas: "gonum"}
 
 func TestATrainingReportsAndKeepsItsActor(t *testing.T) {
 	o := smallTraining
@@ -145,7 +145,7 @@ func TestTrainingsThatCannotBe(t *testing.T) {
 		`"Nowhere-v0"`:      func(o *trainOptions) { o.env = "Nowhere-v0" },
 		`algorithm "magic"`: func(o *trainOptions) { o.algorithm = "magic" },
 		"continuous action": func(o *trainOptions) { o.algorithm = "ddpg" },
-		`"mmx"`:             func(o *trainOptions) { o.gemm = "mmx" },
+		`"mmx"`:             func(o *trainOptions) { o.blas = "mmx" },
 		"--steps -1":        func(o *trainOptions) { o.steps = -1 },
 		"no such file":      func(o *trainOptions) { o.resume = "/nowhere/x" },
 	} {

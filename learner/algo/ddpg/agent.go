@@ -99,10 +99,11 @@ func (a *Agent) Envs() int { return 1 }
 // GreedyAction stretches the actor's output to the environment's bounds, without
 // exploration.
 func (a *Agent) GreedyAction(out []float64, _ []bool, action []float64) {
-	for i, v := range out {
-		low, high := a.c.Low[i], a.c.High[i]
-		action[i] = max(low, min(high, low+(v+1)/2*(high-low)))
-	}
+	a.head().Action(out, nil, action)
+}
+
+func (a *Agent) head() kernel.Head {
+	return kernel.Head{Kind: kernel.Interval, Low: a.c.Low, High: a.c.High}
 }
 
 // Explore decides with exploration: at random in the beginning, with noise later.
@@ -236,5 +237,5 @@ func (a *Agent) checkpoint() weights.State {
 
 // Snapshot is the actor as it can be served; Head makes actions of its output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Policy.Updates), MLP: a.c.Actor(), Theta: a.Policy.Actor.Theta}
+	return kernel.Snapshot{Version: uint64(a.Policy.Updates), MLP: a.c.Actor(), Theta: a.Policy.Actor.Theta, Head: a.head()}
 }

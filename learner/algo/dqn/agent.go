@@ -111,7 +111,7 @@ func (a *Agent) Envs() int { return 1 }
 
 // GreedyAction is the legal choice of largest value by the network's output.
 func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
-	action[0] = float64(nn.Best(out, legal))
+	kernel.Head{Kind: kernel.Argmax}.Action(out, legal, action)
 }
 
 // Explore takes a random legal choice with probability epsilon, and otherwise
@@ -221,7 +221,7 @@ func (a *Agent) update() error {
 // Snapshot is the network as it can be served; GreedyAction makes choices of its
 // output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta}
+	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta, Head: kernel.Head{Kind: kernel.Argmax}}
 }
 
 // Save is all state: that of a learner who goes on as if never stopped.

@@ -154,13 +154,14 @@ func (a *Agent) Envs() int { return a.c.Envs }
 // GreedyAction is the policy's action without exploration: the most probable
 // legal choice, or the mean.
 func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
+	a.head().Action(out, legal, action)
+}
+
+func (a *Agent) head() kernel.Head {
 	if a.c.NumActions > 0 {
-		action[0] = float64(nn.Best(out, legal))
-		return
+		return kernel.Head{Kind: kernel.Argmax}
 	}
-	for j, v := range out {
-		action[j] = max(a.c.Low[j], min(a.c.High[j], v))
-	}
+	return kernel.Head{Kind: kernel.Clamp, Low: a.c.Low, High: a.c.High}
 }
 
 // Explore samples actions among the legal choices: legal is [envs][NumActions],
@@ -400,7 +401,7 @@ func (a *Agent) Stats() agent.Stats {
 // Snapshot is the policy as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
 	policy, _, _ := a.c.parts(a.Theta)
-	s := kernel.Snapshot{Version: uint64(a.adam.Steps), MLP: a.c.Policy(), Theta: policy}
+	s := kernel.Snapshot{Version: uint64(a.adam.Steps), MLP: a.c.Policy(), Theta: policy, Head: a.head()}
 	if a.c.NormaliseObservation {
 		s.Mean, s.ClipRange = append([]float64(nil), a.seen.Mean...), a.seen.ClipRange
 		for i := range s.Mean {

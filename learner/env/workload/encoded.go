@@ -12,12 +12,26 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Encoded is an Environment in numbers: an env.Env, env.Masker and env.Executor. Its choices are encode's, its episodes
-// are truncated after a number of steps.
+// Encoded is an Environment in numbers. Its actions are encode's, its episodes are truncated after a number of steps. With
+// discrete choices it is an env.Masker as well.
+type Encoded interface {
+	env.Env
+	env.Executor
+	// Form is how states and actions are encoded.
+	Form() encode.Form
+}
+
+// masked is an encoded Environment with discrete choices.
+type masked struct{ *encoded }
+
+// Legal implements [env.Masker].
+func (m masked) Legal(legal []bool) { m.encoder.Legal(m.state, legal) }
+
+// encoded is an Environment with a box of actions, and what both kinds have in common.
 //
 // A simulated world is saved as the episode's seed and its actions, and restored by playing them again: an episode is its
 // seed and its actions, and a hundred steps take a fraction of a second. A real workload cannot be saved.
-type Encoded struct {
+type encoded struct {
 	name    string
 	inner   Environment
 	encoder *encode.Encoder
@@ -34,8 +48,8 @@ type Encoded struct {
 	action   env.Space
 }
 
-// Encode makes an Encoded of an Environment: its form's knobs are those of the environment's that it has.
-func Encode(name string, inner Environment, form encode.Form, length int) (*Encoded, error) {
+// Encode makes an [Encoded] of an Environment: its form's knobs are those of the environment's that it has.
+func Encode(name string, inner Environment, form encode.Form, length int) (Encoded, error) {
 	s := inner.Spaces()
 	if !s.Knobs.Contains(form.Knobs) {
 		return nil, fmt.Errorf("environment %s: knobs %v: %s has %v", name, form.Knobs, s.Workload, s.Knobs)
@@ -47,7 +61,7 @@ func Encode(name string, inner Environment, form encode.Form, length int) (*Enco
 	if err != nil {
 		return nil, fmt.Errorf("environment %s: %w", name, err)
 	}
-	c := &Encoded{name: name, inner: inner, encoder: e, length: length, executed: make([]float64, form.ActionDim())}
+	c := &encoded{name: name, inner: inner, encoder: e, length: length, executed: make([]float64, form.ActionDim())}
 	high := make([]float64, form.Dim())
 	for i := range high {
 		high[i] = math.Inf(1)
@@ -55,30 +69,30 @@ func Encode(name string, inner Environment, form encode.Form, length int) (*Enco
 	c.space = env.Box(high...)
 	if n := form.NumActions(); n > 0 {
 		c.action = env.Discrete(n)
-	} else {
-		one := make([]float64, form.ActionDim())
-		for i := range one {
-			one[i] = 1
-		}
-		c.action = env.Box(one...)
+		return masked{c}, nil
 	}
+	one := make([]float64, form.ActionDim())
+	for i := range one {
+		one[i] = 1
+	}
+	c.action = env.Box(one...)
 	return c, nil
 }
 
 // Name is the name that Encode was given, such as sim:social-network/bursty.
-func (c *Encoded) Name() string { return c.name }
+func (c *encoded) Name() string { return c.name }
 
 // Form is how states and actions are encoded.
-func (c *Encoded) Form() encode.Form { return c.encoder.Form() }
+func (c *encoded) Form() encode.Form { return c.encoder.Form() }
 
 // Observation is the space of states.
-func (c *Encoded) Observation() env.Space { return c.space }
+func (c *encoded) Observation() env.Space { return c.space }
 
 // Action is the space of actions: choices, or a box.
-func (c *Encoded) Action() env.Space { return c.action }
+func (c *encoded) Action() env.Space { return c.action }
 
 // Reset implements [env.Env].
-func (c *Encoded) Reset(seed uint64, obs []float64) error {
+func (c *encoded) Reset(seed uint64, obs []float64) error {
 	s, err := c.inner.Reset(context.Background(), seed)
 	if err == nil {
 		err = c.encoder.Observe(s, obs)
@@ -95,7 +109,7 @@ func (c *Encoded) Reset(seed uint64, obs []float64) error {
 }
 
 // Step implements [env.Env].
-func (c *Encoded) Step(action, obs []float64) (env.Outcome, error) {
+func (c *encoded) Step(action, obs []float64) (env.Outcome, error) {
 	fail := func(err error) (env.Outcome, error) {
 		return env.Outcome{}, fmt.Errorf("%s: step after %d: %w", c.name, c.steps, err)
 	}
@@ -134,7 +148,7 @@ func (c *Encoded) Step(action, obs []float64) (env.Outcome, error) {
 }
 
 // decode makes an Action of numbers.
-func (c *Encoded) decode(action []float64) (mdp.Action, error) {
+func (c *encoded) decode(action []float64) (mdp.Action, error) {
 	if c.action.N > 0 {
 		return c.encoder.Choice(c.state, int(action[0]))
 	}
@@ -142,7 +156,7 @@ func (c *Encoded) decode(action []float64) (mdp.Action, error) {
 }
 
 // encodeExecuted keeps what took force, as an action of the space.
-func (c *Encoded) encodeExecuted(before mdp.State, a mdp.Action) error {
+func (c *encoded) encodeExecuted(before mdp.State, a mdp.Action) error {
 	if c.action.N > 0 {
 		c.executed[0] = float64(c.encoder.Nearest(before, a))
 		return nil
@@ -150,18 +164,11 @@ func (c *Encoded) encodeExecuted(before mdp.State, a mdp.Action) error {
 	return c.encoder.ToBox(before, a, c.executed)
 }
 
-// Legal implements [env.Masker]; with a box there is nothing to mask.
-func (c *Encoded) Legal(legal []bool) {
-	if c.action.N > 0 {
-		c.encoder.Legal(c.state, legal)
-	}
-}
-
 // Executed implements [env.Executor].
-func (c *Encoded) Executed(action []float64) { copy(action, c.executed) }
+func (c *encoded) Executed(action []float64) { copy(action, c.executed) }
 
 // Observe implements [env.Env].
-func (c *Encoded) Observe(obs []float64) error {
+func (c *encoded) Observe(obs []float64) error {
 	if !c.started {
 		return fmt.Errorf("%s: observe: %w", c.name, env.ErrNotRunning)
 	}
@@ -177,7 +184,7 @@ func (c *Encoded) Observe(obs []float64) error {
 const savedHeader = "aware workload 1\n"
 
 // MarshalBinary saves the episode's seed and its actions.
-func (c *Encoded) MarshalBinary() ([]byte, error) {
+func (c *encoded) MarshalBinary() ([]byte, error) {
 	if c.inner.Spaces().World != Simulated {
 		return nil, fmt.Errorf("%s: save: a real workload cannot be saved", c.name)
 	}
@@ -195,7 +202,7 @@ func (c *Encoded) MarshalBinary() ([]byte, error) {
 }
 
 // UnmarshalBinary plays a saved episode again, in a world of its own, so that on an error nothing has changed.
-func (c *Encoded) UnmarshalBinary(data []byte) error {
+func (c *encoded) UnmarshalBinary(data []byte) error {
 	fail := func(err error) error { return fmt.Errorf("%s: restore from %d bytes: %w", c.name, len(data), err) }
 	b, err := env.Unseal(data, savedHeader+string([]byte{byte(len(c.name))})+c.name)
 	if err != nil {

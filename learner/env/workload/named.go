@@ -29,8 +29,8 @@ var cluster = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 // Make makes the environment of a name such as sim:social-network/bursty, with actions of a kind: discrete choices, or a
 // box. It has the load of the bench's cell of that name, started at a random second of the trace in each episode. It acts
 // on the service that is named, or on the entry service, behind central's guards; the other services keep their sizes.
-func Make(name string, box bool) (env.Env, error) {
-	fail := func(err error) (env.Env, error) { return nil, fmt.Errorf("make environment %q: %w", name, err) }
+func Make(name string, box bool) (Encoded, error) {
+	fail := func(err error) (Encoded, error) { return nil, fmt.Errorf("make environment %q: %w", name, err) }
 	parts := strings.Split(strings.TrimPrefix(name, Prefix), "/")
 	if !strings.HasPrefix(name, Prefix) || len(parts) < 2 || len(parts) > 3 {
 		return fail(fmt.Errorf("it must be %sAPPLICATION/TRACE or %sAPPLICATION/TRACE/SERVICE", Prefix, Prefix))

@@ -51,7 +51,7 @@ func environment(t testing.TB, guards guard.Settings) *workload.Simulation {
 	return e
 }
 
-func encoded(t testing.TB, form encode.Form, length int) *workload.Encoded {
+func encoded(t testing.TB, form encode.Form, length int) workload.Encoded {
 	t.Helper()
 	e, err := workload.Encode("sim:shop/steady", environment(t, guard.Central), form, length)
 	if err != nil {
@@ -97,7 +97,7 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 	}
 	taken, clipped := map[int]bool{}, 0
 	for i := range 60 {
-		e.Legal(legal)
+		e.(env.Masker).Legal(legal)
 		choice := (i * 5) % len(legal)
 		if !legal[choice] {
 			if _, err := e.Step([]float64{float64(choice)}, obs); err == nil {
@@ -157,7 +157,7 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 			action := func(i int) []float64 {
 				if form.NumActions() > 0 {
 					legal := make([]bool, form.NumActions())
-					one.Legal(legal)
+					one.(env.Masker).Legal(legal)
 					for k := i % len(legal); ; k = (k + 1) % len(legal) {
 						if legal[k] {
 							return []float64{float64(k)}

@@ -36,8 +36,8 @@ func (h Head) Check(outputs int) error {
 	case Argmax:
 		return nil
 	case Constrained:
-		if outputs%2 != 0 || !(h.Threshold > 0 && h.Threshold < 1) {
-			return fmt.Errorf("head %s: %d outputs, threshold %v: outputs must be even, and the threshold in (0, 1)",
+		if outputs%2 != 0 || !(h.Threshold >= 0 && h.Threshold < 1) {
+			return fmt.Errorf("head %s: %d outputs, threshold %v: outputs must be even, and the threshold in [0, 1)",
 				h.Kind, outputs, h.Threshold)
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"awarescale.dev/aware/learner/algo/ppo"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/classic"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/train"
 )
 
@@ -19,6 +20,9 @@ func Algorithms() []string { return []string{ddpg.Algorithm, dqn.Algorithm, ppo.
 
 // Steps is for how many steps a recipe is meant, where nobody says otherwise.
 func Steps(environment string) int {
+	if strings.HasPrefix(environment, workload.Prefix) {
+		return 20_000
+	}
 	switch environment {
 	case "Pendulum-v1":
 		return 30_000
@@ -30,12 +34,18 @@ func Steps(environment string) int {
 	return 100_000
 }
 
-// Make is a training in a classic environment, by name.
-func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, error) {
-	if _, err := classic.Make(environment); err != nil {
-		return nil, err
+// Environment makes an environment by its name: a classic one, or a simulated workload such as
+// sim:social-network/bursty. Its actions are of the kind that the algorithm learns.
+func Environment(algorithm, name string) (env.Env, error) {
+	if strings.HasPrefix(name, workload.Prefix) {
+		return workload.Make(name, algorithm == ddpg.Algorithm || algorithm == "td3")
 	}
-	return New(algorithm, func() (env.Env, error) { return classic.Make(environment) }, steps, seed)
+	return classic.Make(name)
+}
+
+// Make is a training in an environment, by its name.
+func Make(algorithm, environment string, steps int, seed uint64) (*train.Run, error) {
+	return New(algorithm, func() (env.Env, error) { return Environment(algorithm, environment) }, steps, seed)
 }
 
 // New is a training by an algorithm in the environments that a factory makes,

@@ -164,16 +164,19 @@ func (a *Agent) Act(obs []float64, legal []bool, action []float64) error {
 // GreedyAction makes an action of the network's output: the likeliest legal
 // choice, or the numbers in the environment's bounds.
 func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
+	a.head().Action(out, legal, action)
+}
+
+func (a *Agent) head() kernel.Head {
 	if a.c.NumActions > 0 {
-		action[0] = float64(nn.Best(out, legal))
-		return
+		return kernel.Head{Kind: kernel.Argmax}
 	}
-	offline.Outward(action, out, a.c.Low, a.c.High)
+	return kernel.Head{Kind: kernel.Interval, Low: a.c.Low, High: a.c.High}
 }
 
 // Snapshot is the network as it can be served; GreedyAction makes actions of its output. Its parameters are the Agent's own.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta}
+	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta, Head: a.head()}
 }
 
 type gorgonia struct {

@@ -74,7 +74,11 @@ func (a *Agent) Act(obs []float64, legal []bool, action []float64) error {
 // GreedyAction makes an action of the output of Snapshot's network: values, then
 // the behaviour's logits.
 func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
-	action[0] = float64(a.c.Choose(out[:a.c.NumActions], out[a.c.NumActions:], legal))
+	a.head().Action(out, legal, action)
+}
+
+func (a *Agent) head() kernel.Head {
+	return kernel.Head{Kind: kernel.Constrained, Threshold: a.c.Threshold}
 }
 
 // Snapshot is both networks as one that can be served: each layer holds both, the second one's units after the first one's, with
@@ -100,5 +104,5 @@ func (a *Agent) Snapshot() kernel.Snapshot {
 		theta = append(theta, layer...)
 		first, second = first[d.Params():], second[d.Params():]
 	}
-	return kernel.Snapshot{Version: uint64(a.Updates), MLP: both, Theta: theta}
+	return kernel.Snapshot{Version: uint64(a.Updates), MLP: both, Theta: theta, Head: a.head()}
 }
