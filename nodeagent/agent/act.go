@@ -51,7 +51,8 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return mdp.Action{}, mdp.Refused, nil
 	}
 	change := cgroup.Limits{Quota: m.call.Change.Quota, Period: m.call.Change.Period, Memory: m.call.Change.Memory}
-	if err := c.on(now, restore.Event{Kind: restore.Intend, Change: change, InForce: c.inForce, API: c.api()}); err != nil {
+	intend := restore.Event{Kind: restore.Intend, Change: change, InForce: c.inForce, API: c.api()}
+	if err := c.on(now, intend); err != nil {
 		return fail(err)
 	}
 	if err := c.runtime.Update(ctx, now, m.call); err != nil {

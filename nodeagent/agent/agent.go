@@ -176,7 +176,12 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		summaries = append(summaries, s)
 	}
 	for ref, one := range a.absent {
-		summaries = append(summaries, api.Summary{Container: ref, State: mdp.State{At: now}, Mode: api.Observe, Problem: one.why})
+		summaries = append(summaries, api.Summary{
+			Container: ref,
+			State:     mdp.State{At: now},
+			Mode:      api.Observe,
+			Problem:   one.why,
+		})
 	}
 	a.scraper.want(ctx, scrapes)
 	a.publish(now, summaries)
@@ -184,7 +189,9 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 
 // publish makes the results of a step visible: to Report, Ready and the metrics.
 func (a *Agent) publish(now time.Time, summaries []api.Summary) {
-	slices.SortFunc(summaries, func(x, y api.Summary) int { return strings.Compare(x.Container.String(), y.Container.String()) })
+	slices.SortFunc(summaries, func(x, y api.Summary) int {
+		return strings.Compare(x.Container.String(), y.Container.String())
+	})
 	a.metrics.containers.Set(float64(len(summaries) - len(a.absent)))
 	stats := a.runtime.Stats()
 	open := 0.0
@@ -221,7 +228,11 @@ func (a *Agent) readPressure(now time.Time) mdp.State {
 		signal mdp.Signal
 		name   string
 		value  mdp.Ratio
-	}{{mdp.CPUPressure, "cpu", n.CPUSome}, {mdp.MemoryPressure, "memory", n.MemoryFull}, {mdp.IOPressure, "io", n.IOFull}} {
+	}{
+		{mdp.CPUPressure, "cpu", n.CPUSome},
+		{mdp.MemoryPressure, "memory", n.MemoryFull},
+		{mdp.IOPressure, "io", n.IOFull},
+	} {
 		if n.Observed.Has(one.signal) {
 			a.metrics.pressure.WithLabelValues(one.name).Set(float64(one.value))
 		}

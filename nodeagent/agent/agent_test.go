@@ -402,7 +402,9 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 						t.Fatal(err)
 					}
 					g.stage.change(i, func(_ *Pod, c *Container) { c.ResizePending = false })
-					allocated[id], ceiling[id], foreign[id] = want, want, false
+					allocated[id] = want
+					ceiling[id] = want
+					foreign[id] = false
 				case 6: // somebody else writes
 					foreign[id] = true
 					if err := g.host.Tree.Write(pathOf(i, id), cgroup.Limits{Quota: int64(5000 + rng.IntN(300000)), Period: 100000}); err != nil {

@@ -113,7 +113,9 @@ func (a *Agent) tryAttach(ctx context.Context, now time.Time, ref api.ContainerR
 }
 
 // attach finds a container's group, and makes its loop.
-func (a *Agent) attach(ctx context.Context, now time.Time, ref api.ContainerRef, one Container) (*managedContainer, error) {
+func (a *Agent) attach(
+	ctx context.Context, now time.Time, ref api.ContainerRef, one Container,
+) (*managedContainer, error) {
 	bounded, cancel := context.WithTimeout(ctx, a.config.Runtime.Deadline)
 	defer cancel()
 	found, err := a.client.Container(bounded, one.ID)
@@ -136,18 +138,20 @@ func (a *Agent) attach(ctx context.Context, now time.Time, ref api.ContainerRef,
 		group.Close()
 		return nil, err
 	}
-	c := a.newContainer(now, ref, one, path, group, inForce)
+	c := a.newContainer(now, ref, one, group, inForce)
 	a.log.Info("attached", "container", ref, "id", one.ID, "cgroup", path, "limits", inForce.Size())
 	return c, nil
 }
 
 // newContainer makes the managed container of a group.
-func (a *Agent) newContainer(now time.Time, ref api.ContainerRef, one Container, path string, group *cgroup.Group, inForce cgroup.Limits) *managedContainer {
+func (a *Agent) newContainer(
+	now time.Time, ref api.ContainerRef, one Container, group *cgroup.Group, inForce cgroup.Limits,
+) *managedContainer {
 	c := &managedContainer{
 		access:     a.access,
 		ref:        ref,
 		id:         one.ID,
-		path:       path,
+		path:       group.Path(),
 		track:      a.sampler.Add(group),
 		facts:      envelope.Container{Settled: inForce.Size()},
 		inForce:    inForce,

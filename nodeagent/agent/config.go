@@ -87,8 +87,10 @@ func (c Config) Validate() error {
 		}
 	}
 	no(c.Node == "", "node name %q: it must be this node's", c.Node)
-	no(c.SampleEvery < 10*time.Millisecond || c.SampleEvery > time.Second, "sample every %v: it must be in [10ms, 1s]", c.SampleEvery)
-	no(c.StepEvery < c.SampleEvery || c.StepEvery > time.Minute, "step every %v: it must be in [sample every, 1m]", c.StepEvery)
+	no(c.SampleEvery < 10*time.Millisecond || c.SampleEvery > time.Second,
+		"sample every %v: it must be in [10ms, 1s]", c.SampleEvery)
+	no(c.StepEvery < c.SampleEvery || c.StepEvery > time.Minute,
+		"step every %v: it must be in [sample every, 1m]", c.StepEvery)
 	no(!(c.Memory.Margin > 1), "memory margin %v: it must be above 1", float64(c.Memory.Margin))
 	no(c.Conflicts < 1, "conflicts %d: it must be 1 or more", c.Conflicts)
 	no(c.Backoff <= 0, "backoff %v: it must be above 0", c.Backoff)

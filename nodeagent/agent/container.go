@@ -111,8 +111,8 @@ func (c *managedContainer) strike(now time.Time) {
 		c.strikes++
 		c.metrics.conflicts.Inc()
 	}
-	c.log.Info("limits changed by somebody else", "container", c.ref, "ours", c.ownership.Ours.Size(), "now", c.inForce.Size(),
-		"api", c.facts.Limits, "adopted", adopted, "strikes", c.strikes)
+	c.log.Info("limits changed by somebody else", "container", c.ref, "ours", c.ownership.Ours.Size(),
+		"now", c.inForce.Size(), "api", c.facts.Limits, "adopted", adopted, "strikes", c.strikes)
 	if c.strikes >= c.maxStrikes {
 		c.leftUntil = now.Add(c.backoff)
 		c.strikes = 0

@@ -56,7 +56,12 @@ func newScraper(atOnce int, within time.Duration) *scraper {
 			Timeout: within,
 			// A pod must not redirect the agent: the agent can reach what pods cannot.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Transport:     &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second, DisableCompression: true},
+			Transport: &http.Transport{
+				Proxy:               nil,
+				MaxIdleConnsPerHost: 1,
+				IdleConnTimeout:     30 * time.Second,
+				DisableCompression:  true,
+			},
 		},
 		slots:    make(chan struct{}, atOnce),
 		readings: make(map[endpoint]*reading),
@@ -205,7 +210,8 @@ func histogram(body []byte, metric string) (api.Histogram, error) {
 	}
 	if series == 0 {
 		if native {
-			return api.Histogram{}, errors.New("it has no classic buckets: native histograms are not read; keep the classic buckets on")
+			return api.Histogram{}, errors.New("it has no classic buckets: native histograms are not read; " +
+				"keep the classic buckets on")
 		}
 		return api.Histogram{}, errors.New("it has no series yet")
 	}

@@ -35,17 +35,20 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		containers: gauge("aware_agent_containers", "Containers that are observed."),
 		breaker:    gauge("aware_agent_breaker_open", "1 while the container runtime is not called for changes."),
-		central:    gauge("aware_agent_central_last_seen_seconds", "Seconds since central was last heard; NaN when it never was."),
+		central: gauge("aware_agent_central_last_seen_seconds",
+			"Seconds since the last message from central; NaN when there was none."),
 		pressure: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_node_pressure_ratio",
-			Help: "Share of the last 10 s in which tasks of the node waited: some for cpu, all for memory and io."}, []string{"resource"}),
+			Help: "Share of the last 10 s in which tasks of the node waited: some for cpu, all for memory and io."},
+			[]string{"resource"}),
 		sample: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "aware_agent_sample_duration_seconds",
 			Help: "Time to sample all containers once.", Buckets: prometheus.ExponentialBuckets(20e-6, 2, 14)}),
 		cri: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "aware_agent_cri_duration_seconds",
 			Help: "Time of one UpdateContainerResources.", Buckets: []float64{.002, .005, .01, .02, .05, .1, .25, .5, 1}}),
 		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aware_agent_resizes_total",
 			Help: "Resizes that were decided, by their effect."}, []string{"effect"}),
-		restores:  counter("aware_agent_restores_total", "Containers that were restored to their API values."),
-		failures:  counter("aware_agent_restore_failures_total", "Restores that failed, or were written directly because the container runtime did not take them."),
+		restores: counter("aware_agent_restores_total", "Containers that were restored to their API values."),
+		failures: counter("aware_agent_restore_failures_total",
+			"Restores that failed, or were written directly because the container runtime did not take them."),
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
 	}
 	m.central.Set(math.NaN())
@@ -56,7 +59,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.restores, m.failures, m.conflicts} {
+	for _, c := range []prometheus.Collector{
+		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.restores, m.failures, m.conflicts,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
 		}

@@ -42,7 +42,8 @@ func (g grants) order(now time.Time, ref api.ContainerRef) order {
 	}
 	if silent := now.Sub(g.receivedAt); silent > g.ttl {
 		return order{mode: api.Observe, problem: fmt.Sprintf(
-			"central has been silent for %v and its grants held for %v: API values are in force", silent.Round(time.Second), g.ttl)}
+			"central has been silent for %v and its grants held for %v: API values are in force",
+			silent.Round(time.Second), g.ttl)}
 	}
 	grant, listed := g.byContainer[ref]
 	if !listed {

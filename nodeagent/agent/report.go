@@ -25,7 +25,13 @@ func (a *Agent) Report(now time.Time) api.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sequence++
-	return api.Report{Node: a.config.Node, Agent: a.config.Version, At: now, Sequence: a.sequence, Containers: slices.Clone(a.summaries)}
+	return api.Report{
+		Node:       a.config.Node,
+		Agent:      a.config.Version,
+		At:         now,
+		Sequence:   a.sequence,
+		Containers: slices.Clone(a.summaries),
+	}
 }
 
 // RuntimeStats is what was measured of the container runtime.

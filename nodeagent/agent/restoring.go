@@ -73,7 +73,9 @@ func restored(err error, resizePending bool) restore.EventKind {
 // follow takes the step of an event, and brings the journal up to it. The entry
 // says which container it is. A step that is not taken leaves the ownership as it
 // was; an error with another ownership is the journal's.
-func (a access) follow(now time.Time, e restore.Entry, from restore.Ownership, event restore.Event) (restore.Ownership, error) {
+func (a access) follow(
+	now time.Time, e restore.Entry, from restore.Ownership, event restore.Event,
+) (restore.Ownership, error) {
 	step, err := from.Next(event)
 	if err != nil {
 		a.log.Error("a fault in the agent", "container", e.Container, "err", err)
@@ -120,7 +122,8 @@ func (c *managedContainer) restore(ctx context.Context, now time.Time) error {
 	if !c.ownership.ToRestore(api, c.facts.ResizePending) {
 		return nil
 	}
-	err := c.access.restore(ctx, now, restore.Entry{ID: c.id, Path: c.path, Container: c.ref, API: api, Ours: c.ownership.Ours}, c.inForce)
+	e := restore.Entry{ID: c.id, Path: c.path, Container: c.ref, API: api, Ours: c.ownership.Ours}
+	err := c.access.restore(ctx, now, e, c.inForce)
 	kind := restored(err, c.facts.ResizePending)
 	failed := c.on(now, restore.Event{Kind: kind, InForce: c.inForce, API: api})
 	if kind == restore.RestoredByRuntime {
@@ -198,7 +201,8 @@ func (a *Agent) restoreEntry(ctx context.Context, now time.Time, e restore.Entry
 		a.runtime.Forget(e.ID)
 		return nil
 	}
-	err = a.access.restore(ctx, now, restore.Entry{ID: e.ID, Path: e.Path, Container: e.Container, API: e.API, Ours: o.Ours}, inForce)
+	e.Ours = o.Ours // what is foreign is not restored
+	err = a.access.restore(ctx, now, e, inForce)
 	_, failed := a.follow(now, e, o, restore.Event{Kind: restored(err, false), InForce: inForce, API: e.API})
 	if err == nil {
 		a.runtime.Forget(e.ID)

@@ -124,8 +124,10 @@ func report(s *api.Summary, now time.Time, t task, d mdp.Decision) {
 func (a *Agent) logResize(c *managedContainer, d mdp.Decision, err error) {
 	a.metrics.effects[d.Effect].Inc()
 	if d.Effect == mdp.Applied || d.Effect == mdp.Failed {
-		a.log.Info("resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped", d.Action.Clipped, "was", d.State.Limit,
-			"cpu", d.State.Usage.CPU, "peak", d.State.CPUPeak, "throttled", d.State.Throttled, "memory", d.State.Usage.Memory, "err", err)
+		s := d.State
+		a.log.Info("resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped", d.Action.Clipped,
+			"was", s.Limit, "cpu", s.Usage.CPU, "peak", s.CPUPeak, "throttled", s.Throttled,
+			"memory", s.Usage.Memory, "err", err)
 	}
 }
 

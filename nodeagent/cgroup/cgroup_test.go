@@ -86,7 +86,9 @@ func TestReadInBothVersions(t *testing.T) {
 			want.Observed = both
 			if version == cgroup.V2 {
 				want.Observed |= cgroup.CPUPressure | cgroup.MemoryPressure | cgroup.IOPressure
-				want.CPUSome, want.MemoryFull, want.IOFull = 5*time.Millisecond, 3*time.Millisecond, 2*time.Millisecond
+				want.CPUSome = 5 * time.Millisecond
+				want.MemoryFull = 3 * time.Millisecond
+				want.IOFull = 2 * time.Millisecond
 			}
 			g, err := host.Tree.Group(path)
 			if err != nil {

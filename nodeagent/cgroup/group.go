@@ -240,19 +240,21 @@ func (g *Group) ReadCPU(into *CPU) error {
 	if err != nil {
 		return err
 	}
-	unit, throttled := time.Nanosecond, "throttled_time"
+	unit, timeField := time.Nanosecond, "throttled_time"
 	if g.version == V2 {
-		unit, throttled = time.Microsecond, "throttled_usec"
+		unit, timeField = time.Microsecond, "throttled_usec"
 		if n, ok := fieldOf(b, "usage_usec"); ok {
 			into.Usage = time.Duration(n) * time.Microsecond
 			into.Observed |= CPUUsage
 		}
 	}
 	periods, ok1 := fieldOf(b, "nr_periods")
-	held, ok2 := fieldOf(b, "nr_throttled")
-	long, ok3 := fieldOf(b, throttled)
+	throttledPeriods, ok2 := fieldOf(b, "nr_throttled")
+	throttledTime, ok3 := fieldOf(b, timeField)
 	if ok1 && ok2 && ok3 {
-		into.Periods, into.ThrottledPeriods, into.ThrottledTime = periods, held, time.Duration(long)*unit
+		into.Periods = periods
+		into.ThrottledPeriods = throttledPeriods
+		into.ThrottledTime = time.Duration(throttledTime) * unit
 		into.Observed |= Throttling
 	}
 	return nil

@@ -172,7 +172,7 @@ func (c *Client) Update(ctx context.Context, id string, change Change) error {
 	return nil
 }
 
-// known wraps the errors of gRPC that we tell apart with their Go errors.
+// known wraps those errors of gRPC that have a Go error here.
 func known(err error) error {
 	switch status.Code(err) {
 	case codes.NotFound:

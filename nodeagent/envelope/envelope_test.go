@@ -69,7 +69,9 @@ func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 
 func TestCeilingIsTheSmallerLimitWhileAResizeIsPending(t *testing.T) {
 	c := shop()
-	c.Settled, c.Limits, c.ResizePending = mdp.Size{CPU: 500, Memory: 512 * mdp.MiB}, mdp.Size{CPU: 2000, Memory: 256 * mdp.MiB}, true
+	c.Settled = mdp.Size{CPU: 500, Memory: 512 * mdp.MiB}
+	c.Limits = mdp.Size{CPU: 2000, Memory: 256 * mdp.MiB}
+	c.ResizePending = true
 	e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{})
 	if e.Bounds.CPU.Max != 500 || e.Bounds.Memory.Max != 256*mdp.MiB {
 		t.Errorf("ceiling %v, %v; want 500m and 256Mi", e.Bounds.CPU.Max, e.Bounds.Memory.Max)

@@ -330,13 +330,13 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := &world{rng: rng, api: limits(1000, 0), inForce: limits(1000, 0)}
-		any := func() cgroup.Limits { return limits(100+20*rng.Int64N(40), 0) }
+		random := func() cgroup.Limits { return limits(100+20*rng.Int64N(40), 0) }
 		for range 200 {
 			switch rng.IntN(8) {
 			case 0, 1: // the agent acts: what is late has landed by then, and was sensed
 				w.land()
 				w.on(t, w.o.Sensed(w.inForce))
-				to := any()
+				to := random()
 				w.on(t, Event{Kind: Intend, Change: to, InForce: w.inForce, API: w.api})
 				switch rng.IntN(4) {
 				case 0:
@@ -359,11 +359,11 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				w.on(t, w.o.Sensed(w.inForce))
 			case 4: // somebody else writes; a call of ours lands before that
 				w.land()
-				w.inForce, w.written = any(), false
+				w.inForce, w.written = random(), false
 				w.on(t, w.o.Sensed(w.inForce))
 			case 5: // the kubelet
 				w.land()
-				w.api = any()
+				w.api = random()
 				w.inForce, w.written = w.api, false
 				w.on(t, Event{Kind: APIChanged, API: w.api})
 			case 6: // restore

@@ -32,7 +32,9 @@ const (
 	states
 )
 
-var stateNames = [states]string{"Untouched", "InDoubt", "Ours", "AwaitingResize", "PendingRestore", "Released", "Ended"}
+var stateNames = [states]string{
+	"Untouched", "InDoubt", "Ours", "AwaitingResize", "PendingRestore", "Released", "Ended",
+}
 
 func (s State) String() string {
 	if s >= states {
@@ -70,8 +72,10 @@ const (
 	eventKinds
 )
 
-var eventNames = [eventKinds]string{"Intend", "Confirmed", "Failed", "OursInForce", "BeforeInForce", "ForeignSome", "ForeignAll",
-	"APIChanged", "RestoredByRuntime", "RestoredWhilePending", "RestoredDirectly", "RestoreFailed", "Forgotten", "Gone"}
+var eventNames = [eventKinds]string{
+	"Intend", "Confirmed", "Failed", "OursInForce", "BeforeInForce", "ForeignSome", "ForeignAll", "APIChanged",
+	"RestoredByRuntime", "RestoredWhilePending", "RestoredDirectly", "RestoreFailed", "Forgotten", "Gone",
+}
 
 func (k EventKind) String() string {
 	if k >= eventKinds {

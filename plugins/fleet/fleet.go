@@ -37,7 +37,10 @@ type reported struct {
 
 // container is the part of a ContainerRef that identifies it: a pod's UID is never used
 // again.
-type container struct{ podUID, name string }
+type container struct {
+	podUID string
+	name   string
+}
 
 type entry struct {
 	summary api.Summary

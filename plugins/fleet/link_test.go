@@ -140,7 +140,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 func TestReportsGoUpAndGrantsComeDown(t *testing.T) {
 	s := start(t, "one")
 	full := fill[api.Grant](rand.New(rand.NewSource(1)))
-	full.Mode, full.Throttle, full.Bounds.Replicas = api.Auto, 0.1, mdp.Range[int]{}
+	full.Mode = api.Auto
+	full.Throttle = 0.1
+	full.Bounds.Replicas = mdp.Range[int]{}
 	s.central.grants = api.Grants{TTL: time.Minute, All: []api.Grant{full}}
 	s.run(t)
 	eventually(t, "grants arrive", s.node.heard)

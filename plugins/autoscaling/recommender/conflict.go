@@ -18,16 +18,22 @@ var peers = []struct {
 	targetRef []string                             // where the object names its target
 	acts      func(unstructured.Unstructured) bool // it moves its target, and does not only recommend
 }{
-	{schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"}, []string{"spec", "targetRef"},
+	{
+		schema.GroupVersionKind{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"},
+		[]string{"spec", "targetRef"},
 		func(u unstructured.Unstructured) bool { // one that only recommends moves nothing
 			mode, _, _ := unstructured.NestedString(u.Object, "spec", "updatePolicy", "updateMode")
 			return mode != "Off"
-		}},
-	{schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}, []string{"spec", "scaleTargetRef"},
+		},
+	},
+	{
+		schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"},
+		[]string{"spec", "scaleTargetRef"},
 		func(u unstructured.Unstructured) bool {
 			paused := u.GetAnnotations()["autoscaling.keda.sh/paused"]
 			return paused != "true"
-		}},
+		},
+	},
 }
 
 // Conflicts names the objects of other autoscalers that move the same workload's knobs.

@@ -17,7 +17,9 @@ type managed struct {
 
 // grantsOf is what the nodes may do with a workload's containers, by node. In
 // mode canary only the pod of that name is moved; the others are at recommend.
-func grantsOf(pods []corev1.Pod, mode api.Mode, paused bool, canary string, all []managed, latency api.Source) map[string][]api.Grant {
+func grantsOf(
+	pods []corev1.Pod, mode api.Mode, paused bool, canary string, all []managed, latency api.Source,
+) map[string][]api.Grant {
 	byNode := map[string][]api.Grant{}
 	if mode == api.Off {
 		return byNode
@@ -33,11 +35,16 @@ func grantsOf(pods []corev1.Pod, mode api.Mode, paused bool, canary string, all 
 		}
 		for j, m := range all {
 			g := api.Grant{
-				Container: api.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: m.container},
-				Mode:      podMode,
-				Paused:    paused,
-				Bounds:    m.bounds,
-				Throttle:  m.throttle,
+				Container: api.ContainerRef{
+					Namespace: pod.Namespace,
+					Pod:       pod.Name,
+					PodUID:    string(pod.UID),
+					Container: m.container,
+				},
+				Mode:     podMode,
+				Paused:   paused,
+				Bounds:   m.bounds,
+				Throttle: m.throttle,
 			}
 			if j == 0 {
 				g.Latency = latency // one container of a pod is enough

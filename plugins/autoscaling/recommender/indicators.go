@@ -20,7 +20,7 @@ type indicators struct {
 }
 
 // newIndicators opens the source that a spec names.
-func newIndicators(mpa *v1alpha1.MultidimPodAutoscaler, percentile float64) (indicators, error) {
+func newIndicators(mpa *object, percentile float64) (indicators, error) {
 	s := mpa.Spec.SLO
 	if s == nil {
 		return indicators{}, nil

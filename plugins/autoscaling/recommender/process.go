@@ -20,6 +20,9 @@ import (
 // maxReportAge is how old a node's report may be.
 const maxReportAge = 5 * time.Second
 
+// object is what a process belongs to.
+type object = v1alpha1.MultidimPodAutoscaler
+
 // process is the decision process of one object: one loop for each container
 // that may be resized. One goroutine uses it at a time.
 type process struct {
@@ -68,7 +71,7 @@ func fingerprint(spec v1alpha1.MultidimPodAutoscalerSpec, template corev1.PodTem
 
 // rebuild makes the loops when the spec or the template has changed. The memory
 // of the policies before is dropped, because it is of other bounds.
-func (p *process) rebuild(now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload) error {
+func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error {
 	made := fingerprint(mpa.Spec, w.Template)
 	if p.madeFor == made {
 		return nil
@@ -93,7 +96,9 @@ func (p *process) rebuild(now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, w 
 
 // newLoops makes a loop for each container that may be moved. The first one
 // decides on replicas as well.
-func (c *Config) newLoops(constraints v1alpha1.Constraints, objective mdp.Objective, w *updater.Workload) ([]*loop, error) {
+func (c *Config) newLoops(
+	constraints v1alpha1.Constraints, objective mdp.Objective, w *updater.Workload,
+) ([]*loop, error) {
 	var loops []*loop
 	for i, container := range w.Template.Spec.Containers {
 		bounds, knobs, err := Envelope(constraints, container, w.Replicas)
@@ -106,25 +111,33 @@ func (c *Config) newLoops(constraints v1alpha1.Constraints, objective mdp.Object
 		if knobs == 0 {
 			continue
 		}
-		policy, version, err := c.Policies(PolicyRequest{Workload: w.Key(), Container: container.Name, SLO: objective.SLO, Bounds: bounds})
+		request := PolicyRequest{Workload: w.Key(), Container: container.Name, SLO: objective.SLO, Bounds: bounds}
+		policy, version, err := c.Policies(request)
 		if err != nil {
 			return nil, fmt.Errorf("the policy of container %s: %w", container.Name, err)
 		}
 		l := &loop{version: version, knobs: knobs}
 		l.sensor = Sensor{Fleet: c.Fleet, Container: container.Name, MaxAge: maxReportAge}
-		l.updater = updater.Updater{Client: c.Client, Container: container.Name, Bounds: bounds, Knobs: knobs, Patience: c.Patience}
+		l.updater = updater.Updater{
+			Client:    c.Client,
+			Container: container.Name,
+			Bounds:    bounds,
+			Knobs:     knobs,
+			Patience:  c.Patience,
+		}
 		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: policy, Actuator: &l.updater}
 		loops = append(loops, l)
 	}
 	if len(loops) == 0 {
-		return nil, fmt.Errorf("%s: no container has a CPU or memory limit, and no replicas are given: there is nothing to move", w.Key())
+		return nil, fmt.Errorf("%s: no container has a CPU or memory limit, and no replicas are given: "+
+			"there is nothing to move", w.Key())
 	}
 	return loops, nil
 }
 
 // run brings the process and the object's status up to date. A step is made when
 // it is due.
-func (p *process) run(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject) {
+func (p *process) run(ctx context.Context, now time.Time, mpa *object, t subject) {
 	p.say(mpa, condition{v1alpha1.Ready, true, "Valid", "the spec is valid and the target is found"})
 	p.sayConflict(mpa, t.conflicts)
 	p.say(mpa, paused(mpa.Spec.Paused))
@@ -153,7 +166,7 @@ func (p *process) run(ctx context.Context, now time.Time, mpa *v1alpha1.Multidim
 
 // measure reads latency and throughput, and writes into the status what was
 // found. It reports whether a canary that is being moved violates the SLO.
-func (p *process) measure(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject) (violated bool) {
+func (p *process) measure(ctx context.Context, now time.Time, mpa *object, t subject) (violated bool) {
 	mpa.Status.Latency = nil
 	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload)
 	if !p.indicators.has() {
@@ -173,7 +186,7 @@ func (p *process) measure(ctx context.Context, now time.Time, mpa *v1alpha1.Mult
 
 // chooseCanary chooses the pod that may be moved in mode canary, and reverts a
 // canary that violated the SLO.
-func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject, violated bool) {
+func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *object, t subject, violated bool) {
 	if t.mode != api.Canary {
 		p.canary.pod = ""
 		return
@@ -187,16 +200,21 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *v1alpha1
 	if violated && len(names) > 0 {
 		sp, _ := violates(Objective(mpa.Spec).SLO, p.reading)
 		p.warn(mpa, "CanaryReverted", "Resize",
-			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is restored, and there is none for %v", float64(sp), canaryHold))
+			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is restored, and there is none for %v",
+				float64(sp), canaryHold))
 		p.restore(ctx)
 	}
 }
 
 // grant writes what the nodes may do with the workload's containers.
-func (p *process) grant(mpa *v1alpha1.MultidimPodAutoscaler, t subject) {
+func (p *process) grant(mpa *object, t subject) {
 	all := make([]managed, len(p.loops))
 	for i, l := range p.loops {
-		all[i] = managed{container: l.sensor.Container, bounds: l.updater.Bounds, throttle: throttleTarget(l.Objective.SLO, l.last.State)}
+		all[i] = managed{
+			container: l.sensor.Container,
+			bounds:    l.updater.Bounds,
+			throttle:  throttleTarget(l.Objective.SLO, l.last.State),
+		}
 	}
 	source := latencySource(mpa.Spec.SLO, t.workload.Template.Spec)
 	p.config.Fleet.Grant(p.workload, grantsOf(t.workload.Pods, t.mode, mpa.Spec.Paused, p.canary.pod, all, source))
@@ -225,18 +243,18 @@ func (p *process) restore(ctx context.Context) {
 }
 
 // say sets a condition of the object, and reports whether it changed.
-func (p *process) say(mpa *v1alpha1.MultidimPodAutoscaler, c condition) (changed bool) {
+func (p *process) say(mpa *object, c condition) (changed bool) {
 	return c.set(mpa, p.config.Now())
 }
 
 // sayConflict sets ConflictDetected. A new conflict is an event as well.
-func (p *process) sayConflict(mpa *v1alpha1.MultidimPodAutoscaler, others []string) {
+func (p *process) sayConflict(mpa *object, others []string) {
 	if c := conflict(others); p.say(mpa, c) && c.is {
 		p.warn(mpa, "ConflictDetected", "Reconcile", c.message)
 	}
 }
 
 // warn writes an event.
-func (p *process) warn(mpa *v1alpha1.MultidimPodAutoscaler, reason, action, message string) {
+func (p *process) warn(mpa *object, reason, action, message string) {
 	p.config.Events.Eventf(mpa, nil, corev1.EventTypeWarning, reason, action, "%s", message)
 }

@@ -142,7 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // reconcile runs the object's process. Everything it finds goes into the
 // object's status.
-func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler) {
+func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *object) {
 	key := client.ObjectKeyFromObject(mpa)
 	p := r.process(mpa)
 	mpa.Status.Target = mpa.Spec.TargetRef.Kind + "/" + mpa.Spec.TargetRef.Name
@@ -222,7 +222,7 @@ func (r *Reconciler) OpenIfEmpty(ctx context.Context) error {
 }
 
 // process is the object's process, which is made when there is none.
-func (r *Reconciler) process(mpa *v1alpha1.MultidimPodAutoscaler) *process {
+func (r *Reconciler) process(mpa *object) *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := client.ObjectKeyFromObject(mpa)

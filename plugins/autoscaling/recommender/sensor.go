@@ -28,7 +28,9 @@ type Sensor struct {
 // not reported do not count.
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
-	state.Latency, state.Throughput, state.LoadChange = s.Reading.Latency, s.Reading.Throughput, s.Reading.LoadChange
+	state.Latency = s.Reading.Latency
+	state.Throughput = s.Reading.Throughput
+	state.LoadChange = s.Reading.LoadChange
 	limits, reports := 0, merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
@@ -113,7 +115,9 @@ func (m *merged) into(s *mdp.State) {
 
 // histograms is the pods' cumulative latencies, by pod UID: of the container that was reported
 // with one.
-func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration) (byPod map[string]api.Histogram, problem string) {
+func histograms(
+	f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration,
+) (byPod map[string]api.Histogram, problem string) {
 	byPod = map[string]api.Histogram{}
 	for i := range w.Pods {
 		pod := &w.Pods[i]
@@ -132,10 +136,13 @@ func histograms(f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.
 
 // effective is the mean of the limits in force, as the nodes report them. ok is false without
 // a report.
-func effective(f *fleet.Fleet, pods []corev1.Pod, container string, now time.Time, maxAge time.Duration) (size mdp.Size, ok bool) {
+func effective(
+	f *fleet.Fleet, pods []corev1.Pod, container string, now time.Time, maxAge time.Duration,
+) (size mdp.Size, ok bool) {
 	n := 0
 	for i := range pods {
-		if s, known := f.Summary(string(pods[i].UID), container, now, maxAge); known && s.State.Knows(mdp.CPULimit, mdp.MemoryLimit) {
+		s, known := f.Summary(string(pods[i].UID), container, now, maxAge)
+		if known && s.State.Knows(mdp.CPULimit, mdp.MemoryLimit) {
 			size.CPU += s.State.Limit.CPU
 			size.Memory += s.State.Limit.Memory
 			n++

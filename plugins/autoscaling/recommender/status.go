@@ -26,7 +26,7 @@ type condition struct {
 
 // set writes the condition into an object's status. It reports whether the
 // condition's status or reason is another than before.
-func (c condition) set(mpa *v1alpha1.MultidimPodAutoscaler, now time.Time) (changed bool) {
+func (c condition) set(mpa *object, now time.Time) (changed bool) {
 	status := metav1.ConditionFalse
 	if c.is {
 		status = metav1.ConditionTrue
@@ -76,7 +76,8 @@ func active(acting bool, mode api.Mode, paused bool) condition {
 
 // fallbackActive is the condition FallbackActive: today a rule always decides.
 func fallbackActive(version string) condition {
-	return condition{v1alpha1.FallbackActive, true, "NoLearner", "no learned policy serves this workload: the rule " + version + " decides"}
+	return condition{v1alpha1.FallbackActive, true, "NoLearner",
+		"no learned policy serves this workload: the rule " + version + " decides"}
 }
 
 // resizeDeferred is the condition ResizeDeferred: of the last container whose

@@ -12,7 +12,7 @@ import (
 )
 
 // step lets every loop decide once, and writes into the status what came of it.
-func (p *process) step(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject) {
+func (p *process) step(ctx context.Context, now time.Time, mpa *object, t subject) {
 	if t.mode == api.Off {
 		p.restore(ctx)
 		p.say(mpa, active(false, t.mode, mpa.Spec.Paused))
@@ -62,20 +62,27 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		p.config.Decided(p.config.Now().Sub(begin), d.Effect)
 	}
 	l.last = d
-	o := outcome{container: l.sensor.Container, policy: l.version, decision: d, reason: l.updater.Reason, resizes: l.updater.Resizes - resizes}
+	o := outcome{
+		container: l.sensor.Container,
+		policy:    l.version,
+		decision:  d,
+		reason:    l.updater.Reason,
+		resizes:   l.updater.Resizes - resizes,
+	}
 	if idle != "" {
 		o.reason = idle
 	}
 	if err != nil {
 		o.reason = err.Error()
 	}
-	logf.FromContext(ctx).Info("Decision", "workload", p.workload, "container", o.container, "inputs", Inputs(d.State),
-		"action", d.Action.String(), "clippedBy", d.Action.Clipped.String(), "effect", d.Effect.String(), "reason", o.reason, "policy", o.policy)
+	logf.FromContext(ctx).Info("Decision", "workload", p.workload, "container", o.container,
+		"inputs", Inputs(d.State), "action", d.Action.String(), "clippedBy", d.Action.Clipped.String(),
+		"effect", d.Effect.String(), "reason", o.reason, "policy", o.policy)
 	return o
 }
 
 // publish writes the outcomes of a step into the status.
-func (p *process) publish(now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, t subject, outcomes []outcome, acting bool) {
+func (p *process) publish(now time.Time, mpa *object, t subject, outcomes []outcome, acting bool) {
 	status := &mpa.Status
 	for _, o := range outcomes {
 		p.uncounted += o.resizes
@@ -114,7 +121,11 @@ func (p *process) learn(status *v1alpha1.MultidimPodAutoscalerStatus, d mdp.Deci
 		episodes.Record(p.workload, d.Transition)
 	}
 	if mean, std, n, ok := episodes.Rewards(p.workload); ok {
-		status.Reward = &v1alpha1.RewardStatus{Mean: fmt.Sprintf("%.1f", mean), Std: fmt.Sprintf("%.1f", std), Episodes: int32(n)}
+		status.Reward = &v1alpha1.RewardStatus{
+			Mean:     fmt.Sprintf("%.1f", mean),
+			Std:      fmt.Sprintf("%.1f", std),
+			Episodes: int32(n),
+		}
 	}
 }
 

@@ -32,11 +32,15 @@ type blocked struct {
 
 func (b *blocked) Error() string { return b.message }
 
+// claimer reserves a workload for an object. When another object has it, ok is
+// false and owner is that object's name.
+type claimer func(workload string) (owner string, ok bool)
+
 // load checks what the object asks for, loads its workload, and makes the loops
-// when they are out of date. claim reserves the workload for the object, and
-// names the owner when there is another.
-func (p *process) load(ctx context.Context, now time.Time, mpa *v1alpha1.MultidimPodAutoscaler, claim func(workload string) (owner string, ok bool)) (subject, error) {
-	if c := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid); c != nil && c.Status == metav1.ConditionFalse {
+// when they are out of date.
+func (p *process) load(ctx context.Context, now time.Time, mpa *object, claim claimer) (subject, error) {
+	c := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid)
+	if c != nil && c.Status == metav1.ConditionFalse {
 		return subject{}, &blocked{reason: "InvalidAnnotation", message: c.Message}
 	}
 	mode, err := api.ParseMode(mpa.Spec.Mode)
@@ -48,7 +52,8 @@ func (p *process) load(ctx context.Context, now time.Time, mpa *v1alpha1.Multidi
 		return subject{}, err
 	}
 	if owner, ok := claim(w.Key()); !ok {
-		return subject{}, &blocked{reason: "TargetTaken", message: fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner, w.Key())}
+		message := fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner, w.Key())
+		return subject{}, &blocked{reason: "TargetTaken", message: message}
 	}
 	if err := p.rebuild(now, mpa, w); err != nil {
 		return subject{}, &blocked{reason: "InvalidSpec", message: err.Error()}
@@ -57,11 +62,12 @@ func (p *process) load(ctx context.Context, now time.Time, mpa *v1alpha1.Multidi
 	if err != nil {
 		return subject{}, err
 	}
-	return subject{workload: w, mode: modeInForce(mode, mpa.Spec.Recommender, len(conflicts) > 0), conflicts: conflicts}, nil
+	mode = modeInForce(mode, mpa.Spec.Recommender, len(conflicts) > 0)
+	return subject{workload: w, mode: mode, conflicts: conflicts}, nil
 }
 
 // loadWorkload reads an object's workload, which must be opted in.
-func loadWorkload(ctx context.Context, c client.Client, mpa *v1alpha1.MultidimPodAutoscaler) (*updater.Workload, error) {
+func loadWorkload(ctx context.Context, c client.Client, mpa *object) (*updater.Workload, error) {
 	w, err := updater.Load(ctx, c, mpa.Namespace, mpa.Spec.TargetRef.Kind, mpa.Spec.TargetRef.Name)
 	var none *updater.NoSelectorError
 	switch {
