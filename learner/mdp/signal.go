@@ -31,6 +31,28 @@ const (
 	OOMKills                     // processes killed for memory since the step before
 )
 
+// State is what is known of a workload at one time. A field is meaningful only when its signal is in Observed; otherwise
+// it is zero and means nothing. The comments are at the [Signal] constants.
+type State struct {
+	At       time.Time // when the State was sensed
+	Observed Set
+
+	Replicas       int
+	Limit          Size // per replica: the limits in force
+	Usage          Size // per replica: the mean over replicas
+	CPUPeak        MilliCPU
+	CPUDeviation   MilliCPU
+	Throttled      Ratio
+	CPUPressure    Ratio
+	MemoryPressure Ratio
+	IOPressure     Ratio
+	IORate         Rate
+	Latency        time.Duration
+	Throughput     Rate
+	LoadChange     Ratio
+	OOMKills       int
+}
+
 // Unit is what a signal is measured in.
 type Unit string
 
