@@ -100,7 +100,8 @@ func TestSignalsOfANewerVersionAreLeftOut(t *testing.T) {
 }
 
 func TestDescribeIsForPeople(t *testing.T) {
-	s := mdp.State{Observed: mdp.All, Replicas: 2, Limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
+	const shown mdp.Set = 1<<16 - 1 // those that have a value here
+	s := mdp.State{Observed: shown, Replicas: 2, Limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
 		Usage: mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}, CPUPeak: 250, CPUDeviation: 20, Throttled: 0.1, CPUPressure: 0.2, MemoryPressure: 0.3,
 		IOPressure: 0.4, IORate: 3 << 20, Latency: 12345 * time.Microsecond, Throughput: 9.5, LoadChange: 1.25, OOMKills: 1}
 	want := "replicas=2 cpu-limit=400m memory-limit=128Mi cpu-usage=180m memory-usage=40Mi cpu-peak=250m cpu-deviation=20m throttled=0.10 " +
