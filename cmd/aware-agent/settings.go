@@ -40,7 +40,7 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.selector, "selector", s.selector, "The label selector of opted-in pods.")
 	flags.StringVar(&s.cgroupRoot, "cgroup-root", s.cgroupRoot, "Where the host's cgroup tree is mounted, v1 or v2.")
 	flags.StringVar(&s.criSocket, "cri-socket", s.criSocket, "The socket of the container runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock.")
-	flags.StringVar(&s.procRoot, "proc-root", s.procRoot, "Where proc is mounted, for the node's pressure.")
+	flags.StringVar(&s.procRoot, "proc-root", s.procRoot, "Where the host's proc is mounted, for the node's pressure and the pods' network counters.")
 	flags.StringVar(&s.stateDir, "state-dir", s.stateDir, "The folder of the journal of what was touched. It must outlive the agent, and be on this node only.")
 	flags.StringVar(&s.central, "central", s.central, "The URL of aware-central's link. Empty: observe only.")
 	flags.StringVar(&s.centralName, "central-name", s.centralName, "The name in central's certificate. Default: the host of --central.")

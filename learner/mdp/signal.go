@@ -29,6 +29,7 @@ const (
 	Throughput                   // requests answered per second, by all replicas together
 	LoadChange                   // throughput divided by that of the step before; 1 is unchanged
 	OOMKills                     // processes killed for memory since the step before
+	NetworkRate                  // bytes received and sent per second, by a replica's pod (AWARE, table 1)
 )
 
 // State is what is known of a workload at one time. A field is meaningful only when its signal is in Observed; otherwise
@@ -51,6 +52,7 @@ type State struct {
 	Throughput     Rate
 	LoadChange     Ratio
 	OOMKills       int
+	NetworkRate    Rate
 }
 
 // Unit is what a signal is measured in.
@@ -128,6 +130,7 @@ var signals = [...]signalRow{
 	Throughput:     float("throughput", RequestsPerSec, OfWorkload, func(s *State) *Rate { return &s.Throughput }),
 	LoadChange:     float("load-change", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.LoadChange }),
 	OOMKills:       integer("oom-kills", Kills, Sum, 1, func(s *State) *int { return &s.OOMKills }),
+	NetworkRate:    float("network-rate", BytesPerSecond, Mean, func(s *State) *Rate { return &s.NetworkRate }),
 }
 
 // SignalCount is how many signals there are; their numbers are below it.

@@ -139,6 +139,9 @@ func (a *Agent) attach(
 		return nil, err
 	}
 	c := a.newContainer(now, ref, one, group, inForce)
+	if reader, ok := a.deps.Pressure.(networkReader); ok {
+		c.net = traffic{reader: reader, pid: found.PID}
+	}
 	a.log.Info("attached", "container", ref, "id", one.ID, "cgroup", path, "limits", inForce.Size())
 	return c, nil
 }

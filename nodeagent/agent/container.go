@@ -27,6 +27,7 @@ type managedContainer struct {
 	id    string // of the instance, for the runtime
 	path  string // of its group, below the cgroup root
 	track *Track
+	net   traffic
 
 	facts     envelope.Container // what the API says
 	envelope  envelope.Envelope  // how far it may be moved
@@ -84,6 +85,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 			one.Set(&s, v)
 		}
 	}
+	c.net.observe(now, &s)
 	c.reconcile(now)
 	return s, nil
 }
