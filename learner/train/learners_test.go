@@ -21,18 +21,18 @@ import (
 	"awarescale.dev/aware/learner/train"
 )
 
-// student is a learner, small, and an environment in which it learns.
+// testCase is a small learner and an environment in which it learns.
 type testCase struct {
-	name string
-	env  string
-	fine float64 // mean return of who has learned the identity
-	make func(t testing.TB, seed uint64, width int) train.Learner
+	name  string
+	env   string
+	least float64 // mean return of an agent that has learned the identity
+	make  func(t testing.TB, seed uint64, width int) train.Learner
 }
 
 // envs makes the environments of a test case.
 func (s testCase) envs() (env.Env, error) { return classic.Make(s.env) }
 
-func students() []testCase {
+func testCases() []testCase {
 	must := func(t testing.TB, err error) {
 		t.Helper()
 		if err != nil {
@@ -157,7 +157,7 @@ func walk(t testing.TB, r *train.Run, until int) []byte {
 
 // Every learner learns the identity task: the smallest test of its whole loop.
 func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		t.Run(s.name, func(t *testing.T) {
 			r := begin(t, s, 1, 8000)
 			walk(t, r, 8000)
@@ -169,15 +169,15 @@ func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
 			for _, v := range returns {
 				mean += v / float64(len(returns))
 			}
-			if mean < s.fine {
-				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.fine, r.Evaluations)
+			if mean < s.least {
+				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.least, r.Evaluations)
 			}
 		})
 	}
 }
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		one := walk(t, begin(t, s, 3, 1500), 1500)
 		two := walk(t, begin(t, s, 3, 1500), 1500)
 		other := walk(t, begin(t, s, 4, 1500), 1500)
@@ -193,8 +193,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 // A run that was written to a file and resumed by another process ends as the
 // one that never stopped: also in the middle of an episode, a rollout, a round
 // of evaluations.
-func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
-	for _, s := range students() {
+func TestAResumedRunEqualsTheUninterruptedOne(t *testing.T) {
+	for _, s := range testCases() {
 		want := walk(t, begin(t, s, 5, 2000), 2000)
 		raw := walk(t, begin(t, s, 5, 2000), 777)
 		f, err := weights.Decode(raw)
@@ -212,7 +212,7 @@ func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
 }
 
 func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
-	all := students()
+	all := testCases()
 	for i, s := range all {
 		r := begin(t, s, 1, 1000)
 		before := walk(t, r, 300)
@@ -273,7 +273,7 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 // A reward that is not finite is refused; what was learned stays, and learning
 // goes on.
 func TestNaNIsRefused(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		l := s.make(t, 1, 16)
 		e, err := classic.Make(s.env)
 		if err != nil {
@@ -300,7 +300,7 @@ func TestNaNIsRefused(t *testing.T) {
 // under the race detector this shows that serving never reads what training
 // writes. Trained at the same time, they learn the same as alone.
 func TestTrainingAndServingAtOnce(t *testing.T) {
-	all := students()
+	all := testCases()
 	alone := make([][]byte, len(all))
 	for i, s := range all {
 		alone[i] = walk(t, begin(t, s, 9, 1200), 1200)
@@ -351,8 +351,8 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-func TestRunsThatCannotBe(t *testing.T) {
-	s := students()[0]
+func TestInvalidRunsAreRefused(t *testing.T) {
+	s := testCases()[0]
 	for says, c := range map[string]train.Config{
 		"steps 0":        {Env: s.env},
 		`"Nowhere-v0"`:   {Env: "Nowhere-v0", Steps: 1},

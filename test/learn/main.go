@@ -1,4 +1,4 @@
-// Command learn is the proof that the learners learn: every gate of the list,
+// Command learn checks that the learners learn: every gate of the list,
 // for some seeds, as many trainings at a time as there are CPUs; and what BCQ
 // learns of fixed data beside cloning and DDPG. It prints a table, writes
 // out/learn/learn.json, and fails when a gate does not hold. (That tabular Q is
@@ -32,7 +32,7 @@ type gate struct {
 	env       string
 	algorithm string
 	steps     int
-	least     float64 // mean return of 100 fresh episodes
+	least     float64 // mean return of 100 new episodes
 	spare     int     // of three seeds, how many may miss it
 }
 
@@ -57,7 +57,7 @@ type offline struct {
 
 func (o *offline) run() error {
 	begin := time.Now()
-	p, err := evaluation.Prove(o.Seed, evaluation.Full())
+	p, err := evaluation.Evaluate(o.Seed, evaluation.Full())
 	if err != nil {
 		return err
 	}
@@ -106,10 +106,10 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			}
 		}
 	}
-	var proofs []offline
+	var evaluations []offline
 	if strings.Contains("bcq/Pendulum-v1", only) {
 		for s := range seeds {
-			proofs = append(proofs, offline{Seed: first + uint64(s)})
+			evaluations = append(evaluations, offline{Seed: first + uint64(s)})
 		}
 	}
 	begin := time.Now()
@@ -125,9 +125,9 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			return nil
 		})
 	}
-	for i := range proofs {
+	for i := range evaluations {
 		group.Go(func() error {
-			o := &proofs[i]
+			o := &evaluations[i]
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return report(results, proofs)
+	return report(results, evaluations)
 }
 
 func (r *result) run(ctx context.Context) error {
@@ -162,7 +162,7 @@ func (r *result) run(ctx context.Context) error {
 	return nil
 }
 
-func report(results []result, proofs []offline) error {
+func report(results []result, evaluations []offline) error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nALGORITHM\tENVIRONMENT\tSEEDS\tMEAN OF 100\tAT LEAST\tSTEPS\tGATE")
 	failed := 0
@@ -188,10 +188,10 @@ func report(results []result, proofs []offline) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%.0f\t%d\t%s\n", g.algorithm, g.env, all, strings.Join(means, " "), g.least, g.steps, verdict)
 	}
-	if len(proofs) > 0 {
+	if len(evaluations) > 0 {
 		var means []string
 		verdict := "holds"
-		for _, o := range proofs {
+		for _, o := range evaluations {
 			means = append(means, fmt.Sprintf("%.0f > %.0f, %.0f", o.BCQ, o.Clone, o.DDPG))
 			if !o.Holds {
 				verdict = "FAILS"
@@ -200,12 +200,12 @@ func report(results []result, proofs []offline) error {
 		if verdict == "FAILS" {
 			failed++
 		}
-		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(proofs), strings.Join(means, "; "), verdict)
+		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(evaluations), strings.Join(means, "; "), verdict)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(map[string]any{"online": results, "offline": proofs}, "", " ")
+	text, err := json.MarshalIndent(map[string]any{"online": results, "offline": evaluations}, "", " ")
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error
 	p.of(obs, c.SampledActions)
 	p.perturb(s.Perturbation, p.generate(s.VAE, r))
 	best, sum := 0, 0.0
-	values := p.judge(s.Critic)
+	values := p.value(s.Critic)
 	for i, v := range values {
 		sum += v * 0 // NaN for NaN and infinity, and it stays NaN
 		if v > values[best] {

@@ -69,7 +69,7 @@ func learn(t testing.TB, a *Agent, updates int) {
 // The data takes x or -x, and x earns more. An action of 1 would earn most by
 // far, if the critic is asked, who has seen that more is better: it was never
 // taken, so it is not believed in.
-func TestTheBetterOfTheDatasActionsIsTakenAndNoOther(t *testing.T) {
+func TestTheBetterOfTheDatasActionsIsTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
@@ -129,7 +129,7 @@ func TestThePerturbationThatIsTrainedIsTheOneThatDecides(t *testing.T) {
 	p.of(in.s, 1)
 	p.perturb(in.move, in.a)
 	mean := 0.0
-	for _, q := range p.judge(in.critic) {
+	for _, q := range p.value(in.critic) {
 		mean += q / 20
 	}
 	loss, err := Hand(c).Perturbation(in.move, in.critic, in.s, in.a, make([]float64, len(in.move)))
@@ -162,8 +162,8 @@ func TestTargetsByHand(t *testing.T) {
 		for range c.Candidates {
 			one.of(b.Next[i*3:][:3], 1)
 			one.perturb(p.Perturbation.Target, one.generate(p.VAE.Theta, r))
-			q1 := one.judge(p.Critics[0].Target)[0]
-			q2 := one.judge(p.Critics[1].Target)[0]
+			q1 := one.value(p.Critics[0].Target)[0]
+			q2 := one.value(p.Critics[1].Target)[0]
 			best = max(best, 0.75*math.Min(q1, q2)+0.25*math.Max(q1, q2))
 		}
 		want := b.Reward[i] + b.Bootstrap[i]*best
@@ -219,7 +219,7 @@ func TestGeneratedActionsComeFromTheMiddleOfTheLatentNumbers(t *testing.T) {
 	}
 }
 
-func TestTargetsFollowByTau(t *testing.T) {
+func TestTargetsHaveSoftUpdates(t *testing.T) {
 	c := shape(2, 1, 8, 8)
 	p := NewPolicy(c, rng(1))
 	g := Hand(c)
@@ -258,7 +258,7 @@ func same(a, b []float64) bool {
 	return len(a) == len(b)
 }
 
-func TestABatchThatIsNoneChangesNothing(t *testing.T) {
+func TestAnInvalidBatchIsRefusedAndChangesNothing(t *testing.T) {
 	a := mustAgent(t, settings(), data(t, 200, func(_, a float64) float64 { return a }))
 	learn(t, a, 3)
 	for name, c := range map[string]struct {
@@ -276,7 +276,7 @@ func TestABatchThatIsNoneChangesNothing(t *testing.T) {
 		before, refused := numbers(a.Policy), a.SkippedUpdates
 		err := a.Update(b)
 		if err == nil || !strings.Contains(err.Error(), c.says) || a.SkippedUpdates != refused+1 || !errors.Is(a.LastError, err) {
-			t.Errorf("%s: %v; %d refused", name, err, a.SkippedUpdates)
+			t.Errorf("%s: %v; %d skipped", name, err, a.SkippedUpdates)
 		}
 		if !same(before, numbers(a.Policy)) || a.Updates != 3 {
 			t.Errorf("%s changed the policy", name)
@@ -284,7 +284,7 @@ func TestABatchThatIsNoneChangesNothing(t *testing.T) {
 	}
 }
 
-// spoiled computes gradients that are no numbers, from the n-th one on.
+// spoiled computes gradients that are not finite, from the n-th one on.
 type spoiled struct {
 	Gradients
 	n int
@@ -314,8 +314,8 @@ func (s *spoiled) Perturbation(theta, critic, st, a, grad []float64) (float64, e
 
 // Four gradients make an update: the generative model's, two critics', the
 // perturbation's. Whichever is none, all weights stay numbers, the networks
-// from there on stay as they were, and twins stay together.
-func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
+// from there on are unchanged, and both critics take the same number of steps.
+func TestAGradientThatIsNotFiniteIsNotApplied(t *testing.T) {
 	for n := range 4 {
 		c := settings()
 		a, err := newAgent(c, data(t, 200, func(_, a float64) float64 { return a }), NewUpdater(c, &spoiled{Hand(c), n}))
@@ -326,7 +326,7 @@ func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.SkippedUpdates != 2 || a.Updates != 0 || !errors.Is(a.LastError, nn.ErrNotFinite) {
-			t.Errorf("gradient %d: %d refused, %d made: %v", n, a.SkippedUpdates, a.Updates, a.LastError)
+			t.Errorf("gradient %d: %d skipped, %d made: %v", n, a.SkippedUpdates, a.Updates, a.LastError)
 		}
 		for i, v := range numbers(a.Policy) {
 			if math.IsNaN(v) {
@@ -335,7 +335,7 @@ func TestAGradientThatIsNoNumberIsNotFollowed(t *testing.T) {
 		}
 		p := a.Policy
 		if one, two := p.Critics[0].Adam.Steps, p.Critics[1].Adam.Steps; one != two {
-			t.Errorf("gradient %d: the twins took %d and %d steps", n, one, two)
+			t.Errorf("gradient %d: the critics took %d and %d steps", n, one, two)
 		}
 		if p.Perturbation.Adam.Steps != 0 || n == 0 && p.VAE.Adam.Steps != 0 || n > 0 && p.VAE.Adam.Steps == 0 {
 			t.Errorf("gradient %d: steps of the perturbation %d, of the generative model %d", n, p.Perturbation.Adam.Steps, p.VAE.Adam.Steps)
@@ -407,7 +407,7 @@ func withoutSettings(t testing.TB, a *Agent) []byte {
 	return raw
 }
 
-func TestTheSameSeedIsTheSameBytes(t *testing.T) {
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	run := func(seed uint64) []byte {
 		c := settings()
 		c.Seed = seed
@@ -424,7 +424,7 @@ func TestTheSameSeedIsTheSameBytes(t *testing.T) {
 }
 
 // Deciding, which draws random numbers, changes nothing in what is learned.
-func TestLookingChangesNothing(t *testing.T) {
+func TestDecidingChangesNothing(t *testing.T) {
 	var after [2][]float64
 	for i := range after {
 		a := mustAgent(t, settings(), data(t, 300, func(_, a float64) float64 { return a }))
@@ -443,7 +443,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
+func TestAForeignStateIsNotRestored(t *testing.T) {
 	earns := func(_, a float64) float64 { return a }
 	a := mustAgent(t, settings(), data(t, 100, earns))
 	learn(t, a, 2)
@@ -454,15 +454,15 @@ func TestWhatDoesNotFitIsNotRestored(t *testing.T) {
 		spoil func(f *weights.File)
 		says  string
 	}{
-		"another algorithm":     {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
-		"another encoding":      {func(f *weights.File) { f.Meta["encoding"] = "99" }, `encoding "99"`},
-		"other widths":          {func(f *weights.File) { *f, _ = other.Save() }, "identity.hidden"},
-		"a network missing":     {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
-		"a weight of no number": {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
-		"steps of no number": {func(f *weights.File) {
+		"another algorithm":           {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
+		"another encoding":            {func(f *weights.File) { f.Meta["encoding"] = "99" }, `encoding "99"`},
+		"other widths":                {func(f *weights.File) { *f, _ = other.Save() }, "identity.hidden"},
+		"a network missing":           {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
+		"a weight that is not finite": {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
+		"negative steps": {func(f *weights.File) {
 			f.Meta["state"] = strings.Replace(f.Meta["state"], `"vae.adam.steps":`, `"vae.adam.steps":-`, 1)
 		}, "vae.adam.steps is -"},
-		"updates of no number":        {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
+		"no updates":                  {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
 		"no random source":            {func(f *weights.File) { delete(f.Blobs, "random.acting") }, "random.acting"},
 		"no data":                     {func(f *weights.File) { delete(f.Blobs, "replay") }, `blob "replay" is missing`},
 		"data that is truncated data": {func(f *weights.File) { f.Blobs["replay"] = f.Blobs["replay"][:50] }, "replay buffer"},
@@ -510,7 +510,7 @@ func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
 	}
 	action[0] = 7
 	if err := d.Decide(&s, []float64{math.NaN()}, action, r); !errors.Is(err, nn.ErrNotFinite) || action[0] != 7 {
-		t.Errorf("an observation of no number: %v, action %v", err, action)
+		t.Errorf("an observation that is not finite: %v, action %v", err, action)
 	}
 	if err := d.Decide(&s, []float64{1, 2}, action, r); err == nil {
 		t.Error("an observation of two numbers")
@@ -521,7 +521,7 @@ func TestASnapshotDecidesAndDoesNotChange(t *testing.T) {
 	}
 }
 
-func TestActionsGoInAndOut(t *testing.T) {
+func TestActionsAreScaledToTheBoundsAndBack(t *testing.T) {
 	c := settings()
 	to := []float64{0}
 	for out, in := range map[float64]float64{-10: -1, 10: 0, 30: 1} {

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shape is a Config of networks so wide, for a batch of so many.
+// shape is a Config with the given widths and batch size.
 func shape(state, action, batch int, widths ...int) Config {
 	low, high := make([]float64, action), make([]float64, action)
 	for i := range high {
@@ -78,7 +78,7 @@ func losses(c Config, g Gradients, in inputs) map[string]struct {
 	}
 }
 
-func TestGradientsAreThoseOfCentralDifferences(t *testing.T) {
+func TestGradientsAgreeWithCentralDifferences(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}

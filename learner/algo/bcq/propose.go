@@ -52,7 +52,7 @@ func (p *proposals) generate(vae []float64, r *rand.Rand) []float64 {
 }
 
 // perturb moves generated actions by at most Phi: these are the actions that
-// judge values.
+// value takes.
 func (p *proposals) perturb(theta, actions []float64) {
 	s, a := p.c.State, p.c.Action
 	join(p.sa, p.states, actions, s, a)
@@ -62,9 +62,9 @@ func (p *proposals) perturb(theta, actions []float64) {
 	}
 }
 
-// judge is a critic's value of the perturbed actions [rows]. It is valid until
+// value is a critic's value of the perturbed actions [rows]. It is valid until
 // the next call.
-func (p *proposals) judge(theta []float64) []float64 { return p.critic.Forward(theta, p.sa, p.rows) }
+func (p *proposals) value(theta []float64) []float64 { return p.critic.Forward(theta, p.sa, p.rows) }
 
 // action is the perturbed one of a row.
 func (p *proposals) action(row int) []float64 {

@@ -102,8 +102,8 @@ func (u *Updater) targets(p *Policy, b *replay.Batch, r *rand.Rand) {
 	u.next.of(b.Next, c.Candidates)
 	u.next.perturb(p.Perturbation.Target, u.next.generate(p.VAE.Theta, r))
 	first := u.first
-	copy(first, u.next.judge(p.Critics[0].Target))
-	second := u.next.judge(p.Critics[1].Target)
+	copy(first, u.next.value(p.Critics[0].Target))
+	second := u.next.value(p.Critics[1].Target)
 	mixed := func(k int) float64 {
 		return c.Lambda*min(first[k], second[k]) + (1-c.Lambda)*max(first[k], second[k])
 	}

@@ -192,7 +192,8 @@ func (c Config) updates() Config {
 	return c
 }
 
-// annealed is the share that is left of what goes to zero, after so many steps.
+// annealed is the share that is left of what goes to zero, after a number of
+// steps.
 func (c Config) annealed(steps int) float64 {
 	if c.AnnealSteps == 0 {
 		return 1

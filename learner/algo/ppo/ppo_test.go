@@ -200,7 +200,7 @@ func TestTheFirstRatioIsOne(t *testing.T) {
 			}
 		}
 		if a.SkippedUpdates > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
-			t.Errorf("choices %d: KL %g, clipped %v, refused %d: %v", c.NumActions, a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
+			t.Errorf("choices %d: KL %g, clipped %v, skipped %d: %v", c.NumActions, a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 	}
 }
 
-func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
+func TestAMinibatchWithNaNIsRefusedAndChangesNothing(t *testing.T) {
 	c := discrete(nil)
 	g, err := Gorgonia(c)
 	if err != nil {

@@ -319,7 +319,7 @@ func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restor
 func (a *Recurrent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c.identity(true), a.c)
 	for name, data := range map[string][]float64{
-		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.previous, "trial.x": a.x, "trial.action": a.action,
+		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "previous": a.previous, "trial.x": a.x, "trial.action": a.action,
 		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
 	} {
 		s.Numbers[name] = data

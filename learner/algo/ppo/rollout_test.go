@@ -223,8 +223,8 @@ func trialOf(t *testing.T, a *Recurrent, change func(time int, r *env.Rows)) {
 }
 
 // The world pays 1 at every step and is only ever truncated, every 5 steps: its
-// value is 1/(1-gamma) = 10. Who takes a truncation for a termination comes to
-// 1/(1-gamma*4/5) = 3.6.
+// value is 1/(1-gamma) = 10. A learner that takes a truncation for a
+// termination comes to 1/(1-gamma*4/5) = 3.6.
 func TestTheValueOfATruncatedWorld(t *testing.T) {
 	c := Default(1, 2, nil, nil)
 	c.Hidden = []int{16}

@@ -13,7 +13,7 @@ func numbered(i int) Transition {
 }
 
 // Memory grows with what is held, up to the capacity, and a buffer that has grown
-// draws as one that was large from the beginning.
+// draws as one that was large at the start.
 func TestMemoryGrowsWithUse(t *testing.T) {
 	c := Config{Capacity: 5000, State: 1, Action: 1, NumActions: 3, Seed: 7}
 	u, err1 := NewUniform(c)

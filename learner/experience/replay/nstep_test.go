@@ -150,7 +150,7 @@ func TestPendingStepsAreSavedAndRestored(t *testing.T) {
 	}
 }
 
-func TestWhatAnNStepRefuses(t *testing.T) {
+func TestInvalidNStepsAreRefused(t *testing.T) {
 	l := new(log)
 	n := nstep(t, 2, l)
 	must(t, n.Add(walk(0, 1)))
@@ -167,6 +167,6 @@ func TestWhatAnNStepRefuses(t *testing.T) {
 		}
 	}
 	if _, err := replay.NewNStep(replay.NStepConfig{Steps: 1, State: 1, Action: 1}, nil); err == nil {
-		t.Error("to nobody: no error")
+		t.Error("to nil: no error")
 	}
 }

@@ -66,7 +66,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestWhatWasAddedLastComesBackWhole(t *testing.T) {
+func TestTheLastTransitionsComeBackComplete(t *testing.T) {
 	for name, buf := range both(t, 4) {
 		b := batch(t, 400)
 		for k := range 6 { // 0 and 1 give way
@@ -99,7 +99,7 @@ func TestWhatWasAddedLastComesBackWhole(t *testing.T) {
 
 // A truncated end is worth what comes after, a terminated one is not, also when
 // it is both.
-func TestALearnerLooksBeyondATruncationOnly(t *testing.T) {
+func TestBootstrapIsZeroAfterATerminationOnly(t *testing.T) {
 	for _, c := range []struct {
 		terminated bool
 		truncated  bool
@@ -122,7 +122,7 @@ func TestALearnerLooksBeyondATruncationOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTransitionIsNotKept(t *testing.T) {
+func TestInvalidTransitionsAreRefused(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {
 		says  string
@@ -148,13 +148,13 @@ func TestWhatIsNoTransitionIsNotKept(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, c.says)
 			}
 			if after, _ := buf.MarshalBinary(); !slices.Equal(before, after) {
-				t.Errorf("%s: %s: something was kept", name, c.says)
+				t.Errorf("%s: %s: something was added", name, c.says)
 			}
 		}
 	}
 }
 
-func TestNothingComesFromAnEmptyBufferOrIntoAWrongBatch(t *testing.T) {
+func TestAnEmptyBufferAndAWrongBatchAreRefused(t *testing.T) {
 	for name, buf := range both(t, 4) {
 		if err := buf.Sample(batch(t, 3)); !errors.Is(err, replay.ErrEmpty) {
 			t.Errorf("%s: sampled from nothing: %v", name, err)
@@ -171,7 +171,7 @@ func TestNothingComesFromAnEmptyBufferOrIntoAWrongBatch(t *testing.T) {
 	}
 }
 
-func TestAConfigThatMakesNoBufferIsRefused(t *testing.T) {
+func TestInvalidSettingsOfABufferAreRefused(t *testing.T) {
 	for says, c := range map[string]replay.PrioritisedConfig{
 		"capacity 0": prioritised(0, 1, 1), "capacity -1": prioritised(-1, 1, 1),
 		"alpha 1.5": prioritised(1, 1.5, 1), "alpha NaN": prioritised(1, math.NaN(), 1), "beta -1": prioritised(1, 1, -1),
@@ -206,7 +206,7 @@ func chiSquare(counts []int, chances []float64) float64 {
 // The 0.1 % and 99.9 % points of chi-square with 9 degrees of freedom.
 const rareLow, rareHigh = 1.15, 27.88
 
-func TestAUniformBufferDrawsAllAlike(t *testing.T) {
+func TestAUniformBufferDrawsAllWithTheSameChance(t *testing.T) {
 	buf := both(t, 10)["uniform"]
 	counts, chances := make([]int, 10), make([]float64, 10)
 	for k := range 13 {
@@ -300,7 +300,7 @@ func TestEachBatchIsSpreadOverThePriorities(t *testing.T) {
 	}
 }
 
-func TestANewTransitionIsDrawnAsOftenAsTheMostSurprising(t *testing.T) {
+func TestANewTransitionHasTheLargestPriority(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(4, 1, 1))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -320,7 +320,7 @@ func TestANewTransitionIsDrawnAsOftenAsTheMostSurprising(t *testing.T) {
 	}
 }
 
-func TestBetaGoverns(t *testing.T) {
+func TestBetaSetsTheWeights(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(2, 1, 0))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -341,7 +341,7 @@ func TestBetaGoverns(t *testing.T) {
 	}
 }
 
-func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
+func TestASkippedUpdateChangesNothing(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(4, 1, 1))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -368,7 +368,7 @@ func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
-func TestARestoredBufferGoesOnBitByBit(t *testing.T) {
+func TestARestoredBufferContinuesBitByBit(t *testing.T) {
 	for _, adds := range []int{0, 3, 8, 13} {
 		for name, buf := range both(t, 8) {
 			b, c := batch(t, 16), batch(t, 16)
@@ -411,7 +411,7 @@ func TestARestoredBufferGoesOnBitByBit(t *testing.T) {
 	}
 }
 
-func TestSavedBytesThatAreNotWholeAreRefused(t *testing.T) {
+func TestDamagedBytesAreRefused(t *testing.T) {
 	for name, buf := range both(t, 4) {
 		for k := range 6 {
 			must(t, buf.Add(step(k)))
@@ -445,7 +445,7 @@ func TestSavedBytesThatAreNotWholeAreRefused(t *testing.T) {
 	}
 }
 
-func TestNothingAllocates(t *testing.T) {
+func TestAddAndSampleDoNotAllocate(t *testing.T) {
 	u, err1 := replay.NewUniform(small)
 	p, err2 := replay.NewPrioritised(prioritised(1000, 0.6, 0.4))
 	n, err3 := replay.NewNStep(replay.NStepConfig{Steps: 3, State: 2, Action: 1}, u)
@@ -472,7 +472,7 @@ func TestNothingAllocates(t *testing.T) {
 }
 
 // Compare with benchstat over two commits; 0 allocs/op is asserted by
-// TestNothingAllocates.
+// TestAddAndSampleDoNotAllocate.
 func BenchmarkAdd(b *testing.B) {
 	for name, buf := range both(b, 100000) {
 		b.Run(name, func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 
 var served = kernel.NewMLP(kernel.ReLU, kernel.Tanh, 8, 40, 40, 5)
 
-func TestServingIsTheNetwork(t *testing.T) {
+func TestServingAgreesWithTheNetwork(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
 	x := nntest.Normal(1, 3*8, 1)
@@ -24,7 +24,7 @@ func TestServingIsTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := append([]float64(nil), kernel.NewTape[float64](served, 3).Forward(theta, x, 3)...)
-	clear(theta) // the trainer goes on with its own slice
+	clear(theta) // the trainer continues with its own slice
 	got, version, ok := s.Decide(x, 3, &scratch)
 	if !ok || version != 7 {
 		t.Fatal(version, ok)
@@ -42,7 +42,7 @@ func TestServingIsTheNetwork(t *testing.T) {
 	}
 }
 
-func TestInputsAreBroughtToScale(t *testing.T) {
+func TestInputsAreNormalised(t *testing.T) {
 	identity := kernel.MLP{{In: 1, Out: 1}}
 	var s kernel.Server
 	var scratch kernel.Scratch
@@ -56,7 +56,7 @@ func TestInputsAreBroughtToScale(t *testing.T) {
 	}
 }
 
-func TestTheLastGoodSnapshotStays(t *testing.T) {
+func TestThePreviousSnapshotStaysAfterAFailedPublish(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
 	good := nntest.Normal(2, served.Params(), 0.2)
@@ -122,7 +122,7 @@ func TestServingWhilePublishing(t *testing.T) {
 	wait.Wait()
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestADecisionDoesNotAllocate(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
 	if err := s.Publish(kernel.Snapshot{MLP: served, Theta: nntest.Normal(2, served.Params(), 0.2), Mean: make([]float64, 8), Scale: make([]float64, 8)}); err != nil {

@@ -91,7 +91,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsNotThereLosesNothing(t *testing.T) {
+func TestAWriteIntoAMissingFolderFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none", "w.safetensors")
 	if err := weights.Write(path, sample); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
@@ -102,7 +102,7 @@ func TestAFolderThatIsNotThereLosesNothing(t *testing.T) {
 }
 
 // A write that fails leaves the file that was there.
-func TestAFailedWriteLeavesTheOldFile(t *testing.T) {
+func TestAFailedWriteKeepsTheOldFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	if err := weights.Write(path, sample); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 // Algorithms are those that learn by acting.
 func Algorithms() []string { return []string{ddpg.Algorithm, dqn.Algorithm, ppo.Algorithm, "td3"} }
 
-// Steps is for how many steps a recipe is meant, where nobody says otherwise.
+// Steps is the default number of steps of a preset.
 func Steps(environment string) int {
 	switch environment {
 	case "Pendulum-v1":

@@ -176,7 +176,7 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeClonedIsRefused(t *testing.T) {
+func TestInvalidClonesAreRefused(t *testing.T) {
 	u := record(t, func(_ *rand.Rand, s []float64) float64 { return 1.5 })
 	for name, says := range map[string]string{"continuous": "action 0 of the batch is 1.5", "discrete": "action of row 0 is 1.5"} {
 		c := map[string]Config{"continuous": continuous(), "discrete": discrete()}[name]
@@ -185,7 +185,7 @@ func TestWhatCannotBeClonedIsRefused(t *testing.T) {
 			err = a.Learn(2)
 		}
 		if err != nil || a.SkippedUpdates != 2 || !strings.Contains(a.LastError.Error(), says) || a.Network.Adam.Steps != 0 {
-			t.Errorf("%s: %v, %d refused: %v", name, err, a.SkippedUpdates, a.LastError)
+			t.Errorf("%s: %v, %d skipped: %v", name, err, a.SkippedUpdates, a.LastError)
 		}
 	}
 	for says, spoil := range map[string]func(c *Config){

@@ -80,7 +80,7 @@ func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32,
 	p.run(m, n, beta, &pool32)
 }
 
-// fits tells whether the matrices are as large as they are said to be. What
+// fits reports whether the matrices are as large as they are said to be. What
 // does not fit goes to gonum, which says why.
 func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 	for _, t := range []blas.Transpose{tA, tB} {

@@ -113,7 +113,7 @@ func TestTheSameProductHasTheSameBits(t *testing.T) {
 	}
 }
 
-func TestMatricesThatAreTooShortPanicAsGonums(t *testing.T) {
+func TestTooShortMatricesPanicAsInGonum(t *testing.T) {
 	for _, set := range available() {
 		func() {
 			defer func() {
@@ -135,7 +135,7 @@ func TestUnknownKernelsAreNamed(t *testing.T) {
 	}
 }
 
-func TestASmallProductAllocatesNothing(t *testing.T) {
+func TestASmallProductDoesNotAllocate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make race is -short, and under the race detector sync.Pool forgets at random")
 	}
