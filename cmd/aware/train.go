@@ -42,7 +42,9 @@ type trainOptions struct {
 func trainCommand() *cobra.Command {
 	var o trainOptions
 	cmd := &cobra.Command{
-		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
+		Use:   "train",
+		Short: "Let an algorithm learn in an environment",
+		Args:  cobra.NoArgs,
 		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
 			"the end plays 100 new episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ".\n" +
@@ -101,7 +103,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		}
 	}
 	if rate := r.Stats().LearningRate; o.resume != "" && rate == 0 {
-		fmt.Fprintf(progress, "the learning rate is 0 at step %d: it was annealed, and nothing more will be learned\n", r.Steps)
+		fmt.Fprintf(progress,
+			"the learning rate is 0 at step %d: it was annealed, and nothing more will be learned\n", r.Steps)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -124,7 +127,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	if o.json {
 		return json.NewEncoder(out).Encode(result)
 	}
-	_, err = fmt.Fprintf(out, "%s on %s, seed %d: mean return of 100 new episodes %.1f, deviation %.1f, after %d steps in %v\n",
+	_, err = fmt.Fprintf(out,
+		"%s on %s, seed %d: mean return of 100 new episodes %.1f, deviation %.1f, after %d steps in %v\n",
 		o.algorithm, o.env, o.seed, mean, deviation, r.Steps, time.Since(begin).Round(100*time.Millisecond))
 	return err
 }
@@ -246,8 +250,10 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err := draw.Write(o.out, "train.json", map[string]any{
 		"result": result, "curve": r.Curve, "evaluations": r.Evaluations, "stats": r.Stats(),
 	}, draw.Page{
-		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env), About: "mean100 is the mean return of 100 new episodes, without exploration, by the best actor.",
-		Text: string(text), Pictures: []draw.Picture{curve},
+		Title:    fmt.Sprintf("%s on %s", o.algorithm, o.env),
+		About:    "mean100 is the mean return of 100 new episodes, without exploration, by the best actor.",
+		Text:     string(text),
+		Pictures: []draw.Picture{curve},
 	}); err != nil {
 		return err
 	}

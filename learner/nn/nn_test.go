@@ -84,7 +84,10 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 }
 
 func TestOrthogonalLayers(t *testing.T) {
-	for _, d := range []kernel.Dense{{In: 8, Out: 64}, {In: 64, Out: 64}, {In: 64, Out: 3}, {In: 256, Out: 256}, {In: 1, Out: 1}} {
+	for _, d := range []kernel.Dense{{
+		In:  8,
+		Out: 64,
+	}, {In: 64, Out: 64}, {In: 64, Out: 3}, {In: 256, Out: 256}, {In: 1, Out: 1}} {
 		theta := nntest.Normal(9, d.Params(), 1)
 		nn.Orthogonal(d, theta, math.Sqrt2, rand.New(rand.NewPCG(1, 2)))
 		short := min(d.In, d.Out)

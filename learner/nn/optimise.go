@@ -22,7 +22,14 @@ type Adam struct {
 
 // NewAdam is Adam with the paper's constants for a number of parameters.
 func NewAdam(params int, rate, epsilon float64) *Adam {
-	return &Adam{LearningRate: rate, Beta1: 0.9, Beta2: 0.999, Epsilon: epsilon, M: make([]float64, params), V: make([]float64, params)}
+	return &Adam{
+		LearningRate: rate,
+		Beta1:        0.9,
+		Beta2:        0.999,
+		Epsilon:      epsilon,
+		M:            make([]float64, params),
+		V:            make([]float64, params),
+	}
 }
 
 // Update changes theta against the gradient. It panics when their lengths are

@@ -132,7 +132,13 @@ func testCases() []testCase {
 
 func begin(t testing.TB, s testCase, seed uint64, steps int) *train.Run {
 	t.Helper()
-	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.envs, s.make(t, seed, 16))
+	r, err := train.New(train.Config{
+		Env:      s.env,
+		Steps:    steps,
+		Seed:     seed,
+		Evaluate: 500,
+		Episodes: 2,
+	}, s.envs, s.make(t, seed, 16))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +227,11 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil := func(change func(f *weights.File)) weights.File {
-			f := weights.File{Meta: maps.Clone(good.Meta), Tensors: maps.Clone(good.Tensors), Blobs: maps.Clone(good.Blobs)}
+			f := weights.File{
+				Meta:    maps.Clone(good.Meta),
+				Tensors: maps.Clone(good.Tensors),
+				Blobs:   maps.Clone(good.Blobs),
+			}
 			change(&f)
 			return f
 		}
@@ -313,7 +323,13 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 		}
 		var server kernel.Server
 		l := s.make(t, 9, 16)
-		r, err := train.New(train.Config{Env: s.env, Steps: 1200, Seed: 9, Evaluate: 500, Episodes: 2}, s.envs, l)
+		r, err := train.New(train.Config{
+			Env:      s.env,
+			Steps:    1200,
+			Seed:     9,
+			Evaluate: 500,
+			Episodes: 2,
+		}, s.envs, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +383,10 @@ func TestInvalidRunsAreRefused(t *testing.T) {
 func ExampleRun() {
 	e, _ := classic.Make("IdentityDiscrete-v0")
 	l, _ := dqn.New(dqn.Default(e.Observation().Dim(), e.Action().N))
-	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, func() (env.Env, error) { return classic.Make("IdentityDiscrete-v0") }, l)
+	r, _ := train.New(train.Config{
+		Env:   e.Name(),
+		Steps: 1000,
+	}, func() (env.Env, error) { return classic.Make("IdentityDiscrete-v0") }, l)
 	_, err := r.Final(3)
 	fmt.Println(err)
 	// Output: <nil>

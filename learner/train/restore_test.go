@@ -71,7 +71,14 @@ func identities() []changed {
 	s := discrete.Default(2, 3)
 	s.Hidden, s.Batch = []int{8}, 8
 	newDiscrete := func(c discrete.Config) (*discrete.Agent, error) { return discrete.New(c, data(1)) }
-	n := clone.Config{State: 2, Low: []float64{-1}, High: []float64{1}, Hidden: []int{8}, LearningRate: 1e-3, Batch: 8}
+	n := clone.Config{
+		State:        2,
+		Low:          []float64{-1},
+		High:         []float64{1},
+		Hidden:       []int{8},
+		LearningRate: 1e-3,
+		Batch:        8,
+	}
 	newClone := func(c clone.Config) (*clone.Agent, error) { return clone.New(c, data(1)) }
 	return []changed{
 		{"ddpg", of(ddpg.New, d, nil), map[string]func() (saver, error){
@@ -250,7 +257,10 @@ func TestAPolicyIsSavedApartFromItsReplay(t *testing.T) {
 }
 
 func floats(all []float64) []byte {
-	raw, err := weights.Encode(weights.File{Tensors: map[string]weights.Tensor{"x": {Shape: []int{len(all)}, Data: all}}})
+	raw, err := weights.Encode(weights.File{Tensors: map[string]weights.Tensor{"x": {
+		Shape: []int{len(all)},
+		Data:  all,
+	}}})
 	if err != nil {
 		panic(err)
 	}

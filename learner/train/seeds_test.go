@@ -39,7 +39,13 @@ func TestTheFinalTestHasSeedsOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := train.New(train.Config{Env: "IdentityDiscrete-v0", Steps: 2000, Seed: 1, Evaluate: 500, Episodes: 10}, factory, l)
+	r, err := train.New(train.Config{
+		Env:      "IdentityDiscrete-v0",
+		Steps:    2000,
+		Seed:     1,
+		Evaluate: 500,
+		Episodes: 10,
+	}, factory, l)
 	phase = "evaluation"
 	if err == nil {
 		err = r.Train(t.Context(), 2000)

@@ -102,7 +102,13 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 	for _, g := range gates {
 		for s := range seeds {
 			if strings.Contains(g.algorithm+"/"+g.env, only) {
-				results = append(results, result{Env: g.env, Algo: g.algorithm, Seed: first + uint64(s), Steps: g.steps, Least: g.least})
+				results = append(results, result{
+					Env:   g.env,
+					Algo:  g.algorithm,
+					Seed:  first + uint64(s),
+					Steps: g.steps,
+					Least: g.least,
+				})
 			}
 		}
 	}
@@ -121,7 +127,8 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			if err := r.run(ctx); err != nil {
 				return err
 			}
-			fmt.Printf("%4.0f s  %-5s %-26s seed %d: %8.1f (at least %.0f), %d steps in %.0f s\n", time.Since(begin).Seconds(), r.Algo, r.Env, r.Seed, r.Mean, r.Least, r.Steps, r.Wall)
+			fmt.Printf("%4.0f s  %-5s %-26s seed %d: %8.1f (at least %.0f), %d steps in %.0f s\n",
+				time.Since(begin).Seconds(), r.Algo, r.Env, r.Seed, r.Mean, r.Least, r.Steps, r.Wall)
 			return nil
 		})
 	}
@@ -186,7 +193,8 @@ func report(results []result, evaluations []offline) error {
 			verdict = "FAILS"
 			failed++
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%.0f\t%d\t%s\n", g.algorithm, g.env, all, strings.Join(means, " "), g.least, g.steps, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%.0f\t%d\t%s\n", g.algorithm, g.env, all, strings.Join(means, " "),
+			g.least, g.steps, verdict)
 	}
 	if len(evaluations) > 0 {
 		var means []string
@@ -200,7 +208,8 @@ func report(results []result, evaluations []offline) error {
 		if verdict == "FAILS" {
 			failed++
 		}
-		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(evaluations), strings.Join(means, "; "), verdict)
+		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(evaluations),
+			strings.Join(means, "; "), verdict)
 	}
 	if err := t.Flush(); err != nil {
 		return err

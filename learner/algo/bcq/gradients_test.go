@@ -45,8 +45,13 @@ type inputs struct{ s, a, noise, y, vae, critic, move []float64 }
 func inputsOf(c Config) inputs {
 	p := NewPolicy(c, rng(3))
 	in := inputs{
-		s: nntest.Normal(1, c.Batch*c.State, 1), a: nntest.Normal(2, c.Batch*c.Action, 1), noise: nntest.Normal(4, c.Batch*c.Latent, 1),
-		y: nntest.Normal(5, c.Batch, 3), vae: p.VAE.Theta, critic: p.Critics[0].Theta, move: p.Perturbation.Theta,
+		s:      nntest.Normal(1, c.Batch*c.State, 1),
+		a:      nntest.Normal(2, c.Batch*c.Action, 1),
+		noise:  nntest.Normal(4, c.Batch*c.Latent, 1),
+		y:      nntest.Normal(5, c.Batch, 3),
+		vae:    p.VAE.Theta,
+		critic: p.Critics[0].Theta,
+		move:   p.Perturbation.Theta,
 	}
 	for i, v := range in.a {
 		in.a[i] = math.Tanh(v)
@@ -101,7 +106,8 @@ func TestGradientsAgreeWithCentralDifferences(t *testing.T) {
 					}
 					return v
 				}
-				nntest.Gradient(t, fmt.Sprintf("%s by %s, widths %v %v", name, which, c.Hidden, c.Generative), loss, l.theta, grad, 60)
+				nntest.Gradient(t,
+					fmt.Sprintf("%s by %s, widths %v %v", name, which, c.Hidden, c.Generative), loss, l.theta, grad, 60)
 			}
 		}
 	}
@@ -149,11 +155,13 @@ func TestGorgoniaAgreesWithHand(t *testing.T) {
 					scale = max(scale, math.Abs(v))
 				}
 				if math.Abs(loss-wanted) > 1e-12*max(1, math.Abs(wanted)) {
-					t.Errorf("%s, widths %v, round %d: loss %v, by hand %v", name, c.Hidden, round, loss, wanted)
+					t.Errorf("%s, widths %v, round %d: loss %v, by hand %v", name, c.Hidden, round, loss,
+						wanted)
 				}
 				for i := range grad {
 					if !(math.Abs(grad[i]-want[i]) <= 1e-12*scale) {
-						t.Fatalf("%s, widths %v, round %d: gradient %d is %v, by hand %v", name, c.Hidden, round, i, grad[i], want[i])
+						t.Fatalf("%s, widths %v, round %d: gradient %d is %v, by hand %v", name, c.Hidden,
+							round, i, grad[i], want[i])
 					}
 				}
 				in.s[0] += 0.5

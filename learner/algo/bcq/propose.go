@@ -23,8 +23,15 @@ type proposals struct {
 func newProposals(c Config, rows int) *proposals {
 	tape := func(m kernel.MLP) *kernel.Tape[float64] { return kernel.NewTape[float64](m, rows) }
 	return &proposals{
-		c: c, rows: rows, begin: c.encoder(), decoder: tape(c.Decoder()), perturbation: tape(c.Perturbation()), critic: tape(c.Critic()),
-		states: make([]float64, rows*c.State), sz: make([]float64, rows*(c.State+c.Latent)), sa: make([]float64, rows*(c.State+c.Action)),
+		c:            c,
+		rows:         rows,
+		begin:        c.encoder(),
+		decoder:      tape(c.Decoder()),
+		perturbation: tape(c.Perturbation()),
+		critic:       tape(c.Critic()),
+		states:       make([]float64, rows*c.State),
+		sz:           make([]float64, rows*(c.State+c.Latent)),
+		sa:           make([]float64, rows*(c.State+c.Action)),
 	}
 }
 

@@ -48,7 +48,11 @@ func batch(t testing.TB, c Config) *replay.Batch {
 
 func values(c Config) *nn.Network {
 	m := c.Network()
-	return &nn.Network{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.LearningRate, 1e-8)}
+	return &nn.Network{
+		Theta:  nntest.Normal(1, m.Params(), 0.4),
+		Target: nntest.Normal(2, m.Params(), 0.4),
+		Adam:   nn.NewAdam(m.Params(), c.LearningRate, 1e-8),
+	}
 }
 
 func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {

@@ -88,7 +88,8 @@ func TestRecurrentLearnsToLearnABandit(t *testing.T) {
 			}
 		}
 		if last < 0.9 || a.SkippedUpdates > 0 {
-			t.Errorf("seed %d: %.2f of the later steps are paid; skipped %d: %v", seed, last, a.SkippedUpdates, a.LastError)
+			t.Errorf("seed %d: %.2f of the later steps are paid; skipped %d: %v", seed, last,
+				a.SkippedUpdates, a.LastError)
 		}
 	}
 }
@@ -104,8 +105,11 @@ func TestGradientsThroughATrial(t *testing.T) {
 	}} {
 		a := recurrent(t, c)
 		m := &Minibatch{
-			Action: make([]float64, a.c.Minibatch), LogProb: nntest.Normal(1, a.c.Minibatch, 0.3), Advantage: nntest.Normal(2, a.c.Minibatch, 1),
-			Return: nntest.Normal(3, a.c.Minibatch, 1), Clip: 0.2,
+			Action:    make([]float64, a.c.Minibatch),
+			LogProb:   nntest.Normal(1, a.c.Minibatch, 0.3),
+			Advantage: nntest.Normal(2, a.c.Minibatch, 1),
+			Return:    nntest.Normal(3, a.c.Minibatch, 1),
+			Clip:      0.2,
 		}
 		for i := range m.LogProb {
 			m.LogProb[i]--

@@ -163,7 +163,8 @@ func TestInitialStatesHaveTheirDistribution(t *testing.T) {
 			for i, x := range c.seen(obs) {
 				bin := int(math.Floor(10 * (x - c.low[i]) / (c.high[i] - c.low[i])))
 				if bin < 0 || bin > 9 {
-					t.Fatalf("%s: seed %d: number %d is %v, want %v to %v", c.name, seed, i, x, c.low[i], c.high[i])
+					t.Fatalf("%s: seed %d: number %d is %v, want %v to %v", c.name, seed, i, x, c.low[i],
+						c.high[i])
 				}
 				bins[i][bin]++
 			}
@@ -228,7 +229,8 @@ func TestARestoredEpisodeContinuesBitByBit(t *testing.T) {
 			want, err1 := e.Step(action, obs)
 			got, err2 := f.Step(action, again)
 			if got != want || err1 != nil || err2 != nil || !slices.Equal(obs, again) {
-				t.Fatalf("%s: step %d after the restore: %v %+v %v, want %v %+v %v", name, i, again, got, err2, obs, want, err1)
+				t.Fatalf("%s: step %d after the restore: %v %+v %v, want %v %+v %v", name, i, again, got,
+					err2, obs, want, err1)
 			}
 			over = want.Ended()
 		}

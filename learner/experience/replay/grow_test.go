@@ -9,7 +9,13 @@ import (
 
 func numbered(i int) Transition {
 	x := float64(i)
-	return Transition{State: []float64{x}, Action: []float64{float64(i % 3)}, Reward: x, Next: []float64{x + 1}, Discount: 0.9}
+	return Transition{
+		State:    []float64{x},
+		Action:   []float64{float64(i % 3)},
+		Reward:   x,
+		Next:     []float64{x + 1},
+		Discount: 0.9,
+	}
 }
 
 // Memory grows with what is held, up to the capacity, and a buffer that has grown

@@ -66,7 +66,12 @@ func TestATreeDoesNotDrift(t *testing.T) {
 // A right checksum does not mean that the bytes make sense.
 func TestInvalidStateWithAValidChecksumIsRefused(t *testing.T) {
 	good := Transition{State: []float64{1}, Action: []float64{2}, Reward: 3, Next: []float64{4}, Discount: 0.5}
-	c := PrioritisedConfig{Config: Config{Capacity: 3, State: 1, Action: 1}, Alpha: 0.5, Beta: 0.5, Epsilon: 0.01}
+	c := PrioritisedConfig{
+		Config:  Config{Capacity: 3, State: 1, Action: 1},
+		Alpha:   0.5,
+		Beta:    0.5,
+		Epsilon: 0.01,
+	}
 	for says, spoil := range map[string]func(p *Prioritised){
 		"state[0] = NaN":     func(p *Prioritised) { p.state[1] = math.NaN() },
 		"discount 2":         func(p *Prioritised) { p.discount[0] = 2 },

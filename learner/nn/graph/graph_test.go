@@ -130,7 +130,11 @@ func TestGradientsOfAnEncoder(t *testing.T) {
 
 func TestGradientsOfJoinedInputs(t *testing.T) {
 	const batch = 3
-	left, right := kernel.Dense{In: 2, Out: 256, Act: kernel.Tanh}, kernel.Dense{In: 3, Out: 256, Act: kernel.Tanh}
+	left, right := kernel.Dense{
+		In:  2,
+		Out: 256,
+		Act: kernel.Tanh,
+	}, kernel.Dense{In: 3, Out: 256, Act: kernel.Tanh}
 	top := kernel.NewMLP(kernel.Tanh, kernel.Linear, 512, 1)
 	n := left.Params() + right.Params() + top.Params()
 	var x, y Input[float64]
@@ -174,7 +178,8 @@ func same(t *testing.T, g *Graph[float64], x []float64) {
 			d := p.gradient.Value().(*tensor.Dense).Float64s()
 			for i, v := range d {
 				if v != grad[p.begin+i] {
-					t.Fatalf("round %d: gradient %d of %v is %v, TapeMachine's %v", round, i, p.node, grad[p.begin+i], v)
+					t.Fatalf("round %d: gradient %d of %v is %v, TapeMachine's %v", round, i, p.node,
+						grad[p.begin+i], v)
 				}
 			}
 		}

@@ -46,7 +46,13 @@ func TestInputsAreNormalised(t *testing.T) {
 	identity := kernel.MLP{{In: 1, Out: 1}}
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: identity, Theta: []float64{1, 0}, Mean: []float64{10}, Scale: []float64{0.5}, ClipRange: 3}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:       identity,
+		Theta:     []float64{1, 0},
+		Mean:      []float64{10},
+		Scale:     []float64{0.5},
+		ClipRange: 3,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for x, want := range map[float64]float64{10: 0, 12: 1, 100: 3, -100: -3} {
@@ -68,7 +74,13 @@ func TestThePreviousSnapshotStaysAfterAFailedPublish(t *testing.T) {
 	for says, next := range map[string]kernel.Snapshot{
 		"value 17 is NaN":  {Version: 2, MLP: served, Theta: bad},
 		"parameters for a": {Version: 3, MLP: served, Theta: good[1:]},
-		"means and":        {Version: 4, MLP: served, Theta: good, Mean: make([]float64, 3), Scale: make([]float64, 3)},
+		"means and": {
+			Version: 4,
+			MLP:     served,
+			Theta:   good,
+			Mean:    make([]float64, 3),
+			Scale:   make([]float64, 3),
+		},
 	} {
 		if err := s.Publish(next); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
@@ -125,7 +137,12 @@ func TestServingWhilePublishing(t *testing.T) {
 func TestADecisionDoesNotAllocate(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: served, Theta: nntest.Normal(2, served.Params(), 0.2), Mean: make([]float64, 8), Scale: make([]float64, 8)}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:   served,
+		Theta: nntest.Normal(2, served.Params(), 0.2),
+		Mean:  make([]float64, 8),
+		Scale: make([]float64, 8),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	x := make([]float64, 8)
@@ -137,7 +154,10 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: served, Theta: nntest.Normal(2, served.Params(), 0.2)}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:   served,
+		Theta: nntest.Normal(2, served.Params(), 0.2),
+	}); err != nil {
 		b.Fatal(err)
 	}
 	x := nntest.Normal(1, 8, 1)

@@ -48,7 +48,11 @@ func TestWeightsComeBackExactly(t *testing.T) {
 
 func TestEqualContentIsEqualBytes(t *testing.T) {
 	a, _ := weights.Encode(sample)
-	b, _ := weights.Encode(weights.File{Meta: maps.Clone(sample.Meta), Tensors: maps.Clone(sample.Tensors), Blobs: sample.Blobs})
+	b, _ := weights.Encode(weights.File{
+		Meta:    maps.Clone(sample.Meta),
+		Tensors: maps.Clone(sample.Tensors),
+		Blobs:   sample.Blobs,
+	})
 	if !bytes.Equal(a, b) {
 		t.Error("two encodings differ")
 	}

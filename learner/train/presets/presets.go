@@ -115,5 +115,6 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		}
 		return ppo.New(c)
 	}
-	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm, strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
+	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm,
+		strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
 }

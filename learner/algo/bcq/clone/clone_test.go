@@ -24,7 +24,15 @@ func TestMain(m *testing.M) {
 }
 
 func continuous() Config {
-	return Config{State: 2, Low: []float64{-4}, High: []float64{0}, Hidden: []int{32}, LearningRate: 3e-3, Batch: 32, Seed: 1}
+	return Config{
+		State:        2,
+		Low:          []float64{-4},
+		High:         []float64{0},
+		Hidden:       []int{32},
+		LearningRate: 3e-3,
+		Batch:        32,
+		Seed:         1,
+	}
 }
 
 func discrete() Config {
@@ -41,7 +49,12 @@ func record(t testing.TB, policy func(r *rand.Rand, s []float64) float64) *repla
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
 		s := []float64{2*r.Float64() - 1, 2*r.Float64() - 1}
-		if err := u.Add(replay.Transition{State: s, Action: []float64{policy(r, s)}, Next: s, Discount: 1}); err != nil {
+		if err := u.Add(replay.Transition{
+			State:    s,
+			Action:   []float64{policy(r, s)},
+			Next:     s,
+			Discount: 1,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

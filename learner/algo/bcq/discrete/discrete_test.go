@@ -190,7 +190,12 @@ func grid(t testing.TB, n, without int) *replay.Uniform {
 		}
 		m := table[cell][way]
 		if err := u.Add(replay.Transition{
-			State: seen(cell), Action: []float64{float64(way)}, Reward: m.Reward, Next: seen(m.Next), Discount: 0.95, Terminated: m.Terminated,
+			State:      seen(cell),
+			Action:     []float64{float64(way)},
+			Reward:     m.Reward,
+			Next:       seen(m.Next),
+			Discount:   0.95,
+			Terminated: m.Terminated,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +264,14 @@ func TestTheBestActionsOfABadPolicyAreLearned(t *testing.T) {
 		c := settings()
 		c.Seed = seed
 		a := mustAgent(t, c, grid(t, 3000, -1), 1500)
-		copied, err := clone.New(clone.Config{State: classic.GridCells, NumActions: classic.GridMoves, Hidden: c.Hidden, LearningRate: c.LearningRate, Batch: c.Batch, Seed: seed}, grid(t, 3000, -1))
+		copied, err := clone.New(clone.Config{
+			State:        classic.GridCells,
+			NumActions:   classic.GridMoves,
+			Hidden:       c.Hidden,
+			LearningRate: c.LearningRate,
+			Batch:        c.Batch,
+			Seed:         seed,
+		}, grid(t, 3000, -1))
 		if err == nil {
 			err = copied.Learn(1500)
 		}

@@ -25,7 +25,16 @@ type Settings struct {
 
 // Full is the size of the documented evaluation.
 func Full() Settings {
-	return Settings{Episodes: 150, Mix: Mix{Random: 0.8}, Updates: 10_000, Batch: 100, Discount: 0.95, Hidden: []int{64, 64}, Generative: []int{128, 128}, EvaluationEpisodes: 100}
+	return Settings{
+		Episodes:           150,
+		Mix:                Mix{Random: 0.8},
+		Updates:            10_000,
+		Batch:              100,
+		Discount:           0.95,
+		Hidden:             []int{64, 64},
+		Generative:         []int{128, 128},
+		EvaluationEpisodes: 100,
+	}
 }
 
 // room is the settings of a buffer of the data.
@@ -54,7 +63,8 @@ func Evaluate(seed uint64, s Settings) (Result, error) {
 
 func run(seed uint64, s Settings) (p Result, err error) {
 	if s.Episodes < 1 || s.Updates < 1 || s.EvaluationEpisodes < 1 {
-		return p, fmt.Errorf("episodes, updates, evaluation episodes %v: it must be at least 1", []int{s.Episodes, s.Updates, s.EvaluationEpisodes})
+		return p, fmt.Errorf("episodes, updates, evaluation episodes %v: it must be at least 1",
+			[]int{s.Episodes, s.Updates, s.EvaluationEpisodes})
 	}
 	if !(s.Mix.Random >= 0 && s.Mix.Random <= 1) {
 		return p, fmt.Errorf("random %v: it must be in [0, 1]", s.Mix.Random)
@@ -104,7 +114,13 @@ func constrained(seed uint64, s Settings, data *replay.Uniform) (func(obs, actio
 
 func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []float64) error, error) {
 	a, err := clone.New(clone.Config{
-		State: 3, Low: []float64{-torque}, High: []float64{torque}, Hidden: s.Hidden, LearningRate: 1e-3, Batch: s.Batch, Seed: seed,
+		State:        3,
+		Low:          []float64{-torque},
+		High:         []float64{torque},
+		Hidden:       s.Hidden,
+		LearningRate: 1e-3,
+		Batch:        s.Batch,
+		Seed:         seed,
 	}, data)
 	if err == nil {
 		err = a.Learn(s.Updates)

@@ -32,7 +32,8 @@ func TestTheFullEvaluation(t *testing.T) {
 		}
 		t.Logf("seed %d: %+v, %v", seed, p, time.Since(begin).Round(time.Second))
 		if p.BCQ < -200 || p.BCQ < p.Clone+200 || p.BCQ < p.DDPG+150 {
-			t.Errorf("seed %d: bcq's mean return is %.0f, its clone's %.0f, ddpg's %.0f", seed, p.BCQ, p.Clone, p.DDPG)
+			t.Errorf("seed %d: bcq's mean return is %.0f, its clone's %.0f, ddpg's %.0f", seed, p.BCQ,
+				p.Clone, p.DDPG)
 		}
 	}
 }

@@ -186,7 +186,13 @@ type task[T float32 | float64] struct {
 
 // divide has the workers do their parts; the caller is one of them.
 func (p *product[T]) divide(m, n, workers int, pool *sync.Pool) {
-	t := &task[T]{product: *p, m: m, n: n, workers: workers, pool: pool} // p itself need not leave the stack of small products
+	t := &task[T]{
+		product: *p,
+		m:       m,
+		n:       n,
+		workers: workers,
+		pool:    pool,
+	} // p itself need not leave the stack of small products
 	t.wait.Add(workers - 1)
 	for w := 1; w < workers; w++ {
 		go func() {
