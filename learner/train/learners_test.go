@@ -32,18 +32,23 @@ type testCase struct {
 // envs makes the environments of a test case.
 func (s testCase) envs() (env.Env, error) { return classic.Make(s.env) }
 
-func testCases() []testCase {
-	must := func(t testing.TB, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+func testCases() []testCase { return slices.Concat(ddpgCases(), ppoCases(), dqnCases()) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
-	spaces := func(t testing.TB, name string) (observed int, action env.Space) {
-		e, err := classic.Make(name)
-		must(t, err)
-		return e.Observation().Dim(), e.Action()
-	}
+}
+
+// spaces are the numbers of an observation and the actions of an environment.
+func spaces(t testing.TB, name string) (observed int, action env.Space) {
+	e, err := classic.Make(name)
+	must(t, err)
+	return e.Observation().Dim(), e.Action()
+}
+
+func ddpgCases() []testCase {
 	return []testCase{
 		{"ddpg", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
@@ -73,6 +78,11 @@ func testCases() []testCase {
 			must(t, err)
 			return l
 		}},
+	}
+}
+
+func ppoCases() []testCase {
+	return []testCase{
 		{"ppo", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := ppo.Default(n, a.N, nil, nil)
@@ -100,6 +110,11 @@ func testCases() []testCase {
 			must(t, err)
 			return l
 		}},
+	}
+}
+
+func dqnCases() []testCase {
+	return []testCase{
 		{"dqn", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
