@@ -16,8 +16,8 @@ type Adam struct {
 	Decay        float64 // weight decay added to the gradient (L2); 0 is none
 
 	Steps int       // that were made
-	M     []float64 // the means
-	V     []float64 // the means
+	M     []float64 // running mean of the gradients
+	V     []float64 // running mean of their squares
 }
 
 // NewAdam is Adam with the paper's constants for a number of parameters.

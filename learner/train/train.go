@@ -64,8 +64,8 @@ type Point struct {
 type Run struct {
 	Curve       []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
 	Evaluations []Point // of the evaluations
-	Steps       int
-	Episodes    int
+	Steps       int     // of all environments together
+	Episodes    int     // that have ended
 
 	c       Config
 	factory func() (env.Env, error)
