@@ -46,14 +46,16 @@ type trainOptions struct {
 func trainCommand() *cobra.Command {
 	var o trainOptions
 	cmd := &cobra.Command{
-		Use: "train", Short: "Let an algorithm learn in an environment", Args: cobra.NoArgs,
+		Use:   "train",
+		Short: "Let an algorithm learn in an environment",
+		Args:  cobra.NoArgs,
 		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
-			"the end plays 100 fresh episodes with it: their mean return is the result.\n\n" +
+			"the end plays 100 new episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ",\n" +
 			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE (" + strings.Join(bench.Applications(), ", ") + ").\n" +
 			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + ".\n\n" +
-			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume goes on from it as if there had\n" +
-			"been no stop. The actor that was kept is in actor.safetensors.",
+			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume continues from it as if there had\n" +
+			"been no stop. The best actor is in actor.safetensors.",
 		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n  aware train --env sim:social-network/bursty --algo ppo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -66,7 +68,7 @@ func trainCommand() *cobra.Command {
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&o.out, "out", "out/train", "folder of report, weights and checkpoints; empty for none")
 	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
-	f.StringVar(&o.resume, "resume", "", "checkpoint to go on from")
+	f.StringVar(&o.resume, "resume", "", "checkpoint to continue from")
 	f.StringVar(&o.blas, "blas", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
 	f.StringVar(&o.blas, "gemm", "", "the former name of --blas")
 	_ = f.MarkHidden("gemm")
@@ -108,7 +110,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		}
 	}
 	if rate := r.Stats().LearningRate; o.resume != "" && rate == 0 {
-		fmt.Fprintf(progress, "the learning rate is 0 at step %d: it was annealed, and nothing more will be learned\n", r.Steps)
+		fmt.Fprintf(progress,
+			"the learning rate is 0 at step %d: it was annealed, and nothing more will be learned\n", r.Steps)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -131,7 +134,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	if o.json {
 		return json.NewEncoder(out).Encode(result)
 	}
-	_, err = fmt.Fprintf(out, "%s on %s, seed %d: mean return of 100 fresh episodes %.1f, deviation %.1f, after %d steps in %v\n",
+	_, err = fmt.Fprintf(out,
+		"%s on %s, seed %d: mean return of 100 new episodes %.1f, deviation %.1f, after %d steps in %v\n",
 		o.algorithm, o.env, o.seed, mean, deviation, r.Steps, time.Since(begin).Round(100*time.Millisecond))
 	return err
 }
@@ -153,9 +157,9 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 			last = r.Steps
 			failed := o.checkpoint(r)
 			if failed != nil { // such as a full disk: the last checkpoint is still there, and there will be a next one
-				fmt.Fprintf(progress, "no checkpoint at step %d, training goes on: %v\n", r.Steps, failed)
+				fmt.Fprintf(progress, "no checkpoint at step %d, training continues: %v\n", r.Steps, failed)
 			} else if stopped {
-				fmt.Fprintf(progress, "resume with --resume %s\n", o.path("checkpoint.safetensors"))
+				fmt.Fprintf(progress, "continue with --resume %s\n", o.path("checkpoint.safetensors"))
 			}
 		}
 		if stopped {
@@ -274,8 +278,10 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err := draw.Write(o.out, "train.json", map[string]any{
 		"result": result, "curve": r.Curve, "evaluations": r.Evaluations, "stats": r.Stats(),
 	}, draw.Page{
-		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env), About: "mean100 is the mean return of 100 fresh episodes, without exploration, by the actor that was kept.",
-		Text: string(text), Pictures: []draw.Picture{curve},
+		Title:    fmt.Sprintf("%s on %s", o.algorithm, o.env),
+		About:    "mean100 is the mean return of 100 new episodes, without exploration, by the best actor.",
+		Text:     string(text),
+		Pictures: []draw.Picture{curve},
 	}); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func trainOnce(t *testing.T, o trainOptions) (map[string]any, string, error) {
 
 var smallTraining = trainOptions{env: "IdentityDiscrete-v0", algorithm: "dqn", steps: 3000, every: 1000, seed: 3, blas: "gonum"}
 
-func TestATrainingReportsAndKeepsItsActor(t *testing.T) {
+func TestATrainingReportsAndSavesItsActor(t *testing.T) {
 	o := smallTraining
 	o.out = t.TempDir()
 	result, _, err := trainOnce(t, o)
@@ -50,7 +50,7 @@ func TestATrainingReportsAndKeepsItsActor(t *testing.T) {
 
 // A training that is interrupted and resumed says what the uninterrupted one
 // says.
-func TestAResumedTrainingIsTheUninterruptedOne(t *testing.T) {
+func TestAResumedTrainingEqualsTheUninterruptedOne(t *testing.T) {
 	o := smallTraining
 	o.steps = 12_000
 	want, _, err := trainOnce(t, o)
@@ -89,7 +89,7 @@ func TestAResumedTrainingIsTheUninterruptedOne(t *testing.T) {
 	}
 }
 
-func TestATamperedCheckpointIsRefused(t *testing.T) {
+func TestADamagedCheckpointIsRefused(t *testing.T) {
 	o := smallTraining
 	o.out, o.steps = t.TempDir(), 1000
 	if _, _, err := trainOnce(t, o); err != nil {
@@ -127,7 +127,7 @@ func TestATamperedCheckpointIsRefused(t *testing.T) {
 
 // A checkpoint that cannot be written, as on a full disk, does not end the
 // training.
-func TestATrainingGoesOnWithoutItsCheckpoint(t *testing.T) {
+func TestATrainingContinuesWithoutItsCheckpoint(t *testing.T) {
 	o := smallTraining
 	o.out = t.TempDir()
 	if err := os.Mkdir(filepath.Join(o.out, "checkpoint.safetensors"), 0o755); err != nil { // no file can take its place
@@ -137,12 +137,12 @@ func TestATrainingGoesOnWithoutItsCheckpoint(t *testing.T) {
 	if err != nil || result["steps"] != 3000.0 {
 		t.Fatal(result, err)
 	}
-	if strings.Count(progress, "training goes on") != 3 {
+	if strings.Count(progress, "training continues") != 3 {
 		t.Error(progress)
 	}
 }
 
-func TestTrainingsThatCannotBe(t *testing.T) {
+func TestInvalidTrainingsAreRefused(t *testing.T) {
 	for says, change := range map[string]func(o *trainOptions){
 		`"Nowhere-v0"`:      func(o *trainOptions) { o.env = "Nowhere-v0" },
 		`algorithm "magic"`: func(o *trainOptions) { o.algorithm = "magic" },

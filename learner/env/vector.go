@@ -56,7 +56,8 @@ func NewVector(seed uint64, envs ...Env) (*Vector, error) {
 		}
 		for j := range i {
 			if envs[j] == e {
-				return nil, fmt.Errorf("vector of %s: environments %d and %d are the same one", first.Name(), j, i)
+				return nil, fmt.Errorf("vector of %s: environments %d and %d are the same one",
+					first.Name(), j, i)
 			}
 		}
 	}
@@ -176,7 +177,8 @@ func (v *Vector) check(actions []float64) error {
 			return fmt.Errorf("environment %d: %w", i, err)
 		}
 		if v.Legal != nil && !row(v.Legal, i, n)[int(action[0])] {
-			return fmt.Errorf("environment %d: action %v is not legal now: legal are %v", i, action[0], row(v.Legal, i, n))
+			return fmt.Errorf("environment %d: action %v is not legal now: legal are %v", i, action[0],
+				row(v.Legal, i, n))
 		}
 	}
 	return nil
@@ -263,7 +265,8 @@ func (v *Vector) MarshalBinary() ([]byte, error) {
 func (v *Vector) UnmarshalBinary(data []byte) error {
 	n := len(v.envs)
 	fail := func(format string, a ...any) error {
-		return fmt.Errorf("restore vector of %d %s from %d bytes: %w", n, v.envs[0].Name(), len(data), fmt.Errorf(format, a...))
+		return fmt.Errorf("restore vector of %d %s from %d bytes: %w", n, v.envs[0].Name(), len(data),
+			fmt.Errorf(format, a...))
 	}
 	b, err := Unseal(data, vectorHeader)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // Network is a network's parameters, those of its target network (nil where
 // there is none), and its optimiser.
 type Network struct {
-	Theta  []float64
-	Target []float64
-	Adam   *Adam
+	Theta  []float64 // parameters
+	Target []float64 // parameters of the target network; nil where there is none
+	Adam   *Adam     // optimiser of Theta
 }
 
 // NewNetwork initialises a network as PyTorch does (UniformMLP, with its last),

@@ -57,9 +57,9 @@ func TestGradientsAreClippedTogether(t *testing.T) {
 	}
 }
 
-// FIRM's released code never copied the online network: a target begins as an
-// exact copy.
-func TestTargetsFollow(t *testing.T) {
+// FIRM's released code never copied the online network: a target is initialised
+// as an exact copy.
+func TestSoftUpdate(t *testing.T) {
 	online, target := []float64{1, 2}, []float64{0, 0}
 	nn.SoftUpdate(target, online, 1)
 	if target[0] != 1 || target[1] != 2 {
@@ -72,7 +72,7 @@ func TestTargetsFollow(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAreNone(t *testing.T) {
+func TestNumbersThatAreNotFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		if nn.Finite([]float64{1, bad, 2}) {
 			t.Errorf("%v is finite", bad)
@@ -84,7 +84,10 @@ func TestNumbersThatAreNone(t *testing.T) {
 }
 
 func TestOrthogonalLayers(t *testing.T) {
-	for _, d := range []kernel.Dense{{In: 8, Out: 64}, {In: 64, Out: 64}, {In: 64, Out: 3}, {In: 256, Out: 256}, {In: 1, Out: 1}} {
+	for _, d := range []kernel.Dense{{
+		In:  8,
+		Out: 64,
+	}, {In: 64, Out: 64}, {In: 64, Out: 3}, {In: 256, Out: 256}, {In: 1, Out: 1}} {
 		theta := nntest.Normal(9, d.Params(), 1)
 		nn.Orthogonal(d, theta, math.Sqrt2, rand.New(rand.NewPCG(1, 2)))
 		short := min(d.In, d.Out)
@@ -116,7 +119,7 @@ func TestOrthogonalLayers(t *testing.T) {
 	}
 }
 
-func TestUniformLayersAreWithinTheirBound(t *testing.T) {
+func TestUniformLayersStayWithinTheirBound(t *testing.T) {
 	m := kernel.NewMLP(kernel.ReLU, kernel.Tanh, 16, 100, 2)
 	theta := make([]float64, m.Params())
 	nn.UniformMLP(m, theta, 3e-3, rand.New(rand.NewPCG(1, 2)))
@@ -132,7 +135,7 @@ func TestUniformLayersAreWithinTheirBound(t *testing.T) {
 	}
 }
 
-func TestNormaliserKnowsMeanAndDeviation(t *testing.T) {
+func TestANormaliserHasMeanAndDeviation(t *testing.T) {
 	n := nn.NewNormaliser(1)
 	x := nntest.Normal(5, 1000, 3)
 	for i := range x {
@@ -154,7 +157,7 @@ func TestNormaliserKnowsMeanAndDeviation(t *testing.T) {
 	}
 }
 
-func TestANewNormaliserChangesNothing(t *testing.T) {
+func TestANormaliserWithoutDataChangesNothing(t *testing.T) {
 	to := make([]float64, 1)
 	nn.NewNormaliser(1).Normalise(to, []float64{3})
 	if to[0] != 3 {

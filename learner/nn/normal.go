@@ -9,11 +9,11 @@ import (
 // those that it observed (Chan et al. 1979). Its exported fields are all its
 // state.
 type Normaliser struct {
-	Mean      []float64 // Square is the sum of squared differences from the mean
-	Square    []float64 // Square is the sum of squared differences from the mean
-	Count     float64
-	ClipRange float64 // results are clipped at plus and minus this; 0 does not clip
-	Frozen    bool    // when set, Observe changes nothing: for evaluation and serving
+	Mean      []float64 // of each number
+	Square    []float64 // sum of squared differences from the mean
+	Count     float64   // vectors that were observed
+	ClipRange float64   // results are clipped at plus and minus this; 0 does not clip
+	Frozen    bool      // when set, Observe changes nothing: for evaluation and serving
 }
 
 // NewNormaliser is a Normaliser of vectors of n numbers that clips at 10, as

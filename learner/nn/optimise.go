@@ -16,13 +16,20 @@ type Adam struct {
 	Decay        float64 // weight decay added to the gradient (L2); 0 is none
 
 	Steps int       // that were made
-	M     []float64 // the means
-	V     []float64 // the means
+	M     []float64 // running mean of the gradients
+	V     []float64 // running mean of their squares
 }
 
 // NewAdam is Adam with the paper's constants for a number of parameters.
 func NewAdam(params int, rate, epsilon float64) *Adam {
-	return &Adam{LearningRate: rate, Beta1: 0.9, Beta2: 0.999, Epsilon: epsilon, M: make([]float64, params), V: make([]float64, params)}
+	return &Adam{
+		LearningRate: rate,
+		Beta1:        0.9,
+		Beta2:        0.999,
+		Epsilon:      epsilon,
+		M:            make([]float64, params),
+		V:            make([]float64, params),
+	}
 }
 
 // Update changes theta against the gradient. It panics when their lengths are

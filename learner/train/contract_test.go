@@ -148,7 +148,13 @@ func TestRunsEvaluateLegalChoicesOnly(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			r, err := train.New(train.Config{Env: "World", Steps: 600, Seed: 1, Evaluate: 200, Episodes: 2}, world, l)
+			r, err := train.New(train.Config{
+				Env:      "World",
+				Steps:    600,
+				Seed:     1,
+				Evaluate: 200,
+				Episodes: 2,
+			}, world, l)
 			if err == nil {
 				err = r.Train(t.Context(), 600)
 			}
@@ -226,7 +232,12 @@ func transitions(t testing.TB, name string, choices int, l stepper) []replay.Tra
 		c.Capacity = 200_000
 		buffer, err = replay.NewUniform(c)
 	case "dqn of three steps":
-		buffer, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: c, Alpha: 0.6, Beta: 0.4, Epsilon: 1e-6})
+		buffer, err = replay.NewPrioritised(replay.PrioritisedConfig{
+			Config:  c,
+			Alpha:   0.6,
+			Beta:    0.4,
+			Epsilon: 1e-6,
+		})
 	default:
 		buffer, err = replay.NewUniform(c)
 	}
@@ -290,7 +301,11 @@ func TestWrongInputsAreRefusedAndChangeNothing(t *testing.T) {
 			algorithm := strings.TrimSuffix(name, " of three steps")
 			n := l.Envs()
 			world := func() env.Env {
-				return envtest.Workload{World: &envtest.World{Choices: choices, Limit: 9, Pay: envtest.Constant(1)}}
+				return envtest.Workload{World: &envtest.World{
+					Choices: choices,
+					Limit:   9,
+					Pay:     envtest.Constant(1),
+				}}
 			}
 			if choices == 0 {
 				world = func() env.Env { return &envtest.World{Limit: 9, Pay: envtest.Constant(1)} }

@@ -21,29 +21,34 @@ import (
 	"awarescale.dev/aware/learner/train"
 )
 
-// student is a learner, small, and an environment in which it learns.
+// testCase is a small learner and an environment in which it learns.
 type testCase struct {
-	name string
-	env  string
-	fine float64 // mean return of who has learned the identity
-	make func(t testing.TB, seed uint64, width int) train.Learner
+	name  string
+	env   string
+	least float64 // mean return of an agent that has learned the identity
+	make  func(t testing.TB, seed uint64, width int) train.Learner
 }
 
 // envs makes the environments of a test case.
 func (s testCase) envs() (env.Env, error) { return classic.Make(s.env) }
 
-func students() []testCase {
-	must := func(t testing.TB, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+func testCases() []testCase { return slices.Concat(ddpgCases(), ppoCases(), dqnCases()) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
-	spaces := func(t testing.TB, name string) (observed int, action env.Space) {
-		e, err := classic.Make(name)
-		must(t, err)
-		return e.Observation().Dim(), e.Action()
-	}
+}
+
+// spaces are the numbers of an observation and the actions of an environment.
+func spaces(t testing.TB, name string) (observed int, action env.Space) {
+	e, err := classic.Make(name)
+	must(t, err)
+	return e.Observation().Dim(), e.Action()
+}
+
+func ddpgCases() []testCase {
 	return []testCase{
 		{"ddpg", "IdentityContinuous-v0", -3, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityContinuous-v0")
@@ -73,6 +78,11 @@ func students() []testCase {
 			must(t, err)
 			return l
 		}},
+	}
+}
+
+func ppoCases() []testCase {
+	return []testCase{
 		{"ppo", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := ppo.Default(n, a.N, nil, nil)
@@ -100,6 +110,11 @@ func students() []testCase {
 			must(t, err)
 			return l
 		}},
+	}
+}
+
+func dqnCases() []testCase {
+	return []testCase{
 		{"dqn", "IdentityDiscrete-v0", 95, func(t testing.TB, seed uint64, width int) train.Learner {
 			n, a := spaces(t, "IdentityDiscrete-v0")
 			c := dqn.Default(n, a.N)
@@ -132,7 +147,13 @@ func students() []testCase {
 
 func begin(t testing.TB, s testCase, seed uint64, steps int) *train.Run {
 	t.Helper()
-	r, err := train.New(train.Config{Env: s.env, Steps: steps, Seed: seed, Evaluate: 500, Episodes: 2}, s.envs, s.make(t, seed, 16))
+	r, err := train.New(train.Config{
+		Env:      s.env,
+		Steps:    steps,
+		Seed:     seed,
+		Evaluate: 500,
+		Episodes: 2,
+	}, s.envs, s.make(t, seed, 16))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +178,7 @@ func walk(t testing.TB, r *train.Run, until int) []byte {
 
 // Every learner learns the identity task: the smallest test of its whole loop.
 func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		t.Run(s.name, func(t *testing.T) {
 			r := begin(t, s, 1, 8000)
 			walk(t, r, 8000)
@@ -169,15 +190,15 @@ func TestEveryLearnerLearnsTheIdentity(t *testing.T) {
 			for _, v := range returns {
 				mean += v / float64(len(returns))
 			}
-			if mean < s.fine {
-				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.fine, r.Evaluations)
+			if mean < s.least {
+				t.Errorf("mean return %v: it must be at least %v; evaluations %v", mean, s.least, r.Evaluations)
 			}
 		})
 	}
 }
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		one := walk(t, begin(t, s, 3, 1500), 1500)
 		two := walk(t, begin(t, s, 3, 1500), 1500)
 		other := walk(t, begin(t, s, 4, 1500), 1500)
@@ -193,8 +214,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 // A run that was written to a file and resumed by another process ends as the
 // one that never stopped: also in the middle of an episode, a rollout, a round
 // of evaluations.
-func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
-	for _, s := range students() {
+func TestAResumedRunEqualsTheUninterruptedOne(t *testing.T) {
+	for _, s := range testCases() {
 		want := walk(t, begin(t, s, 5, 2000), 2000)
 		raw := walk(t, begin(t, s, 5, 2000), 777)
 		f, err := weights.Decode(raw)
@@ -212,7 +233,7 @@ func TestAResumedRunIsTheUninterruptedOne(t *testing.T) {
 }
 
 func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
-	all := students()
+	all := testCases()
 	for i, s := range all {
 		r := begin(t, s, 1, 1000)
 		before := walk(t, r, 300)
@@ -221,7 +242,11 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil := func(change func(f *weights.File)) weights.File {
-			f := weights.File{Meta: maps.Clone(good.Meta), Tensors: maps.Clone(good.Tensors), Blobs: maps.Clone(good.Blobs)}
+			f := weights.File{
+				Meta:    maps.Clone(good.Meta),
+				Tensors: maps.Clone(good.Tensors),
+				Blobs:   maps.Clone(good.Blobs),
+			}
 			change(&f)
 			return f
 		}
@@ -273,7 +298,7 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 // A reward that is not finite is refused; what was learned stays, and learning
 // goes on.
 func TestNaNIsRefused(t *testing.T) {
-	for _, s := range students() {
+	for _, s := range testCases() {
 		l := s.make(t, 1, 16)
 		e, err := classic.Make(s.env)
 		if err != nil {
@@ -300,7 +325,7 @@ func TestNaNIsRefused(t *testing.T) {
 // under the race detector this shows that serving never reads what training
 // writes. Trained at the same time, they learn the same as alone.
 func TestTrainingAndServingAtOnce(t *testing.T) {
-	all := students()
+	all := testCases()
 	alone := make([][]byte, len(all))
 	for i, s := range all {
 		alone[i] = walk(t, begin(t, s, 9, 1200), 1200)
@@ -313,7 +338,13 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 		}
 		var server kernel.Server
 		l := s.make(t, 9, 16)
-		r, err := train.New(train.Config{Env: s.env, Steps: 1200, Seed: 9, Evaluate: 500, Episodes: 2}, s.envs, l)
+		r, err := train.New(train.Config{
+			Env:      s.env,
+			Steps:    1200,
+			Seed:     9,
+			Evaluate: 500,
+			Episodes: 2,
+		}, s.envs, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,8 +382,8 @@ func TestTrainingAndServingAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-func TestRunsThatCannotBe(t *testing.T) {
-	s := students()[0]
+func TestInvalidRunsAreRefused(t *testing.T) {
+	s := testCases()[0]
 	for says, c := range map[string]train.Config{
 		"steps 0":        {Env: s.env},
 		`"Nowhere-v0"`:   {Env: "Nowhere-v0", Steps: 1},
@@ -367,7 +398,10 @@ func TestRunsThatCannotBe(t *testing.T) {
 func ExampleRun() {
 	e, _ := classic.Make("IdentityDiscrete-v0")
 	l, _ := dqn.New(dqn.Default(e.Observation().Dim(), e.Action().N))
-	r, _ := train.New(train.Config{Env: e.Name(), Steps: 1000}, func() (env.Env, error) { return classic.Make("IdentityDiscrete-v0") }, l)
+	r, _ := train.New(train.Config{
+		Env:   e.Name(),
+		Steps: 1000,
+	}, func() (env.Env, error) { return classic.Make("IdentityDiscrete-v0") }, l)
 	_, err := r.Final(3)
 	fmt.Println(err)
 	// Output: <nil>

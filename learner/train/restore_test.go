@@ -42,7 +42,10 @@ func of[C any, S saver](make func(C) (S, error), c C, change func(c *C)) func() 
 	}
 }
 
-func identities() []changed {
+func identities() []changed { return append(online(), fixedData()...) }
+
+// online are the learners that act.
+func online() []changed {
 	d := ddpg.Default(2, []float64{-1}, []float64{1})
 	d.Hidden, d.Batch = []int{8}, 8
 	q := dqn.Default(2, 3)
@@ -56,23 +59,6 @@ func identities() []changed {
 	g.Envs = 2
 	g.Horizon = 8
 	g.Minibatch = 16
-	data := func(n int) *replay.Uniform {
-		u, err := replay.NewUniform(replay.Config{Capacity: 10, State: 2, Action: n})
-		if err != nil {
-			panic(err)
-		}
-		return u
-	}
-	b := bcq.Default(2, []float64{-1}, []float64{1})
-	b.Hidden = []int{8}
-	b.Generative = []int{8}
-	b.Batch = 8
-	newBCQ := func(c bcq.Config) (*bcq.Agent, error) { return bcq.New(c, data(1)) }
-	s := discrete.Default(2, 3)
-	s.Hidden, s.Batch = []int{8}, 8
-	newDiscrete := func(c discrete.Config) (*discrete.Agent, error) { return discrete.New(c, data(1)) }
-	n := clone.Config{State: 2, Low: []float64{-1}, High: []float64{1}, Hidden: []int{8}, LearningRate: 1e-3, Batch: 8}
-	newClone := func(c clone.Config) (*clone.Agent, error) { return clone.New(c, data(1)) }
 	return []changed{
 		{"ddpg", of(ddpg.New, d, nil), map[string]func() (saver, error){
 			"": of(ddpg.New, d, func(c *ddpg.Config) {
@@ -126,6 +112,36 @@ func identities() []changed {
 			`weights of "ppo"`:     of(ppo.New, p, nil),
 			"identity.hidden is [": of(ppo.NewRecurrent, p, func(c *ppo.Config) { c.Hidden = []int{9} }),
 		}},
+	}
+}
+
+// fixedData are the learners from fixed data.
+func fixedData() []changed {
+	data := func(n int) *replay.Uniform {
+		u, err := replay.NewUniform(replay.Config{Capacity: 10, State: 2, Action: n})
+		if err != nil {
+			panic(err)
+		}
+		return u
+	}
+	b := bcq.Default(2, []float64{-1}, []float64{1})
+	b.Hidden = []int{8}
+	b.Generative = []int{8}
+	b.Batch = 8
+	newBCQ := func(c bcq.Config) (*bcq.Agent, error) { return bcq.New(c, data(1)) }
+	s := discrete.Default(2, 3)
+	s.Hidden, s.Batch = []int{8}, 8
+	newDiscrete := func(c discrete.Config) (*discrete.Agent, error) { return discrete.New(c, data(1)) }
+	n := clone.Config{
+		State:        2,
+		Low:          []float64{-1},
+		High:         []float64{1},
+		Hidden:       []int{8},
+		LearningRate: 1e-3,
+		Batch:        8,
+	}
+	newClone := func(c clone.Config) (*clone.Agent, error) { return clone.New(c, data(1)) }
+	return []changed{
 		{"bcq", of(newBCQ, b, nil), map[string]func() (saver, error){
 			"":                                     of(newBCQ, b, func(c *bcq.Config) { c.LearningRate = 1 }),
 			"identity.high is [2]: it must be [1]": of(newBCQ, b, func(c *bcq.Config) { c.High = []float64{2} }),
@@ -250,7 +266,10 @@ func TestAPolicyIsSavedApartFromItsReplay(t *testing.T) {
 }
 
 func floats(all []float64) []byte {
-	raw, err := weights.Encode(weights.File{Tensors: map[string]weights.Tensor{"x": {Shape: []int{len(all)}, Data: all}}})
+	raw, err := weights.Encode(weights.File{Tensors: map[string]weights.Tensor{"x": {
+		Shape: []int{len(all)},
+		Data:  all,
+	}}})
 	if err != nil {
 		panic(err)
 	}

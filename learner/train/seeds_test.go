@@ -20,8 +20,8 @@ func (r *recorder) Reset(seed uint64, obs []float64) error {
 	return r.Env.Reset(seed, obs)
 }
 
-// The final test is of episodes that nobody has seen: neither training nor the
-// evaluations that choose the actor.
+// The final test has episodes that were not used before: neither by training
+// nor by the evaluations that choose the actor.
 func TestTheFinalTestHasSeedsOfItsOwn(t *testing.T) {
 	phase := "training"
 	seeds := map[string]map[uint64]bool{"training": {}, "evaluation": {}, "final": {}}
@@ -39,7 +39,13 @@ func TestTheFinalTestHasSeedsOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := train.New(train.Config{Env: "IdentityDiscrete-v0", Steps: 2000, Seed: 1, Evaluate: 500, Episodes: 10}, factory, l)
+	r, err := train.New(train.Config{
+		Env:      "IdentityDiscrete-v0",
+		Steps:    2000,
+		Seed:     1,
+		Evaluate: 500,
+		Episodes: 10,
+	}, factory, l)
 	phase = "evaluation"
 	if err == nil {
 		err = r.Train(t.Context(), 2000)

@@ -123,7 +123,13 @@ func TestSharedGraphsChangeNothingOffline(t *testing.T) {
 				a = float64(i % 3)
 			}
 			x := float64(i) / 50
-			tr := replay.Transition{State: []float64{x}, Action: []float64{a}, Reward: x * a, Next: []float64{x}, Discount: 0.9}
+			tr := replay.Transition{
+				State:    []float64{x},
+				Action:   []float64{a},
+				Reward:   x * a,
+				Next:     []float64{x},
+				Discount: 0.9,
+			}
 			if err := u.Add(tr); err != nil {
 				t.Fatal(err)
 			}

@@ -64,8 +64,8 @@ type Point struct {
 type Run struct {
 	Curve       []Point // of the mean return of the last 20 episodes with exploration, at each episode's end
 	Evaluations []Point // of the evaluations
-	Steps       int
-	Episodes    int
+	Steps       int     // of all environments together
+	Episodes    int     // that have ended
 
 	c       Config
 	factory func() (env.Env, error)
@@ -330,7 +330,16 @@ func (r *Run) Save() (weights.File, error) {
 	if err != nil {
 		return f, err
 	}
-	s := state{Config: r.c, Steps: r.Steps, Episodes: r.Episodes, Next: r.next, Curve: r.Curve, Evaluations: r.Evaluations, Totals: r.totals, Recent: r.recent}
+	s := state{
+		Config:      r.c,
+		Steps:       r.Steps,
+		Episodes:    r.Episodes,
+		Next:        r.next,
+		Curve:       r.Curve,
+		Evaluations: r.Evaluations,
+		Totals:      r.totals,
+		Recent:      r.recent,
+	}
 	if r.best != nil {
 		s.Score, s.Version = &r.score, r.best.Version
 		for name, data := range map[string][]float64{"theta": r.best.Theta, "mean": r.best.Mean, "scale": r.best.Scale} {

@@ -1,4 +1,4 @@
-// Command learn is the proof that the learners learn: every gate of the list,
+// Command learn checks that the learners learn: every gate of the list,
 // for some seeds, as many trainings at a time as there are CPUs; and what BCQ
 // learns of fixed data beside cloning and DDPG. It prints a table, writes
 // out/learn/learn.json, and fails when a gate does not hold. (That tabular Q is
@@ -32,7 +32,7 @@ type gate struct {
 	env       string
 	algorithm string
 	steps     int
-	least     float64 // mean return of 100 fresh episodes
+	least     float64 // mean return of 100 new episodes
 	spare     int     // of three seeds, how many may miss it
 }
 
@@ -57,7 +57,7 @@ type offline struct {
 
 func (o *offline) run() error {
 	begin := time.Now()
-	p, err := evaluation.Prove(o.Seed, evaluation.Full())
+	p, err := evaluation.Evaluate(o.Seed, evaluation.Full())
 	if err != nil {
 		return err
 	}
@@ -102,14 +102,20 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 	for _, g := range gates {
 		for s := range seeds {
 			if strings.Contains(g.algorithm+"/"+g.env, only) {
-				results = append(results, result{Env: g.env, Algo: g.algorithm, Seed: first + uint64(s), Steps: g.steps, Least: g.least})
+				results = append(results, result{
+					Env:   g.env,
+					Algo:  g.algorithm,
+					Seed:  first + uint64(s),
+					Steps: g.steps,
+					Least: g.least,
+				})
 			}
 		}
 	}
-	var proofs []offline
+	var evaluations []offline
 	if strings.Contains("bcq/Pendulum-v1", only) {
 		for s := range seeds {
-			proofs = append(proofs, offline{Seed: first + uint64(s)})
+			evaluations = append(evaluations, offline{Seed: first + uint64(s)})
 		}
 	}
 	begin := time.Now()
@@ -121,13 +127,14 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			if err := r.run(ctx); err != nil {
 				return err
 			}
-			fmt.Printf("%4.0f s  %-5s %-26s seed %d: %8.1f (at least %.0f), %d steps in %.0f s\n", time.Since(begin).Seconds(), r.Algo, r.Env, r.Seed, r.Mean, r.Least, r.Steps, r.Wall)
+			fmt.Printf("%4.0f s  %-5s %-26s seed %d: %8.1f (at least %.0f), %d steps in %.0f s\n",
+				time.Since(begin).Seconds(), r.Algo, r.Env, r.Seed, r.Mean, r.Least, r.Steps, r.Wall)
 			return nil
 		})
 	}
-	for i := range proofs {
+	for i := range evaluations {
 		group.Go(func() error {
-			o := &proofs[i]
+			o := &evaluations[i]
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -141,7 +148,7 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return report(results, proofs)
+	return report(results, evaluations)
 }
 
 func (r *result) run(ctx context.Context) error {
@@ -162,7 +169,7 @@ func (r *result) run(ctx context.Context) error {
 	return nil
 }
 
-func report(results []result, proofs []offline) error {
+func report(results []result, evaluations []offline) error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nALGORITHM\tENVIRONMENT\tSEEDS\tMEAN OF 100\tAT LEAST\tSTEPS\tGATE")
 	failed := 0
@@ -186,12 +193,13 @@ func report(results []result, proofs []offline) error {
 			verdict = "FAILS"
 			failed++
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%.0f\t%d\t%s\n", g.algorithm, g.env, all, strings.Join(means, " "), g.least, g.steps, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%.0f\t%d\t%s\n", g.algorithm, g.env, all, strings.Join(means, " "),
+			g.least, g.steps, verdict)
 	}
-	if len(proofs) > 0 {
+	if len(evaluations) > 0 {
 		var means []string
 		verdict := "holds"
-		for _, o := range proofs {
+		for _, o := range evaluations {
 			means = append(means, fmt.Sprintf("%.0f > %.0f, %.0f", o.BCQ, o.Clone, o.DDPG))
 			if !o.Holds {
 				verdict = "FAILS"
@@ -200,12 +208,13 @@ func report(results []result, proofs []offline) error {
 		if verdict == "FAILS" {
 			failed++
 		}
-		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(proofs), strings.Join(means, "; "), verdict)
+		fmt.Fprintf(t, "bcq\tPendulum-v1, fixed data\t%d\t%s\tcloning, ddpg\t\t%s\n", len(evaluations),
+			strings.Join(means, "; "), verdict)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(map[string]any{"online": results, "offline": proofs}, "", " ")
+	text, err := json.MarshalIndent(map[string]any{"online": results, "offline": evaluations}, "", " ")
 	if err != nil {
 		return err
 	}

@@ -95,10 +95,12 @@ func (s Shape) batch(b *replay.Batch) error {
 		{"reward", b.Reward, 1}, {"bootstrap", b.Bootstrap, 1}, {"weight", b.Weight, 1},
 	} {
 		if len(column.data) != s.Envs*column.width {
-			return fmt.Errorf("a batch of %d %s numbers: it must be %d", len(column.data), column.name, s.Envs*column.width)
+			return fmt.Errorf("a batch of %d %s numbers: it must be %d", len(column.data), column.name,
+				s.Envs*column.width)
 		}
 		if i := notFinite(column.data); i >= 0 {
-			return fmt.Errorf("%s of row %d: number %d is %v: %w", column.name, i/column.width, i%column.width, column.data[i], nn.ErrNotFinite)
+			return fmt.Errorf("%s of row %d: number %d is %v: %w", column.name, i/column.width,
+				i%column.width, column.data[i], nn.ErrNotFinite)
 		}
 	}
 	if s.NumActions > 0 {
@@ -124,7 +126,8 @@ func (s Shape) numbers(what string, data []float64, width int) error {
 		return fmt.Errorf("%ss have length %d: it must be %d", what, len(data), s.Envs*width)
 	}
 	if i := notFinite(data); i >= 0 {
-		return fmt.Errorf("%s of environment %d: number %d is %v: %w", what, i/width, i%width, data[i], nn.ErrNotFinite)
+		return fmt.Errorf("%s of environment %d: number %d is %v: %w", what, i/width, i%width, data[i],
+			nn.ErrNotFinite)
 	}
 	return nil
 }

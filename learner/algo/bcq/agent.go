@@ -70,7 +70,12 @@ func newAgent(c Config, data *replay.Uniform, updater *Updater) (*Agent, error) 
 // Act decides, in the environment's bounds. The random numbers of decisions are
 // a source of their own: deciding changes nothing in what is learned.
 func (a *Agent) Act(obs, action []float64) error {
-	live := Snapshot{Version: uint64(a.Updates), VAE: a.Policy.VAE.Theta, Perturbation: a.Policy.Perturbation.Theta, Critic: a.Policy.Critics[0].Theta}
+	live := Snapshot{
+		Version:      uint64(a.Updates),
+		VAE:          a.Policy.VAE.Theta,
+		Perturbation: a.Policy.Perturbation.Theta,
+		Critic:       a.Policy.Critics[0].Theta,
+	}
 	return a.decider.Decide(&live, obs, action, a.Acting)
 }
 
@@ -114,12 +119,13 @@ func (d *Decider) Decide(s *Snapshot, obs, action []float64, r *rand.Rand) error
 		return err
 	}
 	if [3]int{len(s.VAE), len(s.Perturbation), len(s.Critic)} != d.sizes {
-		return fmt.Errorf("bcq: deciding: snapshot %d has %d, %d and %d parameters: it must have %v", s.Version, len(s.VAE), len(s.Perturbation), len(s.Critic), d.sizes)
+		return fmt.Errorf("bcq: deciding: snapshot %d has %d, %d and %d parameters: it must have %v",
+			s.Version, len(s.VAE), len(s.Perturbation), len(s.Critic), d.sizes)
 	}
 	p.of(obs, c.SampledActions)
 	p.perturb(s.Perturbation, p.generate(s.VAE, r))
 	best, sum := 0, 0.0
-	values := p.judge(s.Critic)
+	values := p.value(s.Critic)
 	for i, v := range values {
 		sum += v * 0 // NaN for NaN and infinity, and it stays NaN
 		if v > values[best] {

@@ -66,7 +66,8 @@ func (c Config) Check() error {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
 	case c.Action < 1 || len(c.Low) != c.Action || len(c.High) != c.Action:
-		return bad("action", c.Action, fmt.Sprintf("at least 1, with as many bounds (there are %d and %d)", len(c.Low), len(c.High)))
+		return bad("action", c.Action,
+			fmt.Sprintf("at least 1, with as many bounds (there are %d and %d)", len(c.Low), len(c.High)))
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case len(c.Generative) == 0 || slices.Min(c.Generative) < 1:
@@ -107,7 +108,14 @@ type identity struct {
 }
 
 func (c Config) identity() identity {
-	return identity{State: c.State, Low: c.Low, High: c.High, Hidden: c.Hidden, Generative: c.Generative, Latent: c.Latent}
+	return identity{
+		State:      c.State,
+		Low:        c.Low,
+		High:       c.High,
+		Hidden:     c.Hidden,
+		Generative: c.Generative,
+		Latent:     c.Latent,
+	}
 }
 
 // updates are the settings that an Updater depends on.

@@ -75,7 +75,8 @@ func Gorgonia(c Config) (Gradients, error) {
 	}
 	if g.move, err = graph.Build(c.Perturbation().Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.moveState, g.moveAction = b.Input("state", c.Batch, c.State), b.Input("action", c.Batch, c.Action)
-		xi := b.MLP("perturbation", c.Perturbation(), b.Join("state and action", g.moveState.Node, g.moveAction.Node), 0)
+		xi := b.MLP("perturbation", c.Perturbation(),
+			b.Join("state and action", g.moveState.Node, g.moveAction.Node), 0)
 		moved := b.Add(g.moveAction.Node, b.Scale("phi", xi, c.Phi))
 		moved = b.Clamp("moved", moved, -1, 1)
 		q := b.FrozenMLP("critic", c.Critic(), b.Join("state and moved action", g.moveState.Node, moved), g.frozen)

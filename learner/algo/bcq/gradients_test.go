@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shape is a Config of networks so wide, for a batch of so many.
+// shape is a Config with the given widths and batch size.
 func shape(state, action, batch int, widths ...int) Config {
 	low, high := make([]float64, action), make([]float64, action)
 	for i := range high {
@@ -45,8 +45,13 @@ type inputs struct{ s, a, noise, y, vae, critic, move []float64 }
 func inputsOf(c Config) inputs {
 	p := NewPolicy(c, rng(3))
 	in := inputs{
-		s: nntest.Normal(1, c.Batch*c.State, 1), a: nntest.Normal(2, c.Batch*c.Action, 1), noise: nntest.Normal(4, c.Batch*c.Latent, 1),
-		y: nntest.Normal(5, c.Batch, 3), vae: p.VAE.Theta, critic: p.Critics[0].Theta, move: p.Perturbation.Theta,
+		s:      nntest.Normal(1, c.Batch*c.State, 1),
+		a:      nntest.Normal(2, c.Batch*c.Action, 1),
+		noise:  nntest.Normal(4, c.Batch*c.Latent, 1),
+		y:      nntest.Normal(5, c.Batch, 3),
+		vae:    p.VAE.Theta,
+		critic: p.Critics[0].Theta,
+		move:   p.Perturbation.Theta,
 	}
 	for i, v := range in.a {
 		in.a[i] = math.Tanh(v)
@@ -78,7 +83,7 @@ func losses(c Config, g Gradients, in inputs) map[string]struct {
 	}
 }
 
-func TestGradientsAreThoseOfCentralDifferences(t *testing.T) {
+func TestGradientsAgreeWithCentralDifferences(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
@@ -101,7 +106,8 @@ func TestGradientsAreThoseOfCentralDifferences(t *testing.T) {
 					}
 					return v
 				}
-				nntest.Gradient(t, fmt.Sprintf("%s by %s, widths %v %v", name, which, c.Hidden, c.Generative), loss, l.theta, grad, 60)
+				nntest.Gradient(t,
+					fmt.Sprintf("%s by %s, widths %v %v", name, which, c.Hidden, c.Generative), loss, l.theta, grad, 60)
 			}
 		}
 	}
@@ -149,11 +155,13 @@ func TestGorgoniaAgreesWithHand(t *testing.T) {
 					scale = max(scale, math.Abs(v))
 				}
 				if math.Abs(loss-wanted) > 1e-12*max(1, math.Abs(wanted)) {
-					t.Errorf("%s, widths %v, round %d: loss %v, by hand %v", name, c.Hidden, round, loss, wanted)
+					t.Errorf("%s, widths %v, round %d: loss %v, by hand %v", name, c.Hidden, round, loss,
+						wanted)
 				}
 				for i := range grad {
 					if !(math.Abs(grad[i]-want[i]) <= 1e-12*scale) {
-						t.Fatalf("%s, widths %v, round %d: gradient %d is %v, by hand %v", name, c.Hidden, round, i, grad[i], want[i])
+						t.Fatalf("%s, widths %v, round %d: gradient %d is %v, by hand %v", name, c.Hidden,
+							round, i, grad[i], want[i])
 					}
 				}
 				in.s[0] += 0.5

@@ -31,11 +31,23 @@ func Hand(c Config) Gradients {
 	numbers := func(width int) []float64 { return make([]float64, c.Batch*width) }
 	tape := func(m kernel.MLP) *kernel.Tape[float64] { return kernel.NewTape[float64](m, c.Batch) }
 	return &hand{
-		c: c, trunk: tape(c.Trunk()), decoder: tape(c.Decoder()), perturbation: tape(c.Perturbation()), critic: tape(c.Critic()),
-		sa: numbers(c.State + c.Action), sm: numbers(c.State + c.Action), dsm: numbers(c.State + c.Action), moved: numbers(c.Action),
-		sz: numbers(c.State + c.Latent), dsz: numbers(c.State + c.Latent),
-		mean: numbers(c.Latent), log: numbers(c.Latent), z: numbers(c.Latent), dmean: numbers(c.Latent), dlog: numbers(c.Latent),
-		dh: numbers(c.Latents().In),
+		c:            c,
+		trunk:        tape(c.Trunk()),
+		decoder:      tape(c.Decoder()),
+		perturbation: tape(c.Perturbation()),
+		critic:       tape(c.Critic()),
+		sa:           numbers(c.State + c.Action),
+		sm:           numbers(c.State + c.Action),
+		dsm:          numbers(c.State + c.Action),
+		moved:        numbers(c.Action),
+		sz:           numbers(c.State + c.Latent),
+		dsz:          numbers(c.State + c.Latent),
+		mean:         numbers(c.Latent),
+		log:          numbers(c.Latent),
+		z:            numbers(c.Latent),
+		dmean:        numbers(c.Latent),
+		dlog:         numbers(c.Latent),
+		dh:           numbers(c.Latents().In),
 	}
 }
 

@@ -23,8 +23,15 @@ type proposals struct {
 func newProposals(c Config, rows int) *proposals {
 	tape := func(m kernel.MLP) *kernel.Tape[float64] { return kernel.NewTape[float64](m, rows) }
 	return &proposals{
-		c: c, rows: rows, begin: c.encoder(), decoder: tape(c.Decoder()), perturbation: tape(c.Perturbation()), critic: tape(c.Critic()),
-		states: make([]float64, rows*c.State), sz: make([]float64, rows*(c.State+c.Latent)), sa: make([]float64, rows*(c.State+c.Action)),
+		c:            c,
+		rows:         rows,
+		begin:        c.encoder(),
+		decoder:      tape(c.Decoder()),
+		perturbation: tape(c.Perturbation()),
+		critic:       tape(c.Critic()),
+		states:       make([]float64, rows*c.State),
+		sz:           make([]float64, rows*(c.State+c.Latent)),
+		sa:           make([]float64, rows*(c.State+c.Action)),
 	}
 }
 
@@ -52,7 +59,7 @@ func (p *proposals) generate(vae []float64, r *rand.Rand) []float64 {
 }
 
 // perturb moves generated actions by at most Phi: these are the actions that
-// judge values.
+// value takes.
 func (p *proposals) perturb(theta, actions []float64) {
 	s, a := p.c.State, p.c.Action
 	join(p.sa, p.states, actions, s, a)
@@ -62,9 +69,9 @@ func (p *proposals) perturb(theta, actions []float64) {
 	}
 }
 
-// judge is a critic's value of the perturbed actions [rows]. It is valid until
+// value is a critic's value of the perturbed actions [rows]. It is valid until
 // the next call.
-func (p *proposals) judge(theta []float64) []float64 { return p.critic.Forward(theta, p.sa, p.rows) }
+func (p *proposals) value(theta []float64) []float64 { return p.critic.Forward(theta, p.sa, p.rows) }
 
 // action is the perturbed one of a row.
 func (p *proposals) action(row int) []float64 {

@@ -35,10 +35,16 @@ type Updater struct {
 // NewUpdater is an Updater over what computes its gradients.
 func NewUpdater(c Config, g Gradients) *Updater {
 	return &Updater{
-		c: c, gradients: g, here: newProposals(c, c.Batch), next: newProposals(c, c.Batch*c.Candidates),
-		noise: make([]float64, c.Batch*c.Latent), y: make([]float64, c.Batch), first: make([]float64, c.Batch*c.Candidates),
-		vae: make([]float64, c.encoder()+c.Decoder().Params()), move: make([]float64, c.Perturbation().Params()),
-		critics: [2][]float64{make([]float64, c.Critic().Params()), make([]float64, c.Critic().Params())},
+		c:         c,
+		gradients: g,
+		here:      newProposals(c, c.Batch),
+		next:      newProposals(c, c.Batch*c.Candidates),
+		noise:     make([]float64, c.Batch*c.Latent),
+		y:         make([]float64, c.Batch),
+		first:     make([]float64, c.Batch*c.Candidates),
+		vae:       make([]float64, c.encoder()+c.Decoder().Params()),
+		move:      make([]float64, c.Perturbation().Params()),
+		critics:   [2][]float64{make([]float64, c.Critic().Params()), make([]float64, c.Critic().Params())},
 	}
 }
 
@@ -84,7 +90,8 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 
 	u.here.of(b.State, 1)
 	generated := u.here.generate(p.VAE.Theta, r)
-	s.Perturbation, err = u.gradients.Perturbation(p.Perturbation.Theta, p.Critics[0].Theta, b.State, generated, u.move)
+	s.Perturbation, err = u.gradients.Perturbation(p.Perturbation.Theta, p.Critics[0].Theta, b.State,
+		generated, u.move)
 	if err := nn.CheckGradient(s.Perturbation, u.move, err); err != nil {
 		return s, fmt.Errorf("perturbation: %w", err)
 	}
@@ -102,8 +109,8 @@ func (u *Updater) targets(p *Policy, b *replay.Batch, r *rand.Rand) {
 	u.next.of(b.Next, c.Candidates)
 	u.next.perturb(p.Perturbation.Target, u.next.generate(p.VAE.Theta, r))
 	first := u.first
-	copy(first, u.next.judge(p.Critics[0].Target))
-	second := u.next.judge(p.Critics[1].Target)
+	copy(first, u.next.value(p.Critics[0].Target))
+	second := u.next.value(p.Critics[1].Target)
 	mixed := func(k int) float64 {
 		return c.Lambda*min(first[k], second[k]) + (1-c.Lambda)*max(first[k], second[k])
 	}

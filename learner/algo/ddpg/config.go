@@ -51,10 +51,24 @@ type Noise struct {
 // Default returns the defaults of the reference implementations.
 func Default(state int, low, high []float64) Config {
 	return Config{
-		State: state, Action: len(low), Low: low, High: high,
-		Hidden: []int{64, 64}, Activation: kernel.ReLU,
-		Gamma: 0.99, Tau: 0.005, ActorLearningRate: 1e-3, CriticLearningRate: 1e-3, Batch: 128, Capacity: 200_000, Warmup: 1000, Every: 1, Updates: 1, Delay: 1,
-		Noise: Noise{Sigma: 0.1}, TargetCut: 0.5,
+		State:              state,
+		Action:             len(low),
+		Low:                low,
+		High:               high,
+		Hidden:             []int{64, 64},
+		Activation:         kernel.ReLU,
+		Gamma:              0.99,
+		Tau:                0.005,
+		ActorLearningRate:  1e-3,
+		CriticLearningRate: 1e-3,
+		Batch:              128,
+		Capacity:           200_000,
+		Warmup:             1000,
+		Every:              1,
+		Updates:            1,
+		Delay:              1,
+		Noise:              Noise{Sigma: 0.1},
+		TargetCut:          0.5,
 	}
 }
 
@@ -68,7 +82,8 @@ func (c Config) Check() error {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
 	case c.Action < 1 || len(c.Low) != c.Action || len(c.High) != c.Action:
-		return bad("action", c.Action, fmt.Sprintf("at least 1, with as many bounds (there are %d and %d)", len(c.Low), len(c.High)))
+		return bad("action", c.Action,
+			fmt.Sprintf("at least 1, with as many bounds (there are %d and %d)", len(c.Low), len(c.High)))
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case c.Activation != kernel.Tanh && c.Activation != kernel.ReLU:
@@ -84,7 +99,8 @@ func (c Config) Check() error {
 	case c.Batch < 1 || c.Capacity < c.Batch:
 		return bad("batch", c.Batch, fmt.Sprintf("in [1, capacity %d]", c.Capacity))
 	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.Delay < 1:
-		return bad("warmup, every, updates, delay", []int{c.Warmup, c.Every, c.Updates, c.Delay}, "at least 0, 1, 1, 1")
+		return bad("warmup, every, updates, delay", []int{c.Warmup, c.Every, c.Updates, c.Delay},
+			"at least 0, 1, 1, 1")
 	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) || !(c.Noise.Final >= 0) || c.Noise.AnnealSteps < 0:
 		return bad("noise", c.Noise, "of sigma, theta and final at least 0, with a step above 0")
 	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):

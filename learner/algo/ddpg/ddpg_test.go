@@ -118,8 +118,8 @@ func near(t *testing.T, what string, a, b []float64) {
 	}
 }
 
-// FIRM's released code begins with targets of their own.
-func TestTargetsBeginAsExactCopies(t *testing.T) {
+// FIRM's released code initialises targets independently.
+func TestTargetsAreInitialisedAsExactCopies(t *testing.T) {
 	_, p := updater(t, small(func(c *Config) { c.Twin = true }))
 	for i, n := range append([]*nn.Network{p.Actor}, p.Critics...) {
 		if !slices.Equal(n.Theta, n.Target) {
@@ -127,7 +127,7 @@ func TestTargetsBeginAsExactCopies(t *testing.T) {
 		}
 	}
 	if slices.Equal(p.Critics[0].Theta, p.Critics[1].Theta) {
-		t.Error("the twins are one")
+		t.Error("both critics are the same network")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestTargetsByHand(t *testing.T) {
 // A batch whose y is shaped [B] against a Q of [B][1] would be broadcast to
 // [B][B] and the loss be that of all pairs; here the loss of one wrong row is
 // that row's alone.
-func TestTheLossIsOfPairs(t *testing.T) {
+func TestValuesAndTargetsAreComparedRowByRow(t *testing.T) {
 	c := small(nil)
 	g, err := Gorgonia(c)
 	if err != nil {
@@ -204,7 +204,7 @@ func TestAnUpdateMovesWhatItShould(t *testing.T) {
 	}
 }
 
-func TestABatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
+func TestABatchWithNaNIsRefusedAndChangesNothing(t *testing.T) {
 	c := small(func(c *Config) { c.Twin = true })
 	u, p := updater(t, c)
 	before := NewPolicy(c, rand.New(rand.NewPCG(1, 2)))
@@ -247,7 +247,7 @@ func TestOrnsteinUhlenbeckNoise(t *testing.T) {
 	if math.Abs(square/n/variance-1) > 0.1 || math.Abs(lag/square-rho) > 0.002 {
 		t.Errorf("variance %v of %v, correlation %v of %v, mean %v", square/n, variance, lag/square, rho, sum/n)
 	}
-	// It begins anew with each episode.
+	// It starts at zero in each episode.
 	if err := a.Explore(make([]float64, 3), nil, make([]float64, 2)); err != nil {
 		t.Fatal(err)
 	}

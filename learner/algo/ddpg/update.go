@@ -39,11 +39,18 @@ type Updater struct {
 func NewUpdater(c Config, g Gradients) *Updater {
 	actor, critic := c.Actor(), c.Critic()
 	return &Updater{
-		c: c, gradients: g,
-		actor: kernel.NewTape[float64](actor, c.Batch), critic: kernel.NewTape[float64](critic, c.Batch),
-		sa: make([]float64, c.Batch*(c.State+c.Action)), y: make([]float64, c.Batch), q: make([]float64, c.Batch),
-		agrad: make([]float64, actor.Params()), cgrad: make([]float64, critic.Params()),
-		Errors: make([]float64, c.Batch), smallest: make([]float64, c.Batch), next: make([]float64, c.Batch*c.Action),
+		c:         c,
+		gradients: g,
+		actor:     kernel.NewTape[float64](actor, c.Batch),
+		critic:    kernel.NewTape[float64](critic, c.Batch),
+		sa:        make([]float64, c.Batch*(c.State+c.Action)),
+		y:         make([]float64, c.Batch),
+		q:         make([]float64, c.Batch),
+		agrad:     make([]float64, actor.Params()),
+		cgrad:     make([]float64, critic.Params()),
+		Errors:    make([]float64, c.Batch),
+		smallest:  make([]float64, c.Batch),
+		next:      make([]float64, c.Batch*c.Action),
 	}
 }
 

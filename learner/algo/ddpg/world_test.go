@@ -12,8 +12,8 @@ import (
 )
 
 // The world pays 1 at every step and is only ever truncated, every 5 steps: its
-// value is 1/(1-gamma) = 10. Who takes a truncation for a termination comes to
-// 1/(1-gamma*4/5) = 3.6.
+// value is 1/(1-gamma) = 10. A learner that takes a truncation for a
+// termination comes to 1/(1-gamma*4/5) = 3.6.
 func TestTheValueOfATruncatedWorld(t *testing.T) {
 	for name, twin := range map[string]bool{"ddpg": false, "td3": true} {
 		t.Run(name, func(t *testing.T) {

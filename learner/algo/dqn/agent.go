@@ -67,7 +67,13 @@ func newScratch(c Config) (*scratch, error) {
 }
 
 func (c Config) replay() replay.Config {
-	return replay.Config{Capacity: c.Capacity, State: c.State, Action: 1, NumActions: c.NumActions, Seed: c.Seed + 1}
+	return replay.Config{
+		Capacity:   c.Capacity,
+		State:      c.State,
+		Action:     1,
+		NumActions: c.NumActions,
+		Seed:       c.Seed + 1,
+	}
 }
 
 // NewWith makes an Agent that shares graphs with the others of a Workspace.
@@ -92,7 +98,12 @@ func NewWith(c Config, w *agent.Workspace) (*Agent, error) {
 	a.Values = nn.NewNetwork(m, c.LearningRate, 0, true, a.r)
 	room := c.replay()
 	if c.Prioritised {
-		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{Config: room, Alpha: c.Alpha, Beta: c.Beta, Epsilon: 1e-6})
+		a.prioritised, err = replay.NewPrioritised(replay.PrioritisedConfig{
+			Config:  room,
+			Alpha:   c.Alpha,
+			Beta:    c.Beta,
+			Epsilon: 1e-6,
+		})
 		a.buffer = a.prioritised
 	} else {
 		a.buffer, err = replay.NewUniform(room)

@@ -42,9 +42,27 @@ type Config struct {
 // Default returns the defaults of the reference implementations.
 func Default(state, choices int) Config {
 	return Config{
-		State: state, NumActions: choices, Hidden: []int{64, 64}, Activation: kernel.ReLU,
-		Gamma: 0.99, LearningRate: 1e-3, MaxGradNorm: 10, Batch: 64, Capacity: 100_000, Warmup: 1000, Every: 4, Updates: 1, TargetUpdateEvery: 500, Double: true, Steps: 1,
-		Alpha: 0.6, Beta: 0.4, First: 1, Last: 0.05, EpsilonDecaySteps: 10_000, AnnealSteps: 100_000,
+		State:             state,
+		NumActions:        choices,
+		Hidden:            []int{64, 64},
+		Activation:        kernel.ReLU,
+		Gamma:             0.99,
+		LearningRate:      1e-3,
+		MaxGradNorm:       10,
+		Batch:             64,
+		Capacity:          100_000,
+		Warmup:            1000,
+		Every:             4,
+		Updates:           1,
+		TargetUpdateEvery: 500,
+		Double:            true,
+		Steps:             1,
+		Alpha:             0.6,
+		Beta:              0.4,
+		First:             1,
+		Last:              0.05,
+		EpsilonDecaySteps: 10_000,
+		AnnealSteps:       100_000,
 	}
 }
 
@@ -71,9 +89,11 @@ func (c Config) Check() error {
 	case c.Batch < 1 || c.Capacity < c.Batch:
 		return bad("batch", c.Batch, fmt.Sprintf("in [1, capacity %d]", c.Capacity))
 	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.TargetUpdateEvery < 1 || c.Steps < 1:
-		return bad("warmup, every, updates, copy, steps", []int{c.Warmup, c.Every, c.Updates, c.TargetUpdateEvery, c.Steps}, "at least 0, 1, 1, 1, 1")
+		return bad("warmup, every, updates, copy, steps",
+			[]int{c.Warmup, c.Every, c.Updates, c.TargetUpdateEvery, c.Steps}, "at least 0, 1, 1, 1, 1")
 	case c.Prioritised && (!unit(c.Alpha) || !unit(c.Beta) || c.AnnealSteps < 1):
-		return bad("alpha, beta, over", []any{c.Alpha, c.Beta, c.AnnealSteps}, "in [0, 1], [0, 1], and at least 1")
+		return bad("alpha, beta, over", []any{c.Alpha, c.Beta, c.AnnealSteps},
+			"in [0, 1], [0, 1], and at least 1")
 	case !unit(c.First) || !unit(c.Last) || c.EpsilonDecaySteps < 0:
 		return bad("epsilon", []any{c.First, c.Last, c.EpsilonDecaySteps}, "in [0, 1], over at least 0 steps")
 	}

@@ -48,7 +48,11 @@ func batch(t testing.TB, c Config) *replay.Batch {
 
 func values(c Config) *nn.Network {
 	m := c.Network()
-	return &nn.Network{Theta: nntest.Normal(1, m.Params(), 0.4), Target: nntest.Normal(2, m.Params(), 0.4), Adam: nn.NewAdam(m.Params(), c.LearningRate, 1e-8)}
+	return &nn.Network{
+		Theta:  nntest.Normal(1, m.Params(), 0.4),
+		Target: nntest.Normal(2, m.Params(), 0.4),
+		Adam:   nn.NewAdam(m.Params(), c.LearningRate, 1e-8),
+	}
 }
 
 func TestTheLossAgreesWithHandAndWithCentralDifferences(t *testing.T) {
@@ -160,7 +164,7 @@ func TestTargetsAreOverLegalChoices(t *testing.T) {
 	}
 }
 
-func TestBadBatchesAreRefusedAndNothingMoves(t *testing.T) {
+func TestInvalidBatchesAreRefusedAndChangeNothing(t *testing.T) {
 	c := small(nil)
 	g, err := Gorgonia(c)
 	if err != nil {
@@ -194,7 +198,7 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(a.Values.Theta, a.Values.Target) {
-		t.Error("the target does not begin as an exact copy")
+		t.Error("the target is not initialised as an exact copy")
 	}
 	obs := make([]float64, 4)
 	action := make([]float64, 1)
@@ -216,7 +220,7 @@ func TestTheTargetIsCopiedOnTime(t *testing.T) {
 	}
 }
 
-func TestEpsilonFalls(t *testing.T) {
+func TestEpsilonDecreases(t *testing.T) {
 	c := small(func(c *Config) {
 		c.First = 1
 		c.Last = 0.1
@@ -231,7 +235,7 @@ func TestEpsilonFalls(t *testing.T) {
 
 // A table that learns from random moves in the grid agrees with value iteration
 // to a millionth.
-func TestTheTableIsValueIteration(t *testing.T) {
+func TestTheTableAgreesWithValueIteration(t *testing.T) {
 	const gamma = 0.9
 	grid := classic.GridTable()
 	states, choices := len(grid), len(grid[0])

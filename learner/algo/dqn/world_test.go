@@ -56,8 +56,8 @@ func inWorld(t *testing.T, change func(c *Config)) *Agent {
 }
 
 // The world pays 1 at every step and is only ever truncated, every 5 steps: its
-// value is 1/(1-gamma) = 10. Who takes a truncation for a termination comes to
-// 1/(1-gamma*4/5) = 3.6 (of single steps).
+// value is 1/(1-gamma) = 10. A learner that takes a truncation for a
+// termination comes to 1/(1-gamma*4/5) = 3.6 (of single steps).
 func TestTheValueOfATruncatedWorld(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"double":         nil,

@@ -433,11 +433,17 @@ func (a *Agent) checkpoint() weights.State {
 	}
 	a.adam.State(&s, "adam")
 	a.Skipped.State(&s)
-	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
+	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{
+		At:    &a.time,
+		Below: a.c.Horizon,
+	}
 	s.Values["seen.count"], s.Values["earned.count"] = &a.seen.Count, &a.earned.Count
 	n := len(a.value)
 	s.Parts["random"] = a.pcg
-	s.Parts["rollout.terminated"], s.Parts["rollout.ended"] = weights.Flags{At: &a.terminated, Length: n}, weights.Flags{At: &a.ended, Length: n}
+	s.Parts["rollout.terminated"], s.Parts["rollout.ended"] = weights.Flags{
+		At:     &a.terminated,
+		Length: n,
+	}, weights.Flags{At: &a.ended, Length: n}
 	s.Parts["rollout.overruled"] = weights.Flags{At: &a.overruled, Length: n}
 	s.Parts["rollout.unknown"] = weights.Flags{At: &a.unknown, Length: n}
 	s.Parts["rollout.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.NumActions, Optional: true}

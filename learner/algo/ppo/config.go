@@ -78,7 +78,8 @@ func (c Config) Check() error {
 	case c.NumActions < 0 || c.NumActions == 1:
 		return bad("choices", c.NumActions, "at least 2, or 0 for continuous actions")
 	case c.NumActions > 0 && len(c.Low)+len(c.High) > 0 || c.NumActions == 0 && (len(c.Low) == 0 || len(c.Low) != len(c.High)):
-		return bad("bounds", [][]float64{c.Low, c.High}, "of continuous actions, as many lower as upper ones, and none of discrete ones")
+		return bad("bounds", [][]float64{c.Low, c.High},
+			"of continuous actions, as many lower as upper ones, and none of discrete ones")
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case c.Activation != kernel.Tanh && c.Activation != kernel.ReLU:
@@ -136,7 +137,13 @@ func (c Config) identity(recurrent bool) identity {
 }
 
 func (c Config) shape(algorithm string) agent.Shape {
-	return agent.Shape{Algorithm: algorithm, Envs: c.Envs, State: c.State, Action: c.Action(), NumActions: c.NumActions}
+	return agent.Shape{
+		Algorithm:  algorithm,
+		Envs:       c.Envs,
+		State:      c.State,
+		Action:     c.Action(),
+		NumActions: c.NumActions,
+	}
 }
 
 // Action is how many numbers an action has.
@@ -192,7 +199,8 @@ func (c Config) updates() Config {
 	return c
 }
 
-// annealed is the share that is left of what goes to zero, after so many steps.
+// annealed is the share that is left of what goes to zero, after a number of
+// steps.
 func (c Config) annealed(steps int) float64 {
 	if c.AnnealSteps == 0 {
 		return 1

@@ -41,8 +41,12 @@ func minibatch(c Config, masked bool) *Minibatch {
 	r := rand.New(rand.NewPCG(5, 5))
 	n := c.Minibatch
 	m := &Minibatch{
-		State: nntest.Normal(1, n*c.State, 1), Action: nntest.Normal(2, n*c.Action(), 1), LogProb: make([]float64, n),
-		Advantage: nntest.Normal(3, n, 1), Return: nntest.Normal(4, n, 1), Clip: 0.2,
+		State:     nntest.Normal(1, n*c.State, 1),
+		Action:    nntest.Normal(2, n*c.Action(), 1),
+		LogProb:   make([]float64, n),
+		Advantage: nntest.Normal(3, n, 1),
+		Return:    nntest.Normal(4, n, 1),
+		Clip:      0.2,
 	}
 	for i := range m.LogProb {
 		m.LogProb[i] = -1.1 + 0.4*r.NormFloat64() // some ratios are beyond the clip
@@ -200,7 +204,8 @@ func TestTheFirstRatioIsOne(t *testing.T) {
 			}
 		}
 		if a.SkippedUpdates > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
-			t.Errorf("choices %d: KL %g, clipped %v, refused %d: %v", c.NumActions, a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
+			t.Errorf("choices %d: KL %g, clipped %v, skipped %d: %v", c.NumActions, a.Last.KL,
+				a.Last.Clipped, a.SkippedUpdates, a.LastError)
 		}
 	}
 }
@@ -259,7 +264,7 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 	}
 }
 
-func TestAMinibatchWithNaNIsRefusedAndNothingMoves(t *testing.T) {
+func TestAMinibatchWithNaNIsRefusedAndChangesNothing(t *testing.T) {
 	c := discrete(nil)
 	g, err := Gorgonia(c)
 	if err != nil {

@@ -71,7 +71,10 @@ func (c Config) memories() memories {
 	m := memories{seen: c.State + c.Outputs() + 2, deviations: c.deviations()}
 	m.policy = kernel.GRU{In: m.seen, Hidden: c.Hidden[0]}
 	m.critic = m.policy
-	m.policyHead, m.criticHead = kernel.Dense{In: c.Hidden[0], Out: c.Outputs()}, kernel.Dense{In: c.Hidden[0], Out: 1}
+	m.policyHead, m.criticHead = kernel.Dense{
+		In:  c.Hidden[0],
+		Out: c.Outputs(),
+	}, kernel.Dense{In: c.Hidden[0], Out: 1}
 	m.pHead = m.policy.Params()
 	m.dev = m.pHead + m.policyHead.Params()
 	m.critics = m.dev + m.deviations
@@ -97,7 +100,8 @@ func NewRecurrentWith(c Config, w *agent.Workspace) (*Recurrent, error) {
 	case c.Minibatch%c.Horizon != 0:
 		return nil, fmt.Errorf("recurrent ppo: minibatch %d: it must be a multiple of horizon %d: whole trials", c.Minibatch, c.Horizon)
 	case c.NormaliseObservation || c.NormaliseReward:
-		return nil, fmt.Errorf("recurrent ppo: normalise observation %v, reward %v: it must be neither", c.NormaliseObservation, c.NormaliseReward)
+		return nil, fmt.Errorf("recurrent ppo: normalise observation %v, reward %v: it must be neither",
+			c.NormaliseObservation, c.NormaliseReward)
 	}
 	s, err := agent.Lend(w, Algorithm+"-recurrent", c.updates(), func() (*trialScratch, error) { return newTrialScratch(c) })
 	if err != nil {
@@ -105,11 +109,26 @@ func NewRecurrentWith(c Config, w *agent.Workspace) (*Recurrent, error) {
 	}
 	m, n := c.memories(), c.Envs*c.Horizon
 	a := &Recurrent{
-		c: c, scratch: s, given: c.shape("recurrent ppo"), shape: m, adam: nn.NewAdam(m.n, c.LearningRate, 1e-5), pcg: rand.NewPCG(c.Seed, 0x9e12),
-		h: make([]float64, c.Envs*c.Hidden[0]), v: make([]float64, c.Envs*c.Hidden[0]), gates: make([]float64, 6*c.Envs*c.Hidden[0]),
-		out: make([]float64, c.Envs*max(c.Outputs(), 1)), x: make([]float64, n*m.seen), previous: make([]float64, c.Envs*(m.seen-c.State)),
-		action: make([]float64, n*c.Action()), logProb: make([]float64, n), value: make([]float64, n), reward: make([]float64, n),
-		overruled: make([]bool, n), unknown: make([]bool, n), sent: make([]float64, c.Envs*c.Action()), after: make([]float64, c.Envs),
+		c:         c,
+		scratch:   s,
+		given:     c.shape("recurrent ppo"),
+		shape:     m,
+		adam:      nn.NewAdam(m.n, c.LearningRate, 1e-5),
+		pcg:       rand.NewPCG(c.Seed, 0x9e12),
+		h:         make([]float64, c.Envs*c.Hidden[0]),
+		v:         make([]float64, c.Envs*c.Hidden[0]),
+		gates:     make([]float64, 6*c.Envs*c.Hidden[0]),
+		out:       make([]float64, c.Envs*max(c.Outputs(), 1)),
+		x:         make([]float64, n*m.seen),
+		previous:  make([]float64, c.Envs*(m.seen-c.State)),
+		action:    make([]float64, n*c.Action()),
+		logProb:   make([]float64, n),
+		value:     make([]float64, n),
+		reward:    make([]float64, n),
+		overruled: make([]bool, n),
+		unknown:   make([]bool, n),
+		sent:      make([]float64, c.Envs*c.Action()),
+		after:     make([]float64, c.Envs),
 	}
 	a.r = rand.New(a.pcg)
 	a.Theta = make([]float64, m.n)
@@ -241,7 +260,8 @@ func (a *Recurrent) improve() {
 		ends[i] = true
 	}
 	advantages, returns := make([]float64, n), make([]float64, n)
-	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, make([]bool, n), ends, a.unknown, advantages, returns)
+	Advantages(c.Gamma, c.Lambda, c.Envs, a.reward, a.value, next, make([]bool, n), ends, a.unknown,
+		advantages, returns)
 	left := c.annealed(a.steps - n)
 	a.adam.LearningRate = c.LearningRate * left
 	clip := c.Clip
@@ -319,7 +339,7 @@ func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restor
 func (a *Recurrent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c.identity(true), a.c)
 	for name, data := range map[string][]float64{
-		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "told": a.previous, "trial.x": a.x, "trial.action": a.action,
+		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "previous": a.previous, "trial.x": a.x, "trial.action": a.action,
 		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
 	} {
 		s.Numbers[name] = data
@@ -330,7 +350,10 @@ func (a *Recurrent) checkpoint() weights.State {
 	s.Parts["trial.overruled"] = weights.Flags{At: &a.overruled, Length: n}
 	s.Parts["trial.unknown"] = weights.Flags{At: &a.unknown, Length: n}
 	s.Parts["trial.legal"] = weights.Flags{At: &a.legal, Length: n * a.c.NumActions, Optional: true}
-	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{At: &a.time, Below: a.c.Horizon}
+	s.Counts["steps"], s.Counts["time"] = weights.Count{At: &a.steps}, weights.Count{
+		At:    &a.time,
+		Below: a.c.Horizon,
+	}
 	s.Parts["random"] = a.pcg
 	return s
 }

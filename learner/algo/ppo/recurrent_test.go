@@ -76,7 +76,7 @@ func (b *bandits) trial(t testing.TB, a *Recurrent) float64 {
 }
 
 // An agent without memory is paid half of the time, whatever it learns.
-func TestItLearnsToLearnABandit(t *testing.T) {
+func TestRecurrentLearnsToLearnABandit(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		a := recurrent(t, func(c *Config) { c.Seed = seed })
 		b := &bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(seed, 3))}
@@ -88,7 +88,8 @@ func TestItLearnsToLearnABandit(t *testing.T) {
 			}
 		}
 		if last < 0.9 || a.SkippedUpdates > 0 {
-			t.Errorf("seed %d: %.2f of the later steps are paid; refused %d: %v", seed, last, a.SkippedUpdates, a.LastError)
+			t.Errorf("seed %d: %.2f of the later steps are paid; skipped %d: %v", seed, last,
+				a.SkippedUpdates, a.LastError)
 		}
 	}
 }
@@ -104,8 +105,11 @@ func TestGradientsThroughATrial(t *testing.T) {
 	}} {
 		a := recurrent(t, c)
 		m := &Minibatch{
-			Action: make([]float64, a.c.Minibatch), LogProb: nntest.Normal(1, a.c.Minibatch, 0.3), Advantage: nntest.Normal(2, a.c.Minibatch, 1),
-			Return: nntest.Normal(3, a.c.Minibatch, 1), Clip: 0.2,
+			Action:    make([]float64, a.c.Minibatch),
+			LogProb:   nntest.Normal(1, a.c.Minibatch, 0.3),
+			Advantage: nntest.Normal(2, a.c.Minibatch, 1),
+			Return:    nntest.Normal(3, a.c.Minibatch, 1),
+			Clip:      0.2,
 		}
 		for i := range m.LogProb {
 			m.LogProb[i]--
@@ -133,11 +137,11 @@ func TestTheFirstRatioOfATrialIsOne(t *testing.T) {
 	a := recurrent(t, func(c *Config) { c.Epochs, c.LearningRate = 1, 1e-300 })
 	(&bandits{pays: make([]int, 16), r: rand.New(rand.NewPCG(1, 3))}).trial(t, a)
 	if a.SkippedUpdates > 0 || a.Last.Clipped != 0 || math.Abs(a.Last.KL) > 1e-15 {
-		t.Errorf("KL %g, clipped %v, refused %d: %v", a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
+		t.Errorf("KL %g, clipped %v, skipped %d: %v", a.Last.KL, a.Last.Clipped, a.SkippedUpdates, a.LastError)
 	}
 }
 
-func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
+func TestAResumedTrialEqualsTheUninterruptedOne(t *testing.T) {
 	play := func(a *Recurrent, from, to int) {
 		obs := make([]float64, 16)
 		actions := make([]float64, 16)
@@ -168,7 +172,7 @@ func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
 	whole := recurrent(t, nil)
 	play(whole, 0, 40)
 	half := recurrent(t, nil)
-	play(half, 0, 13) // in the midst of a trial
+	play(half, 0, 13) // in the middle of a trial
 	f, err := weights.Decode(encode(half))
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +192,7 @@ func TestAResumedTrialIsTheUninterruptedOne(t *testing.T) {
 	}
 }
 
-func TestWhatARecurrentOneCannotBe(t *testing.T) {
+func TestInvalidSettingsOfRecurrentAreRefused(t *testing.T) {
 	c := Default(1, 2, nil, nil)
 	c.Hidden = []int{16}
 	c.Envs = 4

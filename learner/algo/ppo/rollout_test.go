@@ -134,7 +134,8 @@ func TestReturnsEndWithTheirEpisode(t *testing.T) {
 	step(t, a, 0, nil)
 	step(t, a, 0, func(r *env.Rows) { r.RewardKnown[1] = false })
 	if !slices.Equal(a.returns, []float64{1.5, 0}) || a.earned.Count != 9 {
-		t.Errorf("returns %v of %v rewards: want 1.5, and 0 where the reward is not known; 9 rewards", a.returns, a.earned.Count)
+		t.Errorf("returns %v of %v rewards: want 1.5, and 0 where the reward is not known; 9 rewards",
+			a.returns, a.earned.Count)
 	}
 }
 
@@ -177,7 +178,8 @@ func TestRateAndClipAreAnnealed(t *testing.T) {
 				want *= left
 			}
 			if a.adam.LearningRate != c.LearningRate*left || math.Abs(a.batch.Clip-want) > 1e-15 {
-				t.Errorf("rollout %d: rate %v and clip %v: want %v and %v", rollout, a.adam.LearningRate, a.batch.Clip, c.LearningRate*left, want)
+				t.Errorf("rollout %d: rate %v and clip %v: want %v and %v", rollout, a.adam.LearningRate,
+					a.batch.Clip, c.LearningRate*left, want)
 			}
 			if moved := !slices.Equal(before, a.Theta); moved != (left > 0) {
 				t.Errorf("rollout %d: moved is %v with %v of the rate left", rollout, moved, left)
@@ -198,7 +200,8 @@ func TestRateAndClipOfTrialsAreAnnealed(t *testing.T) {
 	for rollout, left := range []float64{1, 0.5, 0} {
 		trialOf(t, a, nil)
 		if a.adam.LearningRate != a.c.LearningRate*left || math.Abs(a.batch.Clip-a.c.Clip*left) > 1e-15 {
-			t.Errorf("trial %d: rate %v and clip %v with %v left", rollout, a.adam.LearningRate, a.batch.Clip, left)
+			t.Errorf("trial %d: rate %v and clip %v with %v left", rollout, a.adam.LearningRate,
+				a.batch.Clip, left)
 		}
 	}
 }
@@ -223,8 +226,8 @@ func trialOf(t *testing.T, a *Recurrent, change func(time int, r *env.Rows)) {
 }
 
 // The world pays 1 at every step and is only ever truncated, every 5 steps: its
-// value is 1/(1-gamma) = 10. Who takes a truncation for a termination comes to
-// 1/(1-gamma*4/5) = 3.6.
+// value is 1/(1-gamma) = 10. A learner that takes a truncation for a
+// termination comes to 1/(1-gamma*4/5) = 3.6.
 func TestTheValueOfATruncatedWorld(t *testing.T) {
 	c := Default(1, 2, nil, nil)
 	c.Hidden = []int{16}
@@ -314,7 +317,8 @@ func TestRolloutsKeepMasksAndLeaveRowsOut(t *testing.T) {
 	}
 	b := a.batch
 	if count(b.Legal) != c.Minibatch || count(b.Overruled) != 1 || count(b.Unknown) != 1 || a.SkippedRows != 2 {
-		t.Errorf("%d legal choices of %d rows, %d overruled, %d unknown, %d skipped", count(b.Legal), c.Minibatch,
+		t.Errorf("%d legal choices of %d rows, %d overruled, %d unknown, %d skipped", count(b.Legal),
+			c.Minibatch,
 			count(b.Overruled), count(b.Unknown), a.SkippedRows)
 	}
 	if a.Last.Entropy != 0 {
@@ -364,7 +368,8 @@ func TestTrialsKeepMasksAndLeaveRowsOut(t *testing.T) {
 		t.Errorf("the first returns are %v: the one before the unknown reward must be %v", b.Return[:n], want)
 	}
 	if count(b.Legal) != len(b.Return) || count(b.Overruled) != 1 || count(b.Unknown) != 1 || a.SkippedRows != 2 {
-		t.Errorf("%d legal choices of %d rows, %d overruled, %d unknown, %d skipped", count(b.Legal), len(b.Return),
+		t.Errorf("%d legal choices of %d rows, %d overruled, %d unknown, %d skipped", count(b.Legal),
+			len(b.Return),
 			count(b.Overruled), count(b.Unknown), a.SkippedRows)
 	}
 	if a.SkippedUpdates > 0 || a.Last.Entropy != 0 {

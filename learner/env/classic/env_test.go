@@ -63,7 +63,7 @@ func play(t testing.TB, e env.Env, seed uint64) (total float64, steps int, termi
 // Gymnasium's own sources, run with float64 for numpy, gave CartPole 22.2,
 // Pendulum -1225, MountainCarContinuous -33.2 (a random car reaches the goal in
 // one episode of a thousand) and Acrobot -498.9.
-func TestARandomPolicyEarnsWhatIsKnownOfIt(t *testing.T) {
+func TestRandomPoliciesHaveTheKnownReturns(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		episodes int
@@ -135,7 +135,7 @@ func TestATimeLimitTruncatesAndDoesNotTerminate(t *testing.T) {
 	}
 }
 
-func TestEpisodesBeginAsDistributed(t *testing.T) {
+func TestInitialStatesHaveTheirDistribution(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		high []float64 // of a uniform distribution
@@ -163,7 +163,8 @@ func TestEpisodesBeginAsDistributed(t *testing.T) {
 			for i, x := range c.seen(obs) {
 				bin := int(math.Floor(10 * (x - c.low[i]) / (c.high[i] - c.low[i])))
 				if bin < 0 || bin > 9 {
-					t.Fatalf("%s: seed %d: number %d is %v, want %v to %v", c.name, seed, i, x, c.low[i], c.high[i])
+					t.Fatalf("%s: seed %d: number %d is %v, want %v to %v", c.name, seed, i, x, c.low[i],
+						c.high[i])
 				}
 				bins[i][bin]++
 			}
@@ -180,7 +181,7 @@ func TestEpisodesBeginAsDistributed(t *testing.T) {
 	}
 }
 
-func TestAnEpisodeIsItsSeedAndItsActions(t *testing.T) {
+func TestAnEpisodeIsDeterminedBySeedAndActions(t *testing.T) {
 	for _, name := range classic.Names() {
 		a, b := newEnv(t, name), newEnv(t, name)
 		play(t, a, 99) // what came before does not matter
@@ -192,7 +193,7 @@ func TestAnEpisodeIsItsSeedAndItsActions(t *testing.T) {
 	}
 }
 
-func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
+func TestARestoredEpisodeContinuesBitByBit(t *testing.T) {
 	for _, name := range classic.Names() {
 		e := newEnv(t, name)
 		n := e.Observation().Dim()
@@ -228,7 +229,8 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 			want, err1 := e.Step(action, obs)
 			got, err2 := f.Step(action, again)
 			if got != want || err1 != nil || err2 != nil || !slices.Equal(obs, again) {
-				t.Fatalf("%s: step %d after the restore: %v %+v %v, want %v %+v %v", name, i, again, got, err2, obs, want, err1)
+				t.Fatalf("%s: step %d after the restore: %v %+v %v, want %v %+v %v", name, i, again, got,
+					err2, obs, want, err1)
 			}
 			over = want.Ended()
 		}
@@ -246,7 +248,7 @@ func awayFromTheCorners(cell float64) float64 {
 	return 0
 }
 
-func TestSavedBytesThatAreNotWholeAreRefused(t *testing.T) {
+func TestDamagedBytesAreRefused(t *testing.T) {
 	for _, name := range classic.Names() {
 		e, f := newEnv(t, name), newEnv(t, name)
 		obs := make([]float64, e.Observation().Dim())
@@ -275,7 +277,7 @@ func TestSavedBytesThatAreNotWholeAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDoneIsAnError(t *testing.T) {
+func TestInvalidActionsAndNamesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		action []float64
@@ -335,7 +337,7 @@ func TestWithoutAnEpisodeThereIsNoStep(t *testing.T) {
 	}
 }
 
-func TestTheBoundsOfATorqueAreNotThoseOfItsPrice(t *testing.T) {
+func TestWhereActionsAreClipped(t *testing.T) {
 	reward := func(name string, a float64) (float64, []float64) {
 		e := newEnv(t, name)
 		obs := make([]float64, e.Observation().Dim())
@@ -360,7 +362,7 @@ func TestTheBoundsOfATorqueAreNotThoseOfItsPrice(t *testing.T) {
 	}
 }
 
-func TestTheGridsAnswerIsTheWayToTheNearerCorner(t *testing.T) {
+func TestTheGridsOptimalReturnIsTheDistanceToACorner(t *testing.T) {
 	table := classic.GridTable()
 	var v [classic.GridCells]float64
 	for range 10 { // no cell is farther than 3 moves
@@ -407,7 +409,7 @@ func TestTheGridsAnswerIsTheWayToTheNearerCorner(t *testing.T) {
 	}
 }
 
-func TestTheIdentityPaysForWhatIsSeen(t *testing.T) {
+func TestTheIdentityRewardsTheObservation(t *testing.T) {
 	e, obs := newEnv(t, "IdentityDiscrete-v0"), make([]float64, 4)
 	if err := e.Reset(1, obs); err != nil {
 		t.Fatal(err)

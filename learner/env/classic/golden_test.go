@@ -16,7 +16,7 @@ import (
 //go:embed testdata/golden.json
 var golden []byte
 
-func TestTheEquationsAreThoseOfGymnasium(t *testing.T) {
+func TestTheEquationsAgreeWithGymnasium(t *testing.T) {
 	var runs []struct {
 		Env   string
 		Story string
@@ -86,7 +86,7 @@ func at(t *testing.T, name string, state []float64) *episode {
 }
 
 // Friction is in none of these worlds: what the motors do not give or take stays.
-func TestEnergyIsKept(t *testing.T) {
+func TestEnergyIsConserved(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		story  string
@@ -128,7 +128,7 @@ func TestEnergyIsKept(t *testing.T) {
 	}
 }
 
-func TestTheEndCanBeBothAtOnce(t *testing.T) {
+func TestAStepCanTerminateAndTruncate(t *testing.T) {
 	e := at(t, "CartPole-v1", []float64{2.39, 2, 0, 0}) // the next step leaves the track
 	e.steps = e.limit - 1                               // and is the last one
 	out, err := e.Step([]float64{1}, make([]float64, 4))
@@ -137,7 +137,7 @@ func TestTheEndCanBeBothAtOnce(t *testing.T) {
 	}
 }
 
-func TestAStateThatNoRuleMakesIsNotRestored(t *testing.T) {
+func TestAnImpossibleStateIsNotRestored(t *testing.T) {
 	for name, state := range map[string][]float64{
 		"CartPole-v1":              {0, math.NaN(), 0, 0},
 		"Pendulum-v1":              {0, 8.1},
@@ -164,12 +164,12 @@ func TestAStateThatNoRuleMakesIsNotRestored(t *testing.T) {
 	late.steps = late.limit
 	data, _ := late.MarshalBinary()
 	if err := at(t, "Grid4x4-v0", []float64{5}).UnmarshalBinary(data); err == nil {
-		t.Error("a grid took an episode that goes on beyond its limit")
+		t.Error("a grid took an episode that runs beyond its limit")
 	}
 }
 
 // What is wrong behind a right checksum must not panic either, so the checksum
-// is made anew here.
+// is computed again here.
 func FuzzRestore(f *testing.F) {
 	for _, k := range kinds() {
 		e := newEpisode(k)

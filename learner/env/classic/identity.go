@@ -6,7 +6,7 @@ import (
 	"awarescale.dev/aware/learner/env"
 )
 
-// The identity tasks ask for what is seen, which is drawn anew each step: what
+// The identity tasks ask for what is seen, which is drawn again each step: what
 // a learner that does not learn these has wrong is the learner
 // (stable-baselines3, common/envs/identity_env.py). They never terminate; 100
 // steps are an episode.

@@ -22,7 +22,7 @@ func vector(t testing.TB, seed uint64, name string, n int) *env.Vector {
 	return v
 }
 
-func TestTheTrueEndIsKeptApartFromTheNewBeginning(t *testing.T) {
+func TestTheFinalObservationIsNotTheNextEpisodesFirst(t *testing.T) {
 	const n = 3
 	v := vector(t, 1, "CartPole-v1", n)
 	if err := v.Reset(); err != nil {
@@ -42,7 +42,7 @@ func TestTheTrueEndIsKeptApartFromTheNewBeginning(t *testing.T) {
 			final, next := v.Final[4*i:4*i+4], v.Observations[4*i:4*i+4]
 			if !v.Terminated[i] && !v.Truncated[i] {
 				if !slices.Equal(final, next) {
-					t.Fatalf("step %d, row %d goes on, but %v is followed by %v", step, i, final, next)
+					t.Fatalf("step %d, row %d continues, but %v is followed by %v", step, i, final, next)
 				}
 				continue
 			}
@@ -52,7 +52,7 @@ func TestTheTrueEndIsKeptApartFromTheNewBeginning(t *testing.T) {
 			}
 			for _, x := range next {
 				if abs(x) > 0.05 {
-					t.Fatalf("step %d, row %d: %v is no beginning", step, i, next)
+					t.Fatalf("step %d, row %d: %v is not an initial state", step, i, next)
 				}
 			}
 		}
@@ -64,7 +64,7 @@ func TestTheTrueEndIsKeptApartFromTheNewBeginning(t *testing.T) {
 
 func abs(x float64) float64 { return max(x, -x) }
 
-func TestARestoredVectorGoesOnBitByBit(t *testing.T) {
+func TestARestoredVectorContinuesBitByBit(t *testing.T) {
 	const n = 4
 	for _, name := range classic.Names() {
 		v, w := vector(t, 1, name, n), vector(t, 2, name, n)
@@ -96,7 +96,7 @@ func TestARestoredVectorGoesOnBitByBit(t *testing.T) {
 		if !slices.Equal(w.Observations, v.Observations) {
 			t.Fatalf("%s: restored, it sees %v, want %v", name, w.Observations, v.Observations)
 		}
-		for i := range 300 { // all of them begin anew in that time, or nearly all
+		for i := range 300 { // nearly all of them are reset in that time
 			step(v, w)
 			if !slices.Equal(v.Observations, w.Observations) || !slices.Equal(v.Final, w.Final) || !slices.Equal(v.Rewards, w.Rewards) ||
 				!slices.Equal(v.Terminated, w.Terminated) || !slices.Equal(v.Truncated, w.Truncated) {
@@ -106,7 +106,7 @@ func TestARestoredVectorGoesOnBitByBit(t *testing.T) {
 	}
 }
 
-func TestAVectorThatCannotBeRestoredStaysAsItWas(t *testing.T) {
+func TestAFailedRestoreLeavesAVectorUnchanged(t *testing.T) {
 	v, w := vector(t, 1, "Pendulum-v1", 2), vector(t, 2, "Pendulum-v1", 2)
 	if err := v.Reset(); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestAVectorRefusesAllActionsOrNone(t *testing.T) {
 }
 
 func TestAVectorsStepDoesNotAllocate(t *testing.T) {
-	v := vector(t, 1, "CartPole-v1", 4) // begins anew often
+	v := vector(t, 1, "CartPole-v1", 4) // is reset often
 	if err := v.Reset(); err != nil {
 		t.Fatal(err)
 	}

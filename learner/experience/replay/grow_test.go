@@ -9,11 +9,17 @@ import (
 
 func numbered(i int) Transition {
 	x := float64(i)
-	return Transition{State: []float64{x}, Action: []float64{float64(i % 3)}, Reward: x, Next: []float64{x + 1}, Discount: 0.9}
+	return Transition{
+		State:    []float64{x},
+		Action:   []float64{float64(i % 3)},
+		Reward:   x,
+		Next:     []float64{x + 1},
+		Discount: 0.9,
+	}
 }
 
 // Memory grows with what is held, up to the capacity, and a buffer that has grown
-// draws as one that was large from the beginning.
+// draws as one that was large at the start.
 func TestMemoryGrowsWithUse(t *testing.T) {
 	c := Config{Capacity: 5000, State: 1, Action: 1, NumActions: 3, Seed: 7}
 	u, err1 := NewUniform(c)

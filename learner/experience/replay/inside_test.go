@@ -11,7 +11,7 @@ import (
 )
 
 // The reference implementation of a tree is a loop over its leaves.
-func TestATreeIsItsLeaves(t *testing.T) {
+func TestATreeAgreesWithALoopOverItsLeaves(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 3, 7, 8, 100} {
 		tree, leaves := newSumTree(n), make([]float64, n)
@@ -64,9 +64,14 @@ func TestATreeDoesNotDrift(t *testing.T) {
 }
 
 // A right checksum does not mean that the bytes make sense.
-func TestSenselessBytesBehindARightChecksumAreRefused(t *testing.T) {
+func TestInvalidStateWithAValidChecksumIsRefused(t *testing.T) {
 	good := Transition{State: []float64{1}, Action: []float64{2}, Reward: 3, Next: []float64{4}, Discount: 0.5}
-	c := PrioritisedConfig{Config: Config{Capacity: 3, State: 1, Action: 1}, Alpha: 0.5, Beta: 0.5, Epsilon: 0.01}
+	c := PrioritisedConfig{
+		Config:  Config{Capacity: 3, State: 1, Action: 1},
+		Alpha:   0.5,
+		Beta:    0.5,
+		Epsilon: 0.01,
+	}
 	for says, spoil := range map[string]func(p *Prioritised){
 		"state[0] = NaN":     func(p *Prioritised) { p.state[1] = math.NaN() },
 		"discount 2":         func(p *Prioritised) { p.discount[0] = 2 },
@@ -110,8 +115,8 @@ func TestSenselessBytesBehindARightChecksumAreRefused(t *testing.T) {
 }
 
 // What is wrong behind a right checksum must not panic either, so the checksum
-// is made anew here. What is accepted must be saved as the same bytes, and must
-// work.
+// is computed again here. What is accepted must be saved as the same bytes, and
+// must work.
 func FuzzRestore(f *testing.F) {
 	c := Config{Capacity: 3, State: 1, Action: 1, Seed: 1}
 	t := Transition{State: []float64{1}, Action: []float64{2}, Reward: 3, Next: []float64{4}, Discount: 0.5}

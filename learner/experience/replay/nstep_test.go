@@ -39,7 +39,13 @@ func nstep(t *testing.T, n int, to replay.Adder) *replay.NStep {
 // counts.
 func walk(k int, r float64) replay.Transition {
 	x := float64(k)
-	return replay.Transition{State: []float64{x}, Action: []float64{10 * x}, Reward: r, Next: []float64{x + 1}, Discount: 0.5}
+	return replay.Transition{
+		State:    []float64{x},
+		Action:   []float64{10 * x},
+		Reward:   r,
+		Next:     []float64{x + 1},
+		Discount: 0.5,
+	}
 }
 
 // By hand, n = 3 and gamma = 1/2: 8 + 4/2 + 2/4 = 10.5, and 1/8 of the value
@@ -114,7 +120,8 @@ func TestTheTargetIsTheSameForEveryN(t *testing.T) {
 		for i := range b.Size() {
 			k := b.Next[i] - b.State[i]
 			if y := b.Reward[i] + b.Bootstrap[i]*100; math.Abs(y-100) > 1e-9 || math.Abs(b.Discount[i]-math.Pow(gamma, k)) > 1e-12 {
-				t.Fatalf("n = %d, row of %v steps: y = %v, discount %v: want 100 and gamma^k", steps, k, y, b.Discount[i])
+				t.Fatalf("n = %d, row of %v steps: y = %v, discount %v: want 100 and gamma^k", steps, k, y,
+					b.Discount[i])
 			}
 		}
 	}
@@ -150,7 +157,7 @@ func TestPendingStepsAreSavedAndRestored(t *testing.T) {
 	}
 }
 
-func TestWhatAnNStepRefuses(t *testing.T) {
+func TestInvalidNStepsAreRefused(t *testing.T) {
 	l := new(log)
 	n := nstep(t, 2, l)
 	must(t, n.Add(walk(0, 1)))
@@ -161,12 +168,16 @@ func TestWhatAnNStepRefuses(t *testing.T) {
 	if err := n.Add(walk(1, 1)); !errors.Is(err, l.err) || n.Pending() != 0 {
 		t.Errorf("the buffer says no: %v, %d pending, want none, as nothing can follow", err, n.Pending())
 	}
-	for _, c := range []replay.NStepConfig{{Steps: 0, State: 1, Action: 1}, {Steps: 1, Action: 1}, {Steps: 1, State: 1}} {
+	for _, c := range []replay.NStepConfig{{
+		Steps:  0,
+		State:  1,
+		Action: 1,
+	}, {Steps: 1, Action: 1}, {Steps: 1, State: 1}} {
 		if _, err := replay.NewNStep(c, l); err == nil {
 			t.Errorf("%+v: no error", c)
 		}
 	}
 	if _, err := replay.NewNStep(replay.NStepConfig{Steps: 1, State: 1, Action: 1}, nil); err == nil {
-		t.Error("to nobody: no error")
+		t.Error("to nil: no error")
 	}
 }

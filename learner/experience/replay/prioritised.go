@@ -128,14 +128,16 @@ const loud = 1e100
 // nothing has changed.
 func (p *Prioritised) Update(index []int, errors []float64) error {
 	if len(index) != len(errors) {
-		return fmt.Errorf("update priorities: %d indices and %d errors: there must be as many of both", len(index), len(errors))
+		return fmt.Errorf("update priorities: %d indices and %d errors: there must be as many of both",
+			len(index), len(errors))
 	}
 	for row, i := range index {
 		if i < 0 || i >= p.held {
 			return fmt.Errorf("update priorities: index[%d] = %d: it must be from 0 to %d", row, i, p.held-1)
 		}
 		if !(math.Abs(errors[row]) <= loud) {
-			return fmt.Errorf("update priorities: errors[%d] = %v: it must be within ±%v", row, errors[row], float64(loud))
+			return fmt.Errorf("update priorities: errors[%d] = %v: it must be within ±%v", row, errors[row],
+				float64(loud))
 		}
 	}
 	for row, i := range index {
@@ -181,7 +183,8 @@ func (p *Prioritised) UnmarshalBinary(data []byte) error {
 	tree := newSumTree(max(1, loaded.rows))
 	for i := 0; i < loaded.held && b.err == nil; i++ {
 		priority := b.number()
-		b.must(priority > 0 && priority <= largest, "priority[%d] = %v: it must be above 0 and at most %v", i, priority, largest)
+		b.must(priority > 0 && priority <= largest, "priority[%d] = %v: it must be above 0 and at most %v",
+			i, priority, largest)
 		tree.set(i, priority)
 	}
 	if err := b.end(); err != nil {

@@ -16,7 +16,11 @@ import (
 func step(k int) replay.Transition {
 	x := float64(k)
 	return replay.Transition{
-		State: []float64{x, -x}, Action: []float64{x / 10}, Reward: 100 + x, Next: []float64{x + 1, -x - 1}, Discount: 0.9,
+		State:    []float64{x, -x},
+		Action:   []float64{x / 10},
+		Reward:   100 + x,
+		Next:     []float64{x + 1, -x - 1},
+		Discount: 0.9,
 	}
 }
 
@@ -66,7 +70,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestWhatWasAddedLastComesBackWhole(t *testing.T) {
+func TestTheLastTransitionsComeBackComplete(t *testing.T) {
 	for name, buf := range both(t, 4) {
 		b := batch(t, 400)
 		for k := range 6 { // 0 and 1 give way
@@ -99,7 +103,7 @@ func TestWhatWasAddedLastComesBackWhole(t *testing.T) {
 
 // A truncated end is worth what comes after, a terminated one is not, also when
 // it is both.
-func TestALearnerLooksBeyondATruncationOnly(t *testing.T) {
+func TestBootstrapIsZeroAfterATerminationOnly(t *testing.T) {
 	for _, c := range []struct {
 		terminated bool
 		truncated  bool
@@ -116,13 +120,14 @@ func TestALearnerLooksBeyondATruncationOnly(t *testing.T) {
 			b := batch(t, 1)
 			must(t, buf.Sample(b))
 			if y := b.Reward[0] + b.Bootstrap[0]*10; y != c.y || b.Terminated[0] != c.terminated || b.Truncated[0] != c.truncated {
-				t.Errorf("%s: terminated %v, truncated %v: y = %v, want %v", name, c.terminated, c.truncated, y, c.y)
+				t.Errorf("%s: terminated %v, truncated %v: y = %v, want %v", name, c.terminated,
+					c.truncated, y, c.y)
 			}
 		}
 	}
 }
 
-func TestWhatIsNoTransitionIsNotKept(t *testing.T) {
+func TestInvalidTransitionsAreRefused(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {
 		says  string
@@ -148,13 +153,13 @@ func TestWhatIsNoTransitionIsNotKept(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, c.says)
 			}
 			if after, _ := buf.MarshalBinary(); !slices.Equal(before, after) {
-				t.Errorf("%s: %s: something was kept", name, c.says)
+				t.Errorf("%s: %s: something was added", name, c.says)
 			}
 		}
 	}
 }
 
-func TestNothingComesFromAnEmptyBufferOrIntoAWrongBatch(t *testing.T) {
+func TestAnEmptyBufferAndAWrongBatchAreRefused(t *testing.T) {
 	for name, buf := range both(t, 4) {
 		if err := buf.Sample(batch(t, 3)); !errors.Is(err, replay.ErrEmpty) {
 			t.Errorf("%s: sampled from nothing: %v", name, err)
@@ -171,7 +176,7 @@ func TestNothingComesFromAnEmptyBufferOrIntoAWrongBatch(t *testing.T) {
 	}
 }
 
-func TestAConfigThatMakesNoBufferIsRefused(t *testing.T) {
+func TestInvalidSettingsOfABufferAreRefused(t *testing.T) {
 	for says, c := range map[string]replay.PrioritisedConfig{
 		"capacity 0": prioritised(0, 1, 1), "capacity -1": prioritised(-1, 1, 1),
 		"alpha 1.5": prioritised(1, 1.5, 1), "alpha NaN": prioritised(1, math.NaN(), 1), "beta -1": prioritised(1, 1, -1),
@@ -206,7 +211,7 @@ func chiSquare(counts []int, chances []float64) float64 {
 // The 0.1 % and 99.9 % points of chi-square with 9 degrees of freedom.
 const rareLow, rareHigh = 1.15, 27.88
 
-func TestAUniformBufferDrawsAllAlike(t *testing.T) {
+func TestAUniformBufferDrawsAllWithTheSameChance(t *testing.T) {
 	buf := both(t, 10)["uniform"]
 	counts, chances := make([]int, 10), make([]float64, 10)
 	for k := range 13 {
@@ -260,7 +265,8 @@ func TestAPrioritisedBufferDrawsByPriority(t *testing.T) {
 			}
 			for row, i := range b.Index {
 				if want := math.Pow(10*chances[i], -0.5) / math.Pow(10*rarest, -0.5); math.Abs(b.Weight[row]-want) > 1e-12 {
-					t.Fatalf("row %d, place %d: weight %v, want (N P)^-beta over the largest, %v", row, i, b.Weight[row], want)
+					t.Fatalf("row %d, place %d: weight %v, want (N P)^-beta over the largest, %v", row, i,
+						b.Weight[row], want)
 				}
 			}
 		}
@@ -300,7 +306,7 @@ func TestEachBatchIsSpreadOverThePriorities(t *testing.T) {
 	}
 }
 
-func TestANewTransitionIsDrawnAsOftenAsTheMostSurprising(t *testing.T) {
+func TestANewTransitionHasTheLargestPriority(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(4, 1, 1))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -320,7 +326,7 @@ func TestANewTransitionIsDrawnAsOftenAsTheMostSurprising(t *testing.T) {
 	}
 }
 
-func TestBetaGoverns(t *testing.T) {
+func TestBetaSetsTheWeights(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(2, 1, 0))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -341,7 +347,7 @@ func TestBetaGoverns(t *testing.T) {
 	}
 }
 
-func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
+func TestASkippedUpdateChangesNothing(t *testing.T) {
 	p, err := replay.NewPrioritised(prioritised(4, 1, 1))
 	must(t, err)
 	must(t, p.Add(step(0)))
@@ -365,141 +371,5 @@ func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	}
 	if after, _ := p.MarshalBinary(); !slices.Equal(before, after) {
 		t.Error("something changed")
-	}
-}
-
-func TestARestoredBufferGoesOnBitByBit(t *testing.T) {
-	for _, adds := range []int{0, 3, 8, 13} {
-		for name, buf := range both(t, 8) {
-			b, c := batch(t, 16), batch(t, 16)
-			update := func(buf buffer, b *replay.Batch) {
-				if p, ok := buf.(*replay.Prioritised); ok {
-					must(t, p.Update(b.Index, b.Reward))
-				}
-			}
-			for k := range adds {
-				tr := step(k)
-				tr.Terminated, tr.Truncated = k%3 == 0, k%2 == 0
-				must(t, buf.Add(tr))
-				must(t, buf.Sample(b))
-				update(buf, b)
-			}
-			if p, ok := buf.(*replay.Prioritised); ok {
-				must(t, p.SetBeta(0.77))
-			}
-			saved, err := buf.MarshalBinary()
-			must(t, err)
-			again := both(t, 8)[name]
-			must(t, again.Add(step(77))) // is gone after the restore
-			must(t, again.UnmarshalBinary(saved))
-			for k := range 20 {
-				must(t, errors.Join(buf.Add(step(k)), again.Add(step(k))))
-				must(t, errors.Join(buf.Sample(b), again.Sample(c)))
-				update(buf, b)
-				update(again, c)
-				if !slices.Equal(b.Index, c.Index) || !slices.Equal(b.State, c.State) ||
-					!slices.Equal(b.Weight, c.Weight) || !slices.Equal(b.Bootstrap, c.Bootstrap) {
-					t.Fatalf("%s after %d: draw %d after the restore is %v, want %v", name, adds, k, c.Index, b.Index)
-				}
-			}
-			one, _ := buf.MarshalBinary()
-			two, _ := again.MarshalBinary()
-			if !slices.Equal(one, two) {
-				t.Errorf("%s after %d: what is saved of the two differs", name, adds)
-			}
-		}
-	}
-}
-
-func TestSavedBytesThatAreNotWholeAreRefused(t *testing.T) {
-	for name, buf := range both(t, 4) {
-		for k := range 6 {
-			must(t, buf.Add(step(k)))
-		}
-		saved, err := buf.MarshalBinary()
-		must(t, err)
-		other := both(t, 4)[name]
-		must(t, other.Add(step(9)))
-		before, _ := other.MarshalBinary()
-		for i := range saved {
-			tampered := slices.Clone(saved)
-			tampered[i] ^= 1
-			if other.UnmarshalBinary(saved[:i]) == nil || other.UnmarshalBinary(tampered) == nil {
-				t.Fatalf("%s: cut at byte %d, or byte %d changed: no error", name, i, i)
-			}
-		}
-		for kind, wrong := range both(t, 5) {
-			if err := wrong.UnmarshalBinary(saved); err == nil {
-				t.Errorf("%s of 4 as %s of 5: no error", name, kind)
-			}
-		}
-		if after, _ := other.MarshalBinary(); !slices.Equal(before, after) {
-			t.Errorf("%s was changed by what it refused", name)
-		}
-	}
-	p, err := replay.NewPrioritised(prioritised(4, 0.5, 0.4))
-	must(t, err)
-	saved, _ := both(t, 4)["prioritised"].MarshalBinary()
-	if err := p.UnmarshalBinary(saved); err == nil || !strings.Contains(err.Error(), "alpha") {
-		t.Errorf("alpha 0.6 as 0.5: %v", err)
-	}
-}
-
-func TestNothingAllocates(t *testing.T) {
-	u, err1 := replay.NewUniform(small)
-	p, err2 := replay.NewPrioritised(prioritised(1000, 0.6, 0.4))
-	n, err3 := replay.NewNStep(replay.NStepConfig{Steps: 3, State: 2, Action: 1}, u)
-	must(t, errors.Join(err1, err2, err3))
-	tr := step(1)
-	b := batch(t, 32)
-	errs := make([]float64, 32)
-	for what, f := range map[string]func() error{
-		"uniform add":        func() error { return u.Add(tr) },
-		"uniform sample":     func() error { return errors.Join(u.Add(tr), u.Sample(b)) },
-		"prioritised add":    func() error { return p.Add(tr) },
-		"prioritised sample": func() error { return errors.Join(p.Add(tr), p.Sample(b)) },
-		"prioritised update": func() error { return errors.Join(p.Add(tr), p.Sample(b), p.Update(b.Index, errs)) },
-		"n-step add":         func() error { return n.Add(tr) },
-	} {
-		if allocs := testing.AllocsPerRun(100, func() {
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
-		}); allocs != 0 {
-			t.Errorf("%s: %v allocations", what, allocs)
-		}
-	}
-}
-
-// Compare with benchstat over two commits; 0 allocs/op is asserted by
-// TestNothingAllocates.
-func BenchmarkAdd(b *testing.B) {
-	for name, buf := range both(b, 100000) {
-		b.Run(name, func(b *testing.B) {
-			tr := step(1)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := buf.Add(tr); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkSample(b *testing.B) {
-	for name, buf := range both(b, 100000) {
-		b.Run(name, func(b *testing.B) {
-			for k := range 100000 {
-				must(b, buf.Add(step(k)))
-			}
-			rows := batch(b, 256)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := buf.Sample(rows); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

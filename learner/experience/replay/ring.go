@@ -32,7 +32,8 @@ func (c Config) Check() error {
 	case c.NumActions < 0 || c.NumActions > most:
 		return fmt.Errorf("replay buffer: masks of %d choices: it must be from 0 to %d", c.NumActions, most)
 	case c.Capacity > most/(2*c.State+c.Action+2):
-		return fmt.Errorf("replay buffer: %d transitions of %d numbers each: it must be at most %d numbers", c.Capacity, 2*c.State+c.Action+2, most)
+		return fmt.Errorf("replay buffer: %d transitions of %d numbers each: it must be at most %d numbers",
+			c.Capacity, 2*c.State+c.Action+2, most)
 	}
 	return nil
 }

@@ -81,7 +81,8 @@ func (r *ring) load(b *reader) *ring {
 	c := r.config
 	sizes := [4]uint64{b.count(), b.count(), b.count(), b.count()}
 	want := [4]uint64{uint64(c.Capacity), uint64(c.State), uint64(c.Action), uint64(c.NumActions)}
-	b.must(sizes == want, "capacity, numbers in a state and in an action, choices are %d: it must be %d", sizes, want)
+	b.must(sizes == want, "capacity, numbers in a state and in an action, choices are %d: it must be %d",
+		sizes, want)
 	held, head := b.count(), b.count()
 	b.must(held <= uint64(c.Capacity), "%d transitions: it must be at most %d", held, c.Capacity)
 	b.must(head < uint64(c.Capacity), "next place %d: it must be below %d", head, c.Capacity)
@@ -148,7 +149,8 @@ func (b *reader) transition(k int, t *Transition, c Config) {
 
 // mustBeFilled from place 0 on, as a buffer is, which never removes any.
 func (r *ring) mustBeFilled(b *reader) {
-	b.must(r.held == r.config.Capacity || r.head == r.held, "next place %d after %d transitions: there would be a hole", r.head, r.held)
+	b.must(r.held == r.config.Capacity || r.head == r.held,
+		"next place %d after %d transitions: there would be a hole", r.head, r.held)
 }
 
 // take makes r what was loaded.

@@ -1,7 +1,7 @@
 package replay
 
 // sumTree keeps non-negative numbers and finds by a running sum, both in log(n)
-// steps (Schaul et al. 2016, appendix B.2.1). Every inner node is computed anew
+// steps (Schaul et al. 2016, appendix B.2.1). Every inner node is computed again
 // as the sum of its two children whenever one of them changes, so that rounding
 // does not add up over the changes: the tree is always what one built from its
 // leaves would be.

@@ -51,7 +51,8 @@ func (t *Transition) check(c Config) error {
 		return fmt.Errorf("reward %v: it must be finite", t.Reward)
 	}
 	if !(t.Discount > 0 && t.Discount <= 1) {
-		return fmt.Errorf("discount %v: it must be above 0 and at most 1, such as the gamma of one step", t.Discount)
+		return fmt.Errorf("discount %v: it must be above 0 and at most 1, such as the gamma of one step",
+			t.Discount)
 	}
 	return nil
 }

@@ -130,7 +130,11 @@ func TestGradientsOfAnEncoder(t *testing.T) {
 
 func TestGradientsOfJoinedInputs(t *testing.T) {
 	const batch = 3
-	left, right := kernel.Dense{In: 2, Out: 256, Act: kernel.Tanh}, kernel.Dense{In: 3, Out: 256, Act: kernel.Tanh}
+	left, right := kernel.Dense{
+		In:  2,
+		Out: 256,
+		Act: kernel.Tanh,
+	}, kernel.Dense{In: 3, Out: 256, Act: kernel.Tanh}
 	top := kernel.NewMLP(kernel.Tanh, kernel.Linear, 512, 1)
 	n := left.Params() + right.Params() + top.Params()
 	var x, y Input[float64]
@@ -153,7 +157,7 @@ func TestGradientsOfJoinedInputs(t *testing.T) {
 
 // Plan computes what gorgonia's own machine computes, bit for bit, again and
 // again.
-func TestPlanIsTapeMachine(t *testing.T) {
+func TestPlanAgreesWithTapeMachine(t *testing.T) {
 	g, x, _ := regression(t, shapes[0].mlp, 64)
 	same(t, g, x)
 	e, x := encoder(t, 5, 16, 6, 3)
@@ -174,7 +178,8 @@ func same(t *testing.T, g *Graph[float64], x []float64) {
 			d := p.gradient.Value().(*tensor.Dense).Float64s()
 			for i, v := range d {
 				if v != grad[p.begin+i] {
-					t.Fatalf("round %d: gradient %d of %v is %v, TapeMachine's %v", round, i, p.node, grad[p.begin+i], v)
+					t.Fatalf("round %d: gradient %d of %v is %v, TapeMachine's %v", round, i, p.node,
+						grad[p.begin+i], v)
 				}
 			}
 		}
@@ -221,7 +226,7 @@ func TestBadGraphsAreRefused(t *testing.T) {
 		build  func(b *Builder[float64]) *G.Node
 		says   string
 	}{
-		"a loss that is no number": {0, func(b *Builder[float64]) *G.Node { return b.Input("x", 2, 2).Node }, "must be one number"},
+		"a loss that is not a scalar": {0, func(b *Builder[float64]) *G.Node { return b.Input("x", 2, 2).Node }, "must be one number"},
 		"parameters left over": {20, func(b *Builder[float64]) *G.Node {
 			return b.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12)))
 		}, "12 parameters of 20"},
@@ -249,8 +254,8 @@ func TestRandomNodesCannotBePlanned(t *testing.T) {
 	}
 }
 
-// Graphs that are built at the same time, and run at the same time, are twins.
-func TestGraphsOfManyGoroutinesAreTwins(t *testing.T) {
+// Graphs that are built and run at the same time give the same results.
+func TestGraphsOfManyGoroutinesGiveTheSameResults(t *testing.T) {
 	const n = 8
 	var grads [n][]float64
 	var wait sync.WaitGroup

@@ -83,7 +83,7 @@ func TestGradientsOfGRUs(t *testing.T) {
 // AWARE's released GRU read its sequence transposed. Ours reads along time:
 // what comes later does not change what the first direction said before, and
 // the order matters.
-func TestAGRUReadsAlongTime(t *testing.T) {
+func TestTheFirstAxisOfAGRUIsTime(t *testing.T) {
 	g := kernel.GRU{In: 3, Hidden: 4}
 	const time, batch = 6, 2
 	theta, x := nntest.Normal(1, g.Params(), 0.7), nntest.Normal(2, time*batch*g.In, 1)
@@ -163,7 +163,7 @@ func TestOneGRUStepByHand(t *testing.T) {
 }
 
 // Acting step by step is the pass over the whole sequence.
-func TestStepsAreTheSequence(t *testing.T) {
+func TestSingleStepsAgreeWithTheSequence(t *testing.T) {
 	g := kernel.GRU{In: 3, Hidden: 5}
 	const time, batch = 7, 2
 	theta, x := nntest.Normal(1, g.Params(), 0.7), nntest.Normal(2, time*batch*3, 1)
@@ -182,7 +182,7 @@ func TestStepsAreTheSequence(t *testing.T) {
 
 // Float32 does the same within its own precision: nothing is computed in the
 // wrong type.
-func TestFloat32FollowsFloat64(t *testing.T) {
+func TestFloat32AgreesWithFloat64(t *testing.T) {
 	m := kernel.NewMLP(kernel.Tanh, kernel.Linear, 8, 64, 64, 5)
 	theta, x := nntest.Normal(1, m.Params(), 0.2), nntest.Normal(2, 16*8, 1)
 	want := kernel.NewTape[float64](m, 16).Forward(theta, x, 16)
@@ -202,7 +202,7 @@ func narrow(x []float64) []float32 {
 	return y
 }
 
-func TestPassesAllocateNothing(t *testing.T) {
+func TestPassesDoNotAllocate(t *testing.T) {
 	m := kernel.NewMLP(kernel.ReLU, kernel.Tanh, 8, 40, 40, 5)
 	theta := nntest.Normal(1, m.Params(), 0.2)
 	x := nntest.Normal(2, 64*8, 1)

@@ -24,7 +24,8 @@ type Snapshot struct {
 // Check is nil for a snapshot that can be served.
 func (s *Snapshot) Check() error {
 	if len(s.MLP) == 0 || len(s.Theta) != s.MLP.Params() {
-		return fmt.Errorf("snapshot %d: %d parameters for a network of %d layers", s.Version, len(s.Theta), len(s.MLP))
+		return fmt.Errorf("snapshot %d: %d parameters for a network of %d layers", s.Version, len(s.Theta),
+			len(s.MLP))
 	}
 	for i, d := range s.MLP {
 		if i > 0 && d.In != s.MLP[i-1].Out {
@@ -32,7 +33,8 @@ func (s *Snapshot) Check() error {
 		}
 	}
 	if len(s.Mean) != len(s.Scale) || len(s.Mean) != 0 && len(s.Mean) != s.MLP.In() {
-		return fmt.Errorf("snapshot %d: %d means and %d scales for %d inputs", s.Version, len(s.Mean), len(s.Scale), s.MLP.In())
+		return fmt.Errorf("snapshot %d: %d means and %d scales for %d inputs", s.Version, len(s.Mean),
+			len(s.Scale), s.MLP.In())
 	}
 	for _, part := range [][]float64{s.Theta, s.Mean, s.Scale} {
 		for i, v := range part {

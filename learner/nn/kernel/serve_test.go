@@ -12,7 +12,7 @@ import (
 
 var served = kernel.NewMLP(kernel.ReLU, kernel.Tanh, 8, 40, 40, 5)
 
-func TestServingIsTheNetwork(t *testing.T) {
+func TestServingAgreesWithTheNetwork(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
 	x := nntest.Normal(1, 3*8, 1)
@@ -24,7 +24,7 @@ func TestServingIsTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := append([]float64(nil), kernel.NewTape[float64](served, 3).Forward(theta, x, 3)...)
-	clear(theta) // the trainer goes on with its own slice
+	clear(theta) // the trainer continues with its own slice
 	got, version, ok := s.Decide(x, 3, &scratch)
 	if !ok || version != 7 {
 		t.Fatal(version, ok)
@@ -42,11 +42,17 @@ func TestServingIsTheNetwork(t *testing.T) {
 	}
 }
 
-func TestInputsAreBroughtToScale(t *testing.T) {
+func TestInputsAreNormalised(t *testing.T) {
 	identity := kernel.MLP{{In: 1, Out: 1}}
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: identity, Theta: []float64{1, 0}, Mean: []float64{10}, Scale: []float64{0.5}, ClipRange: 3}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:       identity,
+		Theta:     []float64{1, 0},
+		Mean:      []float64{10},
+		Scale:     []float64{0.5},
+		ClipRange: 3,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for x, want := range map[float64]float64{10: 0, 12: 1, 100: 3, -100: -3} {
@@ -56,7 +62,7 @@ func TestInputsAreBroughtToScale(t *testing.T) {
 	}
 }
 
-func TestTheLastGoodSnapshotStays(t *testing.T) {
+func TestThePreviousSnapshotStaysAfterAFailedPublish(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
 	good := nntest.Normal(2, served.Params(), 0.2)
@@ -68,7 +74,13 @@ func TestTheLastGoodSnapshotStays(t *testing.T) {
 	for says, next := range map[string]kernel.Snapshot{
 		"value 17 is NaN":  {Version: 2, MLP: served, Theta: bad},
 		"parameters for a": {Version: 3, MLP: served, Theta: good[1:]},
-		"means and":        {Version: 4, MLP: served, Theta: good, Mean: make([]float64, 3), Scale: make([]float64, 3)},
+		"means and": {
+			Version: 4,
+			MLP:     served,
+			Theta:   good,
+			Mean:    make([]float64, 3),
+			Scale:   make([]float64, 3),
+		},
 	} {
 		if err := s.Publish(next); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
@@ -122,10 +134,15 @@ func TestServingWhilePublishing(t *testing.T) {
 	wait.Wait()
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestADecisionDoesNotAllocate(t *testing.T) {
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: served, Theta: nntest.Normal(2, served.Params(), 0.2), Mean: make([]float64, 8), Scale: make([]float64, 8)}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:   served,
+		Theta: nntest.Normal(2, served.Params(), 0.2),
+		Mean:  make([]float64, 8),
+		Scale: make([]float64, 8),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	x := make([]float64, 8)
@@ -137,7 +154,10 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	var s kernel.Server
 	var scratch kernel.Scratch
-	if err := s.Publish(kernel.Snapshot{MLP: served, Theta: nntest.Normal(2, served.Params(), 0.2)}); err != nil {
+	if err := s.Publish(kernel.Snapshot{
+		MLP:   served,
+		Theta: nntest.Normal(2, served.Params(), 0.2),
+	}); err != nil {
 		b.Fatal(err)
 	}
 	x := nntest.Normal(1, 8, 1)

@@ -47,7 +47,8 @@ func Gradient(t testing.TB, what string, f func() float64, x, grad []float64, va
 			}
 		}
 		if !(best <= Tolerance) {
-			t.Fatalf("%s: gradient %d is %g, by central differences %g (off by %.2g of %.3g)", what, i, grad[i], found, best, scale)
+			t.Fatalf("%s: gradient %d is %g, by central differences %g (off by %.2g of %.3g)", what, i,
+				grad[i], found, best, scale)
 		}
 	}
 }

@@ -148,7 +148,8 @@ func (s State) Restore(f File) error {
 
 func (s State) restore(f File) error {
 	if f.Meta["algorithm"] != s.Algorithm || f.Meta["encoding"] != fmt.Sprint(s.Encoding) {
-		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"], f.Meta["encoding"], s.Algorithm, s.Encoding)
+		return fmt.Errorf("weights of %q, encoding %q: it must be %q, encoding %d", f.Meta["algorithm"],
+			f.Meta["encoding"], s.Algorithm, s.Encoding)
 	}
 	if err := checkIdentity(f.Meta["identity"], s.Identity); err != nil {
 		return err
@@ -162,7 +163,8 @@ func (s State) restore(f File) error {
 		case !ok:
 			return fmt.Errorf("metadata \"state\": %s is missing", name)
 		case v < 0 || c.Below > 0 && v >= c.Below:
-			return fmt.Errorf("metadata \"state\": %s is %d: it must not be negative, and below %d", name, v, c.Below)
+			return fmt.Errorf("metadata \"state\": %s is %d: it must not be negative, and below %d", name,
+				v, c.Below)
 		}
 	}
 	for name := range s.Values {

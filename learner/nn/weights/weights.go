@@ -112,7 +112,8 @@ func Decode(raw []byte) (File, error) {
 	}
 	length := binary.LittleEndian.Uint64(raw)
 	if length > uint64(len(raw)-8) {
-		return File{}, fmt.Errorf("a header of %d bytes in a file of %d: it is truncated data", length, len(raw))
+		return File{}, fmt.Errorf("a header of %d bytes in a file of %d: it is truncated data", length,
+			len(raw))
 	}
 	text, numbers := raw[8:8+length], raw[8+length:]
 	d := json.NewDecoder(bytes.NewReader(text))

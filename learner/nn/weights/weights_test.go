@@ -48,7 +48,11 @@ func TestWeightsComeBackExactly(t *testing.T) {
 
 func TestEqualContentIsEqualBytes(t *testing.T) {
 	a, _ := weights.Encode(sample)
-	b, _ := weights.Encode(weights.File{Meta: maps.Clone(sample.Meta), Tensors: maps.Clone(sample.Tensors), Blobs: sample.Blobs})
+	b, _ := weights.Encode(weights.File{
+		Meta:    maps.Clone(sample.Meta),
+		Tensors: maps.Clone(sample.Tensors),
+		Blobs:   sample.Blobs,
+	})
 	if !bytes.Equal(a, b) {
 		t.Error("two encodings differ")
 	}
@@ -91,7 +95,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsNotThereLosesNothing(t *testing.T) {
+func TestAWriteIntoAMissingFolderFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none", "w.safetensors")
 	if err := weights.Write(path, sample); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
@@ -102,7 +106,7 @@ func TestAFolderThatIsNotThereLosesNothing(t *testing.T) {
 }
 
 // A write that fails leaves the file that was there.
-func TestAFailedWriteLeavesTheOldFile(t *testing.T) {
+func TestAFailedWriteKeepsTheOldFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	if err := weights.Write(path, sample); err != nil {
 		t.Fatal(err)

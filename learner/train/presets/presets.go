@@ -19,7 +19,7 @@ import (
 // Algorithms are those that learn by acting.
 func Algorithms() []string { return []string{ddpg.Algorithm, dqn.Algorithm, ppo.Algorithm, "td3"} }
 
-// Steps is for how many steps a recipe is meant, where nobody says otherwise.
+// Steps is the default number of steps of a preset.
 func Steps(environment string) int {
 	if strings.HasPrefix(environment, workload.Prefix) {
 		return 20_000
@@ -125,5 +125,6 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		}
 		return ppo.New(c)
 	}
-	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm, strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
+	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm,
+		strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
 }

@@ -197,8 +197,12 @@ func ppoUpdate() (figures, error) {
 	c.Minibatch = 64
 	r := rand.New(rand.NewPCG(1, 2))
 	m := &ppo.Minibatch{
-		State: make([]float64, 64*8), Action: make([]float64, 64), LogProb: make([]float64, 64), Advantage: make([]float64, 64), Return: make([]float64, 64),
-		Clip: 0.2,
+		State:     make([]float64, 64*8),
+		Action:    make([]float64, 64),
+		LogProb:   make([]float64, 64),
+		Advantage: make([]float64, 64),
+		Return:    make([]float64, 64),
+		Clip:      0.2,
 	}
 	for i := range m.State {
 		m.State[i] = r.NormFloat64()
@@ -304,7 +308,8 @@ func encoderStep(set gemm.Set) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	return figures{"ratio": times[0] / times[1], "s": times[0], "allocs": allocs, "speedup_over_gonum": both[0] / both[1]}, nil
+	return figures{"ratio": times[0] / times[1], "s": times[0], "allocs": allocs,
+		"speedup_over_gonum": both[0] / both[1]}, nil
 }
 
 // encoder is the same by hand.
@@ -325,11 +330,17 @@ type encoder struct {
 func newEncoder(theta, x []float64) *encoder {
 	rows := span * trajectories
 	return &encoder{
-		theta: theta, x: x, grad: make([]float64, len(theta)),
-		one: kernel.NewGRUTape[float64](first, span, trajectories), two: kernel.NewGRUTape[float64](second, span, trajectories),
-		top: kernel.NewTape[float64](head, rows),
-		a:   make([]float64, rows*512), b: make([]float64, rows*512), da: make([]float64, rows*512), db: make([]float64, rows*512),
-		dx: make([]float64, len(x)),
+		theta: theta,
+		x:     x,
+		grad:  make([]float64, len(theta)),
+		one:   kernel.NewGRUTape[float64](first, span, trajectories),
+		two:   kernel.NewGRUTape[float64](second, span, trajectories),
+		top:   kernel.NewTape[float64](head, rows),
+		a:     make([]float64, rows*512),
+		b:     make([]float64, rows*512),
+		da:    make([]float64, rows*512),
+		db:    make([]float64, rows*512),
+		dx:    make([]float64, len(x)),
 	}
 }
 
@@ -354,7 +365,10 @@ func decisions() (figures, error) {
 	servers := make([]kernel.Server, workloads)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range servers {
-		if err := servers[i].Publish(kernel.Snapshot{MLP: c.Actor(), Theta: ddpg.NewPolicy(c, r).Actor.Theta}); err != nil {
+		if err := servers[i].Publish(kernel.Snapshot{
+			MLP:   c.Actor(),
+			Theta: ddpg.NewPolicy(c, r).Actor.Theta,
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -374,7 +388,8 @@ func decisions() (figures, error) {
 	runtime.ReadMemStats(&after)
 	slices.Sort(taken)
 	us := func(q float64) float64 { return float64(taken[int(q*times)].Nanoseconds()) / 1e3 }
-	return figures{"p50_us": us(0.5), "p99_us": us(0.99), "allocs": float64((after.Mallocs - before.Mallocs) / times)}, nil
+	return figures{"p50_us": us(0.5), "p99_us": us(0.99),
+		"allocs": float64((after.Mallocs - before.Mallocs) / times)}, nil
 }
 
 // agents are 200 policies, one update each, by one worker and by two: a worker

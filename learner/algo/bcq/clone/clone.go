@@ -54,7 +54,8 @@ func (c Config) Check() error {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
 	case c.NumActions < 0 || c.NumActions == 1 || (c.NumActions == 0) == (len(c.Low) == 0) || len(c.Low) != len(c.High):
-		return bad("choices", c.NumActions, fmt.Sprintf("at least 2, or 0 with bounds (there are %d and %d)", len(c.Low), len(c.High)))
+		return bad("choices", c.NumActions,
+			fmt.Sprintf("at least 2, or 0 with bounds (there are %d and %d)", len(c.Low), len(c.High)))
 	case len(c.Hidden) == 0 || slices.Min(c.Hidden) < 1:
 		return bad("hidden", c.Hidden, "one layer at least, each of one unit at least")
 	case !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0):
@@ -84,7 +85,13 @@ func (c Config) identity() identity {
 }
 
 func (c Config) shape() agent.Shape {
-	return agent.Shape{Algorithm: Algorithm, Envs: 1, State: c.State, Action: c.width(), NumActions: c.NumActions}
+	return agent.Shape{
+		Algorithm:  Algorithm,
+		Envs:       1,
+		State:      c.State,
+		Action:     c.width(),
+		NumActions: c.NumActions,
+	}
 }
 
 // width is how many numbers an action has.
@@ -136,11 +143,21 @@ func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error)
 		return nil, fmt.Errorf("clone: %w", err)
 	}
 	source := offline.NewSource(c.Seed)
-	a := &Agent{Network: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, rand.New(source)), c: c, tape: kernel.NewTape[float64](c.Network(), 1)}
+	a := &Agent{
+		Network: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, rand.New(source)),
+		c:       c,
+		tape:    kernel.NewTape[float64](c.Network(), 1),
+	}
 	grad := make([]float64, c.Network().Params())
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
-		Parts: []offline.Part{{Name: "network", Network: a.Network}}, Data: data, Shape: c.shape(), Batch: c.Batch,
+		Algorithm: Algorithm,
+		Encoding:  Encoding,
+		Identity:  c.identity(),
+		Settings:  c,
+		Parts:     []offline.Part{{Name: "network", Network: a.Network}},
+		Data:      data,
+		Shape:     c.shape(),
+		Batch:     c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) error {
 			if c.NumActions == 0 {
 				if err := offline.Units(b.Action); err != nil {

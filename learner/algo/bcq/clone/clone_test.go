@@ -24,7 +24,15 @@ func TestMain(m *testing.M) {
 }
 
 func continuous() Config {
-	return Config{State: 2, Low: []float64{-4}, High: []float64{0}, Hidden: []int{32}, LearningRate: 3e-3, Batch: 32, Seed: 1}
+	return Config{
+		State:        2,
+		Low:          []float64{-4},
+		High:         []float64{0},
+		Hidden:       []int{32},
+		LearningRate: 3e-3,
+		Batch:        32,
+		Seed:         1,
+	}
 }
 
 func discrete() Config {
@@ -41,7 +49,12 @@ func record(t testing.TB, policy func(r *rand.Rand, s []float64) float64) *repla
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {
 		s := []float64{2*r.Float64() - 1, 2*r.Float64() - 1}
-		if err := u.Add(replay.Transition{State: s, Action: []float64{policy(r, s)}, Next: s, Discount: 1}); err != nil {
+		if err := u.Add(replay.Transition{
+			State:    s,
+			Action:   []float64{policy(r, s)},
+			Next:     s,
+			Discount: 1,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +189,7 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeClonedIsRefused(t *testing.T) {
+func TestInvalidClonesAreRefused(t *testing.T) {
 	u := record(t, func(_ *rand.Rand, s []float64) float64 { return 1.5 })
 	for name, says := range map[string]string{"continuous": "action 0 of the batch is 1.5", "discrete": "action of row 0 is 1.5"} {
 		c := map[string]Config{"continuous": continuous(), "discrete": discrete()}[name]
@@ -185,7 +198,7 @@ func TestWhatCannotBeClonedIsRefused(t *testing.T) {
 			err = a.Learn(2)
 		}
 		if err != nil || a.SkippedUpdates != 2 || !strings.Contains(a.LastError.Error(), says) || a.Network.Adam.Steps != 0 {
-			t.Errorf("%s: %v, %d refused: %v", name, err, a.SkippedUpdates, a.LastError)
+			t.Errorf("%s: %v, %d skipped: %v", name, err, a.SkippedUpdates, a.LastError)
 		}
 	}
 	for says, spoil := range map[string]func(c *Config){

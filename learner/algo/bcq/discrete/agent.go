@@ -53,9 +53,17 @@ func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error)
 	tape := func() *kernel.Tape[float64] { return kernel.NewTape[float64](c.Network(), 1) }
 	a := &Agent{Policy: NewPolicy(c, rand.New(source)), c: c, values: tape(), behaviour: tape()}
 	a.Learner, err = offline.New(offline.Config{
-		Algorithm: Algorithm, Encoding: Encoding, Identity: c.identity(), Settings: c,
-		Parts: []offline.Part{{Name: "values", Network: a.Policy.Values}, {Name: "behaviour", Network: a.Policy.Behaviour}},
-		Data:  data, Shape: c.shape(), Batch: c.Batch,
+		Algorithm: Algorithm,
+		Encoding:  Encoding,
+		Identity:  c.identity(),
+		Settings:  c,
+		Parts: []offline.Part{{
+			Name:    "values",
+			Network: a.Policy.Values,
+		}, {Name: "behaviour", Network: a.Policy.Behaviour}},
+		Data:  data,
+		Shape: c.shape(),
+		Batch: c.Batch,
 		Update: func(b *replay.Batch, _ *rand.Rand) (err error) {
 			a.Stats, err = updater.Update(a.Policy, b)
 			return err

@@ -31,7 +31,16 @@ type Config struct {
 // 64-64 instead of 256-256, for two cores of a CPU, and Adam's step, 1e-3
 // instead of 3e-4, for as few updates as these take.
 func Default(state, choices int) Config {
-	return Config{State: state, NumActions: choices, Hidden: []int{64, 64}, Tau: 0.005, LearningRate: 1e-3, Batch: 100, Threshold: 0.3, Flat: 0.01}
+	return Config{
+		State:        state,
+		NumActions:   choices,
+		Hidden:       []int{64, 64},
+		Tau:          0.005,
+		LearningRate: 1e-3,
+		Batch:        100,
+		Threshold:    0.3,
+		Flat:         0.01,
+	}
 }
 
 // Check returns nil for valid settings. Otherwise it names the wrong one and

@@ -190,7 +190,12 @@ func grid(t testing.TB, n, without int) *replay.Uniform {
 		}
 		m := table[cell][way]
 		if err := u.Add(replay.Transition{
-			State: seen(cell), Action: []float64{float64(way)}, Reward: m.Reward, Next: seen(m.Next), Discount: 0.95, Terminated: m.Terminated,
+			State:      seen(cell),
+			Action:     []float64{float64(way)},
+			Reward:     m.Reward,
+			Next:       seen(m.Next),
+			Discount:   0.95,
+			Terminated: m.Terminated,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +251,7 @@ func mustAgent(t testing.TB, c Config, u *replay.Uniform, updates int) *Agent {
 // The record's policy mostly walks into the wall: its clone does so always.
 // What is learned of the same record is the best there is, from each cell to
 // the nearest corner.
-func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
+func TestTheBestActionsOfABadPolicyAreLearned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
@@ -259,7 +264,14 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 		c := settings()
 		c.Seed = seed
 		a := mustAgent(t, c, grid(t, 3000, -1), 1500)
-		copied, err := clone.New(clone.Config{State: classic.GridCells, NumActions: classic.GridMoves, Hidden: c.Hidden, LearningRate: c.LearningRate, Batch: c.Batch, Seed: seed}, grid(t, 3000, -1))
+		copied, err := clone.New(clone.Config{
+			State:        classic.GridCells,
+			NumActions:   classic.GridMoves,
+			Hidden:       c.Hidden,
+			LearningRate: c.LearningRate,
+			Batch:        c.Batch,
+			Seed:         seed,
+		}, grid(t, 3000, -1))
 		if err == nil {
 			err = copied.Learn(1500)
 		}
@@ -277,7 +289,7 @@ func TestTheBestIsLearnedOfABadPolicy(t *testing.T) {
 // A way that the record never goes is never gone, nor counted in what others
 // are worth: cells to the right of which a corner lies nearest go round.
 // Without the restriction, it is gone.
-func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
+func TestAMoveThatIsNotInTheDataIsNotTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
@@ -306,7 +318,7 @@ func TestAWayThatIsNotInTheRecordIsNotGone(t *testing.T) {
 }
 
 // What is served is what decides.
-func TestTheSnapshotDecidesAsTheAgent(t *testing.T) {
+func TestTheSnapshotDecidesLikeTheAgent(t *testing.T) {
 	c := settings()
 	c.Hidden = []int{7, 5}
 	a := mustAgent(t, c, grid(t, 500, -1), 50)
@@ -342,7 +354,7 @@ func numbers(p *Policy) []float64 {
 	return slices.Concat(p.Values.Theta, p.Values.Target, p.Values.Adam.M, p.Behaviour.Theta, p.Behaviour.Adam.V)
 }
 
-func TestWhatIsNoNumberIsNotLearned(t *testing.T) {
+func TestBatchesThatAreNotFiniteAreNotLearned(t *testing.T) {
 	a := mustAgent(t, settings(), grid(t, 200, -1), 3)
 	for name, x := range map[string]struct {
 		spoil func(b *replay.Batch)
@@ -358,7 +370,7 @@ func TestWhatIsNoNumberIsNotLearned(t *testing.T) {
 		x.spoil(b)
 		before, refused := numbers(a.Policy), a.SkippedUpdates
 		if err := a.Update(b); err == nil || !strings.Contains(err.Error(), x.says) || a.SkippedUpdates != refused+1 {
-			t.Errorf("%s: %v, %d refused", name, err, a.SkippedUpdates)
+			t.Errorf("%s: %v, %d skipped", name, err, a.SkippedUpdates)
 		}
 		if !slices.Equal(before, numbers(a.Policy)) {
 			t.Errorf("%s changed the policy", name)

@@ -18,7 +18,10 @@ type Policy struct {
 // NewPolicy initialises the networks with uniform weights. The target is an
 // exact copy.
 func NewPolicy(c Config, r *rand.Rand) *Policy {
-	return &Policy{Values: nn.NewNetwork(c.Network(), c.LearningRate, 0, true, r), Behaviour: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, r)}
+	return &Policy{
+		Values:    nn.NewNetwork(c.Network(), c.LearningRate, 0, true, r),
+		Behaviour: nn.NewNetwork(c.Network(), c.LearningRate, 0, false, r),
+	}
 }
 
 // Stats are figures of an update.

@@ -85,8 +85,8 @@ func record(seed uint64, s Settings) (saved []byte, mean float64, err error) {
 	return saved, mean, err
 }
 
-// judge is the mean return of episodes that are not in the data.
-func judge(act func(obs, action []float64) error, episodes int) (mean float64, err error) {
+// evaluate is the mean return of episodes that are not in the data.
+func evaluate(act func(obs, action []float64) error, episodes int) (mean float64, err error) {
 	e, err := classic.Make(world)
 	if err != nil {
 		return 0, err

@@ -1,5 +1,5 @@
 // Package evaluation compares batch-constrained learning with two other
-// learners. [Prove] records data of an expert and of random actions. It lets
+// learners. [Evaluate] records data of an expert and of random actions. It lets
 // bcq, clone and ddpg learn from it, by the same batches and without
 // interaction, and evaluates all on the same episodes of Pendulum-v1. BCQ must
 // be better than clone, and ddpg much worse: its critic extrapolates.

@@ -80,7 +80,7 @@ func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32,
 	p.run(m, n, beta, &pool32)
 }
 
-// fits tells whether the matrices are as large as they are said to be. What
+// fits reports whether the matrices are as large as they are said to be. What
 // does not fit goes to gonum, which says why.
 func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 	for _, t := range []blas.Transpose{tA, tB} {
@@ -186,7 +186,13 @@ type task[T float32 | float64] struct {
 
 // divide has the workers do their parts; the caller is one of them.
 func (p *product[T]) divide(m, n, workers int, pool *sync.Pool) {
-	t := &task[T]{product: *p, m: m, n: n, workers: workers, pool: pool} // p itself need not leave the stack of small products
+	t := &task[T]{
+		product: *p,
+		m:       m,
+		n:       n,
+		workers: workers,
+		pool:    pool,
+	} // p itself need not leave the stack of small products
 	t.wait.Add(workers - 1)
 	for w := 1; w < workers; w++ {
 		go func() {

@@ -70,7 +70,8 @@ func check[T float32 | float64](t *testing.T, r *rand.Rand, m, n, k int, toleran
 	ours(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 	for i := range c {
 		if diff := math.Abs(float64(c[i] - want[i])); !(diff <= tolerance*math.Sqrt(float64(k))*10) {
-			t.Fatalf("%c%c %dx%dx%d, strides %d %d %d, alpha %v, beta %v: value %d is %v, gonum's %v", tA, tB, m, n, k, lda, ldb, ldc, alpha, beta, i, c[i], want[i])
+			t.Fatalf("%c%c %dx%dx%d, strides %d %d %d, alpha %v, beta %v: value %d is %v, gonum's %v", tA,
+				tB, m, n, k, lda, ldb, ldc, alpha, beta, i, c[i], want[i])
 		}
 	}
 }
@@ -113,7 +114,7 @@ func TestTheSameProductHasTheSameBits(t *testing.T) {
 	}
 }
 
-func TestMatricesThatAreTooShortPanicAsGonums(t *testing.T) {
+func TestTooShortMatricesPanicAsInGonum(t *testing.T) {
 	for _, set := range available() {
 		func() {
 			defer func() {
@@ -135,7 +136,7 @@ func TestUnknownKernelsAreNamed(t *testing.T) {
 	}
 }
 
-func TestASmallProductAllocatesNothing(t *testing.T) {
+func TestASmallProductDoesNotAllocate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make race is -short, and under the race detector sync.Pool forgets at random")
 	}

@@ -56,12 +56,23 @@ func New(c Config, source *rand.PCG) (*Learner, error) {
 	if c.Data == nil {
 		return nil, fmt.Errorf("%s: there is no data: it must be a buffer to draw from", c.Algorithm)
 	}
-	batch, err := replay.NewBatch(replay.Config{Capacity: 1, State: c.Shape.State, Action: c.Shape.Action}, c.Batch)
+	batch, err := replay.NewBatch(replay.Config{
+		Capacity: 1,
+		State:    c.Shape.State,
+		Action:   c.Shape.Action,
+	}, c.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Algorithm, err)
 	}
 	acting := rand.NewPCG(source.Uint64(), 0xac7)
-	return &Learner{c: c, batch: batch, learning: source, acting: acting, r: rand.New(source), Acting: rand.New(acting)}, nil
+	return &Learner{
+		c:        c,
+		batch:    batch,
+		learning: source,
+		acting:   acting,
+		r:        rand.New(source),
+		Acting:   rand.New(acting),
+	}, nil
 }
 
 // Learn makes a number of updates. One that fails is counted, and learning goes

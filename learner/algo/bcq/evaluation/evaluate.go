@@ -20,12 +20,21 @@ type Settings struct {
 	Discount           float64 // of a step's future
 	Hidden             []int   // widths of the hidden layers of all networks but the generative model's
 	Generative         []int   // and of that
-	EvaluationEpisodes int     // episodes that a learner is judged by in the end
+	EvaluationEpisodes int     // of the evaluation of a learner
 }
 
 // Full is the size of the documented evaluation.
 func Full() Settings {
-	return Settings{Episodes: 150, Mix: Mix{Random: 0.8}, Updates: 10_000, Batch: 100, Discount: 0.95, Hidden: []int{64, 64}, Generative: []int{128, 128}, EvaluationEpisodes: 100}
+	return Settings{
+		Episodes:           150,
+		Mix:                Mix{Random: 0.8},
+		Updates:            10_000,
+		Batch:              100,
+		Discount:           0.95,
+		Hidden:             []int{64, 64},
+		Generative:         []int{128, 128},
+		EvaluationEpisodes: 100,
+	}
 }
 
 // room is the settings of a buffer of the data.
@@ -33,28 +42,29 @@ func (s Settings) room(seed uint64) replay.Config {
 	return replay.Config{Capacity: 200 * s.Episodes, State: 3, Action: 1, Seed: seed}
 }
 
-// Proof is the mean returns of an evaluation.
-type Proof struct {
+// Result is the mean returns of an evaluation.
+type Result struct {
 	Data  float64 // mean return of the episodes in the data
-	BCQ   float64 // mean return of Judged episodes, the same for all
-	Clone float64 // mean return of Judged episodes, the same for all
-	DDPG  float64 // mean return of Judged episodes, the same for all
+	BCQ   float64 // mean return of EvaluationEpisodes, the same for all
+	Clone float64 // mean return of EvaluationEpisodes, the same for all
+	DDPG  float64 // mean return of EvaluationEpisodes, the same for all
 }
 
-// Prove records data and lets three learners learn from it alone: each makes
+// Evaluate records data and lets three learners learn from it alone: each makes
 // the same number of updates, by the same batches in the same order. The same
 // seed gives the same means, with the same matrix product (package gemm).
-func Prove(seed uint64, s Settings) (Proof, error) {
-	p, err := prove(seed, s)
+func Evaluate(seed uint64, s Settings) (Result, error) {
+	p, err := run(seed, s)
 	if err != nil {
-		return p, fmt.Errorf("proof of bcq, seed %d: %w", seed, err)
+		return p, fmt.Errorf("evaluation of bcq, seed %d: %w", seed, err)
 	}
 	return p, nil
 }
 
-func prove(seed uint64, s Settings) (p Proof, err error) {
+func run(seed uint64, s Settings) (p Result, err error) {
 	if s.Episodes < 1 || s.Updates < 1 || s.EvaluationEpisodes < 1 {
-		return p, fmt.Errorf("episodes, updates, judged %v: it must be at least 1", []int{s.Episodes, s.Updates, s.EvaluationEpisodes})
+		return p, fmt.Errorf("episodes, updates, evaluation episodes %v: it must be at least 1",
+			[]int{s.Episodes, s.Updates, s.EvaluationEpisodes})
 	}
 	if !(s.Mix.Random >= 0 && s.Mix.Random <= 1) {
 		return p, fmt.Errorf("random %v: it must be in [0, 1]", s.Mix.Random)
@@ -77,7 +87,7 @@ func prove(seed uint64, s Settings) (p Proof, err error) {
 		}
 		act, err := l.learn(seed, s, data)
 		if err == nil {
-			*l.to, err = judge(act, s.EvaluationEpisodes)
+			*l.to, err = evaluate(act, s.EvaluationEpisodes)
 		}
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", l.name, err)
@@ -104,7 +114,13 @@ func constrained(seed uint64, s Settings, data *replay.Uniform) (func(obs, actio
 
 func cloned(seed uint64, s Settings, data *replay.Uniform) (func(obs, action []float64) error, error) {
 	a, err := clone.New(clone.Config{
-		State: 3, Low: []float64{-torque}, High: []float64{torque}, Hidden: s.Hidden, LearningRate: 1e-3, Batch: s.Batch, Seed: seed,
+		State:        3,
+		Low:          []float64{-torque},
+		High:         []float64{torque},
+		Hidden:       s.Hidden,
+		LearningRate: 1e-3,
+		Batch:        s.Batch,
+		Seed:         seed,
 	}, data)
 	if err == nil {
 		err = a.Learn(s.Updates)

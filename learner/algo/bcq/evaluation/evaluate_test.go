@@ -20,19 +20,20 @@ func TestMain(m *testing.M) {
 
 // The whole proof takes minutes: AWARE_PROVE=1 go test -run Whole -v -timeout
 // 20m ./learner/algo/bcq/evaluation
-func TestTheWholeProof(t *testing.T) {
+func TestTheFullEvaluation(t *testing.T) {
 	if os.Getenv("AWARE_PROVE") == "" {
 		t.Skip("AWARE_PROVE=1 runs it")
 	}
 	for seed := uint64(1); seed <= 3; seed++ {
 		begin := time.Now()
-		p, err := Prove(seed, Full())
+		p, err := Evaluate(seed, Full())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("seed %d: %+v, %v", seed, p, time.Since(begin).Round(time.Second))
 		if p.BCQ < -200 || p.BCQ < p.Clone+200 || p.BCQ < p.DDPG+150 {
-			t.Errorf("seed %d: bcq's mean return is %.0f, its clone's %.0f, ddpg's %.0f", seed, p.BCQ, p.Clone, p.DDPG)
+			t.Errorf("seed %d: bcq's mean return is %.0f, its clone's %.0f, ddpg's %.0f", seed, p.BCQ,
+				p.Clone, p.DDPG)
 		}
 	}
 }
@@ -40,7 +41,7 @@ func TestTheWholeProof(t *testing.T) {
 // Smaller, and of data on which a difference shows after fewer updates: three
 // of ten episodes are chance's alone. There is no action in it that DDPG would
 // have to guess, so its mean return says nothing here.
-func TestLearningBeatsCloning(t *testing.T) {
+func TestBCQBeatsCloning(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under the race detector, and nothing is concurrent here")
 	}
@@ -49,7 +50,7 @@ func TestLearningBeatsCloning(t *testing.T) {
 	s.Generative = []int{64, 64}
 	s.Updates = 3500
 	s.EvaluationEpisodes = 50
-	p, err := Prove(1, s)
+	p, err := Evaluate(1, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,27 +61,27 @@ func TestLearningBeatsCloning(t *testing.T) {
 }
 
 // The same seed proves the same, and another one something else.
-func TestAProofIsItsSeeds(t *testing.T) {
+func TestAnEvaluationIsDeterminedByItsSeed(t *testing.T) {
 	s := Full()
 	s.Episodes = 3
 	s.Updates = 20
 	s.EvaluationEpisodes = 1
 	s.Generative = []int{16}
-	var proofs [3]Proof
+	var evaluations [3]Result
 	for i, seed := range []uint64{1, 1, 2} {
 		var err error
-		if proofs[i], err = Prove(seed, s); err != nil {
+		if evaluations[i], err = Evaluate(seed, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if proofs[0] != proofs[1] || proofs[0] == proofs[2] {
-		t.Errorf("%+v", proofs)
+	if evaluations[0] != evaluations[1] || evaluations[0] == evaluations[2] {
+		t.Errorf("%+v", evaluations)
 	}
 }
 
 // While the pendulum hangs, actions are as often random as the mix says; above
 // the horizontal they are the expert's but for noise.
-func TestChanceDecidesBelowTheHorizontalOnly(t *testing.T) {
+func TestRandomActionsAreBelowTheHorizontalOnly(t *testing.T) {
 	s := Full()
 	s.Episodes = 40
 	saved, _, err := record(1, s)
@@ -120,7 +121,7 @@ func TestChanceDecidesBelowTheHorizontalOnly(t *testing.T) {
 
 // The expert is one.
 func TestTheExpertSwingsUp(t *testing.T) {
-	mean, err := judge(func(obs, action []float64) error {
+	mean, err := evaluate(func(obs, action []float64) error {
 		action[0] = torque * expert(obs)
 		return nil
 	}, 100)
@@ -141,7 +142,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		s := Full()
 		s.Updates, s.Episodes = 1, 2
 		spoil(&s)
-		if _, err := Prove(1, s); err == nil || !strings.Contains(fmt.Sprint(err), says) {
+		if _, err := Evaluate(1, s); err == nil || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
