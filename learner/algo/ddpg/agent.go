@@ -164,7 +164,7 @@ func (a *Agent) Learn(rows env.Rows) error {
 		clear(a.noise)
 	}
 	a.steps++
-	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 || a.buffer.Len() == 0 {
+	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 || a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
 	}
 	for range a.c.Updates {

@@ -181,7 +181,7 @@ func (a *Agent) Learn(rows env.Rows) error {
 	if a.taken%a.c.TargetUpdateEvery == 0 {
 		nn.SoftUpdate(a.Values.Target, a.Values.Theta, 1)
 	}
-	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 || a.buffer.Len() == 0 {
+	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 || a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
 	}
 	for range a.c.Updates {
