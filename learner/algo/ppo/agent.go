@@ -231,10 +231,10 @@ func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, 
 }
 
 // clip is an action as the environment gets it: within its bounds.
-func (c Config) clip(action, previous []float64) {
-	copy(previous, action)
+func (c Config) clip(action, clipped []float64) {
+	copy(clipped, action)
 	for j := range c.Low {
-		previous[j] = max(c.Low[j], min(c.High[j], action[j]))
+		clipped[j] = max(c.Low[j], min(c.High[j], action[j]))
 	}
 }
 

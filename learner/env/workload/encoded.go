@@ -132,7 +132,7 @@ func (c *encoded) Step(action, obs []float64) (env.Outcome, error) {
 		err = c.encoder.Observe(out.State, obs)
 	}
 	if err == nil {
-		err = c.encodeExecuted(before, out.Executed)
+		err = c.encodeExecuted(before, action, proposed, out.Executed)
 	}
 	if err != nil {
 		c.running = false // how far the step came is not known
@@ -155,13 +155,23 @@ func (c *encoded) decode(action []float64) (mdp.Action, error) {
 	return c.encoder.FromBox(action)
 }
 
-// encodeExecuted keeps what took force, as an action of the space.
-func (c *encoded) encodeExecuted(before mdp.State, a mdp.Action) error {
-	if c.action.N > 0 {
-		c.executed[0] = float64(c.encoder.Nearest(before, a))
+// encodeExecuted keeps what took force, as an action of the space. When that is what was proposed, it is the same numbers:
+// two choices can come to one value at a bound, and a limit is rounded, but neither is another action.
+func (c *encoded) encodeExecuted(before mdp.State, action []float64, proposed, executed mdp.Action) error {
+	switch {
+	case executed == proposed && c.action.N > 0:
+		c.executed[0] = action[0]
+		return nil
+	case executed == proposed:
+		for i, v := range action {
+			c.executed[i] = max(-1, min(1, v))
+		}
+		return nil
+	case c.action.N > 0:
+		c.executed[0] = float64(c.encoder.Nearest(before, executed))
 		return nil
 	}
-	return c.encoder.ToBox(before, a, c.executed)
+	return c.encoder.ToBox(before, executed, c.executed)
 }
 
 // Executed implements [env.Executor].

@@ -147,6 +147,44 @@ func TestABoxIsCarriedOutAndReported(t *testing.T) {
 	}
 }
 
+// What takes force as it was proposed is reported with the same numbers, or an on-policy learner would take it for another
+// action: a limit is rounded, and at a bound two choices come to one value.
+func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
+	box, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Box(mdp.Knobs), 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obs, executed := make([]float64, box.Observation().Dim()), make([]float64, 3)
+	if err := box.Reset(1, obs); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		x := []float64{math.Sin(float64(i)), math.Cos(float64(3 * i)), math.Sin(float64(7 * i))}
+		if _, err := box.Step(x, obs); err != nil {
+			t.Fatal(err)
+		}
+		if box.Executed(executed); !slices.Equal(executed, x) {
+			t.Fatalf("step %d: proposed %v, executed %v", i, x, executed)
+		}
+	}
+	choices, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Discrete(mdp.Knobs), 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := choices.Reset(1, obs); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cpu-limit x1.5", "cpu-limit x2", "cpu-limit x2"} {
+		choice := float64(slices.Index(choices.Form().Names(), name))
+		if _, err := choices.Step([]float64{choice}, obs); err != nil {
+			t.Fatal(err)
+		}
+		if choices.Executed(executed[:1]); executed[0] != choice {
+			t.Errorf("%s was executed as %s", name, choices.Form().Names()[int(executed[0])])
+		}
+	}
+}
+
 // An episode is its seed and its actions; saved and restored in the middle it goes on bit by bit.
 func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.Knobs), "box": encode.Box(mdp.Knobs)} {
