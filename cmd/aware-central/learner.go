@@ -8,23 +8,57 @@ import (
 	"sync/atomic"
 	"time"
 
+	"awarescale.dev/aware/learner/experience/trajectory"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
-// episodes takes in transitions, and knows the rewards of each workload. It works only while
-// this instance holds the learner's lease, so that one workload is learned in one place.
+// episodes takes in transitions, knows the rewards of each workload, and writes both to the
+// trajectory store when there is one. It works only while this instance holds the learner's
+// lease, so that one workload is learned in one place.
 type episodes struct {
 	learning atomic.Bool
-	mu       sync.Mutex
-	profiles map[string]*lifecycle.Profile
+	store    trajectory.Store // nil: nothing is stored
+	now      func() time.Time
+
+	mu        sync.Mutex
+	recorders map[string]*lifecycle.Recorder
+	failed    error // why the last transition was not stored; nil when it was
 }
 
-func newEpisodes() *episodes { return &episodes{profiles: map[string]*lifecycle.Profile{}} }
+func newEpisodes(now func() time.Time) *episodes {
+	return &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now}
+}
+
+// open opens the trajectory store in a file.
+func (e *episodes) open(ctx context.Context, path string) error {
+	store, err := trajectory.OpenSQLite(ctx, path, trajectory.Buffering{})
+	if err != nil {
+		return fmt.Errorf("flag --trajectory-store: %w", err)
+	}
+	e.store = store
+	return nil
+}
+
+// close writes what is still buffered.
+func (e *episodes) close() error {
+	if e.store == nil {
+		return nil
+	}
+	return e.store.Close()
+}
+
+// firstEpisode is the number of a workload's first episode in this process: the seconds since
+// 2026. A step takes a second or more, and each step begins at most one episode, so the number is
+// above every one that an earlier process has used.
+func (e *episodes) firstEpisode() int {
+	return int(e.now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) / time.Second)
+}
 
 // Record takes one transition of a workload.
 func (e *episodes) Record(workload string, t mdp.Transition) {
@@ -33,25 +67,32 @@ func (e *episodes) Record(workload string, t mdp.Transition) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := e.profiles[workload]
-	if p == nil {
-		p = lifecycle.NewProfile()
-		e.profiles[workload] = p
+	r := e.recorders[workload]
+	if r == nil {
+		r = lifecycle.NewRecorder(e.firstEpisode())
+		e.recorders[workload] = r
 	}
-	if t.RewardKnown {
-		p.Add(t.Reward)
+	numbered, episode, step := r.Add(t)
+	if e.store == nil {
+		return
 	}
+	// Append only buffers. What it cannot take is counted by the store, and the decision goes on.
+	err := e.store.Append(context.Background(), workload, episode, step, numbered)
+	if err != nil && e.failed == nil { // once, not each second
+		klog.ErrorS(err, "A transition was not stored", "workload", workload, "episode", episode, "step", step)
+	}
+	e.failed = err
 }
 
 // Rewards sums up a workload's last episodes.
 func (e *episodes) Rewards(workload string) (mean, std float64, n int, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := e.profiles[workload]
-	if p == nil {
+	r := e.recorders[workload]
+	if r == nil {
 		return 0, 0, 0, false
 	}
-	return p.Summary()
+	return r.Profile.Summary()
 }
 
 // run holds the learner's lease until the context ends or the lease is lost.

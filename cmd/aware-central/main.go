@@ -57,7 +57,12 @@ func command() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer background.Wait()
+		defer func() {
+			background.Wait()
+			if err := background.episodes.close(); err != nil {
+				klog.ErrorS(err, "Closing the trajectory store")
+			}
+		}()
 		if settings.has(scheduler) {
 			err = schedule(cmd, args)
 			stop()

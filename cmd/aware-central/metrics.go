@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"awarescale.dev/aware/learner/experience/trajectory"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/fleet"
 	"k8s.io/component-base/metrics"
@@ -27,5 +28,24 @@ func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 	return func(d time.Duration, effect mdp.Effect) {
 		took.Observe(d.Seconds())
 		effects.WithLabelValues(effect.String()).Inc()
+	}
+}
+
+// measureStore registers the figures of the trajectory store. It is called once in a process.
+func measureStore(store trajectory.Store) {
+	for name, one := range map[string]struct {
+		help  string
+		value func(trajectory.Figures) float64
+	}{
+		"store_waiting_transitions": {"Transitions that are not written yet.",
+			func(f trajectory.Figures) float64 { return float64(f.Waiting) }},
+		"store_written_transitions": {"Transitions that were written since the start.",
+			func(f trajectory.Figures) float64 { return float64(f.Written) }},
+		"store_dropped_transitions": {"Transitions that were not stored because the buffer was full.",
+			func(f trajectory.Figures) float64 { return float64(f.Dropped) }},
+	} {
+		legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
+			Namespace: "aware", Subsystem: "learner", Name: name, Help: one.help, StabilityLevel: metrics.ALPHA,
+		}, func() float64 { return one.value(store.Figures()) }))
 	}
 }

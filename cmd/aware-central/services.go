@@ -48,7 +48,7 @@ type services struct {
 
 // start starts the services of the roles. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) {
-	b := &services{settings: s, fleet: f, episodes: newEpisodes(), decided: measure(f)}
+	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), decided: measure(f)}
 	if !s.has(autoscaler) && !s.has(learner) {
 		return b, nil
 	}
@@ -66,6 +66,12 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 		return nil, fmt.Errorf("flag --web-bind-address: %w", err)
 	}
 	b.supervise(ctx, "web", func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
+	if s.has(learner) && s.trajectories != "" {
+		if err := b.episodes.open(ctx, s.trajectories); err != nil {
+			return nil, err
+		}
+		measureStore(b.episodes.store)
+	}
 	if s.has(learner) {
 		b.supervise(ctx, "learner", func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
 	}

@@ -21,15 +21,16 @@ var allRoles = []string{scheduler, autoscaler, learner}
 
 // settings is our own flags.
 type settings struct {
-	roles       []string
-	namespace   string // ours, for leases, certificates and the agents' account
-	linkAddress string
-	linkName    string
-	account     string // of the agents, in our namespace
-	webAddress  string // metrics and health
-	step        time.Duration
-	patience    time.Duration
-	grantTTL    time.Duration
+	roles        []string
+	namespace    string // ours, for leases, certificates and the agents' account
+	linkAddress  string
+	linkName     string
+	account      string // of the agents, in our namespace
+	webAddress   string // metrics and health
+	step         time.Duration
+	patience     time.Duration
+	grantTTL     time.Duration
+	trajectories string // file of the trajectory store; empty for none
 }
 
 func defaults() *settings {
@@ -48,6 +49,7 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.linkName, "link-name", s.linkName, "The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
 	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
+	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories, "The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
 	flags.DurationVar(&s.patience, "deferred-patience", s.patience, "How long a resize may stay deferred before the workload is scaled out instead.")
 	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL, "How long a node agent without new messages goes on within its last grants, from 10s to 24h.")
