@@ -18,7 +18,9 @@ import (
 )
 
 // pure are the folders whose packages take time and randomness as arguments and have one goroutine.
-var pure = []string{"learner/mdp", "learner/encode", "learner/policy", "learner/sim", "learner/lifecycle", "nodeagent/restore", "nodeagent/envelope"}
+var pure = []string{
+	"learner/mdp", "learner/encode", "learner/policy", "learner/sim", "learner/lifecycle", "nodeagent/restore", "nodeagent/envelope",
+}
 
 // clocks are the functions of package time that read or wait for the clock.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}

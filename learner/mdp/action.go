@@ -142,7 +142,8 @@ func (a Action) Check() error {
 	for i := range knobs {
 		k := &knobs[i]
 		if v := k.get(a); a.Sets.Has(k.signal) && v < k.least {
-			return fmt.Errorf("action sets %v to %s: it must be at least %s", k.signal, k.format(v), k.format(k.least))
+			return fmt.Errorf("action sets %v to %s: it must be at least %s",
+				k.signal, k.format(v), k.format(k.least))
 		}
 	}
 	return nil

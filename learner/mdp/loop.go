@@ -41,13 +41,20 @@ type Effect uint8
 
 // The effects, and what is in force after each. "Before" is what was in force when Act was called.
 const (
-	Unchanged  Effect = iota // the Action was in force already, or sets nothing. In force: before, which is the Action.
-	Applied                  // In force: executed.
-	Pending                  // accepted (a pod starts, a resize is in progress). In force: before; later: executed.
-	Deferred                 // there is no room now; it is tried again. In force: before, but for what executed sets.
-	Infeasible               // there can never be room on this node. In force: before, but for what executed sets.
-	Refused                  // not tried: too soon, too many calls, paused. In force: before. It is not an error.
-	Failed                   // it went wrong, and a late call may still land. In force: before or the Action; the next State says which.
+	// Unchanged: the Action was in force already, or sets nothing. In force: before.
+	Unchanged Effect = iota
+	// Applied. In force: executed.
+	Applied
+	// Pending: it was accepted (a pod starts, a resize is in progress). In force: before, and executed later.
+	Pending
+	// Deferred: there is no room now; it is tried again. In force: before, but for what executed sets.
+	Deferred
+	// Infeasible: there can never be room on this node. In force: before, but for what executed sets.
+	Infeasible
+	// Refused: it was not tried (too soon, too many calls, paused). In force: before. It is not an error.
+	Refused
+	// Failed: it went wrong, and a late call may still land. In force: before or the Action; the next State says which.
+	Failed
 )
 
 // effectRow is a row of the table of effects.

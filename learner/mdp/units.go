@@ -36,13 +36,13 @@ func (b Bytes) String() string {
 // Ratio is a share of something, usually in [0, 1]; 1.2 is a hundred and twenty percent.
 type Ratio float64
 
-// Finite tells whether the ratio is a number: not NaN and not infinite.
+// Finite reports whether the ratio is neither NaN nor infinite.
 func (r Ratio) Finite() bool { return !math.IsNaN(float64(r)) && !math.IsInf(float64(r), 0) }
 
 // Rate counts something per second: requests, or bytes.
 type Rate float64
 
-// Size is what one replica is given or uses.
+// Size is an amount of CPU and memory: what one replica may use, or uses.
 type Size struct {
 	CPU    MilliCPU
 	Memory Bytes

@@ -104,7 +104,8 @@ func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
 	}
 	for i := 1; i < len(upper); i++ {
 		if !(upper[i] > upper[i-1]) || counts[i] < counts[i-1] {
-			return Histogram{}, fmt.Errorf("histogram whose bucket %d (%v s, %d) is below the one before it (%v s, %d)", i, upper[i], counts[i], upper[i-1], counts[i-1])
+			return Histogram{}, fmt.Errorf("histogram whose bucket %d (%v s, %d) is below the one before it (%v s, %d)",
+				i, upper[i], counts[i], upper[i-1], counts[i-1])
 		}
 	}
 	return Histogram{Upper: upper, Counts: counts}, nil

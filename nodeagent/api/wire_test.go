@@ -12,9 +12,11 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/api/linkv1"
+	"google.golang.org/protobuf/proto"
 )
 
-// Every signal of a report survives the wire: a field that somebody adds to mdp.State without a row in its table fails this test.
+// Every signal of a report survives the wire. A field that is added to mdp.State without a row in the table fails here.
 func TestNoSignalIsLostOnTheWire(t *testing.T) {
 	law := func(seed int64) bool {
 		summary := fill[api.Summary](rand.New(rand.NewSource(seed)))
@@ -24,7 +26,9 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 		summary.Effect = mdp.Deferred
 		summary.Want.Replicas = 0 // a node sets no replicas
 		summary.Latency = api.Histogram{Upper: []float64{0.1, 1, math.Inf(1)}, Counts: []uint64{1, 2, uint64(seed&0xffff) + 2}}
-		got, err := api.ReportFromWire(api.ReportToWire(api.Report{Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Sequence: 3, Containers: []api.Summary{summary}}))
+		got, err := api.ReportFromWire(api.ReportToWire(api.Report{
+			Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Sequence: 3, Containers: []api.Summary{summary},
+		}))
 		if err != nil {
 			t.Log(err)
 			return false
@@ -38,6 +42,44 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 	if err := quick.Check(law, &quick.Config{MaxCount: 50}); err != nil {
 		t.Error(err)
 	}
+}
+
+// Every field of a grant survives the wire.
+func TestNoGrantIsLostOnTheWire(t *testing.T) {
+	law := func(seed int64) bool {
+		grant := fill[api.Grant](rand.New(rand.NewSource(seed)))
+		grant.Mode, grant.Throttle = api.Auto, 0.1
+		want := api.Grants{Sequence: 7, TTL: time.Minute, All: []api.Grant{grant}}
+		got, err := api.GrantsFromWire(api.GrantsToWire(want))
+		return err == nil && reflect.DeepEqual(got, want)
+	}
+	if err := quick.Check(law, &quick.Config{MaxCount: 50}); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzReportFromWire: what a node sends is read, or refused by name; it never panics.
+func FuzzReportFromWire(f *testing.F) {
+	full := api.Report{Node: "one", Containers: []api.Summary{{State: mdp.State{Observed: mdp.All}, Effect: mdp.Failed}}}
+	seed, err := proto.Marshal(api.ReportToWire(full))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var w linkv1.Report
+		if proto.Unmarshal(b, &w) != nil {
+			return
+		}
+		r, err := api.ReportFromWire(&w)
+		if err != nil {
+			return
+		}
+		again, err := api.ReportFromWire(api.ReportToWire(r))
+		if err != nil || len(again.Containers) != len(r.Containers) {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
+	})
 }
 
 // An agent of a later version may observe signals that this one does not know: the ones that it knows are read.

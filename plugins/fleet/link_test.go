@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"math/rand"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -139,10 +137,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 func TestReportsGoUpAndGrantsComeDown(t *testing.T) {
 	s := start(t, "one")
-	full := fill[api.Grant](rand.New(rand.NewSource(1)))
-	full.Mode = api.Auto
-	full.Throttle = 0.1
-	full.Bounds.Replicas = mdp.Range[int]{}
+	full := api.Grant{
+		Container: api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "u", Container: "web"},
+		Mode:      api.Auto, Paused: true, Throttle: 0.1,
+		Bounds:  mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: 20}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 2}},
+		Latency: api.Source{Port: 80, Path: "/metrics", Metric: "seconds"},
+	}
 	s.central.grants = api.Grants{TTL: time.Minute, All: []api.Grant{full}}
 	s.run(t)
 	eventually(t, "grants arrive", s.node.heard)
@@ -150,35 +150,6 @@ func TestReportsGoUpAndGrantsComeDown(t *testing.T) {
 	want.Sequence = 7
 	if got := s.node.applied[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("grants\n%+v\nwant\n%+v", got, want)
-	}
-}
-
-// fill gives every field of a struct a value, deeply; times and slices are left to the caller.
-func fill[T any](rng *rand.Rand) T {
-	var v T
-	fillValue(reflect.ValueOf(&v).Elem(), rng)
-	return v
-}
-
-func fillValue(v reflect.Value, rng *rand.Rand) {
-	if v.Type() == reflect.TypeFor[time.Time]() {
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			fillValue(v.Field(i), rng)
-		}
-	case reflect.String:
-		v.SetString(fmt.Sprint("s", rng.Int()))
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Float64:
-		v.SetFloat(rng.Float64())
-	case reflect.Int, reflect.Int64, reflect.Int32:
-		v.SetInt(1 + rng.Int63n(1<<30))
-	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		v.SetUint(uint64(1 + rng.Intn(100)))
 	}
 }
 

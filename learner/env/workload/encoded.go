@@ -190,7 +190,8 @@ func (c *encoded) Observe(obs []float64) error {
 
 // A saved environment, little-endian:
 //
-//	"aware workload 1\n" | length of name, 1 byte | name | started, 1 byte | seed, 8 | numbers, 4 | actions, 8 each | CRC-32C, 4
+//	"aware workload 1\n" | length of name, 1 byte | name | started, 1 byte |
+//	seed, 8 | numbers, 4 | actions, 8 each | CRC-32C, 4
 const savedHeader = "aware workload 1\n"
 
 // MarshalBinary saves the episode's seed and its actions.
@@ -228,7 +229,8 @@ func (c *encoded) UnmarshalBinary(data []byte) error {
 	}
 	seed, n := binary.LittleEndian.Uint64(b[1:]), int(binary.LittleEndian.Uint32(b[9:]))
 	if n%dim != 0 || n/dim > c.length || len(b) != 13+8*n {
-		return fail(fmt.Errorf("%d numbers of actions in %d bytes: an episode has at most %d steps of %d numbers", n, len(b), c.length, dim))
+		return fail(fmt.Errorf("%d numbers of actions in %d bytes: an episode has at most %d steps of %d numbers",
+			n, len(b), c.length, dim))
 	}
 	simulated, ok := c.inner.(*Simulation)
 	if !ok {

@@ -70,7 +70,8 @@ func (f File) Check() error {
 	}
 	if s.MLP.In() != f.Form.Dim() || s.Head.NumActions(out) != f.Form.NumActions() ||
 		f.Form.NumActions() == 0 && out != f.Form.ActionDim() {
-		return fmt.Errorf("learned policy: a network of %d inputs and %d outputs with head %s: the encoding has %d numbers and %d choices",
+		return fmt.Errorf(
+			"learned policy: a network of %d inputs and %d outputs with head %s: the encoding has %d numbers and %d choices",
 			s.MLP.In(), out, s.Head.Kind, f.Form.Dim(), f.Form.NumActions())
 	}
 	if f.Step <= 0 {
@@ -89,7 +90,8 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	}
 	out, version, ok := p.server.Decide(p.obs, 1, &p.scratch)
 	if !ok {
-		return mdp.Action{}, fmt.Errorf("learned policy: version %d decides nothing for this state: its output is not finite", version)
+		return mdp.Action{}, fmt.Errorf(
+			"learned policy: version %d decides nothing for this state: its output is not finite", version)
 	}
 	if p.legal == nil {
 		p.head.Action(out, nil, p.action)
@@ -169,7 +171,8 @@ func Decode(w weights.File) (File, error) {
 			return File{}, fmt.Errorf("learned policy: %w", err)
 		}
 		if l.In < 1 || l.Out < 1 || l.In > 1<<16 || l.Out > 1<<16 {
-			return File{}, fmt.Errorf("learned policy: a layer of %d inputs and %d outputs: each must be from 1 to %d", l.In, l.Out, 1<<16)
+			return File{}, fmt.Errorf("learned policy: a layer of %d inputs and %d outputs: each must be from 1 to %d",
+				l.In, l.Out, 1<<16)
 		}
 		f.Snapshot.MLP = append(f.Snapshot.MLP, kernel.Dense{In: l.In, Out: l.Out, Act: act})
 	}
