@@ -1,8 +1,7 @@
 package dqn
 
 import (
-	"math"
-
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
@@ -13,27 +12,6 @@ import (
 // differentiates.
 type Gradients interface {
 	Gradient(theta, s, a, y, weight, grad, errors []float64) (loss float64, err error)
-}
-
-// huber is the loss of the chosen values q [batch][choices], its gradient, and
-// the errors.
-func huber(q, a, y, weight, dq, errors []float64) float64 {
-	choices := len(q) / len(a)
-	clear(dq)
-	loss, n := 0.0, float64(len(a))
-	for i := range a {
-		at := i*choices + int(a[i])
-		e := q[at] - y[i]
-		errors[i] = e
-		if math.Abs(e) <= 1 {
-			loss += weight[i] * 0.5 * e * e / n
-			dq[at] = weight[i] * e / n
-		} else {
-			loss += weight[i] * (math.Abs(e) - 0.5) / n
-			dq[at] = weight[i] * math.Copysign(1, e) / n
-		}
-	}
-	return loss
 }
 
 type gorgonia struct {
@@ -53,7 +31,7 @@ func Gorgonia(c Config) (Gradients, error) {
 	g.graph, err = graph.Build(m.Params(), func(b *graph.Builder[float64]) *graph.Node {
 		g.state = b.Input("state", c.Batch, c.State)
 		return b.Loss("huber", func(in, grads [][]float64) (float64, error) {
-			return huber(in[0], g.a, g.y, g.weight, grads[0], g.errors), nil
+			return nn.Huber(in[0], g.a, g.y, g.weight, grads[0], g.errors), nil
 		}, b.MLP("values", m, g.state.Node, 0))
 	})
 	return g, err
@@ -78,7 +56,7 @@ func Hand(c Config) Gradients { return hand{kernel.NewTape[float64](c.Network(),
 
 func (h hand) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {
 	q := h.tape.Forward(theta, s, len(a))
-	loss := huber(q, a, y, weight, h.tape.Out(), errors)
+	loss := nn.Huber(q, a, y, weight, h.tape.Out(), errors)
 	h.tape.Backward(theta, grad, nil)
 	return loss, nil
 }

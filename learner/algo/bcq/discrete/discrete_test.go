@@ -14,6 +14,7 @@ import (
 	"awarescale.dev/aware/learner/algo/bcq/clone"
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/nntest"
@@ -81,7 +82,7 @@ func TestGradients(t *testing.T) {
 // Huber's loss and the cross-entropy of two rows, worked out on paper.
 func TestLossesByHand(t *testing.T) {
 	grad := make([]float64, 4)
-	if got := huber([]float64{1.5, 9, 9, -2}, []float64{0, 1}, []float64{1, 1}, grad); got != (0.125+2.5)/2 || !slices.Equal(grad, []float64{0.25, 0, 0, -0.5}) {
+	if got := nn.Huber([]float64{1.5, 9, 9, -2}, []float64{0, 1}, []float64{1, 1}, nil, grad, nil); got != (0.125+2.5)/2 || !slices.Equal(grad, []float64{0.25, 0, 0, -0.5}) {
 		t.Errorf("huber %v, gradient %v", got, grad)
 	}
 	c := Default(1, 2)

@@ -2,9 +2,9 @@ package discrete
 
 import (
 	"fmt"
-	"math"
 
 	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
@@ -18,26 +18,6 @@ type Gradients interface {
 	// Behaviour is the loss mean(-log pi(a|s)) + Flat * mean(logits^2) and its
 	// gradient.
 	Behaviour(theta, s, a, grad []float64) (loss float64, err error)
-}
-
-// huber is the mean over rows of d^2/2 where d = q[a] - y is within 1, and |d|
-// - 1/2 beyond, and its gradient by all values q [batch][n].
-func huber(q, a, y, grad []float64) float64 {
-	loss := 0.0
-	batch := float64(len(y))
-	n := len(q) / len(y)
-	clear(grad)
-	for i, target := range y {
-		at := i*n + int(a[i])
-		d := q[at] - target
-		if size := math.Abs(d); size <= 1 {
-			loss += d * d / 2 / batch
-		} else {
-			loss += (size - 0.5) / batch
-		}
-		grad[at] = max(-1, min(1, d)) / batch
-	}
-	return loss
 }
 
 // loss is a graph of one of the two, with its inputs.
@@ -70,7 +50,7 @@ func Gorgonia(c Config) (Gradients, error) {
 		}
 		return l, nil
 	}
-	values, err := build("values", func(l *loss, q, grad []float64) float64 { return huber(q, l.a.Data, l.y.Data, grad) })
+	values, err := build("values", func(l *loss, q, grad []float64) float64 { return nn.Huber(q, l.a.Data, l.y.Data, nil, grad, nil) })
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +88,7 @@ func Hand(c Config) Gradients { return &hand{c, kernel.NewTape[float64](c.Networ
 
 func (h *hand) Values(theta, s, a, y, grad []float64) (float64, error) {
 	q := h.tape.Forward(theta, s, h.c.Batch)
-	v := huber(q, a, y, h.tape.Out())
+	v := nn.Huber(q, a, y, nil, h.tape.Out(), nil)
 	h.tape.Backward(theta, grad, nil)
 	return v, nil
 }
