@@ -194,6 +194,53 @@ func TestARulesJumpIsProjected(t *testing.T) {
 	}
 }
 
+// A container may have been made outside its bounds. Raising it from above, or lowering it from below, would be carried out as
+// the opposite: neither is legal, and the way back is.
+func TestOutsideTheBoundsOnlyTheWayBackIsLegal(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.SetOf(mdp.CPULimit)))
+	legal := make([]bool, e.Form().NumActions())
+	for limit, back := range map[mdp.MilliCPU]mdp.Action{
+		20:   mdp.Action{}.WithCPU(50),
+		9000: mdp.Action{}.WithCPU(4000),
+	} {
+		s := mdp.State{Observed: mdp.Knobs, Limit: mdp.Size{CPU: limit}}
+		e.Legal(s, legal)
+		for i, ok := range legal {
+			name := e.Form().Names()[i]
+			a, err := e.Choice(s, i)
+			raises := strings.Contains(name, "x1.") || strings.Contains(name, "x2")
+			toward := raises == (limit < 50)
+			if ok != (err == nil) || ok != (name == "keep" || toward) || ok && name != "keep" && a != back {
+				t.Errorf("limit %v, %s: legal %v, %v, %v; want only %v", limit, name, ok, a, err, back)
+			}
+		}
+		if got, err := e.Choice(s, e.Nearest(s, back)); err != nil || got != back {
+			t.Errorf("limit %v: the way back is %v, %v", limit, got, err)
+		}
+	}
+}
+
+// Near a bound several choices come to one value: the first of them stands for it, always.
+func TestTheFirstOfEqualChoicesIsTheNearest(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.SetOf(mdp.CPULimit)))
+	s := mdp.State{Observed: mdp.Knobs, Limit: mdp.Size{CPU: 3900}}
+	first, equal := -1, 0
+	for i := range e.Form().NumActions() {
+		if a, err := e.Choice(s, i); err == nil && a == (mdp.Action{}).WithCPU(4000) {
+			if first < 0 {
+				first = i
+			}
+			equal++
+		}
+	}
+	if equal < 2 {
+		t.Fatalf("%d choices come to the bound: the test cannot tell", equal)
+	}
+	if got := e.Nearest(s, mdp.Action{}.WithCPU(4000)); got != first {
+		t.Errorf("the nearest is %s, want %s", e.Form().Names()[got], e.Form().Names()[first])
+	}
+}
+
 func TestABoxCoversTheBounds(t *testing.T) {
 	e := encoder(t, encode.Box(mdp.Knobs))
 	for x, want := range map[float64]mdp.Action{

@@ -80,6 +80,37 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 	}
 }
 
+// A reward that is not known is not zero, and not what happens to stand in its place: the row is not stored, and a return of
+// several steps ends before it. The world's value is then still that of the rewards that are known.
+func TestAnUnknownRewardTeachesNothing(t *testing.T) {
+	for name, steps := range map[string]int{"single steps": 1, "three steps": 3} {
+		t.Run(name, func(t *testing.T) {
+			a := inWorld(t, func(c *Config) { c.Steps = steps })
+			pay := func(step int, _ float64) (float64, bool) {
+				if step == 2 {
+					return 1000, false
+				}
+				return 1, true
+			}
+			w := &envtest.World{Choices: 2, Limit: 5, Blind: true, Pay: pay}
+			walk(t, a, w, 3)
+			if a.buffer.Len() != 2 || a.steps.Pending() != 0 {
+				t.Errorf("after two known rewards and an unknown one: %d rows stored and %d pending, want 2 and 0",
+					a.buffer.Len(), a.steps.Pending())
+			}
+			walk(t, a, w, 5997)
+			if got := a.Stats().SkippedRows; got != 1200 {
+				t.Errorf("%d rows were skipped, want 1200", got)
+			}
+			for choice, q := range kernel.NewTape[float64](a.c.Network(), 1).Forward(a.Values.Theta, []float64{1}, 1) {
+				if math.Abs(q-10) > 0.4 {
+					t.Errorf("Q of choice %d is %v: the reward 1 at every step is worth 10", choice, q)
+				}
+			}
+		})
+	}
+}
+
 // After some updates the priorities are those of the errors, and no longer all
 // the same: the weights of a batch differ.
 func TestPrioritiesFollowTheErrors(t *testing.T) {

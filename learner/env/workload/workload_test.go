@@ -95,15 +95,17 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 	if err := e.Reset(3, obs); err != nil {
 		t.Fatal(err)
 	}
-	taken, clipped := map[int]bool{}, 0
+	taken, clipped, refused := map[int]bool{}, 0, 0
 	for i := range 60 {
 		e.(env.Masker).Legal(legal)
 		choice := (i * 5) % len(legal)
-		if !legal[choice] {
+		for !legal[choice] {
+			// A choice that is not legal is refused, and is no step: the episode goes on as if it had not been.
 			if _, err := e.Step([]float64{float64(choice)}, obs); err == nil {
-				t.Fatalf("choice %d is not legal, and was taken", choice)
+				t.Fatalf("step %d: choice %d is not legal, and was taken", i, choice)
 			}
-			return
+			refused++
+			choice = (choice + 1) % len(legal)
 		}
 		out, err := e.Step([]float64{float64(choice)}, obs)
 		if err != nil {
@@ -121,8 +123,8 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 			t.Fatalf("step %d: %v", i, obs)
 		}
 	}
-	if len(taken) < len(legal)/2 || clipped == 0 {
-		t.Errorf("%d of %d choices were taken, %d of them clipped", len(taken), len(legal), clipped)
+	if len(taken) < len(legal)/2 || clipped == 0 || refused == 0 {
+		t.Errorf("%d of %d choices were taken, %d of them clipped, %d refused", len(taken), len(legal), clipped, refused)
 	}
 	if _, err := e.Step([]float64{0}, obs); !errors.Is(err, env.ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
