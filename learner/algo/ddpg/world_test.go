@@ -13,9 +13,24 @@ import (
 
 // The world pays 1 at every step and is only ever truncated, every 5 steps: its
 // value is 1/(1-gamma) = 10. A learner that takes a truncation for a
-// termination comes to 1/(1-gamma*4/5) = 3.6.
+// termination comes to 1/(1-gamma*4/5) = 3.6. A reward that is not known, and what
+// stands in its place, is of no consequence.
 func TestTheValueOfATruncatedWorld(t *testing.T) {
-	for name, twin := range map[string]bool{"ddpg": false, "td3": true} {
+	gaps := func(step int, _ float64) (float64, bool) {
+		if step == 2 {
+			return 1000, false
+		}
+		return 1, true
+	}
+	for name, one := range map[string]struct {
+		twin    bool
+		pay     func(step int, action float64) (float64, bool)
+		skipped int
+	}{
+		"ddpg":                       {false, envtest.Constant(1), 0},
+		"td3":                        {true, envtest.Constant(1), 0},
+		"ddpg, one reward not known": {false, gaps, 1000},
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default(1, []float64{-1}, []float64{1})
 			c.Hidden = []int{16}
@@ -24,14 +39,14 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 			c.Gamma = 0.9
 			c.Tau = 0.05
 			c.CriticLearningRate = 5e-3
-			if c.Twin = twin; twin {
+			if c.Twin = one.twin; one.twin {
 				c.TargetNoise, c.Delay = 0.2, 2
 			}
 			a, err := New(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			v, err := env.NewVector(1, &envtest.World{Limit: 5, Blind: true, Pay: envtest.Constant(1)})
+			v, err := env.NewVector(1, &envtest.World{Limit: 5, Blind: true, Pay: one.pay})
 			if err == nil {
 				err = v.Reset()
 			}
@@ -54,6 +69,9 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 			q := kernel.NewTape[float64](c.Critic(), 1).Forward(a.Policy.Critics[0].Theta, []float64{1, mu}, 1)[0]
 			if math.Abs(q-10) > 0.4 || a.SkippedUpdates > 0 {
 				t.Errorf("Q is %v: the reward 1 at every step is worth 10; %v", q, a.LastError)
+			}
+			if a.SkippedRows != one.skipped {
+				t.Errorf("%d rows were skipped, want %d", a.SkippedRows, one.skipped)
 			}
 		})
 	}
