@@ -23,7 +23,9 @@ func tuneCommand() *cobra.Command {
 	var seeds int
 	var apps, policies []string
 	cmd := &cobra.Command{
-		Use: "tune", Short: "Find each baseline's settings for each cell on the warm-up trace", Args: cobra.NoArgs,
+		Use:   "tune",
+		Short: "Find each baseline's settings for each cell on the warm-up trace",
+		Args:  cobra.NoArgs,
 		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate. Taken are the\n" +
 			"settings that hold the fewest cores among those that keep the objective with every seed. What is written is a file that\n" +
 			"aware bench anchors --tuned reads; aware comes with such a file.",
@@ -45,7 +47,8 @@ func tuneCommand() *cobra.Command {
 			}
 			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(policies))
 			book, err := bench.TuneAll(cmd.Context(), cells, policies, seeds, func(t bench.Tuned) {
-				p.step(fmt.Sprintf("%s under %s: %s %s", t.App, t.Trace, t.Choice.Policy, shortSettings(t.Choice)))
+				p.step(fmt.Sprintf("%s under %s: %s %s",
+					t.App, t.Trace, t.Choice.Policy, shortSettings(t.Choice)))
 			})
 			if err != nil {
 				return err
@@ -63,7 +66,8 @@ func tuneCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&out, "out", "out/tuned.json", "where the settings go; - is standard output")
 	cmd.Flags().IntVar(&seeds, "seeds", bench.TuningSeeds, "runs of each point")
-	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&apps, "app", nil,
+		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
 	return cmd
 }
@@ -74,7 +78,10 @@ func baselinesCommand() *cobra.Command {
 	var asJSON bool
 	var apps, policies, traces, files []string
 	cmd := &cobra.Command{
-		Use: "baselines", Aliases: []string{"anchors"}, Short: "Run every baseline, tuned, in the twelve cells", Args: cobra.NoArgs,
+		Use:     "baselines",
+		Aliases: []string{"anchors"},
+		Short:   "Run every baseline, tuned, in the twelve cells",
+		Args:    cobra.NoArgs,
 		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores, and counts\n" +
 			"only where the p99 over the hour meets the objective; otherwise the policy violates.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -109,7 +116,8 @@ func baselinesCommand() *cobra.Command {
 			}
 			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(who))
 			rows, err := bench.Baselines(cmd.Context(), cells, who, book, seeds, func(r bench.Row) {
-				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms", r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
+				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms",
+					r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
 			})
 			if err != nil {
 				return err
@@ -127,12 +135,15 @@ func baselinesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "out/anchors", "folder of the report; empty for none")
-	cmd.Flags().StringVar(&tuned, "tuned", "", "settings of aware bench tune instead of those that aware comes with")
+	cmd.Flags().StringVar(&tuned, "tuned", "",
+		"settings of aware bench tune instead of those that aware comes with")
 	cmd.Flags().IntVar(&seeds, "seeds", 3, "runs of each policy in each cell")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
-	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&apps, "app", nil,
+		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
-	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
+	cmd.Flags().StringSliceVar(&traces, "trace", nil,
+		"more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
 	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
 	return cmd
 }
@@ -145,7 +156,10 @@ func chosenCells(apps []string) ([]bench.Cell, error) {
 		}
 	}
 	cells, err := bench.Cells()
-	return slices.DeleteFunc(cells, func(c bench.Cell) bool { return len(apps) > 0 && !slices.Contains(apps, c.Application) }), err
+	return slices.DeleteFunc(cells, func(c bench.Cell) bool {
+		return len(apps) > 0 &&
+			!slices.Contains(apps, c.Application)
+	}), err
 }
 
 // contestants are the named baselines (all, when none is) and the policies of files.
@@ -166,7 +180,10 @@ func contestants(policies, files []string) ([]bench.Contestant, error) {
 		if err != nil {
 			return nil, err
 		}
-		who = append(who, bench.Contestant{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), Choice: &c})
+		who = append(who, bench.Contestant{
+			Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
+			Choice: &c,
+		})
 	}
 	return who, nil
 }

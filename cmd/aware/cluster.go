@@ -55,7 +55,8 @@ func (c *cluster) find(ctx context.Context, workload string) ([]v1alpha1.Multidi
 	return list(ctx, reader, namespace, workload)
 }
 
-func list(ctx context.Context, reader client.Reader, namespace, workload string) ([]v1alpha1.MultidimPodAutoscaler, error) {
+func list(ctx context.Context, reader client.Reader,
+	namespace, workload string) ([]v1alpha1.MultidimPodAutoscaler, error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := reader.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		if meta.IsNoMatchError(err) {
@@ -66,7 +67,8 @@ func list(ctx context.Context, reader client.Reader, namespace, workload string)
 	if workload == "" {
 		return all.Items, nil
 	}
-	found := slices.DeleteFunc(all.Items, func(m v1alpha1.MultidimPodAutoscaler) bool { return !names(m, workload) })
+	found := slices.DeleteFunc(all.Items,
+		func(m v1alpha1.MultidimPodAutoscaler) bool { return !names(m, workload) })
 	if len(found) == 0 {
 		where := "namespace " + namespace
 		if namespace == "" {

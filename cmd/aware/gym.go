@@ -29,7 +29,8 @@ import (
 func gymCommand() *cobra.Command {
 	var g gymnasium
 	cmd := &cobra.Command{
-		Use: "gym", Short: "Serve a workload, simulated or real, as a Gymnasium-style environment",
+		Use:   "gym",
+		Short: "Serve a workload, simulated or real, as a Gymnasium-style environment",
 		Long: `Serves init, reset and step over gRPC and HTTP with JSON on one port, for learners in any language
 (learner/gym/example/autoscale.py drives it with Python's standard library). Nobody has to authenticate: who reaches the
 port may act.
@@ -47,14 +48,19 @@ well. When the client or this command ends, the workload is put back to what it 
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&g.listen, "listen", "127.0.0.1:7780", "address to serve on; with --workload it must be of this machine only")
-	f.StringVar(&g.app, "app", "hotel-reservation", "simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
-	f.StringVar(&g.trace, "trace", "diurnal", "its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
+	f.StringVar(&g.listen, "listen", "127.0.0.1:7780",
+		"address to serve on; with --workload it must be of this machine only")
+	f.StringVar(&g.app, "app", "hotel-reservation",
+		"simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
+	f.StringVar(&g.trace, "trace", "diurnal",
+		"its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
 	f.Float64Var(&g.rate, "rate", 0, "mean requests per second to scale the trace to; 0 takes it as it is")
 	f.Uint64Var(&g.seed, "seed", 1, "of a session's first simulated episode")
-	f.StringVar(&g.workload, "workload", "", "real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
+	f.StringVar(&g.workload, "workload", "",
+		"real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
 	f.DurationVar(&g.step, "step", 10*time.Second, "time between two actions")
-	f.StringVar(&g.guards, "guards", "", "guards that actions pass: central, node, or published (bounds only); empty is published for simulated\nworkloads and central for real ones")
+	f.StringVar(&g.guards, "guards", "",
+		"guards that actions pass: central, node, or published (bounds only); empty is published for simulated\nworkloads and central for real ones")
 	f.DurationVar(&g.idle, "idle", 10*time.Minute, "after which a session that is not used ends")
 	g.flags = genericclioptions.NewConfigFlags(true)
 	g.flags.Namespace = nil // the workload names it
@@ -81,7 +87,10 @@ func (g *gymnasium) serve(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	server.Closed = func(_ string, err error) { fmt.Fprintln(cmd.ErrOrStderr(), "aware: ending a session:", err) }
+	server.Closed = func(_ string, err error) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "aware: ending a session:",
+			err)
+	}
 	listener, err := net.Listen("tcp", g.listen)
 	if err != nil {
 		return fmt.Errorf("flag --listen: %w", err)
@@ -95,7 +104,9 @@ func (g *gymnasium) serve(cmd *cobra.Command) error {
 	go func() { server.Run(sessions, grace); close(ended) }()
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(listener) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "Serving %s on http://%s\nTry: python3 learner/gym/example/autoscale.py http://%s\n", g.what(), listener.Addr(), listener.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(),
+		"Serving %s on http://%s\nTry: python3 learner/gym/example/autoscale.py http://%s\n",
+		g.what(), listener.Addr(), listener.Addr())
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
@@ -167,7 +178,8 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 			}
 		}
 		if b.Trace != "" {
-			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("options.trace %q: a real workload has its own load", b.Trace))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				fmt.Errorf("options.trace %q: a real workload has its own load", b.Trace))
 		}
 		t := target
 		t.Container = b.Service

@@ -49,10 +49,13 @@ func usage(err error) error { return &exitError{2, err} }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use: "aware", Short: "See what AWARE does with your workloads, and why",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "aware",
+		Short:         "See what AWARE does with your workloads, and why",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand(), trainCommand())
+	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand(),
+		trainCommand())
 	return root
 }

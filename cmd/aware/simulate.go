@@ -30,17 +30,22 @@ func simulateCommand() *cobra.Command {
 	var s simulation
 	names, _ := bench.Policies()
 	cmd := &cobra.Command{
-		Use: "simulate APP", Short: "Run a policy on an application in the simulated world", Args: cobra.ExactArgs(1),
+		Use:   "simulate APP",
+		Short: "Run a policy on an application in the simulated world",
+		Args:  cobra.ExactArgs(1),
 		Long: "APP is one of " + strings.Join(workload.Apps(), ", ") + ", or a YAML file of your own.\n" +
-			"The trace is one of " + strings.Join(workload.Traces(), ", ") + ", or a file: a number a line, requests in each second; or a\n" +
-			"file of Azure Functions invocations (.csv). The policy is one of " + strings.Join(names, ", ") + " as tuned for\n" +
+			"The trace is one of " + strings.Join(workload.Traces(), ", ") +
+			", or a file: a number a line, requests in each second; or a\n" +
+			"file of Azure Functions invocations (.csv). The policy is one of " + strings.Join(names, ", ") +
+			" as tuned for\n" +
 			"the application, or a policy file.",
 		Example: "  aware simulate hotel-reservation --trace diurnal --times 10 --policy autothrottle",
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.trace, "trace", "diurnal", "how many requests a second")
-	f.Float64Var(&s.times, "times", 0, "multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
+	f.Float64Var(&s.times, "times", 0,
+		"multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
 	f.StringVar(&s.policy, "policy", "captain", "who decides")
 	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests: every request by itself, slower")
 	f.StringVar(&s.fidelity, "level", "fluid", "the former name of --fidelity")
@@ -71,15 +76,18 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	view := newView(cmd.ErrOrStderr(), cell)
 	var points []bench.Point
 	score, err := bench.Run(cmd.Context(), cell, choice, bench.Options{
-		Seed: s.seed, Fidelity: fidelity, Length: s.length,
-		Watch: func(p bench.Point) { points = append(points, p); view.show(p) },
+		Seed:     s.seed,
+		Fidelity: fidelity,
+		Length:   s.length,
+		Watch:    func(p bench.Point) { points = append(points, p); view.show(p) },
 	})
 	view.end()
 	if err != nil {
 		return err
 	}
 	if s.out != "" {
-		title := fmt.Sprintf("%s under %s with %s, seed %d", cell.Application, cell.Trace.Name, choice.Policy, s.seed)
+		title := fmt.Sprintf("%s under %s with %s, seed %d",
+			cell.Application, cell.Trace.Name, choice.Policy, s.seed)
 		if err := draw.Run(s.out, title, cell.App.SLO.Latency.Seconds(), score, points); err != nil {
 			return err
 		}
@@ -92,8 +100,10 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	if score.Violates {
 		verdict = "violates"
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; %.2f %% of the windows over it; %d resizes, %d OOM kills\n",
-		score.P99MS, verdict, cell.App.SLO.Latency, score.Cores, score.Used, score.MemoryGiB, 100*score.Ratio, score.Resizes, score.OOMKills)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; %.2f %% of the windows over it; %d resizes, %d OOM kills\n",
+		score.P99MS, verdict, cell.App.SLO.Latency, score.Cores, score.Used, score.MemoryGiB, 100*score.Ratio,
+		score.Resizes, score.OOMKills)
 	return err
 }
 
@@ -154,7 +164,13 @@ type view struct {
 
 func newView(out io.Writer, cell bench.Cell) *view {
 	f, ok := out.(*os.File)
-	return &view{out: out, live: ok && term.IsTerminal(int(f.Fd())), slo: cell.App.SLO.Latency.Seconds(), all: cell.Trace.Length().Seconds(), begun: time.Now()}
+	return &view{
+		out:   out,
+		live:  ok && term.IsTerminal(int(f.Fd())),
+		slo:   cell.App.SLO.Latency.Seconds(),
+		all:   cell.Trace.Length().Seconds(),
+		begun: time.Now(),
+	}
 }
 
 func (v *view) show(p bench.Point) {
@@ -165,7 +181,8 @@ func (v *view) show(p bench.Point) {
 	if p.P99 > v.slo {
 		mark = "!"
 	}
-	line := fmt.Sprintf("%5.1f min  %6.0f requests/s  p99 %7.1f ms %s  %6.2f cores (%.2f used) %s", p.Second/60, p.Rate, p.P99*1000, mark, p.Cores, p.Used,
+	line := fmt.Sprintf("%5.1f min  %6.0f requests/s  p99 %7.1f ms %s  %6.2f cores (%.2f used) %s",
+		p.Second/60, p.Rate, p.P99*1000, mark, p.Cores, p.Used,
 		strings.Repeat("#", int(min(30, p.Cores/2))))
 	if v.live {
 		fmt.Fprintf(v.out, "\r\x1b[K%s", line)

@@ -29,13 +29,21 @@ func trainOnce(t *testing.T, o trainOptions) (map[string]any, string, error) {
 	return result, progress.String(), err
 }
 
-var smallTraining = trainOptions{env: "IdentityDiscrete-v0", algorithm: "dqn", steps: 3000, every: 1000, seed: 3, blas: "gonum"}
+var smallTraining = trainOptions{
+	env:       "IdentityDiscrete-v0",
+	algorithm: "dqn",
+	steps:     3000,
+	every:     1000,
+	seed:      3,
+	blas:      "gonum",
+}
 
 func TestATrainingReportsAndSavesItsActor(t *testing.T) {
 	o := smallTraining
 	o.out = t.TempDir()
 	result, _, err := trainOnce(t, o)
-	if err != nil || result["env"] != "IdentityDiscrete-v0" || result["algo"] != "dqn" || result["seed"] != 3.0 || result["steps"] != 3000.0 || result["mean100"].(float64) < 95 {
+	if err != nil || result["env"] != "IdentityDiscrete-v0" || result["algo"] != "dqn" ||
+		result["seed"] != 3.0 || result["steps"] != 3000.0 || result["mean100"].(float64) < 95 {
 		t.Fatal(result, err)
 	}
 	f, err := weights.Read(filepath.Join(o.out, "actor.safetensors"))
@@ -108,7 +116,8 @@ func TestADamagedCheckpointIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, change(), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
+		if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -175,7 +184,8 @@ func TestAResumedRunSaysThatItsLearningRateIsZero(t *testing.T) {
 	var read struct {
 		Stats map[string]any `json:"stats"`
 	}
-	if err := json.Unmarshal(report, &read); err != nil || read.Stats["learning_rate"] != 0.0 || read.Stats["skipped_rows"] != 0.0 {
+	if err := json.Unmarshal(report, &read); err != nil || read.Stats["learning_rate"] != 0.0 ||
+		read.Stats["skipped_rows"] != 0.0 {
 		t.Errorf("stats %v, %v", read.Stats, err)
 	}
 	o.resume = filepath.Join(o.out, "checkpoint.safetensors")

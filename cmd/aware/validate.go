@@ -14,7 +14,8 @@ import (
 func validateCommand() *cobra.Command {
 	var run validation
 	cmd := &cobra.Command{
-		Use: "validate", Short: "How well the simulator's formulas predict measurements that they were not fitted to",
+		Use:   "validate",
+		Short: "How well the simulator's formulas predict measurements that they were not fitted to",
 		Long: `Fits the simulator's formulas to one part of public measurements and predicts the other part:
 the p99 of an application from its load and its services' CPUs, how long a function takes under other sizes, and how much
 slower a workload is beside a noisy neighbour. Without --data it uses the measurements that AWARE ships; those of
@@ -37,7 +38,8 @@ A folder for --data holds, each as its authors' format has it, any of:
 	f := cmd.Flags()
 	f.StringVar(&run.data, "data", "", "folder of measurements; empty for those that AWARE ships")
 	f.BoolVar(&run.json, "json", false, "print JSON instead of a table")
-	f.StringVar(&run.out, "out", "out/validate", "folder for report.html, report.json and pictures; empty for none")
+	f.StringVar(&run.out, "out", "out/validate",
+		"folder for report.html, report.json and pictures; empty for none")
 	f.Uint64Var(&run.seed, "seed", 1, "decides what is held out together")
 	return cmd
 }

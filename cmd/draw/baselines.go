@@ -27,9 +27,10 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 		return err
 	}
 	return Write(dir, "anchors.json", map[string]any{"cells": rows}, Page{
-		Title: "Policies in the simulated world",
-		About: fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. Left and below the line is better; what is above the line violates the objective.", seeds),
-		Text:  table.String(), Pictures: pictures,
+		Title:    "Policies in the simulated world",
+		About:    fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. Left and below the line is better; what is above the line violates the objective.", seeds),
+		Text:     table.String(),
+		Pictures: pictures,
 	})
 }
 
@@ -52,9 +53,11 @@ func Run(dir, title string, slo float64, score bench.Score, points []bench.Point
 		lines      []Line
 	}{
 		{"load", "requests/s", nil, []Line{series("", func(p bench.Point) float64 { return p.Rate })}},
-		{"p99, and the objective", "ms", &objective, []Line{series("", func(p bench.Point) float64 { return p.P99 * 1000 })}},
+		{"p99, and the objective", "ms", &objective,
+			[]Line{series("", func(p bench.Point) float64 { return p.P99 * 1000 })}},
 		{"cores", "cores", nil, []Line{
-			series("allocated", func(p bench.Point) float64 { return p.Cores }), series("used", func(p bench.Point) float64 { return p.Used })}},
+			series("allocated", func(p bench.Point) float64 { return p.Cores }), series("used",
+				func(p bench.Point) float64 { return p.Used })}},
 	} {
 		p, err := Lines(c.name, "minutes", c.unit, c.level, c.lines...)
 		if err != nil {

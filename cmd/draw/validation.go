@@ -60,7 +60,11 @@ func addGroups(p *plot.Plot, points []calibrate.Point) error {
 		if err != nil {
 			return err
 		}
-		s.GlyphStyle = vgdraw.GlyphStyle{Color: inks[i%len(inks)], Radius: vg.Points(1.4), Shape: vgdraw.CircleGlyph{}}
+		s.GlyphStyle = vgdraw.GlyphStyle{
+			Color:  inks[i%len(inks)],
+			Radius: vg.Points(1.4),
+			Shape:  vgdraw.CircleGlyph{},
+		}
 		p.Add(s)
 		p.Legend.Add(name, s)
 	}

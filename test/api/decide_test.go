@@ -31,20 +31,27 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	r := p.Spec.Containers[0].Resources
-	if p.Status.QOSClass != corev1.PodQOSBurstable || r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
-		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two", p.Status.QOSClass, r.Requests, r.Limits)
+	if p.Status.QOSClass != corev1.PodQOSBurstable ||
+		r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
+		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two",
+			p.Status.QOSClass, r.Requests, r.Limits)
 	}
 	if p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Error("the container was restarted")
 	}
 	s.eventually("the resize is counted and the decision kept", func() (bool, string) {
 		m, err := s.mpa()
-		return err == nil && m.Status.Resizes.API > 0 && len(m.Status.Decisions) > 0, fmt.Sprintf("%+v", m.Status)
+		return err == nil && m.Status.Resizes.API > 0 && len(m.Status.Decisions) > 0,
+			fmt.Sprintf("%+v", m.Status)
 	})
 }
 
 func TestTheOtherModesMoveNothing(t *testing.T) {
-	for mode, mandated := range map[string]api.Mode{"observe": api.Observe, "recommend": api.Recommend, "off": ""} {
+	for mode, mandated := range map[string]api.Mode{
+		"observe":   api.Observe,
+		"recommend": api.Recommend,
+		"off":       "",
+	} {
 		t.Run(mode, func(t *testing.T) {
 			s := open(t, "mode", mode, "max-cpu", "900m", "max-replicas", "3")
 			p := s.pod("one")
@@ -58,7 +65,8 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 				t.Errorf("grant %q, %v; want %q", m.Mode, ok, mandated)
 			}
 			if mode == "recommend" {
-				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 || m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
+				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 ||
+					m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
 					t.Errorf("recommendation = %+v, want more CPU", m.Status.Recommendation)
 				}
 			}
@@ -77,7 +85,10 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 			if upper > 0.05 {
 				fast = 0
 			}
-			sum.Latency = api.Histogram{Upper: []float64{0.05, 1, math.Inf(1)}, Counts: []uint64{fast, requests, requests}}
+			sum.Latency = api.Histogram{
+				Upper:  []float64{0.05, 1, math.Inf(1)},
+				Counts: []uint64{fast, requests, requests},
+			}
 		}
 	}
 	s.eventually("the first pod by name is resized", func() (bool, string) {
@@ -142,8 +153,15 @@ func TestPausedHoldsWhatIsInForce(t *testing.T) {
 func TestAContainerThatAResizeWouldRestartIsLeftAlone(t *testing.T) {
 	s := open(t)
 	s.change(func(d *appsv1.Deployment) {
-		d.Spec.Template.Annotations = map[string]string{v1alpha1.ModeAnnotation: "auto", v1alpha1.MaxCPUAnnotation: "900m", v1alpha1.MaxMemoryAnnotation: "1Gi"}
-		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		d.Spec.Template.Annotations = map[string]string{
+			v1alpha1.ModeAnnotation:      "auto",
+			v1alpha1.MaxCPUAnnotation:    "900m",
+			v1alpha1.MaxMemoryAnnotation: "1Gi",
+		}
+		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+			ResourceName:  corev1.ResourceMemory,
+			RestartPolicy: corev1.RestartContainer,
+		}}
 	})
 	p := s.pod("one")
 	s.grown(p) // its CPU is resized
@@ -157,15 +175,20 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	s.status(p, func(st *corev1.PodStatus) {
-		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
-			Reason: corev1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second))})
+		st.Conditions = append(st.Conditions, corev1.PodCondition{
+			Type:               corev1.PodResizePending,
+			Status:             corev1.ConditionTrue,
+			Reason:             corev1.PodReasonDeferred,
+			LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second)),
+		})
 	})
 	s.eventually("a second replica, and the first pod's size back", func() (bool, string) {
 		s.reports(395, nil, p)
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		s.get(p, "one")
-		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400, fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
+		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400,
+			fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
 	})
 	s.event("ResizeDeferred", "scaling out instead")
 }
@@ -175,7 +198,11 @@ func TestAnInfeasibleResizeIsPutBackAndTold(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	s.status(p, func(st *corev1.PodStatus) {
-		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})
+		st.Conditions = append(st.Conditions, corev1.PodCondition{
+			Type:   corev1.PodResizePending,
+			Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonInfeasible,
+		})
 	})
 	s.condition(v1alpha1.ResizeDeferred, metav1.ConditionTrue, "can never have room")
 	s.eventually("the size is back", func() (bool, string) {
@@ -223,8 +250,13 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 	s.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &three })
 	pods := []*corev1.Pod{s.pod("one"), s.pod("two"), s.pod("three")}
 	least := intstr.FromInt32(3)
-	if err := kube.Create(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
-		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}); err != nil {
+	if err := kube.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the budget is why nothing is scaled in", func() (bool, string) {
@@ -233,7 +265,8 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 		if err != nil || len(m.Status.Decisions) == 0 {
 			return false, fmt.Sprint(err)
 		}
-		return contains(m.Status.Decisions[0].Reason, []string{"PodDisruptionBudget keep-three allows 0"}), m.Status.Decisions[0].Reason
+		return contains(m.Status.Decisions[0].Reason, []string{"PodDisruptionBudget keep-three allows 0"}),
+			m.Status.Decisions[0].Reason
 	})
 	var d appsv1.Deployment
 	s.get(&d, "web")
@@ -254,7 +287,8 @@ func TestAnUnreachableHistogramIsTold(t *testing.T) {
 		}
 		for _, c := range m.Status.Conditions {
 			if c.Type == v1alpha1.SLOObserved {
-				return c.Status == metav1.ConditionFalse && contains(c.Message, []string{"pod one", why}), c.Message
+				return c.Status == metav1.ConditionFalse && contains(c.Message, []string{"pod one", why}),
+					c.Message
 			}
 		}
 		return false, "no condition"
@@ -268,8 +302,13 @@ func TestAnUnreachableHistogramIsTold(t *testing.T) {
 func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
 	s := open(t)
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
-	mine := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
-		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}}
+	mine := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{
+			Mode:      "observe",
+			TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"},
+		},
+	}
 	if err := kube.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +325,13 @@ func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
 
 func TestATargetThatIsNotThereIsTold(t *testing.T) {
 	s := open(t)
-	lost := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
-		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "auto", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"}}}
+	lost := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{
+			Mode:      "auto",
+			TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"},
+		},
+	}
 	if err := kube.Create(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}

@@ -44,23 +44,29 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 		return known, fmt.Sprintf("%+v", m.Status.Decisions)
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
-	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {
-		env, err := live.Open(ctx, kube, target, step, guard.Central)
-		if err != nil {
-			return nil, err
-		}
-		return env, nil
-	}}
+	server := &gym.Server{
+		Now:      time.Now,
+		Sessions: 1,
+		Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {
+			env, err := live.Open(ctx, kube, target, step, guard.Central)
+			if err != nil {
+				return nil, err
+			}
+			return env, nil
+		},
+	}
 	h := httptest.NewServer(server.Handler())
 	defer h.Close()
-	cmd := exec.CommandContext(t.Context(), python, "../../learner/gym/example/autoscale.py", h.URL, "100", "--verbose")
+	cmd := exec.CommandContext(t.Context(), python, "../../learner/gym/example/autoscale.py", h.URL, "100",
+		"--verbose")
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	t.Logf("%v\n%s\n%s\n%s\n%s", time.Since(began), lines[0], lines[len(lines)-3], lines[len(lines)-2], lines[len(lines)-1])
+	t.Logf("%v\n%s\n%s\n%s\n%s",
+		time.Since(began), lines[0], lines[len(lines)-3], lines[len(lines)-2], lines[len(lines)-1])
 	var judged int
 	for _, line := range lines {
 		if i := strings.Index(line, "reward known in "); i >= 0 {
@@ -68,11 +74,14 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 		}
 	}
 	// Central tells a decision a second in whole seconds, so that a step sometimes sees none or two.
-	if judged < 50 || !strings.Contains(string(out), "real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs cpu-limit, memory-limit") ||
-		!strings.Contains(string(out), "100 steps, 1 episodes") || !strings.Contains(lines[len(lines)-1], " pending") {
+	if judged < 50 || !strings.Contains(string(out),
+		"real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs cpu-limit, memory-limit") ||
+		!strings.Contains(string(out), "100 steps, 1 episodes") ||
+		!strings.Contains(lines[len(lines)-1], " pending") {
 		t.Errorf("the example said\n%s", out)
 	}
-	if !strings.Contains(string(out), `"cpu-limit": 900.0`) && !strings.Contains(string(out), `"cpu-limit": 900`) {
+	if !strings.Contains(string(out), `"cpu-limit": 900.0`) &&
+		!strings.Contains(string(out), `"cpu-limit": 900`) {
 		t.Error("the limit never reached the 830m that 500m at 60 % need")
 	}
 	if s.get(p, "one"); limit(p) != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
@@ -92,7 +101,10 @@ func (s *shop) agent(p *corev1.Pod) (stop func()) {
 			requests := uint64(20 * (i + 1))
 			cpu := mdp.MilliCPU(350 + 200*math.Sin(float64(i)/25))
 			s.reports(cpu, func(sum *api.Summary) {
-				sum.Latency = api.Histogram{Upper: []float64{0.02, 0.05, 1, math.Inf(1)}, Counts: []uint64{requests * 9 / 10, requests, requests, requests}}
+				sum.Latency = api.Histogram{
+					Upper:  []float64{0.02, 0.05, 1, math.Inf(1)},
+					Counts: []uint64{requests * 9 / 10, requests, requests, requests},
+				}
 			}, pod)
 			select {
 			case <-ctx.Done():
@@ -108,7 +120,11 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 	s := open(t, "mode", "observe", "max-cpu", "900m", "max-replicas", "3")
 	p := s.pod("one")
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
-	env, err := live.Open(t.Context(), kube, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step, guard.Central)
+	env, err := live.Open(t.Context(), kube, live.Target{
+		Namespace: s.namespace,
+		Kind:      "Deployment",
+		Name:      s.name,
+	}, step, guard.Central)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +140,8 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 		m, err := s.mpa()
 		return err == nil && m.Spec.Mode == "auto", m.Spec.Mode
 	})
-	if out, err = env.Step(t.Context(), mdp.Action{}.WithCPU(700)); err != nil || out.Effect != mdp.Refused || !strings.Contains(out.Text, "mode is auto") {
+	if out, err = env.Step(t.Context(), mdp.Action{}.WithCPU(700)); err != nil || out.Effect != mdp.Refused ||
+		!strings.Contains(out.Text, "mode is auto") {
 		t.Errorf("beside central: %+v, %v", out, err)
 	}
 	s.annotate("mode", "observe")

@@ -52,7 +52,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n", "test/api", strings.Join(why, "; "))
+		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n",
+			"test/api", strings.Join(why, "; "))
 		if os.Getenv("CI") != "" {
 			return 1
 		}
@@ -75,7 +76,8 @@ func run(m *testing.M) int {
 
 // start installs the CRDs and runs the controllers.
 func start(ctx context.Context) error {
-	for _, file := range []string{"../../manifests/base/autoscaling.awarescale.dev_multidimpodautoscalers.yaml", "testdata/peers.yaml"} {
+	for _, file := range []string{"../../manifests/base/autoscaling.awarescale.dev_multidimpodautoscalers.yaml",
+		"testdata/peers.yaml"} {
 		path, err := filepath.Abs(file)
 		if err != nil {
 			return err
@@ -83,7 +85,8 @@ func start(ctx context.Context) error {
 		if out, err := cluster.Kubectl(ctx, "apply", "--server-side", "-f", path); err != nil {
 			return fmt.Errorf("kubectl apply %s: %w: %s", file, err, out)
 		}
-		if out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "-f", path); err != nil {
+		if out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s",
+			"-f", path); err != nil {
 			return fmt.Errorf("waiting for %s: %w: %s", file, err, out)
 		}
 	}
@@ -97,22 +100,35 @@ func start(ctx context.Context) error {
 	ctrl.SetLogger(klog.Background())
 	config := cluster.REST()
 	config.QPS, config.Burst = 200, 400
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:  scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"},
+	})
 	if err != nil {
 		return err
 	}
-	decide := recommender.New(recommender.Config{Client: mgr.GetClient(), Fleet: agents, Events: mgr.GetEventRecorder("aware-autoscaler"),
-		Now: time.Now, Step: step, Patience: 2 * time.Second,
+	decide := recommender.New(recommender.Config{
+		Client:   mgr.GetClient(),
+		Fleet:    agents,
+		Events:   mgr.GetEventRecorder("aware-autoscaler"),
+		Now:      time.Now,
+		Step:     step,
+		Patience: 2 * time.Second,
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 			return hpavpa.New(c), "hpavpa/1", c.Check()
-		}})
+		},
+	})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return err
 	}
 	for _, kind := range optin.Kinds {
-		if err := (&optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}).SetupWithManager(mgr); err != nil {
+		if err := (&optin.Controller{
+			Client: mgr.GetClient(),
+			Events: mgr.GetEventRecorder("aware-optin"),
+			Kind:   kind,
+		}).SetupWithManager(mgr); err != nil {
 			return err
 		}
 	}
@@ -125,7 +141,11 @@ func start(ctx context.Context) error {
 		return err
 	}
 	before := node.DeepCopy()
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	node.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("2"),
+		corev1.ResourceMemory: resource.MustParse("4Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
+	}
 	node.Status.Capacity = node.Status.Allocatable
 	return kube.Status().Patch(ctx, node, client.MergeFrom(before))
 }
@@ -148,8 +168,15 @@ func open(t *testing.T, annotations ...string) *shop {
 	t.Cleanup(func() { kube.Delete(context.Background(), ns) })
 	s := &shop{t: t, namespace: ns.Name, name: "web"}
 	one := int32(1)
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: s.name}, Spec: appsv1.DeploymentSpec{
-		Paused: true, Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template(annotations...)}}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: s.name},
+		Spec: appsv1.DeploymentSpec{
+			Paused:   true,
+			Replicas: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: template(annotations...),
+		},
+	}
 	if err := kube.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -157,16 +184,29 @@ func open(t *testing.T, annotations ...string) *shop {
 }
 
 func template(annotations ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"}, Annotations: map[string]string{}}}
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"},
+		Annotations: map[string]string{},
+	}}
 	for i := 0; i < len(annotations); i += 2 {
 		t.Annotations[v1alpha1.Prefix+annotations[i]] = annotations[i+1]
 	}
-	t.Spec.Containers = []corev1.Container{{Name: "web", Image: "none", ImagePullPolicy: corev1.PullNever,
-		Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}},
+	t.Spec.Containers = []corev1.Container{{
+		Name:            "web",
+		Image:           "none",
+		ImagePullPolicy: corev1.PullNever,
+		Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}},
 		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
-		}}}
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("200m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
+			},
+			Limits: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("400m"),
+				corev1.ResourceMemory: resource.MustParse("128Mi"),
+			},
+		},
+	}}
 	return t
 }
 
@@ -175,7 +215,15 @@ func (s *shop) pod(name string) *corev1.Pod {
 	s.t.Helper()
 	var d appsv1.Deployment
 	s.get(&d, s.name)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations}, Spec: d.Spec.Template.Spec}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   s.namespace,
+			Name:        name,
+			Labels:      d.Spec.Template.Labels,
+			Annotations: d.Spec.Template.Annotations,
+		},
+		Spec: d.Spec.Template.Spec,
+	}
 	p.Spec.NodeName = ghost
 	if err := kube.Create(s.t.Context(), p); err != nil {
 		s.t.Fatal(err)
@@ -183,8 +231,15 @@ func (s *shop) pod(name string) *corev1.Pod {
 	s.status(p, func(st *corev1.PodStatus) {
 		st.Phase = corev1.PodRunning
 		st.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		st.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Ready: true, Image: "none", ImageID: "none", ContainerID: "containerd://" + name,
-			AllocatedResources: p.Spec.Containers[0].Resources.Requests, Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		st.ContainerStatuses = []corev1.ContainerStatus{{
+			Name:               "web",
+			Ready:              true,
+			Image:              "none",
+			ImageID:            "none",
+			ContainerID:        "containerd://" + name,
+			AllocatedResources: p.Spec.Containers[0].Resources.Requests,
+			Resources:          p.Spec.Containers[0].Resources.DeepCopy(),
+		}}
 	})
 	return p
 }
@@ -235,9 +290,21 @@ func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*cor
 	r := api.Report{Node: ghost, At: time.Now()}
 	for _, p := range pods {
 		limit := mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
-		sum := api.Summary{Container: api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Container: "web"},
-			State: mdp.State{At: time.Now(), Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage),
-				Limit: limit, Usage: mdp.Size{CPU: cpu, Memory: 40 * mdp.MiB}, CPUPeak: cpu}}
+		sum := api.Summary{
+			Container: api.ContainerRef{
+				Namespace: p.Namespace,
+				Pod:       p.Name,
+				PodUID:    string(p.UID),
+				Container: "web",
+			},
+			State: mdp.State{
+				At:       time.Now(),
+				Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage),
+				Limit:    limit,
+				Usage:    mdp.Size{CPU: cpu, Memory: 40 * mdp.MiB},
+				CPUPeak:  cpu,
+			},
+		}
 		if change != nil {
 			change(&sum)
 		}
@@ -344,7 +411,8 @@ func kubectl(t *testing.T, args ...string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), bin, append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(t.Context(), bin,
+		append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

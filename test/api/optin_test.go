@@ -26,7 +26,8 @@ func TestAnnotationsMakeAnObjectAndItFollowsThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Spec.Mode != "observe" || m.Spec.SLO.Latency.Threshold.Duration.String() != "50ms" || m.Spec.Constraints.Replicas.Max != 3 {
+	if m.Spec.Mode != "observe" || m.Spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
+		m.Spec.Constraints.Replicas.Max != 3 {
 		t.Errorf("spec = %+v", m.Spec)
 	}
 	s.annotate("mode", "recommend")
@@ -42,8 +43,17 @@ func TestEveryKindOfWorkloadCanOptIn(t *testing.T) {
 	zero := int32(0)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	for _, o := range []client.Object{
-		&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: &zero, Selector: selector, Template: template(), ServiceName: "x"}},
-		&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: &zero, Selector: selector, Template: template()}},
+		&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{
+			Replicas:    &zero,
+			Selector:    selector,
+			Template:    template(),
+			ServiceName: "x",
+		}},
+		&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{
+			Replicas: &zero,
+			Selector: selector,
+			Template: template(),
+		}},
 	} {
 		o.SetNamespace(s.namespace)
 		o.SetName("other")
@@ -121,7 +131,8 @@ func TestOptingOutTakesTheMandatesAwayAndTheSizesBack(t *testing.T) {
 		_, err := s.mpa()
 		_, mandated := s.grant(p)
 		s.get(p, "one")
-		return apierrors.IsNotFound(err) && !mandated && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}, fmt.Sprint(err, mandated, limit(p))
+		return apierrors.IsNotFound(err) && !mandated && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
+			fmt.Sprint(err, mandated, limit(p))
 	})
 }
 
@@ -134,12 +145,15 @@ func limit(p *corev1.Pod) mdp.Size {
 func TestTheAPIServerValidates(t *testing.T) {
 	s := open(t)
 	for name, c := range map[string]struct{ spec, want string }{
-		"min cpu above max":          {"constraints: {containers: [{name: web, min: {cpu: '2'}, max: {cpu: 500m}}]}", "min cpu must not be above max cpu"},
-		"min memory above max":       {"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}", "min memory must not be above max memory"},
-		"min replicas above max":     {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
-		"unknown mode":               {"mode: turbo", `Unsupported value: "turbo"`},
-		"an slo of nothing":          {"slo: {source: {type: pod}}", "an slo needs latency, throughput, or both"},
-		"prometheus without server":  {"slo: {latency: {threshold: 50ms}, source: {type: prometheus}}", "needs server"},
+		"min cpu above max": {"constraints: {containers: [{name: web, min: {cpu: '2'}, max: {cpu: 500m}}]}",
+			"min cpu must not be above max cpu"},
+		"min memory above max":   {"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}", "min memory must not be above max memory"},
+		"min replicas above max": {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
+		"unknown mode":           {"mode: turbo", `Unsupported value: "turbo"`},
+		"an slo of nothing": {"slo: {source: {type: pod}}",
+			"an slo needs latency, throughput, or both"},
+		"prometheus without server": {"slo: {latency: {threshold: 50ms}, source: {type: prometheus}}",
+			"needs server"},
 		"a threshold of zero":        {"slo: {latency: {threshold: 0s}}", "threshold must be above zero"},
 		"alpha above one":            {"objective: {alpha: '1.5'}", "alpha must be between 0 and 1"},
 		"a quantity that is not one": {"constraints: {containers: [{name: web, max: {cpu: much}}]}", "max.cpu"},
@@ -161,11 +175,14 @@ func TestTheAPIServerValidates(t *testing.T) {
 func TestKubectlExplainsAndShowsTheColumns(t *testing.T) {
 	s := open(t, "slo-latency-p99", "50ms")
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
-	if out, err := kubectl(t, "explain", "mpa.spec.slo"); err != nil || !strings.Contains(out, "service-level objective") || !strings.Contains(out, "latency") {
+	if out, err := kubectl(t, "explain", "mpa.spec.slo"); err != nil ||
+		!strings.Contains(out, "service-level objective") || !strings.Contains(out, "latency") {
 		t.Errorf("kubectl explain mpa.spec.slo: %v\n%s", err, out)
 	}
 	out, err := kubectl(t, "get", "mpa", "-n", s.namespace)
-	if err != nil || !contains(out, []string{"NAME", "TARGET", "MODE", "STAGE", "REPLICAS", "CPU", "MEM", "SLO", "REWARD", "AGE", "Deployment/web", "observe"}) {
+	if err != nil || !contains(out,
+		[]string{"NAME", "TARGET", "MODE", "STAGE", "REPLICAS", "CPU", "MEM", "SLO", "REWARD", "AGE",
+			"Deployment/web", "observe"}) {
 		t.Errorf("kubectl get mpa: %v\n%s", err, out)
 	}
 }
@@ -191,13 +208,18 @@ func TestAnotherAutoscalerOnTheSameWorkloadDegradesToRecommend(t *testing.T) {
 	target := map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 	for name, rival := range map[string]func(ns string) client.Object{
 		"HorizontalPodAutoscaler": func(ns string) client.Object {
-			return peer(ns, "HorizontalPodAutoscaler", "autoscaling", "v2", map[string]any{"scaleTargetRef": target, "maxReplicas": int64(3)})
+			return peer(ns, "HorizontalPodAutoscaler", "autoscaling", "v2", map[string]any{
+				"scaleTargetRef": target,
+				"maxReplicas":    int64(3),
+			})
 		},
 		"VerticalPodAutoscaler": func(ns string) client.Object {
-			return peer(ns, "VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", map[string]any{"targetRef": target})
+			return peer(ns, "VerticalPodAutoscaler", "autoscaling.k8s.io", "v1",
+				map[string]any{"targetRef": target})
 		},
 		"ScaledObject": func(ns string) client.Object {
-			return peer(ns, "ScaledObject", "keda.sh", "v1alpha1", map[string]any{"scaleTargetRef": map[string]any{"name": "web"}})
+			return peer(ns, "ScaledObject", "keda.sh", "v1alpha1",
+				map[string]any{"scaleTargetRef": map[string]any{"name": "web"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

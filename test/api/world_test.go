@@ -63,15 +63,37 @@ func (w *world) settle(t *testing.T) {
 func TestTheAPIServerIsAWorld(t *testing.T) {
 	mdptest.World(t, func(t *testing.T) mdptest.Setup {
 		s := open(t, "mode", "observe")
-		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 1}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
-			Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB}}
-		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.Knobs, Patience: time.Hour}}
+		bounds := mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 1},
+			CPU:      mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
+			Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB},
+		}
+		w := &world{
+			s:      s,
+			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
+			updater: updater.Updater{
+				Client:    kube,
+				Container: "web",
+				Bounds:    bounds,
+				Knobs:     mdp.Knobs,
+				Patience:  time.Hour,
+			},
+		}
 		p := s.pod("pod-0")
 		s.reports(100, nil, p)
 		now := time.Now()
-		return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.Knobs,
-			Now: func() time.Time { return now }, Advance: func(d time.Duration) { w.settle(t); s.reports(100, nil, p) }}
+		return mdptest.Setup{
+			Sensor:   w,
+			Actuator: w,
+			Bounds:   bounds,
+			Knobs:    mdp.Knobs,
+			Now:      func() time.Time { return now },
+			Advance: func(d time.Duration) {
+				w.settle(t)
+				s.reports(100,
+					nil, p)
+			},
+		}
 	})
 }
 
@@ -79,12 +101,31 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 func TestReplicasAreAWorld(t *testing.T) {
 	mdptest.World(t, func(t *testing.T) mdptest.Setup {
 		s := open(t, "mode", "observe")
-		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 5}, CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 128 * mdp.MiB}}
-		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas), Patience: time.Hour}}
+		bounds := mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 5},
+			CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400},
+			Memory:   mdp.Range[mdp.Bytes]{Min: 1, Max: 128 * mdp.MiB},
+		}
+		w := &world{
+			s:      s,
+			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
+			updater: updater.Updater{
+				Client:    kube,
+				Container: "web",
+				Bounds:    bounds,
+				Knobs:     mdp.SetOf(mdp.Replicas),
+				Patience:  time.Hour,
+			},
+		}
 		s.pod("pod-0")
 		now := time.Now()
-		return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas),
-			Now: func() time.Time { return now }, Advance: func(time.Duration) { w.settle(t) }}
+		return mdptest.Setup{
+			Sensor:   w,
+			Actuator: w,
+			Bounds:   bounds,
+			Knobs:    mdp.SetOf(mdp.Replicas),
+			Now:      func() time.Time { return now },
+			Advance:  func(time.Duration) { w.settle(t) },
+		}
 	})
 }

@@ -59,12 +59,16 @@ var errLeft = errors.New("not clean")
 func command() *cobra.Command {
 	c := lab.Config{Log: os.Stderr}
 	root := &cobra.Command{
-		Use: "cluster", Short: "A real Kubernetes on this machine, from Go modules",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "cluster",
+		Short:         "A real Kubernetes on this machine, from Go modules",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&c.Name, "name", "default", "which lab")
-	root.PersistentFlags().StringVar(&c.StateDir, "state", "", "folder of the lab's files (default <temporary folder>/aware-cluster/NAME)")
-	root.PersistentFlags().StringVar(&c.CacheDir, "cache", "", "folder of the binaries (default ~/.cache/aware-cluster)")
+	root.PersistentFlags().StringVar(&c.StateDir, "state", "",
+		"folder of the lab's files (default <temporary folder>/aware-cluster/NAME)")
+	root.PersistentFlags().StringVar(&c.CacheDir, "cache", "",
+		"folder of the binaries (default ~/.cache/aware-cluster)")
 	root.AddCommand(up(&c), down(&c), status(&c), load(&c), checkClean(), build(&c), kubeconfig(&c), exec(&c))
 	return root
 }
@@ -72,7 +76,9 @@ func command() *cobra.Command {
 func up(c *lab.Config) *cobra.Command {
 	var install bool
 	cmd := &cobra.Command{
-		Use: "up", Short: "Start the lab, in the place of one that runs", Args: cobra.NoArgs,
+		Use:   "up",
+		Short: "Start the lab, in the place of one that runs",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begun := time.Now()
 			if err := lab.Preflight(cmd.Context(), install); err != nil {
@@ -94,15 +100,19 @@ func up(c *lab.Config) *cobra.Command {
 
 func down(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "Stop the lab and remove all that it made", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return lab.Down(cmd.Context(), *c) },
+		Use:   "down",
+		Short: "Stop the lab and remove all that it made",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return lab.Down(cmd.Context(), *c) },
 	}
 }
 
 func status(c *lab.Config) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the lab's node, components and pods", Args: cobra.NoArgs,
+		Use:   "status",
+		Short: "Show the lab's node, components and pods",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {
@@ -116,11 +126,13 @@ func status(c *lab.Config) *cobra.Command {
 			}
 			ready := map[bool]string{true: "Ready", false: "not Ready"}[s.Ready]
 			fmt.Printf("lab %s, Kubernetes %s, up %s\nserver %s\nkubeconfig %s\nlogs %s\nnode %s, %s\n\n",
-				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"), s.Node, ready)
+				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"), s.Node,
+				ready)
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "COMPONENT\tSTATE\tFOR\tRESTARTS")
 			for _, p := range s.Components {
-				fmt.Fprintf(w, "%s\t%s\t%v\t%d\n", p.Name, p.State, time.Since(p.Since).Round(time.Second), p.Restarts)
+				fmt.Fprintf(w, "%s\t%s\t%v\t%d\n",
+					p.Name, p.State, time.Since(p.Since).Round(time.Second), p.Restarts)
 			}
 			fmt.Fprintln(w, "\nPOD\tPHASE\tADDRESS")
 			for _, p := range s.Pods {
@@ -135,7 +147,9 @@ func status(c *lab.Config) *cobra.Command {
 
 func load(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "load REF FILE...", Short: "Make an image of static programs and give it to the lab", Args: cobra.MinimumNArgs(2),
+		Use:   "load REF FILE...",
+		Short: "Make an image of static programs and give it to the lab",
+		Args:  cobra.MinimumNArgs(2),
 		Long: "Make an image of one layer that has each FILE as /<its name>, the first as entrypoint,\n" +
 			"and give it to the lab's container runtime. Pods use it with imagePullPolicy: Never.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -154,7 +168,9 @@ func load(c *lab.Config) *cobra.Command {
 
 func checkClean() *cobra.Command {
 	return &cobra.Command{
-		Use: "check-clean", Short: "List what labs have on this machine; fail if there is anything", Args: cobra.NoArgs,
+		Use:   "check-clean",
+		Short: "List what labs have on this machine; fail if there is anything",
+		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			left, err := lab.CheckClean()
 			if err != nil {
@@ -174,7 +190,8 @@ func checkClean() *cobra.Command {
 
 func build(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "build [GROUP...]", Short: "Build the binaries, or some groups of them, that are not in the cache",
+		Use:   "build [GROUP...]",
+		Short: "Build the binaries, or some groups of them, that are not in the cache",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := lab.Preflight(cmd.Context(), true); err != nil {
 				return err
@@ -186,7 +203,9 @@ func build(c *lab.Config) *cobra.Command {
 
 func kubeconfig(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "kubeconfig", Short: "Print the path of the administrator's kubeconfig", Args: cobra.NoArgs,
+		Use:   "kubeconfig",
+		Short: "Print the path of the administrator's kubeconfig",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {
@@ -200,7 +219,9 @@ func kubeconfig(c *lab.Config) *cobra.Command {
 
 func exec(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "exec -- COMMAND [ARGUMENT...]", Short: "Run a program inside the lab's namespaces", Args: cobra.MinimumNArgs(1),
+		Use:   "exec -- COMMAND [ARGUMENT...]",
+		Short: "Run a program inside the lab's namespaces",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {

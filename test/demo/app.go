@@ -40,7 +40,8 @@ var appTemplate = template.Must(template.New("app.yaml").Parse(appYAML))
 func (o options) manifests(run string) ([]byte, error) {
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
-		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo, "Stabilization": int(o.hpaStabilization.Seconds()),
+		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo,
+		"Stabilization": int(o.hpaStabilization.Seconds()),
 	})
 	return b.Bytes(), err
 }
@@ -76,7 +77,8 @@ func (s *stage) rollout(ctx context.Context, namespace, workload string) error {
 
 // remove deletes the run's application, its pods included.
 func (s *stage) remove(ctx context.Context, run string) error {
-	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", namespaceOf(run), "--ignore-not-found", "--timeout=60s"); err != nil {
+	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", namespaceOf(run),
+		"--ignore-not-found", "--timeout=60s"); err != nil {
 		return fmt.Errorf("removing the application of run %s: %w", run, err)
 	}
 	return nil
@@ -93,19 +95,20 @@ func (s *stage) target(ctx context.Context, run string) (string, error) {
 	c := client.New(client.Config{ConnMaxRequests: 1})
 	defer c.CloseIdleConnections()
 	answered := 0
-	return url, until(ctx, 30*time.Second, 100*time.Millisecond, "an answer of "+url, func(ctx context.Context) error {
-		for answered < 10 {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			err := get(ctx, c, url)
-			cancel()
-			if err != nil {
-				answered = 0
-				return err
+	return url, until(ctx, 30*time.Second, 100*time.Millisecond, "an answer of "+url,
+		func(ctx context.Context) error {
+			for answered < 10 {
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+				err := get(ctx, c, url)
+				cancel()
+				if err != nil {
+					answered = 0
+					return err
+				}
+				answered++
 			}
-			answered++
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 func get(ctx context.Context, c *http.Client, url string) error {

@@ -93,7 +93,8 @@ func (s *stage) uninstallAWARE(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait() // ends with the agent
 	following.Go(func() {
-		said, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow") // what there is
+		// what there is
+		said, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow")
 		file := filepath.Join(s.options.out, "logs", aware, "aware-agent-until-its-end.log")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
 			_ = os.WriteFile(file, said, 0o644) // one file less
@@ -117,25 +118,27 @@ func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscale
 		return nil, fmt.Errorf("reading the MultidimPodAutoscalers: %w", err)
 	}
 	if len(list.Items) != 1 {
-		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1", len(list.Items), namespaceOf(aware))
+		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1",
+			len(list.Items), namespaceOf(aware))
 	}
 	return &list.Items[0], nil
 }
 
 // awaitAWARE returns when AWARE says that it acts on the application.
 func (s *stage) awaitAWARE(ctx context.Context) error {
-	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler", func(ctx context.Context) error {
-		object, err := s.awareObject(ctx)
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.Active)
-		if c == nil {
-			return errors.New("it has no condition Active yet")
-		}
-		if c.Status != "True" {
-			return fmt.Errorf("it is %s: %s: %s", c.Status, c.Reason, c.Message)
-		}
-		return nil
-	})
+	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler",
+		func(ctx context.Context) error {
+			object, err := s.awareObject(ctx)
+			if err != nil {
+				return err
+			}
+			c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.Active)
+			if c == nil {
+				return errors.New("it has no condition Active yet")
+			}
+			if c.Status != "True" {
+				return fmt.Errorf("it is %s: %s: %s", c.Status, c.Reason, c.Message)
+			}
+			return nil
+		})
 }

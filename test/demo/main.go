@@ -79,8 +79,10 @@ type options struct {
 func command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use: "demo", Short: "One application, one load, three ways to size it, on a real Kubernetes on this machine",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "demo",
+		Short:         "One application, one load, three ways to size it, on a real Kubernetes on this machine",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("argument %q: there are only flags", args[0])}
@@ -98,13 +100,16 @@ func command() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.out, "out", "out/demo", "folder for the results")
 	f.StringVar(&o.name, "name", "demo", "name of the lab; one of that name that runs is replaced")
-	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1", "keep the cluster and the last run's application at the end (or KEEP=1)")
+	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1",
+		"keep the cluster and the last run's application at the end (or KEEP=1)")
 	f.StringSliceVar(&o.runs, "runs", slices.Clone(allRuns), "which runs, in this order")
 	f.Float64Var(&o.timeScale, "time-scale", 1, "how long the trace of 3 minutes is to be, as a factor")
-	f.Float64Var(&o.rps, "rps", 45, "mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
+	f.Float64Var(&o.rps, "rps", 45,
+		"mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals, the same for all runs")
 	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "latency that the 99th percentile of requests may take")
-	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute, "the HPA's window for scaling down; the default is Kubernetes' own")
+	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute,
+		"the HPA's window for scaling down; the default is Kubernetes' own")
 	return c
 }
 
@@ -128,7 +133,8 @@ func (o options) validate() error {
 	case o.hpaStabilization < 0 || o.hpaStabilization > time.Hour:
 		return fmt.Errorf("--hpa-stabilization %v: must be 0s to 1h", o.hpaStabilization)
 	case o.slo < time.Millisecond || o.slo >= requestTimeout:
-		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v", o.slo, requestTimeout)
+		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v", o.slo,
+			requestTimeout)
 	}
 	return nil
 }
@@ -162,11 +168,13 @@ func demo(ctx context.Context, o options) (err error) {
 		}
 		results.add(record)
 	}
-	if err := errors.Join(results.write(o.out), writeReport(o.out, results), writeSummary(o.out, results)); err != nil {
+	if err := errors.Join(results.write(o.out), writeReport(o.out, results),
+		writeSummary(o.out, results)); err != nil {
 		return err
 	}
 	screen.say("")
 	screen.say("%s", results.table())
-	screen.say("results  %s\nreport   %s\npicture  %s", filepath.Join(o.out, "result.json"), filepath.Join(o.out, "report.html"), filepath.Join(o.out, "summary.png"))
+	screen.say("results  %s\nreport   %s\npicture  %s", filepath.Join(o.out, "result.json"),
+		filepath.Join(o.out, "report.html"), filepath.Join(o.out, "summary.png"))
 	return results.check()
 }

@@ -128,7 +128,13 @@ func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampl
 
 // load is what is sent to the application, whoever sizes it.
 func (s *stage) load(url string, t trace.Trace) load.Config {
-	return load.Config{Targets: []string{url}, Trace: t, Seed: s.options.seed, SLO: s.options.slo, Timeout: requestTimeout}
+	return load.Config{
+		Targets: []string{url},
+		Trace:   t,
+		Seed:    s.options.seed,
+		SLO:     s.options.slo,
+		Timeout: requestTimeout,
+	}
 }
 
 // warmUpTrace is half the mean rate.
@@ -245,7 +251,8 @@ func (a *agentCounter) last() (int, bool) {
 func (a *agentCounter) read(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	pods, err := a.stage.clients.CoreV1().Pods(awareNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+	pods, err := a.stage.clients.CoreV1().Pods(awareNamespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +301,10 @@ func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 	}
 	sum := 0.
 	for _, m := range family.Metric {
-		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "effect" && l.GetValue() == "applied" }) {
+		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
+			return l.GetName() == "effect" &&
+				l.GetValue() == "applied"
+		}) {
 			sum += m.GetCounter().GetValue()
 		}
 	}
@@ -332,7 +342,8 @@ func (s *stage) diagnose(ctx context.Context, run string) {
 			keep(pod.Name+".log", "logs", "-n", namespace, pod.Name, "--all-containers", "--tail=2000")
 			for _, c := range pod.Status.ContainerStatuses {
 				if c.RestartCount > 0 {
-					keep(pod.Name+"-previous.log", "logs", "-n", namespace, pod.Name, "-c", c.Name, "--previous", "--tail=2000")
+					keep(pod.Name+"-previous.log", "logs", "-n", namespace, pod.Name, "-c", c.Name,
+						"--previous", "--tail=2000")
 				}
 			}
 		}
@@ -349,9 +360,10 @@ func (s *stage) diagnose(ctx context.Context, run string) {
 // restored waits up to 20 s until all limits in force are what the API says, and returns
 // what is still in the way.
 func (s *sampler) restored(ctx context.Context) error {
-	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again", func(context.Context) error {
-		return s.asSpecified()
-	})
+	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again",
+		func(context.Context) error {
+			return s.asSpecified()
+		})
 }
 
 // asSpecified returns an error that names the containers whose limits in force are not
@@ -367,7 +379,8 @@ func (s *sampler) asSpecified() error {
 			if err != nil {
 				others = append(others, fmt.Sprintf("%s: %v", pod.Name, err))
 			} else if !same(r.limit.milli, c.spec.milli) || !same(r.limit.memory, c.spec.memory) {
-				others = append(others, fmt.Sprintf("%s has %v in force and %v in its spec", pod.Name, r.limit, c.spec))
+				others = append(others,
+					fmt.Sprintf("%s has %v in force and %v in its spec", pod.Name, r.limit, c.spec))
 			}
 		}
 	}

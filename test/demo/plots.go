@@ -26,7 +26,9 @@ func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
 // Colours that people who do not see all of them can tell apart (Okabe and Ito).
 var (
 	runColours = map[string]color.Color{
-		static: color.RGBA{0x00, 0x72, 0xb2, 0xff}, hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff}, aware: color.RGBA{0x00, 0x9e, 0x73, 0xff},
+		static: color.RGBA{0x00, 0x72, 0xb2, 0xff},
+		hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+		aware:  color.RGBA{0x00, 0x9e, 0x73, 0xff},
 	}
 	sloColour   = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
 	faintColour = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
@@ -97,7 +99,8 @@ func spread(charts []chart) (lo, hi float64) {
 		if math.IsInf(lo, 1) {
 			lo, hi = 1, 10
 		}
-		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))), math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
+		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))),
+			math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
 	}
 	if len(charts) > 0 && len(charts[0].series) > 1 {
 		hi *= 1.2 // room for the legend
@@ -204,17 +207,26 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 			return chart{y: "p99, ms (dashed: SLO)", log: true, line: slo, series: []series{record.p99("")}}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "CPU, millicores", series: []series{
-				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.AllocatedMilli }),
-				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.UsedMilli })}}
+			return chart{
+				y: "CPU, millicores",
+				series: []series{
+					record.samples(c, false, "allocated", func(s Sample) *float64 { return s.AllocatedMilli }),
+					record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.UsedMilli })},
+			}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "memory, MiB", series: []series{
-				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
-				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.MemoryUsedMiB })}}
+			return chart{
+				y: "memory, MiB",
+				series: []series{
+					record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
+					record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.MemoryUsedMiB })},
+			}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "replicas", series: []series{record.samples(c, false, "", func(s Sample) *float64 { return s.Replicas })}}
+			return chart{
+				y:      "replicas",
+				series: []series{record.samples(c, false, "", func(s Sample) *float64 { return s.Replicas })},
+			}
 		},
 	}
 	var plots [][]*plot.Plot
@@ -241,7 +253,8 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 }
 
 // bars is one bar a run, with its value above it.
-func (r *Results) bars(title, unit string, digits int, line *float64, value func(*Record) *float64) (*plot.Plot, error) {
+func (r *Results) bars(title, unit string, digits int, line *float64,
+	value func(*Record) *float64) (*plot.Plot, error) {
 	p := newPlot()
 	p.Title.Text, p.Y.Label.Text = title, unit
 	top := 0.
@@ -259,7 +272,8 @@ func (r *Results) bars(title, unit string, digits int, line *float64, value func
 		}
 		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), runColours[record.Run], 0
 		p.Add(bar)
-		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels, figure(v, digits))
+		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels,
+			figure(v, digits))
 		top = max(top, *v)
 	}
 	text, err := plotter.NewLabels(labels)
@@ -302,7 +316,11 @@ func (r *Results) pareto() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		dot.GlyphStyle = draw.GlyphStyle{Color: runColours[record.Run], Radius: vg.Points(5), Shape: draw.CircleGlyph{}}
+		dot.GlyphStyle = draw.GlyphStyle{
+			Color:  runColours[record.Run],
+			Radius: vg.Points(5),
+			Shape:  draw.CircleGlyph{},
+		}
 		name, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: []string{record.Run}})
 		if err != nil {
 			return nil, err
@@ -318,10 +336,14 @@ func (r *Results) pareto() (*plot.Plot, error) {
 // comparison is the bars and the pareto plot, in one row.
 func (r *Results) comparison() ([]*plot.Plot, error) {
 	slo := known(float64(r.options.slo.Microseconds()) / 1000)
-	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo, func(r *Record) *float64 { return &r.P99MS })
-	violated, err2 := r.bars("requests over the SLO", "%", 2, nil, func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) })
-	cores, err3 := r.bars("mean CPU allocated", "cores", 2, nil, func(r *Record) *float64 { return r.MeanCoresAllocated })
-	memory, err4 := r.bars("mean memory allocated", "MiB", 0, nil, func(r *Record) *float64 { return r.MeanMemoryMiB })
+	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo,
+		func(r *Record) *float64 { return &r.P99MS })
+	violated, err2 := r.bars("requests over the SLO", "%",
+		2, nil, func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) })
+	cores, err3 := r.bars("mean CPU allocated", "cores", 2, nil,
+		func(r *Record) *float64 { return r.MeanCoresAllocated })
+	memory, err4 := r.bars("mean memory allocated", "MiB", 0, nil,
+		func(r *Record) *float64 { return r.MeanMemoryMiB })
 	pareto, err5 := r.pareto()
 	for _, err := range []error{err1, err2, err3, err4, err5} {
 		if err != nil {
@@ -333,8 +355,16 @@ func (r *Results) comparison() ([]*plot.Plot, error) {
 
 // tile draws plots in rows and columns with their axes in line.
 func tile(plots [][]*plot.Plot, on draw.Canvas) {
-	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: vg.Points(14), PadY: vg.Points(12),
-		PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10)}
+	tiles := draw.Tiles{
+		Rows:      len(plots),
+		Cols:      len(plots[0]),
+		PadX:      vg.Points(14),
+		PadY:      vg.Points(12),
+		PadTop:    vg.Points(6),
+		PadBottom: vg.Points(6),
+		PadLeft:   vg.Points(6),
+		PadRight:  vg.Points(10),
+	}
 	for i, row := range plot.Align(plots, tiles, on) {
 		for j, at := range row {
 			if plots[i][j] != nil {
@@ -357,7 +387,8 @@ func svg(plots [][]*plot.Plot, width, height vg.Length) ([]byte, error) {
 	if i := bytes.Index(out, []byte("<svg")); i > 0 {
 		out = out[i:] // without the XML declaration, which is none within HTML
 	}
-	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
+	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
 }
 
 // writeSummary writes summary.png: how the runs went, on top of each other, and what came
@@ -368,7 +399,9 @@ func writeSummary(dir string, r *Results) error {
 	cores := chart{title: "CPU allocated, millicores"}
 	for _, record := range r.records {
 		latency.series = append(latency.series, record.p99(record.Run))
-		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run, func(s Sample) *float64 { return s.AllocatedMilli }))
+		cores.series = append(cores.series,
+			record.samples(runColours[record.Run], false, record.Run,
+				func(s Sample) *float64 { return s.AllocatedMilli }))
 	}
 	var plots [2][2]*plot.Plot
 	for i, c := range []chart{latency, cores} {

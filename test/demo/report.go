@@ -32,7 +32,8 @@ func writeReport(dir string, r *Results) error {
 	if err != nil {
 		return err
 	}
-	bars, err := svg([][]*plot.Plot{{compared[0], compared[1], compared[4]}, {compared[2], compared[3], nil}}, vg.Points(860), vg.Points(400))
+	bars, err := svg([][]*plot.Plot{{compared[0], compared[1], compared[4]}, {compared[2], compared[3], nil}},
+		vg.Points(860), vg.Points(400))
 	if err != nil {
 		return err
 	}
@@ -64,8 +65,10 @@ func writeReport(dir string, r *Results) error {
 	}
 	defer f.Close()
 	if err := reportTemplate.Execute(f, map[string]any{
-		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace, "Seed": r.options.seed, "SLO": r.options.slo,
-		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp, "Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
+		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace,
+		"Seed": r.options.seed, "SLO": r.options.slo,
+		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp,
+		"Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
 		// Drawn here, from numbers and the runs' names.
 		"Comparison": template.HTML(bars), "OverTime": template.HTML(series),
 	}); err != nil {

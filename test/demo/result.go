@@ -114,7 +114,10 @@ type Results struct {
 }
 
 func newResults(o options) *Results {
-	return &Results{options: o, trace: fmt.Sprintf("bursty-3min, time x %g, mean %g requests/s", o.timeScale, o.rps)}
+	return &Results{
+		options: o,
+		trace:   fmt.Sprintf("bursty-3min, time x %g, mean %g requests/s", o.timeScale, o.rps),
+	}
 }
 
 func (r *Results) add(record *Record) {
@@ -214,13 +217,16 @@ func (r *Results) check() error {
 			errs = append(errs, errors.New("AWARE's agents resized nothing: resizes_l1 is 0, and must be more"))
 		}
 		if record.ResizesL2 == 0 {
-			errs = append(errs, errors.New("AWARE resized nothing through the API: resizes_l2 is 0, and must be more"))
+			errs = append(errs,
+				errors.New("AWARE resized nothing through the API: resizes_l2 is 0, and must be more"))
 		}
 		if record.Restarts != 0 {
-			errs = append(errs, fmt.Errorf("containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts))
+			errs = append(errs,
+				fmt.Errorf("containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts))
 		}
 		if record.Evictions != 0 {
-			errs = append(errs, fmt.Errorf("pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions))
+			errs = append(errs,
+				fmt.Errorf("pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions))
 		}
 	}
 	return errors.Join(errs...)

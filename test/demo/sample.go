@@ -62,7 +62,8 @@ type sampler struct {
 }
 
 // watchPods starts to watch the pods of a namespace, and returns when it knows them.
-func watchPods(ctx context.Context, clients kubernetes.Interface, namespace, cgroupParent string) (*sampler, error) {
+func watchPods(ctx context.Context, clients kubernetes.Interface,
+	namespace, cgroupParent string) (*sampler, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -96,8 +97,13 @@ func watchPods(ctx context.Context, clients kubernetes.Interface, namespace, cgr
 
 func newSampler(host cgroupHost, parent string) *sampler {
 	return &sampler{
-		host: host, parent: parent, restarts: map[types.UID]int{}, disrupted: map[types.UID]bool{},
-		specified: map[string][]limits{}, inForce: map[string]limits{}, usage: map[string]time.Duration{},
+		host:      host,
+		parent:    parent,
+		restarts:  map[types.UID]int{},
+		disrupted: map[types.UID]bool{},
+		specified: map[string][]limits{},
+		inForce:   map[string]limits{},
+		usage:     map[string]time.Duration{},
 	}
 }
 
@@ -122,7 +128,8 @@ func (s *sampler) see(old, pod *corev1.Pod) {
 	}
 	for _, c := range containersOf(pod, s.parent) {
 		said := s.specified[c.path]
-		if len(said) == 0 || !same(said[len(said)-1].milli, c.spec.milli) || !same(said[len(said)-1].memory, c.spec.memory) {
+		if len(said) == 0 || !same(said[len(said)-1].milli, c.spec.milli) ||
+			!same(said[len(said)-1].memory, c.spec.memory) {
 			s.specified[c.path] = append(said, c.spec)
 		}
 	}
@@ -131,7 +138,8 @@ func (s *sampler) see(old, pod *corev1.Pod) {
 // resized tells whether the resources of a container were changed in the pod's spec.
 func resized(old, pod *corev1.Pod) bool {
 	for i := range pod.Spec.Containers {
-		if i < len(old.Spec.Containers) && !apiequality.Semantic.DeepEqual(old.Spec.Containers[i].Resources, pod.Spec.Containers[i].Resources) {
+		if i < len(old.Spec.Containers) &&
+			!apiequality.Semantic.DeepEqual(old.Spec.Containers[i].Resources, pod.Spec.Containers[i].Resources) {
 			return true
 		}
 	}
@@ -229,7 +237,8 @@ func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 			}
 			usage[c.path] = r.usage
 			s.compare(c, r.limit)
-			allocated, memory, memoryUsed = plus(allocated, r.limit.milli), plus(memory, r.limit.memory), plus(memoryUsed, &r.memory)
+			allocated, memory, memoryUsed = plus(allocated, r.limit.milli), plus(memory,
+				r.limit.memory), plus(memoryUsed, &r.memory)
 			// A container that is new since the last sample has used all that it ever has.
 			used = plus(used, known(float64(r.usage-s.usage[c.path])))
 		}
@@ -243,7 +252,14 @@ func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 	if !whole {
 		s.lastSample = time.Time{} // the next sample cannot tell what was used since this one
 	}
-	return Sample{Replicas: &replicas, RequestedMilli: &requested, AllocatedMilli: allocated, UsedMilli: used, MemoryMiB: memory, MemoryUsedMiB: memoryUsed}
+	return Sample{
+		Replicas:       &replicas,
+		RequestedMilli: &requested,
+		AllocatedMilli: allocated,
+		UsedMilli:      used,
+		MemoryMiB:      memory,
+		MemoryUsedMiB:  memoryUsed,
+	}
 }
 
 // compare counts a change of the limits in force as the node's own when no pod spec ever
@@ -266,7 +282,8 @@ func (s *sampler) compare(c container, now limits) {
 		}
 		return true
 	}
-	if own(before.milli, now.milli, func(l limits) *float64 { return l.milli }) || own(before.memory, now.memory, func(l limits) *float64 { return l.memory }) {
+	if own(before.milli, now.milli, func(l limits) *float64 { return l.milli }) ||
+		own(before.memory, now.memory, func(l limits) *float64 { return l.memory }) {
 		s.resizesL1++
 	}
 }

@@ -71,12 +71,18 @@ type screen struct {
 // newScreen shows on out until stop.
 func newScreen(out *os.File) *screen {
 	_, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ)
-	s := &screen{out: out, terminal: err == nil, width: func() int {
-		if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil {
-			return int(size.Col)
-		}
-		return 0
-	}, plain: 10 * time.Second, ended: make(chan struct{})}
+	s := &screen{
+		out:      out,
+		terminal: err == nil,
+		width: func() int {
+			if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil {
+				return int(size.Col)
+			}
+			return 0
+		},
+		plain: 10 * time.Second,
+		ended: make(chan struct{}),
+	}
 	every := s.plain
 	if s.terminal {
 		every = time.Second
@@ -163,7 +169,8 @@ func (l line) plain() string {
 	if l.total > 0 && l.phase == "measuring" {
 		allocated := figure(l.allocated, 0) + " m"
 		text += fmt.Sprintf(" %s of %s, %s requests/s, p99 %s ms, %s replicas, %s allocated, resizes L1 %s L2 %s",
-			l.elapsed.Round(time.Second), l.total, figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
+			l.elapsed.Round(time.Second), l.total, figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0),
+			allocated, figure(l.l1, 0), figure(l.l2, 0))
 	}
 	return text
 }

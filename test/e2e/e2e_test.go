@@ -38,7 +38,8 @@ func acting(t *testing.T) {
 		if err != nil || len(m.Status.Decisions) == 0 {
 			return false, fmt.Sprint("no decision: ", err)
 		}
-		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Active) && m.Status.Decisions[0].Time.After(began), fmt.Sprintf("%+v", m.Status.Conditions)
+		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.Active) &&
+			m.Status.Decisions[0].Time.After(began), fmt.Sprintf("%+v", m.Status.Conditions)
 	})
 }
 
@@ -94,9 +95,11 @@ func atAPI(t *testing.T, within time.Duration) {
 func checkInvariants(t *testing.T) {
 	t.Cleanup(func() {
 		samples, moved, violations, restarts := law.verdict()
-		t.Logf("so far: %d samples, in %d of them limits in force below the API's, %d restarts", samples, moved, restarts)
+		t.Logf("so far: %d samples, in %d of them limits in force below the API's, %d restarts",
+			samples, moved, restarts)
 		if len(violations) > 0 {
-			t.Errorf("limits in force above the allocated ones in %d of %d samples, first: %s", len(violations), samples, violations[0])
+			t.Errorf("limits in force above the allocated ones in %d of %d samples, first: %s",
+				len(violations), samples, violations[0])
 		}
 		if restarts != 0 {
 			t.Errorf("%d restarts of the workload's containers", restarts)
@@ -107,7 +110,8 @@ func checkInvariants(t *testing.T) {
 func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 	checkInvariants(t)
 	pods, err := shop(t.Context())
-	if err != nil || len(pods) != 1 || pods[0].Spec.SchedulerName != "aware-scheduler" || pods[0].Spec.NodeName == "" {
+	if err != nil || len(pods) != 1 || pods[0].Spec.SchedulerName != "aware-scheduler" ||
+		pods[0].Spec.NodeName == "" {
 		t.Fatalf("pods %v, %v", pods, err)
 	}
 	acting(t)
@@ -119,7 +123,8 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 		if err != nil {
 			return false, err.Error()
 		}
-		return m.Status.Resizes.API > 0 && m.Status.Resizes.Node > 0 && m.Status.SLOPreservation != "unknown", fmt.Sprintf("%+v", m.Status)
+		return m.Status.Resizes.API > 0 && m.Status.Resizes.Node > 0 && m.Status.SLOPreservation != "unknown",
+			fmt.Sprintf("%+v", m.Status)
 	})
 	// What the pods use is what the node uses: over some seconds, by the kernel's own sums.
 	kubepods := path.Join(cluster.CgroupParent(), "kubepods")
@@ -158,7 +163,8 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 	t.Logf("pods %v, node %v, after %v", sum, node, time.Since(begun))
 	r := wait()
 	if r.Errors+r.Timeouts+r.Dropped > r.Requests/100 {
-		t.Errorf("of %d requests %d failed, %d timed out, %d were dropped", r.Requests, r.Errors, r.Timeouts, r.Dropped)
+		t.Errorf("of %d requests %d failed, %d timed out, %d were dropped",
+			r.Requests, r.Errors, r.Timeouts, r.Dropped)
 	}
 	// What the agents say is in force is what the kernel has, once the load is over and limits
 	// stand still for longer than the object takes to tell.
@@ -179,11 +185,13 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 		said := mdp.MilliCPU(m.Status.Effective.CPU.MilliValue())
 		return max(said-mean, mean-said) <= 2, fmt.Sprintf("the object says %v, the cgroups %v", said, mean)
 	})
-	out, err := exec.Command(filepath.Join(bin, "aware"), "status", "--kubeconfig", cluster.Kubeconfig()).CombinedOutput()
+	out, err := exec.Command(filepath.Join(bin, "aware"), "status",
+		"--kubeconfig", cluster.Kubeconfig()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "Deployment/shop") {
 		t.Errorf("aware status: %v\n%s", err, out)
 	}
-	out, err = exec.Command(filepath.Join(bin, "aware"), "explain", "shop", "--kubeconfig", cluster.Kubeconfig()).CombinedOutput()
+	out, err = exec.Command(filepath.Join(bin, "aware"), "explain", "shop",
+		"--kubeconfig", cluster.Kubeconfig()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "hpavpa/1") {
 		t.Errorf("aware explain: %v\n%s", err, out)
 	}
@@ -193,7 +201,8 @@ func Test01TheWorkloadIsPlacedByOurSchedulerAndMoved(t *testing.T) {
 func agentProcess(t *testing.T) int {
 	t.Helper()
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system"), client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
+	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system"),
+		client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
 		t.Fatalf("%d agents, %v", len(pods.Items), err)
 	}
 	p := &pods.Items[0]
@@ -218,7 +227,8 @@ func Test02AnAgentThatIsKilledPutsBackWhenItStarts(t *testing.T) {
 	acting(t)
 	belowAPI(t)
 	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
-	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central", "--timeout=60s")
+	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central",
+		"--timeout=60s")
 	belowAPI(t) // central is away, and what it allowed still holds
 	if err := exec.Command("kill", "-KILL", strconv.Itoa(agentProcess(t))).Run(); err != nil {
 		t.Fatal(err)
@@ -235,16 +245,19 @@ func Test03CentralAwayForAMinuteChangesNothingUnsafe(t *testing.T) {
 	acting(t)
 	before := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}")
 	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
-	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central", "--timeout=60s")
+	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central",
+		"--timeout=60s")
 	samples, moved, _, _ := law.verdict()
 	wait := play(t, 60, 30)
 	r := wait()
 	more, movedMore, _, _ := law.verdict()
 	if more-samples < 100 || movedMore <= moved {
-		t.Errorf("%d samples, %d of them below the API's limits: the agent does not work on without central", more-samples, movedMore-moved)
+		t.Errorf("%d samples, %d of them below the API's limits: the agent does not work on without central",
+			more-samples, movedMore-moved)
 	}
 	if r.Errors+r.Timeouts+r.Dropped > r.Requests/100 {
-		t.Errorf("of %d requests %d failed, %d timed out, %d were dropped", r.Requests, r.Errors, r.Timeouts, r.Dropped)
+		t.Errorf("of %d requests %d failed, %d timed out, %d were dropped",
+			r.Requests, r.Errors, r.Timeouts, r.Dropped)
 	}
 	if after := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}"); after != before {
 		t.Errorf("replicas went from %s to %s with central away", before, after)
@@ -258,17 +271,27 @@ func Test03CentralAwayForAMinuteChangesNothingUnsafe(t *testing.T) {
 func Test04AnAgentThatCannotWorkSaysWhy(t *testing.T) {
 	checkInvariants(t)
 	agent := filepath.Join(bin, "aware-agent")
-	good := map[string]string{"--node": cluster.Node(), "--cri-socket": "/run/containerd/containerd.sock", "--cgroup-root": "/sys/fs/cgroup", "--state-dir": t.TempDir(), "--web-bind-address": "127.0.0.1:0"}
+	good := map[string]string{
+		"--node":             cluster.Node(),
+		"--cri-socket":       "/run/containerd/containerd.sock",
+		"--cgroup-root":      "/sys/fs/cgroup",
+		"--state-dir":        t.TempDir(),
+		"--web-bind-address": "127.0.0.1:0",
+	}
 	for name, c := range map[string]struct {
 		flag, value string
 		says        []string
 	}{
-		"a CRI socket that is not there":       {"--cri-socket", "/run/nowhere.sock", []string{"--cri-socket", "/run/nowhere.sock"}},
-		"a CRI socket that is a file":          {"--cri-socket", "/etc/hostname", []string{"--cri-socket", "/etc/hostname", "socket"}},
-		"a cgroup root that is not one":        {"--cgroup-root", "/etc", []string{"--cgroup-root", "/etc"}},
-		"the state of the agent that runs":     {"--state-dir", "/var/lib/aware-agent", []string{"--state-dir", "/var/lib/aware-agent", "agent"}},
-		"a selector that selects everything":   {"--selector", "", []string{"--selector", "every pod"}},
-		"a central that is not a URL of https": {"--central", "http://central", []string{"--central", "http://central", "https"}},
+		"a CRI socket that is not there": {"--cri-socket", "/run/nowhere.sock",
+			[]string{"--cri-socket", "/run/nowhere.sock"}},
+		"a CRI socket that is a file": {"--cri-socket", "/etc/hostname",
+			[]string{"--cri-socket", "/etc/hostname", "socket"}},
+		"a cgroup root that is not one": {"--cgroup-root", "/etc", []string{"--cgroup-root", "/etc"}},
+		"the state of the agent that runs": {"--state-dir", "/var/lib/aware-agent",
+			[]string{"--state-dir", "/var/lib/aware-agent", "agent"}},
+		"a selector that selects everything": {"--selector", "", []string{"--selector", "every pod"}},
+		"a central that is not a URL of https": {"--central", "http://central",
+			[]string{"--central", "http://central", "https"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var args []string
@@ -302,15 +325,20 @@ func (node) Apply(time.Time, api.Grants)       {}
 func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
-	pod := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", "-l", "app.kubernetes.io/name=aware-agent", "-o", "jsonpath={.items[0].metadata.name}"))
+	pod := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod",
+		"-l", "app.kubernetes.io/name=aware-agent", "-o", "jsonpath={.items[0].metadata.name}"))
 	uid := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", pod, "-o", "jsonpath={.metadata.uid}"))
 	token := filepath.Join(t.TempDir(), "token")
-	text := must(t, "-n", "aware-system", "create", "token", "aware-agent", "--audience=aware-central", "--bound-object-kind=Pod", "--bound-object-name="+pod, "--bound-object-uid="+uid)
+	text := must(t, "-n", "aware-system", "create", "token", "aware-agent", "--audience=aware-central",
+		"--bound-object-kind=Pod", "--bound-object-name="+pod, "--bound-object-uid="+uid)
 	write(t, token, text)
 	unbound := filepath.Join(t.TempDir(), "token")
-	write(t, unbound, must(t, "-n", "aware-system", "create", "token", "aware-agent", "--audience=aware-central"))
-	address := must(t, "-n", "aware-system", "get", "service", "aware-central", "-o", "jsonpath={.spec.clusterIP}")
-	ca := must(t, "-n", "aware-system", "get", "configmap", "aware-central-ca", "-o", "jsonpath={.data.ca\\.crt}")
+	write(t, unbound, must(t, "-n", "aware-system", "create", "token", "aware-agent",
+		"--audience=aware-central"))
+	address := must(t, "-n", "aware-system", "get", "service", "aware-central",
+		"-o", "jsonpath={.spec.clusterIP}")
+	ca := must(t, "-n", "aware-system", "get", "configmap", "aware-central-ca",
+		"-o", "jsonpath={.data.ca\\.crt}")
 	for name, c := range map[string]struct{ token, node, says string }{
 		"its own node":            {token, cluster.Node(), ""},
 		"another node":            {token, "elsewhere", `bound to node "` + cluster.Node() + `"`},
@@ -318,14 +346,21 @@ func Test05ATokenSpeaksForItsOwnNodeOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			problem := make(chan error, 10)
-			l := &link.Client{Node: node(c.node), URL: "https://" + address + ":9443", Name: "aware-central.aware-system.svc", Token: c.token,
-				Every: 100 * time.Millisecond, Now: time.Now, CA: func(context.Context) ([]byte, error) { return []byte(ca), nil },
+			l := &link.Client{
+				Node:  node(c.node),
+				URL:   "https://" + address + ":9443",
+				Name:  "aware-central.aware-system.svc",
+				Token: c.token,
+				Every: 100 * time.Millisecond,
+				Now:   time.Now,
+				CA:    func(context.Context) ([]byte, error) { return []byte(ca), nil },
 				Log: func(err error, _ string, _ ...any) {
 					select {
 					case problem <- err:
 					default:
 					}
-				}}
+				},
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			go l.Run(ctx)
@@ -349,7 +384,8 @@ func Test06OptingOutPutsBack(t *testing.T) {
 	acting(t)
 	belowAPI(t)
 	must(t, "rollout", "pause", "deployment/shop")
-	must(t, "patch", "deployment", "shop", "--type=json", "-p", `[{"op":"remove","path":"/spec/template/metadata/labels/awarescale.dev~1managed"}]`)
+	must(t, "patch", "deployment", "shop", "--type=json",
+		"-p", `[{"op":"remove","path":"/spec/template/metadata/labels/awarescale.dev~1managed"}]`)
 	atAPI(t, time.Minute)
 	pods, err := shop(t.Context())
 	if err != nil || len(pods) == 0 {
@@ -363,7 +399,8 @@ func Test06OptingOutPutsBack(t *testing.T) {
 	if _, err := object(t); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the object is still there: %v", err)
 	}
-	must(t, "patch", "deployment", "shop", "--type=json", "-p", `[{"op":"add","path":"/spec/template/metadata/labels/awarescale.dev~1managed","value":"true"}]`)
+	must(t, "patch", "deployment", "shop", "--type=json",
+		"-p", `[{"op":"add","path":"/spec/template/metadata/labels/awarescale.dev~1managed","value":"true"}]`)
 	must(t, "rollout", "resume", "deployment/shop")
 	acting(t)
 	belowAPI(t)
@@ -380,7 +417,8 @@ func Test07UninstallingPutsEveryContainerBack(t *testing.T) {
 		t.Error("no limit was ever moved: nothing was tested")
 	}
 	var pods corev1.PodList
-	if err := kube.List(context.Background(), &pods, client.InNamespace("aware-system")); err != nil || len(pods.Items) != 0 {
+	if err := kube.List(context.Background(), &pods, client.InNamespace("aware-system")); err != nil ||
+		len(pods.Items) != 0 {
 		t.Errorf("pods left in aware-system: %d, %v", len(pods.Items), err)
 	}
 	var evicted corev1.EventList

@@ -44,7 +44,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n", "test/e2e", strings.Join(why, "; "))
+		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n",
+			"test/e2e", strings.Join(why, "; "))
 		if os.Getenv("CI") != "" {
 			return 1
 		}
@@ -116,7 +117,8 @@ func kubectl(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, path,
+		append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...).CombinedOutput()
 	return string(out), err
 }
 
@@ -134,7 +136,8 @@ func must(t *testing.T, args ...string) string {
 func diagnose(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,mpa", "-A", "-o", "wide"}, {"describe", "mpa", "-A"},
-		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"}, {"-n", "aware-system", "logs", "deployment/aware-central", "--tail=60"},
+		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"}, {"-n", "aware-system", "logs",
+			"deployment/aware-central", "--tail=60"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 	} {
 		out, _ := kubectl(ctx, args...)
@@ -145,7 +148,8 @@ func diagnose(ctx context.Context) {
 // shop is the workload's pods that run, by name.
 func shop(ctx context.Context) ([]corev1.Pod, error) {
 	var all corev1.PodList
-	if err := kube.List(ctx, &all, client.InNamespace("default"), client.MatchingLabels{"app": "shop"}); err != nil {
+	if err := kube.List(ctx, &all, client.InNamespace("default"),
+		client.MatchingLabels{"app": "shop"}); err != nil {
 		return nil, err
 	}
 	var running []corev1.Pod
@@ -171,8 +175,15 @@ func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 	}
 	done := make(chan load.Result, 1)
 	go func() {
-		r, err := load.Run(t.Context(), load.Config{Targets: []string{"http://" + service.Spec.ClusterIP + "/"}, Trace: trace, Arrivals: "poisson",
-			Timeout: 2 * time.Second, MaxInFlight: 500, SLO: 500 * time.Millisecond, ConnMaxRequests: 20}, nil)
+		r, err := load.Run(t.Context(), load.Config{
+			Targets:         []string{"http://" + service.Spec.ClusterIP + "/"},
+			Trace:           trace,
+			Arrivals:        "poisson",
+			Timeout:         2 * time.Second,
+			MaxInFlight:     500,
+			SLO:             500 * time.Millisecond,
+			ConnMaxRequests: 20,
+		}, nil)
 		if err != nil {
 			t.Errorf("load: %v", err)
 		}

@@ -85,7 +85,8 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		}
 		w.samples++
 		if force.CPU > most.CPU || force.Memory > most.Memory {
-			w.violations = append(w.violations, fmt.Sprintf("%s %s: %v in force, %v allocated", now.Format("15:04:05.0"), p.Name, force, most))
+			w.violations = append(w.violations,
+				fmt.Sprintf("%s %s: %v in force, %v allocated", now.Format("15:04:05.0"), p.Name, force, most))
 		}
 		if force.CPU < spec.CPU || force.Memory < spec.Memory {
 			w.moved++
@@ -118,7 +119,8 @@ func limits(p *corev1.Pod) mdp.Size {
 
 // podGroup is the pod's cgroup.
 func podGroup(p *corev1.Pod) string {
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID))
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
+		"pod"+string(p.UID))
 }
 
 // inForce reads the limits of the pod's one container from its cgroup.

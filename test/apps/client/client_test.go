@@ -59,7 +59,8 @@ func TestAConnectionServesAtMostItsShareOfRequests(t *testing.T) {
 				}
 			}
 			if got := counts(); len(got) != c.connections {
-				t.Errorf("%d requests took %d connections, want %d: %v", c.requests, len(got), c.connections, got)
+				t.Errorf("%d requests took %d connections, want %d: %v",
+					c.requests, len(got), c.connections, got)
 			}
 		})
 	}

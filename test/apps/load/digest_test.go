@@ -42,7 +42,8 @@ func TestDigestAgreesWithKeepingEverything(t *testing.T) {
 			t.Errorf("quantile %v is %v, want %v within 0.2 %%", q, got, want)
 		}
 	}
-	if d.max != slices.Max(latencies) || d.count != 10_000 || d.mean() != sum/10_000 || d.shareOver() != float64(over)/10_000 {
+	if d.max != slices.Max(latencies) || d.count != 10_000 || d.mean() != sum/10_000 ||
+		d.shareOver() != float64(over)/10_000 {
 		t.Errorf("max %v, count %d, mean %v, share over %v", d.max, d.count, d.mean(), d.shareOver())
 	}
 }
@@ -62,7 +63,8 @@ func TestMergingDigestsIsAddingAllToOne(t *testing.T) {
 	if !whole.histogram.Equals(merged.histogram) {
 		t.Error("histograms differ")
 	}
-	if whole.count != merged.count || whole.over != merged.over || whole.sum != merged.sum || whole.max != merged.max {
+	if whole.count != merged.count || whole.over != merged.over || whole.sum != merged.sum ||
+		whole.max != merged.max {
 		t.Errorf("merged %+v, want %+v", merged, whole)
 	}
 }
@@ -75,7 +77,8 @@ func TestEdgesOfADigest(t *testing.T) {
 	d.add(-time.Millisecond)      // a clock's whim
 	d.add(100 * time.Millisecond) // exactly the SLO is within it
 	d.add(time.Hour)              // beyond the longest
-	if d.count != 3 || d.max != time.Second || d.over != 1 || d.quantile(1) != time.Second || d.quantile(0.01) != 0 {
+	if d.count != 3 || d.max != time.Second || d.over != 1 || d.quantile(1) != time.Second ||
+		d.quantile(0.01) != 0 {
 		t.Errorf("%+v, quantiles 1 and 0.01: %v, %v", d, d.quantile(1), d.quantile(0.01))
 	}
 	tiny := newDigest(2*time.Microsecond, time.Microsecond)

@@ -45,9 +45,10 @@ type Result struct {
 
 	AchievedRPS float64 `json:"achieved_rps"` // requests answered well, by the duration
 
-	SLOMS                   float64 `json:"slo_ms"`
-	SLOViolationRatio       float64 `json:"slo_violation_ratio"`        // of the requests
-	SLOWindowsViolatedRatio float64 `json:"slo_windows_violated_ratio"` // of the 10 s windows with a request, by their p99
+	SLOMS             float64 `json:"slo_ms"`
+	SLOViolationRatio float64 `json:"slo_violation_ratio"` // of the requests
+	// of the 10 s windows with a request, by their p99
+	SLOWindowsViolatedRatio float64 `json:"slo_windows_violated_ratio"`
 
 	// How late the generator itself got to a request. It is part of the
 	// latencies above, so a large lag says that the generator's machine, not the
@@ -64,7 +65,8 @@ type CSV struct{ w *csv.Writer }
 // NewCSV writes the table's head to w.
 func NewCSV(w io.Writer) (*CSV, error) {
 	c := &CSV{csv.NewWriter(w)}
-	return c, c.line("second", "intended_rps", "sent", "ok", "errors", "dropped", "timeouts", "p50_ms", "p90_ms", "p99_ms", "max_ms")
+	return c, c.line("second", "intended_rps", "sent", "ok", "errors", "dropped", "timeouts", "p50_ms", "p90_ms",
+		"p99_ms", "max_ms")
 }
 
 // Write writes a second, at once, so that a reader can follow.

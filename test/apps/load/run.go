@@ -69,7 +69,8 @@ func Run(ctx context.Context, c Config, each func(Second)) (Result, error) {
 		report()
 		return t.end(t.length), nil
 	}
-	return t.end(min(took, t.length)), fmt.Errorf("load stopped %v into %v: %w", took.Round(time.Millisecond), t.length, context.Cause(ctx))
+	return t.end(min(took, t.length)),
+		fmt.Errorf("load stopped %v into %v: %w", took.Round(time.Millisecond), t.length, context.Cause(ctx))
 }
 
 // sender starts requests and reports each when it has ended.
@@ -153,7 +154,8 @@ func (s *sender) request(ctx context.Context, target string, deadline time.Time)
 	switch {
 	case ctx.Err() != nil:
 		return abandoned, nil
-	case !time.Now().Before(deadline), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case !time.Now().Before(deadline), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) &&
+		network.Timeout():
 		return timedOut, nil
 	case err != nil:
 		return failed, err

@@ -84,7 +84,8 @@ func TestAStallShowsInTheTail(t *testing.T) {
 		t.Errorf("p99 of the open loop is %v ms, want about 960", got.P99MS)
 	}
 	if milliseconds(closed) > got.P99MS/2 {
-		t.Errorf("p99 of the closed loop is %v, of the open one %v ms: the stall should hide from the former", closed, got.P99MS)
+		t.Errorf("p99 of the closed loop is %v, of the open one %v ms: the stall should hide from the former",
+			closed, got.P99MS)
 	}
 	if share := got.SLOViolationRatio; share < 0.1 || share > 0.5 {
 		t.Errorf("%.2f of the requests took over 200 ms, want about 0.2", share)
@@ -96,7 +97,9 @@ func TestWhatIsSentIsWhatWasIntended(t *testing.T) {
 	server, second := &stalling{}, &stalling{}
 	c := Config{
 		Targets: []string{serve(t, server), serve(t, second)},
-		Trace:   steps(100, 0, 50), Seed: 4, SLO: 4 * time.Second,
+		Trace:   steps(100, 0, 50),
+		Seed:    4,
+		SLO:     4 * time.Second,
 	}
 	intended := len(Schedule(c.Trace, Poisson, 4))
 
@@ -135,8 +138,12 @@ func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	got, err := Run(t.Context(), Config{
-		Targets: []string{url}, Trace: steps(100), Arrivals: Uniform,
-		MaxInFlight: 10, Timeout: 3 * time.Second, SLO: time.Second,
+		Targets:     []string{url},
+		Trace:       steps(100),
+		Arrivals:    Uniform,
+		MaxInFlight: 10,
+		Timeout:     3 * time.Second,
+		SLO:         time.Second,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -158,32 +165,54 @@ func TestFailuresAreToldApart(t *testing.T) {
 		errors, timeouts int
 		first            string
 	}{
-		"a status of 500": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
-		})), errors: 20, first: "answered 500 Internal Server Error"},
-		"sent elsewhere": {target: serve(t, http.RedirectHandler("/there", http.StatusFound)), errors: 20, first: "answered 302 Found"},
+		"a status of 500": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusInternalServerError)
+			})),
+			errors: 20,
+			first:  "answered 500 Internal Server Error",
+		},
+		"sent elsewhere": {
+			target: serve(t, http.RedirectHandler("/there", http.StatusFound)),
+			errors: 20,
+			first:  "answered 302 Found",
+		},
 		"nobody listens": {target: gone.URL, errors: 20, first: "connection refused"},
-		"a public address": {target: "http://192.0.2.1:9", errors: 20,
-			first: "neither a loopback nor a private address"},
-		"an answer cut short": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "short")
-		})), errors: 20, first: "reading the answer of http://"},
-		"an answer without end": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		})), timeouts: 20},
+		"a public address": {
+			target: "http://192.0.2.1:9",
+			errors: 20,
+			first:  "neither a loopback nor a private address",
+		},
+		"an answer cut short": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				_, _ = io.WriteString(w, "short")
+			})),
+			errors: 20,
+			first:  "reading the answer of http://",
+		},
+		"an answer without end": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})),
+			timeouts: 20,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Run(t.Context(), Config{
-				Targets: []string{c.target}, Trace: steps(20), Arrivals: Uniform,
-				Timeout: 2 * time.Second, SLO: 1999 * ms,
+				Targets:  []string{c.target},
+				Trace:    steps(20),
+				Arrivals: Uniform,
+				Timeout:  2 * time.Second,
+				SLO:      1999 * ms,
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Errors != c.errors || got.Timeouts != c.timeouts || got.Requests != 20 || got.SLOViolationRatio != 1 {
+			if got.Errors != c.errors || got.Timeouts != c.timeouts || got.Requests != 20 ||
+				got.SLOViolationRatio != 1 {
 				t.Errorf("result %+v, want %d errors, %d timeouts", got, c.errors, c.timeouts)
 			}
 			if !strings.Contains(got.FirstError, c.first) {
@@ -232,15 +261,19 @@ func TestConfigErrorsNameTheValue(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"no target":             {func(c *Config) { c.Targets = nil }, "no targets"},
-		"a target of no kind":   {func(c *Config) { c.Targets = []string{"front:80"} }, `target "front:80": want http`},
-		"a target unreadable":   {func(c *Config) { c.Targets = []string{"http://a b"} }, `"http://a b"`},
-		"no trace":              {func(c *Config) { c.Trace.Rates = nil }, "trace of 0 steps"},
-		"too long":              {func(c *Config) { c.Trace.Step = 7 * time.Hour }, "lasts 7h0m0s: at most 6h"},
-		"too much":              {func(c *Config) { c.Trace = steps(constant(1e6, 11)...) }, "asks for 11000000 requests: at most 10000000"},
-		"arrivals of no kind":   {func(c *Config) { c.Arrivals = "pareto" }, `arrivals "pareto": want poisson or uniform`},
-		"SLO negative":          {func(c *Config) { c.SLO = -1 }, "SLO -1ns"},
-		"timeout below SLO":     {func(c *Config) { c.Timeout = 100 * ms }, "timeout 100ms: must be longer than the SLO, 200ms"},
+		"no target": {func(c *Config) { c.Targets = nil }, "no targets"},
+		"a target of no kind": {func(c *Config) { c.Targets = []string{"front:80"} },
+			`target "front:80": want http`},
+		"a target unreadable": {func(c *Config) { c.Targets = []string{"http://a b"} }, `"http://a b"`},
+		"no trace":            {func(c *Config) { c.Trace.Rates = nil }, "trace of 0 steps"},
+		"too long":            {func(c *Config) { c.Trace.Step = 7 * time.Hour }, "lasts 7h0m0s: at most 6h"},
+		"too much": {func(c *Config) { c.Trace = steps(constant(1e6, 11)...) },
+			"asks for 11000000 requests: at most 10000000"},
+		"arrivals of no kind": {func(c *Config) { c.Arrivals = "pareto" },
+			`arrivals "pareto": want poisson or uniform`},
+		"SLO negative": {func(c *Config) { c.SLO = -1 }, "SLO -1ns"},
+		"timeout below SLO": {func(c *Config) { c.Timeout = 100 * ms },
+			"timeout 100ms: must be longer than the SLO, 200ms"},
 		"endless timeout":       {func(c *Config) { c.Timeout = 2 * time.Hour }, "timeout 2h0m0s: at most 1h"},
 		"none may be in flight": {func(c *Config) { c.MaxInFlight = -1 }, "at most -1 requests in flight"},
 	} {

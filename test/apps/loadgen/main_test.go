@@ -73,7 +73,8 @@ func TestAnInterruptedRunStillPrintsItsSummary(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	code := run(ctx, []string{"--target", server.URL, "--trace", shortTrace, "--rate-scale", "20"}, &stdout, &stderr)
+	code := run(ctx, []string{"--target", server.URL, "--trace", shortTrace, "--rate-scale", "20"}, &stdout,
+		&stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "into 20s: ") {
 		t.Errorf("code %d, stderr %q", code, &stderr)
 	}
@@ -90,10 +91,11 @@ func TestAWrongCommandLineSaysWhatAndExitsWith2(t *testing.T) {
 	}
 	good := "--target http://127.0.0.1:1 --trace " + shortTrace
 	for name, c := range map[string]struct{ args, want string }{
-		"nothing":             {"", "--target is missing"},
-		"no trace":            {"--target http://127.0.0.1:1", "--trace is missing"},
-		"a trace not there":   {"--target http://127.0.0.1:1 --trace none.txt", "--trace: reading trace: open none.txt"},
-		"a trace of words":    {"--target http://127.0.0.1:1 --trace " + words, `words.txt, line 2: rate "many"`},
+		"nothing":           {"", "--target is missing"},
+		"no trace":          {"--target http://127.0.0.1:1", "--trace is missing"},
+		"a trace not there": {"--target http://127.0.0.1:1 --trace none.txt", "--trace: reading trace: open none.txt"},
+		"a trace of words": {"--target http://127.0.0.1:1 --trace " + words,
+			`words.txt, line 2: rate "many"`},
 		"an unknown flag":     {good + " --rps 5", "unknown flag: --rps"},
 		"a flag of words":     {good + " --seed many", `invalid argument "many" for "--seed" flag`},
 		"an argument":         {good + " more", `argument "more"`},
@@ -107,7 +109,8 @@ func TestAWrongCommandLineSaysWhatAndExitsWith2(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), strings.Fields(c.args), &stdout, &stderr)
-			if code != 2 || !strings.Contains(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
+			if code != 2 || !strings.Contains(stderr.String(), c.want) ||
+				strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("code %d, stderr %q, want 2 and one line with %q", code, &stderr, c.want)
 			}
 		})

@@ -71,7 +71,8 @@ func parseStep(word string) (Step, error) {
 	}
 	times, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(times > 0 && times <= maxTimes) {
-		return Step{}, fmt.Errorf("segment %q: times %q: must be a number over 0, at most %d", name, number, maxTimes)
+		return Step{}, fmt.Errorf("segment %q: times %q: must be a number over 0, at most %d",
+			name, number, maxTimes)
 	}
 	return Step{s, times}, nil
 }

@@ -132,12 +132,18 @@ func TestACompositionStopsAtTheFirstErrorAndNamesTheStep(t *testing.T) {
 	broken := errors.New("broken")
 	var done []string
 	step := func(name string, err error) Step {
-		return Step{Segment{Name: name, Size: 10, Unit: "things", Run: func(context.Context, *rand.Rand, int) error {
-			done = append(done, name)
-			return err
-		}}, 0.5}
+		return Step{Segment{
+			Name: name,
+			Size: 10,
+			Unit: "things",
+			Run: func(context.Context, *rand.Rand, int) error {
+				done = append(done, name)
+				return err
+			},
+		}, 0.5}
 	}
-	err := Composition{step("first", nil), step("second", broken), step("third", nil)}.Run(t.Context(), source(1))
+	err := Composition{step("first", nil), step("second", broken), step("third", nil)}.Run(t.Context(),
+		source(1))
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "segment second with 5 things") {
 		t.Errorf("error %v", err)
 	}

@@ -285,7 +285,8 @@ func TestFilesHoldWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(whole) != 5*fileBlock || crc32.ChecksumIEEE(whole) != sum {
-		t.Errorf("%d bytes with checksum %x, want %d with %x", len(whole), crc32.ChecksumIEEE(whole), 5*fileBlock, sum)
+		t.Errorf("%d bytes with checksum %x, want %d with %x",
+			len(whole), crc32.ChecksumIEEE(whole), 5*fileBlock, sum)
 	}
 
 	for n := range 5 {

@@ -14,7 +14,8 @@ func holdMemory(n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	held, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	held, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("holding %d bytes of memory: %w", n, err)
 	}

@@ -43,7 +43,8 @@ func newWorker(s *settings) *worker {
 func (w *worker) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", w)
-	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { write(rw, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /healthz",
+		func(rw http.ResponseWriter, _ *http.Request) { write(rw, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		if w.leaving.Load() {
 			write(rw, http.StatusServiceUnavailable, "leaving")

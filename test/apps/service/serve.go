@@ -30,7 +30,8 @@ func (s *settings) open() (listeners, error) {
 	}
 	metrics, err := net.Listen("tcp", s.metricsListen)
 	if err != nil {
-		return listeners{}, errors.Join(fmt.Errorf("--metrics-listen %q: %w", s.metricsListen, err), work.Close())
+		return listeners{}, errors.Join(fmt.Errorf("--metrics-listen %q: %w", s.metricsListen, err),
+			work.Close())
 	}
 	return listeners{work, metrics}, nil
 }
@@ -50,8 +51,10 @@ func serve(ctx context.Context, s *settings, l listeners, log *slog.Logger) erro
 	both, failed := errgroup.WithContext(ctx)
 	both.Go(func() error { return serveOn(work, l.work) })
 	both.Go(func() error { return serveOn(metrics, l.metrics) })
-	log.Info("serving", "listen", l.work.Addr(), "metrics", l.metrics.Addr(), "segments", segment.Composition(s.segments),
-		"calls", s.calls, "then", s.then, "concurrency", s.concurrency, "memory", s.memory.String(), "gomaxprocs", runtime.GOMAXPROCS(0))
+	log.Info("serving", "listen", l.work.Addr(), "metrics", l.metrics.Addr(), "segments",
+		segment.Composition(s.segments),
+		"calls", s.calls, "then", s.then, "concurrency", s.concurrency, "memory", s.memory.String(),
+		"gomaxprocs", runtime.GOMAXPROCS(0))
 
 	<-failed.Done() // ctx's end, or a server's
 	if ctx.Err() != nil {

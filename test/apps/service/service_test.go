@@ -43,7 +43,8 @@ func start(t *testing.T, change func(*settings)) *running {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{"http://" + l.work.Addr().String(), "http://" + l.metrics.Addr().String() + "/metrics", cancel, make(chan error, 1)}
+	r := &running{"http://" + l.work.Addr().String(), "http://" + l.metrics.Addr().String() + "/metrics", cancel,
+		make(chan error, 1)}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -184,7 +185,8 @@ func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
 		all.Go(func() { s.expect(t, "/?segments=sleep:60", 200, "ok") })
 	}
 	eventually(t, "a request waits for its turn", func() bool {
-		return s.metric(t, "http_requests_queued", "").Gauge.GetValue() > 0 || time.Since(began) > 200*time.Millisecond
+		return s.metric(t, "http_requests_queued", "").Gauge.GetValue() > 0 ||
+			time.Since(began) > 200*time.Millisecond
 	})
 	all.Wait()
 	if took := time.Since(began); took < 240*time.Millisecond {
@@ -193,7 +195,8 @@ func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
 	eventually(t, "4 requests are counted", func() bool {
 		return s.metric(t, "http_requests_total", "200").Counter.GetValue() == 4
 	})
-	if sum := s.metric(t, "http_request_duration_seconds", "200").Histogram.GetSampleSum(); sum < 0.06*(1+1+1+1) {
+	if sum := s.metric(t, "http_request_duration_seconds",
+		"200").Histogram.GetSampleSum(); sum < 0.06*(1+1+1+1) {
 		t.Errorf("latencies add up to %v s", sum)
 	}
 }

@@ -47,7 +47,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Var(&s.calls, "calls", "URLs to call at the same time, after the own work")
 	f.Var(&s.then, "then", "URLs to call one after the other, after --calls")
 	f.DurationVar(&s.callTimeout, "call-timeout", s.callTimeout, "of one call")
-	f.IntVar(&s.concurrency, "concurrency", s.concurrency, "requests worked on at once, calls included; others queue (0: no limit)")
+	f.IntVar(&s.concurrency, "concurrency", s.concurrency,
+		"requests worked on at once, calls included; others queue (0: no limit)")
 	f.Var(&s.memory, "memory", "memory to hold beside what requests need, such as 32Mi")
 	f.DurationVar(&s.drain, "drain", s.drain, "how long to keep serving after SIGTERM")
 }

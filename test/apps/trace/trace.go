@@ -64,7 +64,8 @@ func (t Trace) Scale(time, rate float64) (Trace, error) {
 		return Trace{}, fmt.Errorf("scaling a trace in time by %g: %w", time, err)
 	}
 	if !(rate >= 0) || t.Peak()*rate > MaxRate {
-		return Trace{}, fmt.Errorf("scaling a trace with a peak of %g requests/s by %g: must give 0 to %g", t.Peak(), rate, MaxRate)
+		return Trace{}, fmt.Errorf("scaling a trace with a peak of %g requests/s by %g: must give 0 to %g",
+			t.Peak(), rate, MaxRate)
 	}
 	scaled := Trace{Step: step, Rates: make([]float64, len(t.Rates))}
 	for i, r := range t.Rates {

@@ -73,16 +73,19 @@ func TestReadErrorsCanBeToldApart(t *testing.T) {
 func TestFactsOfATrace(t *testing.T) {
 	tr := Trace{time.Second, []float64{10, 100, 100, 0}}
 	if tr.Duration() != 4*time.Second || tr.Requests() != 210 || tr.Mean() != 52.5 || tr.Peak() != 100 {
-		t.Errorf("duration %v, requests %v, mean %v, peak %v", tr.Duration(), tr.Requests(), tr.Mean(), tr.Peak())
+		t.Errorf("duration %v, requests %v, mean %v, peak %v",
+			tr.Duration(), tr.Requests(), tr.Mean(), tr.Peak())
 	}
 	for at, want := range map[time.Duration]float64{
-		-1: 0, 0: 10, time.Second - 1: 10, time.Second: 100, 3 * time.Second: 0, 4 * time.Second: 0, time.Hour: 0,
+		-1: 0, 0: 10, time.Second - 1: 10, time.Second: 100, 3 * time.Second: 0, 4 * time.Second: 0,
+		time.Hour: 0,
 	} {
 		if got := tr.At(at); got != want {
 			t.Errorf("rate at %v is %v, want %v", at, got, want)
 		}
 	}
-	if zero := (Trace{}); zero.Duration() != 0 || zero.Requests() != 0 || zero.Mean() != 0 || zero.Peak() != 0 || zero.At(0) != 0 {
+	if zero := (Trace{}); zero.Duration() != 0 || zero.Requests() != 0 || zero.Mean() != 0 || zero.Peak() != 0 ||
+		zero.At(0) != 0 {
 		t.Errorf("an empty trace asks for something: %+v", zero)
 	}
 }

@@ -57,7 +57,8 @@ func Build(ctx context.Context, bin string, say func(format string, args ...any)
 	}
 	began := time.Now()
 	say("building %s", strings.Join(programs, " "))
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	done := make(chan struct{})
 	go func() {
@@ -94,7 +95,8 @@ func Programs(images ...Image) []string {
 func Load(ctx context.Context, cluster *lab.Cluster, bin string, images ...Image) error {
 	for _, image := range images {
 		name := "/" + filepath.Base(image.Program)
-		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)}, []string{name}); err != nil {
+		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)},
+			[]string{name}); err != nil {
 			return err
 		}
 	}

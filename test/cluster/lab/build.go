@@ -29,14 +29,23 @@ type group struct {
 
 // The groups, in the order in which they are built.
 var groups = []group{
-	{name: "kubernetes", tools: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"}},
+	{
+		name: "kubernetes",
+		tools: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
+			"kubectl"},
+	},
 	{name: "etcd", tools: []string{"etcd"}, renamed: map[string]string{"server": "etcd"}},
 	{name: "containerd", tools: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
 	{name: "runc", tools: []string{"runc"}, cgo: true, tags: "seccomp"},
 	{name: "metrics-server", tools: []string{"metrics-server"}},
 	{name: "coredns", tools: []string{"coredns"}},
-	{name: "vpa", tools: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, renamed: map[string]string{
-		"recommender": "vpa-recommender", "updater": "vpa-updater", "admission-controller": "vpa-admission-controller"}},
+	{
+		name:  "vpa",
+		tools: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"},
+		renamed: map[string]string{
+			"recommender": "vpa-recommender", "updater": "vpa-updater",
+			"admission-controller": "vpa-admission-controller"},
+	},
 }
 
 // needed are the groups a lab cannot start without.
@@ -106,7 +115,8 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 
 	stop := progress(c.Log, "building "+g.name)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", g.tags, "-ldflags", key.ldflags, "-o", scratch+"/", "tool")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", g.tags, "-ldflags", key.ldflags,
+		"-o", scratch+"/", "tool")
 	cmd.Dir = key.module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if g.cgo {
@@ -152,7 +162,12 @@ func cacheDir(ctx context.Context, c Config, g group) (string, cacheKey, error) 
 	if err != nil {
 		return "", cacheKey{}, err
 	}
-	key := cacheKey{module: filepath.Join(source, "bin", g.name), files: map[string]string{}, ldflags: "-s -w", tags: g.tags}
+	key := cacheKey{
+		module:  filepath.Join(source, "bin", g.name),
+		files:   map[string]string{},
+		ldflags: "-s -w",
+		tags:    g.tags,
+	}
 	entries, err := os.ReadDir(key.module)
 	if err != nil {
 		return "", key, err
@@ -184,7 +199,12 @@ func versionFlags(version string) string {
 	minor, _, _ = strings.Cut(minor, ".")
 	var b strings.Builder
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		values := map[string]string{"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+		values := map[string]string{
+			"gitVersion":   version,
+			"gitMajor":     major,
+			"gitMinor":     minor,
+			"gitTreeState": "clean",
+		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			fmt.Fprintf(&b, " -X %s.%s=%s", pkg, name, values[name])
 		}
@@ -214,7 +234,8 @@ func sourceDir(ctx context.Context) (string, error) {
 	// Built with -trimpath, or moved since: ask the go command.
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "awarescale.dev/aware").Output()
 	if err != nil {
-		return "", fmt.Errorf("looking for the source of awarescale.dev/aware, which the lab is built from: %w", err)
+		return "", fmt.Errorf("looking for the source of awarescale.dev/aware, which the lab is built from: %w",
+			err)
 	}
 	return filepath.Join(strings.TrimSpace(string(out)), "test", "cluster"), nil
 }

@@ -42,7 +42,8 @@ func (p plan) etcd() component {
 	return component{"etcd", []string{
 		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync", // it need not outlive the machine
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
-		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" + peers,
+		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" +
+			peers,
 		"--log-level=warn",
 	}, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, clients+"/health", nil)
@@ -69,7 +70,8 @@ func (p plan) apiServer() component {
 		"--service-cluster-ip-range=" + p.Net.Services.String(),
 		"--client-ca-file=" + pki("ca.crt"),
 		"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
 		"--kubelet-client-certificate=" + pki("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + pki("ca.crt"),
@@ -77,10 +79,12 @@ func (p plan) apiServer() component {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=" + pki("service-accounts.key"),
 		"--service-account-key-file=" + pki("service-accounts.key"),
-		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" + pki("front-proxy-client.key"),
+		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" +
+			pki("front-proxy-client.key"),
 		"--enable-aggregator-routing=true",
 		"--feature-gates=" + p.gates(),
 	}, func(ctx context.Context) error {
@@ -94,38 +98,49 @@ func (p plan) apiServer() component {
 
 func (p plan) controllerManager() component {
 	kubeconfig := p.kubeconfigOf("kube-controller-manager")
-	return component{name: "kube-controller-manager", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--leader-elect=false",
-		// It asks a lot at its start; at the default 20 a second a node waits 5 s to be usable.
-		"--kube-api-qps=500", "--kube-api-burst=1000",
-		"--use-service-account-credentials=true",
-		"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
-		"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
-		"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"), "--cluster-signing-key-file=" + filepath.Join(p.pki(), "ca.key"),
-		"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(), "--service-cluster-ip-range=" + p.Net.Services.String(),
-		"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
-		"--feature-gates=" + p.gates(),
-	}}
+	return component{
+		name: "kube-controller-manager",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=127.0.0.1", "--leader-elect=false",
+			// It asks a lot at its start; at the default 20 a second a node waits 5 s to be usable.
+			"--kube-api-qps=500", "--kube-api-burst=1000",
+			"--use-service-account-credentials=true",
+			"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
+			"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
+			"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"), "--cluster-signing-key-file=" +
+				filepath.Join(p.pki(), "ca.key"),
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(), "--service-cluster-ip-range=" +
+				p.Net.Services.String(),
+			"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
+			"--feature-gates=" + p.gates(),
+		},
+	}
 }
 
 func (p plan) scheduler() component {
 	kubeconfig := p.kubeconfigOf("kube-scheduler")
-	return component{name: "kube-scheduler", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--leader-elect=false",
-		"--feature-gates=" + p.gates(),
-	}}
+	return component{
+		name: "kube-scheduler",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=127.0.0.1", "--leader-elect=false",
+			"--feature-gates=" + p.gates(),
+		},
+	}
 }
 
 func (p plan) containerd() component {
-	return component{"containerd", []string{"--config=" + p.config("containerd.toml")}, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", criSocket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}}
+	return component{"containerd", []string{"--config=" + p.config("containerd.toml")},
+		func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", criSocket)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}}
 }
 
 func (p plan) kubelet() component {
@@ -149,14 +164,20 @@ func (p plan) kubeProxy() component {
 
 func (p plan) metricsServer() component {
 	kubeconfig := p.kubeconfigOf("metrics-server")
-	return component{name: "metrics-server", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--secure-port=" + metricsPort,
-		"--tls-cert-file=" + filepath.Join(p.pki(), "metrics-server.crt"),
-		"--tls-private-key-file=" + filepath.Join(p.pki(), "metrics-server.key"),
-		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + filepath.Join(p.pki(), "ca.crt"),
-		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the least it takes, and what must be below it
-	}}
+	return component{
+		name: "metrics-server",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--secure-port=" + metricsPort,
+			"--tls-cert-file=" + filepath.Join(p.pki(), "metrics-server.crt"),
+			"--tls-private-key-file=" + filepath.Join(p.pki(), "metrics-server.key"),
+			"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" +
+				filepath.Join(p.pki(), "ca.crt"),
+			// the least it takes, and what must be below it
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s",
+		},
+	}
 }
 
 func (p plan) coreDNS() component {
@@ -182,7 +203,8 @@ func (p plan) addons() ([]byte, error) {
 		b.WriteString("---\n")
 		if err := t.Execute(&b, map[string]string{
 			"Address": p.Net.Lab.String(), "CA": base64.StdEncoding.EncodeToString(ca),
-			"MetricsUser": metricsUser, "MetricsPort": metricsPort, "DNSUser": dnsUser, "DNSAddress": p.Net.dns().String(),
+			"MetricsUser": metricsUser, "MetricsPort": metricsPort, "DNSUser": dnsUser,
+			"DNSAddress": p.Net.dns().String(),
 		}); err != nil {
 			return nil, err
 		}
@@ -205,8 +227,9 @@ func (p plan) writeConfigs() error {
 		"tlsCertFile":              filepath.Join(p.pki(), "kubelet.crt"),
 		"tlsPrivateKeyFile":        filepath.Join(p.pki(), "kubelet.key"),
 		"containerRuntimeEndpoint": "unix://" + criSocket,
-		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(), "enforceNodeAllocatable": []string{"pods"},
-		"failCgroupV1": false, "failSwapOn": false,
+		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(),
+		"enforceNodeAllocatable": []string{"pods"},
+		"failCgroupV1":           false, "failSwapOn": false,
 		// The lab shows the kubelet the values it wants, see knobs; it must not write them.
 		"protectKernelDefaults": true,
 		"oomScoreAdj":           0, // a negative one may not be permitted
@@ -239,7 +262,11 @@ func (p plan) writeConfigs() error {
 				"routes": []object{{"dst": "0.0.0.0/0"}}},
 		}},
 	}
-	for file, content := range map[string]object{"kubelet.json": kubelet, "kube-proxy.json": proxy, "cni/10-lab.conflist": cni} {
+	for file, content := range map[string]object{
+		"kubelet.json":        kubelet,
+		"kube-proxy.json":     proxy,
+		"cni/10-lab.conflist": cni,
+	} {
 		data, err := json.MarshalIndent(content, "", "  ")
 		if err != nil {
 			return err

@@ -37,7 +37,8 @@ var (
 // process is gone, however it went.
 func Init(dir string) error {
 	if os.Getpid() != 1 {
-		return fmt.Errorf("this is process %d: the lab's init must be the first of its PID namespace", os.Getpid())
+		return fmt.Errorf("this is process %d: the lab's init must be the first of its PID namespace",
+			os.Getpid())
 	}
 	p, err := readPlan(dir)
 	if err != nil {
@@ -68,7 +69,12 @@ func Init(dir string) error {
 	if err := p.Net.setUp(ctx); err != nil {
 		return err
 	}
-	s := &supervisor{plan: p, log: log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds), children: map[int]bool{}, jobs: map[string]*job{}}
+	s := &supervisor{
+		plan:     p,
+		log:      log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds),
+		children: map[int]bool{},
+		jobs:     map[string]*job{},
+	}
 	if s.trees, err = hierarchies(); err != nil {
 		return err
 	}
@@ -122,7 +128,8 @@ func (p plan) mount() error {
 		}
 	}
 	for knob, value := range knobs {
-		file, sysctl := filepath.Join(p.Dir, "knobs", strings.ReplaceAll(knob, "/", ".")), filepath.Join("/proc/sys", knob)
+		file, sysctl := filepath.Join(p.Dir, "knobs",
+			strings.ReplaceAll(knob, "/", ".")), filepath.Join("/proc/sys", knob)
 		if !exists(sysctl) {
 			continue
 		}
@@ -180,7 +187,8 @@ func detachBelow(dirs ...string) error {
 	lines := strings.Split(string(data), "\n")
 	for _, line := range slices.Backward(lines) {
 		f := strings.Fields(line)
-		if len(f) < 5 || !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(f[4]+"/", dir+"/") }) {
+		if len(f) < 5 || !slices.ContainsFunc(dirs,
+			func(dir string) bool { return strings.HasPrefix(f[4]+"/", dir+"/") }) {
 			continue
 		}
 		if err := unix.Unmount(f[4], unix.MNT_DETACH); err != nil {
@@ -218,7 +226,8 @@ func (s *supervisor) start(ctx context.Context) error {
 		if err := s.run(ctx, p.containerd()); err != nil {
 			return err
 		}
-		if err := s.do(ctx, "ctr", nil, "--namespace=k8s.io", "images", "import", filepath.Join(p.Dir, "pause.tar")); err != nil {
+		if err := s.do(ctx, "ctr", nil, "--namespace=k8s.io", "images", "import",
+			filepath.Join(p.Dir, "pause.tar")); err != nil {
 			return err
 		}
 		close(runtime)
@@ -411,7 +420,8 @@ func (p plan) path() string {
 		dirs = append(dirs, filepath.Dir(file))
 	}
 	slices.Sort(dirs)
-	return strings.Join(append(slices.Compact(dirs), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
+	return strings.Join(append(slices.Compact(dirs), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
+		"/usr/bin", "/sbin", "/bin"), ":")
 }
 
 // environment is all that the components are given.

@@ -49,8 +49,14 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	defer unlock()
 
 	p := plan{
-		Name: c.Name, Dir: c.StateDir, Node: "lab-" + c.Name, Lock: c.lock(), Created: time.Now(),
-		NodeLabels: c.NodeLabels, FeatureGates: c.FeatureGates, BindParent: c.BindParent,
+		Name:         c.Name,
+		Dir:          c.StateDir,
+		Node:         "lab-" + c.Name,
+		Lock:         c.lock(),
+		Created:      time.Now(),
+		NodeLabels:   c.NodeLabels,
+		FeatureGates: c.FeatureGates,
+		BindParent:   c.BindParent,
 	}
 	if p.Binaries, p.Version, err = c.binaries(ctx); err != nil {
 		return nil, err
@@ -68,7 +74,8 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, remove(context.WithoutCancel(ctx), c))
 	}
-	fmt.Fprintf(c.Log, "node %s is Ready after %v\n", cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
+	fmt.Fprintf(c.Log, "node %s is Ready after %v\n",
+		cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
 	return cluster, nil
 }
 
@@ -144,7 +151,8 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(c.Log, "init is process %d, API server %s, logs in %s\n", p.Init.PID, p.server(), filepath.Join(p.Dir, "log"))
+	fmt.Fprintf(c.Log, "init is process %d, API server %s, logs in %s\n",
+		p.Init.PID, p.server(), filepath.Join(p.Dir, "log"))
 	cluster, err := newCluster(c, p)
 	if err != nil {
 		return nil, err
@@ -228,7 +236,8 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 			return err
 		}
 		step = "the default service account"
-		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default",
+			metav1.GetOptions{}); err != nil {
 			return err
 		}
 		step = "node " + c.plan.Node
@@ -276,7 +285,8 @@ func Attach(_ context.Context, c Config) (*Cluster, error) {
 		return nil, err
 	}
 	if !p.Init.alive() {
-		return nil, fmt.Errorf("the lab %q in %s is not up any more: its init, process %d, is gone", c.Name, c.StateDir, p.Init.PID)
+		return nil, fmt.Errorf("the lab %q in %s is not up any more: its init, process %d, is gone",
+			c.Name, c.StateDir, p.Init.PID)
 	}
 	return newCluster(c, p)
 }
@@ -502,7 +512,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return out, fmt.Errorf("kubectl %s: %w: %s",
+			strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return out, nil
 }

@@ -78,7 +78,8 @@ func TestACertificateIsGoodForItsHostsAndNoOthers(t *testing.T) {
 			t.Errorf("for host %s: %v, want good=%v", host, err, good)
 		}
 	}
-	if u := leaf.cert.Subject; u.CommonName != "system:node:n" || !slices.Equal(u.Organization, []string{"system:nodes"}) {
+	if u := leaf.cert.Subject; u.CommonName != "system:node:n" ||
+		!slices.Equal(u.Organization, []string{"system:nodes"}) {
 		t.Errorf("the user is %v", u)
 	}
 }
@@ -96,7 +97,8 @@ func TestAKubeconfigLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Host != "https://10.88.0.2:6443" || len(config.CertData) == 0 || len(config.KeyData) == 0 || len(config.CAData) == 0 {
+	if config.Host != "https://10.88.0.2:6443" || len(config.CertData) == 0 || len(config.KeyData) == 0 ||
+		len(config.CAData) == 0 {
 		t.Errorf("got %v", config)
 	}
 }
@@ -140,7 +142,8 @@ func TestKubernetesVersionComesFromItsGoMod(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", goMod, got, want)
 		}
 	}
-	if flags := versionFlags("v1.37.1"); !strings.Contains(flags, "component-base/version.gitVersion=v1.37.1") || !strings.Contains(flags, "gitMinor=37 ") {
+	if flags := versionFlags("v1.37.1"); !strings.Contains(flags, "component-base/version.gitVersion=v1.37.1") ||
+		!strings.Contains(flags, "gitMinor=37 ") {
 		t.Errorf("got %s", flags)
 	}
 }
@@ -185,7 +188,8 @@ func TestAGroupIsMadeReadyForProcesses(t *testing.T) {
 
 func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"aware-lab-x/kubepods/burstable/pod1/c1", "aware-lab-x/system", "aware-lab-xy/system", "other"} {
+	for _, dir := range []string{"aware-lab-x/kubepods/burstable/pod1/c1", "aware-lab-x/system",
+		"aware-lab-xy/system", "other"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +205,8 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	}
 	// On a real tree files go with their group; one that rmdir refuses stays.
 	write(t, root+"/aware-lab-xy/system/precious", "")
-	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil || !strings.Contains(err.Error(), "/aware-lab-xy/system") {
+	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil ||
+		!strings.Contains(err.Error(), "/aware-lab-xy/system") {
 		t.Errorf("got %v, want an error that names the group", err)
 	}
 	if !exists(root + "/aware-lab-xy/system/precious") {
@@ -250,7 +255,8 @@ func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
 		t.Fatalf("got %q, %v", left, err)
 	}
 	all := strings.Join(left, "\n")
-	for _, want := range []string{"running lab aware-lab-running", "aware-lab-half, which never started", "aware-lab-killed, whose init, process"} {
+	for _, want := range []string{"running lab aware-lab-running", "aware-lab-half, which never started",
+		"aware-lab-killed, whose init, process"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
@@ -258,7 +264,8 @@ func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
 	write(t, base+"/proc/9/cgroup", "4:memory:/aware-lab-x/kubepods/pod1\n")
 	write(t, base+"/proc/9/stat", "9 (web) S 1 7 7 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 4242 0\n")
 	write(t, base+"/proc/8/cgroup", "4:memory:/user.slice\n")
-	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 || !strings.Contains(left[0], "process 9") || !strings.Contains(left[0], "aware-lab-x/kubepods/pod1") {
+	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 ||
+		!strings.Contains(left[0], "process 9") || !strings.Contains(left[0], "aware-lab-x/kubepods/pod1") {
 		t.Errorf("got %q, %v", left, err)
 	}
 }
@@ -280,7 +287,8 @@ func TestAFolderThatIsNotALabsIsNotRemoved(t *testing.T) {
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	for i := range slots {
 		n := slot(i)
-		if !n.Pods.Contains(n.gateway()) || !n.nodePods().Contains(n.gateway()) || !n.Services.Contains(n.apiService()) || !n.link().Contains(n.Lab) {
+		if !n.Pods.Contains(n.gateway()) || !n.nodePods().Contains(n.gateway()) ||
+			!n.Services.Contains(n.apiService()) || !n.link().Contains(n.Lab) {
 			t.Errorf("slot %d: %+v", i, n)
 		}
 		for j := range i {
@@ -323,7 +331,8 @@ func TestAnImageHasItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, err := image.ConfigFile()
-	if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) || len(config.RootFS.DiffIDs) != 1 {
+	if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) ||
+		len(config.RootFS.DiffIDs) != 1 {
 		t.Errorf("got %+v, %v", config, err)
 	}
 	if _, err := staticImage(map[string]string{"program": file}, nil); err == nil {
@@ -386,7 +395,8 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Errorf("attaching: %v", err)
 	}
 	const ref = "awarescale.dev/test/sleep:1"
-	if err := c.LoadImage(ctx, ref, map[string]string{"/sleep": c.plan.Binaries["pause"]}, []string{"/sleep"}); err != nil {
+	if err := c.LoadImage(ctx, ref, map[string]string{"/sleep": c.plan.Binaries["pause"]},
+		[]string{"/sleep"}); err != nil {
 		t.Fatal(err)
 	}
 	clients, err := kubernetes.NewForConfig(c.REST())
@@ -396,13 +406,17 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	pods := clients.CoreV1().Pods("default")
 	cpu := func(request, limit string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse(request)}, Limits: corev1.ResourceList{"cpu": resource.MustParse(limit)},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse(request)},
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse(limit)},
 		}
 	}
 	if _, err = pods.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "sleep"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "sleep", Image: ref, ImagePullPolicy: corev1.PullNever, Resources: cpu("100m", "200m"),
+			Name:            "sleep",
+			Image:           ref,
+			ImagePullPolicy: corev1.PullNever,
+			Resources:       cpu("100m", "200m"),
 		}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -436,15 +450,18 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil || pod.Status.ContainerStatuses[0].RestartCount != 0 {
+	if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil ||
+		pod.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the container was started again: %+v, %v", pod.Status, err)
 	}
 
 	// The ways into the lab.
-	if out, err := c.Command(ctx, "hostname").Output(); err != nil || strings.TrimSpace(string(out)) != c.Node() {
+	if out, err := c.Command(ctx, "hostname").Output(); err != nil ||
+		strings.TrimSpace(string(out)) != c.Node() {
 		t.Errorf("the host name inside is %q, %v", out, err)
 	}
-	if out, err := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet").Output(); err != nil || !strings.Contains(string(out), ref) {
+	if out, err := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet").Output(); err != nil ||
+		!strings.Contains(string(out), ref) {
 		t.Errorf("ctr inside sees %q, %v", out, err)
 	}
 	if out, err := c.Kubectl(ctx, "get", "pods", "--output=name"); err != nil || string(out) != "pod/sleep\n" {
@@ -457,9 +474,12 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Errorf("CheckClean does not see a running lab: %q", left)
 	}
 	// Names and figures are not waited for by Up.
-	names := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(c.plan.Net.dns().String(), "53"))
-	}}
+	names := net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(c.plan.Net.dns().String(), "53"))
+		},
+	}
 	if err := poll(ctx, 100*time.Millisecond, within(ctx, 2*time.Second, func(ctx context.Context) error {
 		got, err := names.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
 		if want := c.plan.Net.apiService().String(); err == nil && !slices.Equal(got, []string{want}) {
@@ -469,7 +489,8 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	})); err != nil {
 		t.Errorf("the API server's name: %v", err)
 	}
-	if err := poll(ctx, time.Second, func() error { _, err := c.Kubectl(ctx, "top", "nodes"); return err }); err != nil {
+	if err := poll(ctx, time.Second,
+		func() error { _, err := c.Kubectl(ctx, "top", "nodes"); return err }); err != nil {
 		t.Errorf("the node's figures: %v", err)
 	}
 	if joined, err := c.Join("other", "10.0.2.15"); err != nil {
@@ -478,7 +499,8 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Error(err)
 	} else if other, err := kubernetes.NewForConfig(config); err != nil {
 		t.Error(err)
-	} else if review, err := other.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil ||
+	} else if review, err := other.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil ||
 		review.Status.UserInfo.Username != "system:node:other" {
 		t.Errorf("another node is taken for %v, %v", review, err)
 	}
@@ -498,20 +520,21 @@ func millicores(t *testing.T, c *Cluster, container string) int {
 	}
 	for _, h := range trees {
 		var quota, period int
-		_ = filepath.WalkDir(filepath.Join(h.Dir, c.CgroupParent()), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.Name() != container {
-				return nil
-			}
-			if data, err := os.ReadFile(path + "/cpu.max"); err == nil {
-				_, _ = fmt.Sscan(string(data), &quota, &period)
+		_ = filepath.WalkDir(filepath.Join(h.Dir, c.CgroupParent()),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.Name() != container {
+					return nil
+				}
+				if data, err := os.ReadFile(path + "/cpu.max"); err == nil {
+					_, _ = fmt.Sscan(string(data), &quota, &period)
+					return fs.SkipAll
+				}
+				q, _ := os.ReadFile(path + "/cpu.cfs_quota_us")
+				p, _ := os.ReadFile(path + "/cpu.cfs_period_us")
+				quota, _ = strconv.Atoi(strings.TrimSpace(string(q)))
+				period, _ = strconv.Atoi(strings.TrimSpace(string(p)))
 				return fs.SkipAll
-			}
-			q, _ := os.ReadFile(path + "/cpu.cfs_quota_us")
-			p, _ := os.ReadFile(path + "/cpu.cfs_period_us")
-			quota, _ = strconv.Atoi(strings.TrimSpace(string(q)))
-			period, _ = strconv.Atoi(strings.TrimSpace(string(p)))
-			return fs.SkipAll
-		})
+			})
 		if period > 0 {
 			return quota * 1000 / period
 		}
@@ -569,7 +592,8 @@ func TestUpRemovesWhatAKilledLabLeft(t *testing.T) {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	for _, victim := range []string{"the parent, whose lab is still leaving", "parent and init, so that nobody can"} {
+	for _, victim := range []string{"the parent, whose lab is still leaving",
+		"parent and init, so that nobody can"} {
 		t.Run(victim, func(t *testing.T) {
 			parent := helper(t)
 			p, err := readPlan(testLab().withDefaults().StateDir)

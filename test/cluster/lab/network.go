@@ -156,7 +156,8 @@ func removeLinks(ctx context.Context, owner string) error {
 		if strings.TrimSpace(string(alias)) != owner {
 			continue
 		}
-		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil &&
+			!strings.Contains(err.Error(), "Cannot find device") {
 			return err
 		}
 	}

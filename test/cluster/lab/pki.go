@@ -137,8 +137,14 @@ func (a *authority) kubeconfig(server, user string, groups ...string) ([]byte, e
 		return nil, err
 	}
 	return clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"lab": {Server: server, CertificateAuthorityData: ca.cert}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: p.cert, ClientKeyData: p.key}},
+		Clusters: map[string]*clientcmdapi.Cluster{"lab": {
+			Server:                   server,
+			CertificateAuthorityData: ca.cert,
+		}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{user: {
+			ClientCertificateData: p.cert,
+			ClientKeyData:         p.key,
+		}},
 		Contexts:       map[string]*clientcmdapi.Context{"lab": {Cluster: "lab", AuthInfo: user}},
 		CurrentContext: "lab",
 	})
@@ -173,12 +179,16 @@ func (p plan) writePKI() error {
 		hosts  []string
 	}
 	for _, l := range []leaf{
-		{"apiserver", cluster, "kube-apiserver", nil, []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
-			"kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", node, p.Net.gateway().String(), p.Net.apiService().String()}},
+		{"apiserver", cluster, "kube-apiserver", nil,
+			[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", node,
+				p.Net.gateway().String(), p.Net.apiService().String()}},
 		{"apiserver-kubelet-client", cluster, "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"front-proxy-client", front, "front-proxy-client", nil, nil},
-		{"kubelet", cluster, "system:node:" + p.Node, []string{"system:nodes"}, []string{p.Node, "localhost", "127.0.0.1", node}},
-		{"metrics-server", cluster, metricsUser, nil, []string{"metrics-server", "metrics-server.kube-system", "metrics-server.kube-system.svc", node}},
+		{"kubelet", cluster, "system:node:" + p.Node, []string{"system:nodes"},
+			[]string{p.Node, "localhost", "127.0.0.1", node}},
+		{"metrics-server", cluster, metricsUser, nil,
+			[]string{"metrics-server", "metrics-server.kube-system", "metrics-server.kube-system.svc", node}},
 		{"service-accounts", cluster, "service-accounts", nil, nil}, // only the key matters
 	} {
 		issued, err := l.by.issue(l.user, l.groups, l.hosts...)

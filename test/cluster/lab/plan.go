@@ -194,7 +194,8 @@ func processAt(proc string, pid int) (process, byte, error) {
 	rest := string(data[strings.LastIndexByte(string(data), ')')+1:])
 	f := strings.Fields(rest)
 	if len(f) < 20 {
-		return process{}, 0, fmt.Errorf("the stat of process %d has %d fields after its name: %q", pid, len(f), data)
+		return process{}, 0, fmt.Errorf("the stat of process %d has %d fields after its name: %q",
+			pid, len(f), data)
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return process{pid, start}, f[0][0], err
@@ -230,7 +231,8 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, 20*time.Millisecond, func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err = poll(ctx, 20*time.Millisecond,
+		func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("waiting for the lock %s: %w", path, err)

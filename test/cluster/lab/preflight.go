@@ -39,17 +39,21 @@ func requirements() []requirement {
 		{"nsenter", "it runs programs inside the lab", "util-linux", program("nsenter")},
 		{"nft", "kube-proxy calls it", "nftables", program("nft")},
 		{"conntrack", "kube-proxy forgets connections with it", "conntrack", program("conntrack")},
-		{"the CNI plugins ptp, host-local and loopback in " + cniPlugins, "they connect the pods", "containernetworking-plugins", func() bool {
-			return exists(cniPlugins+"/ptp") && exists(cniPlugins+"/host-local") && exists(cniPlugins+"/loopback")
-		}},
+		{"the CNI plugins ptp, host-local and loopback in " + cniPlugins, "they connect the pods",
+			"containernetworking-plugins", func() bool {
+				return exists(cniPlugins+"/ptp") && exists(cniPlugins+"/host-local") &&
+					exists(cniPlugins+"/loopback")
+			}},
 	}
 	// What runc's C needs matters only until there is a runc.
 	if cached, _ := filepath.Glob(filepath.Join(cacheBase(), "runc-*")); len(cached) == 0 {
 		rs = append(rs,
 			requirement{"gcc", "runc is built with it", "gcc", program("gcc")},
-			requirement{"pkg-config", "runc's build looks for libseccomp with it", "pkg-config", program("pkg-config")},
+			requirement{"pkg-config", "runc's build looks for libseccomp with it", "pkg-config",
+				program("pkg-config")},
 			requirement{"the headers of libseccomp", "runc is built with them", "libseccomp-dev", func() bool {
-				return program("pkg-config")() && exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
+				return program("pkg-config")() &&
+					exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
 			}})
 	}
 	return rs
@@ -93,7 +97,8 @@ func installPackages(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(packages)
-	for _, args := range [][]string{{"update"}, append([]string{"install", "--yes", "--no-install-recommends"}, slices.Compact(packages)...)} {
+	for _, args := range [][]string{{"update"},
+		append([]string{"install", "--yes", "--no-install-recommends"}, slices.Compact(packages)...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {

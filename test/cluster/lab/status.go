@@ -49,8 +49,14 @@ type Status struct {
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	p := c.plan
 	s := Status{
-		Name: p.Name, Version: p.Version, Uptime: time.Since(p.Created).Round(time.Second).String(), Server: p.server(),
-		Kubeconfig: p.kubeconfig(), StateDir: p.Dir, Init: p.Init.PID, Node: p.Node,
+		Name:       p.Name,
+		Version:    p.Version,
+		Uptime:     time.Since(p.Created).Round(time.Second).String(),
+		Server:     p.server(),
+		Kubeconfig: p.kubeconfig(),
+		StateDir:   p.Dir,
+		Init:       p.Init.PID,
+		Node:       p.Node,
 	}
 	file := filepath.Join(p.Dir, "components.json")
 	data, err := os.ReadFile(file)

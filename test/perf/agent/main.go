@@ -130,12 +130,15 @@ func install(ctx context.Context, cluster *lab.Cluster) error {
 // group is a container's cgroup.
 func group(cluster *lab.Cluster, p *corev1.Pod) string {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID), id)
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
+		"pod"+string(p.UID), id)
 }
 
 // cost is the CPU and the resident memory of the installed agent.
-func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) (millicores, mib float64, err error) {
-	list, err := client.CoreV1().Pods("aware-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
+	tree *cgroup.Tree) (millicores, mib float64, err error) {
+	list, err := client.CoreV1().Pods("aware-system").List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
 	if err != nil || len(list.Items) != 1 {
 		return 0, 0, fmt.Errorf("%d agents: %w", len(list.Items), err)
 	}
@@ -202,7 +205,8 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // inProcess runs the agent's loop in this process on the same containers.
-func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) error {
+func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
+	tree *cgroup.Tree) error {
 	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
 	if err != nil {
 		return err
@@ -212,9 +216,21 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		p := &list.Items[i]
 		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 		l := p.Spec.Containers[0].Resources.Limits
-		crowd = append(crowd, agent.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), QoS: string(p.Status.QOSClass),
-			Containers: []agent.Container{{Name: "crowd", ID: id, Running: true,
-				Limits: mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}}}})
+		crowd = append(crowd, agent.Pod{
+			Namespace: p.Namespace,
+			Name:      p.Name,
+			UID:       string(p.UID),
+			QoS:       string(p.Status.QOSClass),
+			Containers: []agent.Container{{
+				Name:    "crowd",
+				ID:      id,
+				Running: true,
+				Limits: mdp.Size{
+					CPU:    mdp.MilliCPU(l.Cpu().MilliValue()),
+					Memory: mdp.Bytes(l.Memory().Value()),
+				},
+			}},
+		})
 	}
 	if len(crowd) != pods {
 		return fmt.Errorf("%d pods, want %d", len(crowd), pods)
@@ -242,9 +258,18 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
 	}
 	limit := ceiling
-	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(api.ContainerRef) mdp.Policy {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil })
-	}})
+	a, err := agent.New(c, agent.Deps{
+		Tree:    tree,
+		Runtime: runtime,
+		Journal: held,
+		Pods:    crowd,
+		Policy: func(api.ContainerRef) mdp.Policy {
+			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+				return mdp.Action{}.WithCPU(limit),
+					nil
+			})
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -257,9 +282,23 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 	})
 	// One container is resized through the agent and past it, in turn. The agent's time is its own argument, so that its
 	// budget is never what is waited for; a step without a resize is subtracted.
-	ref := api.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
-	grant := api.Grants{TTL: time.Hour, All: []api.Grant{{Container: ref, Mode: api.Auto,
-		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
+	ref := api.ContainerRef{
+		Namespace: crowd[0].Namespace,
+		Pod:       crowd[0].Name,
+		PodUID:    crowd[0].UID,
+		Container: "crowd",
+	}
+	grant := api.Grants{
+		TTL: time.Hour,
+		All: []api.Grant{{
+			Container: ref,
+			Mode:      api.Auto,
+			Bounds: mdp.Bounds{
+				CPU:    mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling},
+				Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB},
+			},
+		}},
+	}
 	var through, idle, bare []time.Duration
 	step := func() time.Duration {
 		now = now.Add(10 * time.Second)
@@ -274,7 +313,8 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		idle = append(idle, step())
 		quota := int64(limit) * 100
 		begun := time.Now()
-		if err := runtime.Update(ctx, crowd[1].Containers[0].ID, cri.Change{Quota: quota, Period: 100000}); err != nil {
+		if err := runtime.Update(ctx, crowd[1].Containers[0].ID,
+			cri.Change{Quota: quota, Period: 100000}); err != nil {
 			return err
 		}
 		bare = append(bare, time.Since(begun))
