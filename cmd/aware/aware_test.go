@@ -34,8 +34,8 @@ func shop() v1alpha1.MultidimPodAutoscaler {
 			Decisions: []v1alpha1.DecisionStatus{{
 				Time:      metav1.NewTime(noon),
 				Container: "web",
-				Inputs:    "in words",
-				Action:    "in words",
+				Inputs:    "as text",
+				Action:    "as text",
 				Effect:    "pending",
 				Signals: map[string]resource.Quantity{
 					"replicas":  *q("1"),
@@ -56,7 +56,7 @@ func shop() v1alpha1.MultidimPodAutoscaler {
 	}
 }
 
-func TestStatusPrintsOneLineAndProblems(t *testing.T) {
+func TestStatusPrintsOneLineForEachWorkloadAndItsProblems(t *testing.T) {
 	var out strings.Builder
 	if err := printStatus(&out, []v1alpha1.MultidimPodAutoscaler{shop()}, noon.Add(7*time.Second)); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestStatusPrintsOneLineAndProblems(t *testing.T) {
 		"41+3", "7s ago",
 		"prod/shop: SLOObserved: Unreachable: connection refused"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("status does not say %q:\n%s", want, out.String())
+			t.Errorf("status does not print %q:\n%s", want, out.String())
 		}
 	}
 }
@@ -78,12 +78,12 @@ func TestExplainPrintsDecisions(t *testing.T) {
 	for _, want := range []string{"12:00:00", "web", "replicas=1 cpu-usage=200m latency=12.3ms",
 		"replicas=2 memory-limit=96Mi", "max", "pending", "hpavpa/1"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("explain does not say %q:\n%s", want, out.String())
+			t.Errorf("explain does not print %q:\n%s", want, out.String())
 		}
 	}
 }
 
-func TestUnknownIsNotPrintedAsZero(t *testing.T) {
+func TestAnUnknownValueIsNotPrintedAsZero(t *testing.T) {
 	m := shop()
 	m.Status.Effective, m.Status.Latency = nil, nil
 	var out strings.Builder

@@ -44,7 +44,8 @@ func explainCommand() *cobra.Command {
 	return cmd
 }
 
-// explain prints one workload: its spec, its status, and the decisions, newest first.
+// explain prints one workload: its spec, its status, and its decisions, newest
+// first.
 func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	s := m.Status
 	fmt.Fprintf(out, "%s/%s  %s/%s  mode %s\n",

@@ -1,7 +1,8 @@
-// Command aware is what people type. As kubectl-aware on the PATH it is also "kubectl aware".
+// Command aware is the command-line tool. As kubectl-aware on the PATH it is also
+// "kubectl aware".
 //
-// Exit codes: 0 done; 1 it could not be done; 2 the command line is wrong; 3 the workload is there, but is not well
-// (status with --check).
+// Exit codes: 0 done; 1 failed; 2 the command line is wrong; 3 the workload has a
+// problem (status with --check).
 package main
 
 import (

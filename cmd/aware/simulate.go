@@ -19,11 +19,14 @@ import (
 
 // simulation is the command line of one run.
 type simulation struct {
-	trace, policy, fidelity, out string
-	times                        float64
-	length                       time.Duration
-	seed                         uint64
-	json                         bool
+	trace    string        // a name or a file
+	times    float64       // factor of the trace's rates; 0 is the default
+	policy   string        // a name or a file
+	fidelity string        // fluid or requests
+	length   time.Duration // simulated time; 0 is the trace's length
+	seed     uint64
+	out      string // folder of the report; empty for none
+	json     bool
 }
 
 func simulateCommand() *cobra.Command {
@@ -43,14 +46,14 @@ func simulateCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.trace, "trace", "diurnal", "how many requests a second")
+	f.StringVar(&s.trace, "trace", "diurnal", "requests per second over time: a name or a file")
 	f.Float64Var(&s.times, "times", 0,
 		"multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
-	f.StringVar(&s.policy, "policy", "captain", "who decides")
-	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests: every request by itself, slower")
+	f.StringVar(&s.policy, "policy", "captain", "policy that decides: a name or a policy file")
+	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests (simulates every request; slower)")
 	f.StringVar(&s.fidelity, "level", "fluid", "the former name of --fidelity")
 	_ = f.MarkHidden("level")
-	f.DurationVar(&s.length, "length", 0, "how long; 0 is the trace's length")
+	f.DurationVar(&s.length, "length", 0, "simulated time; 0 is the trace's length")
 	f.Uint64Var(&s.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&s.out, "out", "out/simulate", "folder of the report; empty for none")
 	f.BoolVar(&s.json, "json", false, "print one line of JSON")
@@ -120,7 +123,7 @@ func (s *simulation) cell(name string) (bench.Cell, error) {
 	return bench.Single(name, app, t, s.times)
 }
 
-// openApp is an application that comes with aware, or one from a file.
+// openApp is a built-in application, or one from a file.
 func openApp(name string) (sim.App, error) {
 	if !strings.ContainsAny(name, "./") {
 		return workload.NamedApp(name)
@@ -133,7 +136,8 @@ func openApp(name string) (sim.App, error) {
 	return workload.Read(name, f)
 }
 
-// choice is the policy: a file, or a baseline as it was tuned for the application, or as it is where it never was.
+// choice is the policy: a file, or a baseline with the settings that were tuned
+// for the application, or with its defaults where none were.
 func (s *simulation) choice(cell bench.Cell) (bench.Choice, error) {
 	if strings.ContainsAny(s.policy, "./") {
 		return openChoice(s.policy)
@@ -152,14 +156,15 @@ func (s *simulation) choice(cell bench.Cell) (bench.Choice, error) {
 	return c, nil
 }
 
-// view shows a run as it goes: one line that changes on a terminal, a line each five minutes otherwise.
+// view shows the progress of a run: one line that changes on a terminal, otherwise
+// a line every five minutes.
 type view struct {
 	out   io.Writer
-	live  bool
-	slo   float64
-	all   float64
-	begun time.Time
-	shown bool
+	live  bool      // out is a terminal
+	slo   float64   // the latency objective, in seconds
+	all   float64   // length of the trace, in seconds
+	begun time.Time // when the run began
+	shown bool      // a line is on the terminal
 }
 
 func newView(out io.Writer, cell bench.Cell) *view {

@@ -20,7 +20,7 @@ func statusCommand() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:     "status [WORKLOAD]",
-		Short:   "How workloads are doing: mode, replicas, sizes, SLO, and what is wrong",
+		Short:   "The state of workloads: mode, replicas, sizes, SLO, and problems",
 		Example: "  aware status\n  aware status deployment/shop -n prod\n  aware status -A --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,8 +36,8 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if sick := problems(items); check && len(sick) > 0 {
-				return &exitError{3, fmt.Errorf("%d of %d workloads are not well", len(sick), len(items))}
+			if found := problems(items); check && len(found) > 0 {
+				return &exitError{3, fmt.Errorf("%d of %d workloads are not well", len(found), len(items))}
 			}
 			return nil
 		},
@@ -53,7 +53,7 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// printStatus is one line for each workload, and under the table what is wrong.
+// printStatus prints one line for each workload, and the problems under the table.
 func printStatus(out io.Writer, items []v1alpha1.MultidimPodAutoscaler, now time.Time) error {
 	if len(items) == 0 {
 		_, err := fmt.Fprintf(out, "No workload has opted in. Label a pod template %s=true.\n",
@@ -133,7 +133,7 @@ func decided(s v1alpha1.MultidimPodAutoscalerStatus, now time.Time) string {
 	return duration.HumanDuration(now.Sub(s.Decisions[0].Time.Time)) + " ago"
 }
 
-// problems says, for each workload that is not well, what its conditions say.
+// problems lists the conditions that show a problem, for each workload.
 func problems(items []v1alpha1.MultidimPodAutoscaler) []string {
 	var out []string
 	for _, m := range items {

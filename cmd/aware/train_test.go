@@ -56,8 +56,8 @@ func TestATrainingReportsAndSavesItsActor(t *testing.T) {
 	}
 }
 
-// A training that is interrupted and resumed says what the uninterrupted one
-// says.
+// A training that is interrupted and resumed has the result of the uninterrupted
+// one.
 func TestAResumedTrainingEqualsTheUninterruptedOne(t *testing.T) {
 	o := smallTraining
 	o.steps = 12_000
@@ -68,7 +68,7 @@ func TestAResumedTrainingEqualsTheUninterruptedOne(t *testing.T) {
 	o.out = t.TempDir()
 	checkpoint := filepath.Join(o.out, "checkpoint.safetensors")
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // somebody presses Ctrl-C some time after the first checkpoint
+	go func() { // as if a user pressed Ctrl-C after the first checkpoint
 		for {
 			if _, err := os.Stat(checkpoint); err == nil {
 				cancel()
@@ -128,7 +128,9 @@ func TestADamagedCheckpointIsRefused(t *testing.T) {
 	if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), "resuming a training of") {
 		t.Error(err)
 	}
-	o.seed, o.env, o.algorithm = 3, "CartPole-v1", "ppo"
+	o.seed = 3
+	o.env = "CartPole-v1"
+	o.algorithm = "ppo"
 	if _, _, err := trainOnce(t, o); err == nil {
 		t.Error("a checkpoint of another algorithm was taken")
 	}
@@ -168,11 +170,14 @@ func TestInvalidTrainingsAreRefused(t *testing.T) {
 	}
 }
 
-// A run that is resumed after its learning rate was annealed to zero says so; the
-// report has the figures of how learning went.
-func TestAResumedRunSaysThatItsLearningRateIsZero(t *testing.T) {
+// A run that is resumed after its learning rate was annealed to zero reports that.
+// The report has the statistics of learning.
+func TestAResumedRunReportsALearningRateOfZero(t *testing.T) {
 	o := smallTraining
-	o.algorithm, o.steps, o.every, o.out = "ppo", 1024, 1, t.TempDir()
+	o.algorithm = "ppo"
+	o.steps = 1024
+	o.every = 1
+	o.out = t.TempDir()
 	_, progress, err := trainOnce(t, o)
 	if err != nil || strings.Contains(progress, "annealed") {
 		t.Fatal(progress, err)

@@ -73,7 +73,7 @@ func Run(dir, title string, slo float64, score bench.Score, points []bench.Point
 		Page{Title: title, About: "Windows of 10 s.", Text: string(text), Pictures: pictures})
 }
 
-// blocks are the rows by cell, in their order.
+// blocks groups the rows by cell, in their order.
 func blocks(rows []bench.Row) [][]bench.Row {
 	var all [][]bench.Row
 	for _, r := range rows {
@@ -86,7 +86,7 @@ func blocks(rows []bench.Row) [][]bench.Row {
 	return all
 }
 
-// pareto is a cell's picture: a point for each policy.
+// pareto draws a cell: a point for each policy.
 func pareto(rows []bench.Row) (Picture, error) {
 	p := plot.New()
 	p.Title.Text = rows[0].App + ", " + rows[0].Trace

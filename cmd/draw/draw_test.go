@@ -11,7 +11,7 @@ import (
 	"awarescale.dev/aware/learner/sim/calibrate"
 )
 
-func TestTheValidationReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
+func TestTheValidationReportIsCompleteAndNeedsNoOtherFile(t *testing.T) {
 	r, err := calibrate.Validate(calibrate.Shipped(), 1, func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTheValidationReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
 	}
 }
 
-// Few points, equal points and extreme values are drawn, or are an error; they never panic.
+// Few points, equal points and extreme values are drawn. Nothing panics.
 func TestOddComparisonsAreDrawn(t *testing.T) {
 	values := []float64{0.5, 1, 1, 2, 30, 1000, 1e-8, 1e14}
 	for seed := range uint64(60) {

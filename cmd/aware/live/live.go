@@ -31,7 +31,7 @@ type Target struct {
 
 func (t Target) String() string { return t.Namespace + "/" + t.Kind + "/" + t.Name }
 
-// kinds is the kinds of workloads by the names that people write.
+// kinds maps the names of kinds that users write to the kinds.
 var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
 	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet",
 	"replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet"}
@@ -145,11 +145,11 @@ type world struct {
 	target   Target
 	sensor   recommender.Sensor
 	updater  updater.Updater
-	replicas int32 // at the beginning
+	replicas int32 // when the environment was opened
 
 	looked  bool      // Sense was called
 	decided time.Time // central's decision that was read last
-	why     string    // the last Act did what it did
+	why     string    // the reason of the last Act's effect
 }
 
 func (w *world) load(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, *updater.Workload, error) {
