@@ -46,8 +46,8 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 	})
 }
 
-func TestTheOtherModesMoveNothing(t *testing.T) {
-	for mode, mandated := range map[string]api.Mode{
+func TestTheOtherModesChangeNothing(t *testing.T) {
+	for mode, granted := range map[string]api.Mode{
 		"observe":   api.Observe,
 		"recommend": api.Recommend,
 		"off":       "",
@@ -61,8 +61,8 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 				s.get(p, "one")
 				return limit(p) != mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
 			})
-			if m, ok := s.grant(p); m.Mode != mandated || ok != (mandated != "") {
-				t.Errorf("grant %q, %v; want %q", m.Mode, ok, mandated)
+			if m, ok := s.grant(p); m.Mode != granted || ok != (granted != "") {
+				t.Errorf("grant %q, %v; want %q", m.Mode, ok, granted)
 			}
 			if mode == "recommend" {
 				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 ||
@@ -74,11 +74,11 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 	}
 }
 
-func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
+func TestACanaryIsOnePodAndIsRestoredWhenTheSLOIsViolated(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "900m", "slo-latency-p99", "50ms")
 	one, two := s.pod("one"), s.pod("two")
 	requests := uint64(0)
-	served := func(upper float64) func(*api.Summary) { // a hundred requests more, all at most that slow
+	served := func(upper float64) func(*api.Summary) { // adds a hundred requests, all at most that slow
 		requests += 100
 		return func(sum *api.Summary) {
 			fast := requests
@@ -113,15 +113,15 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 	s.event("CanaryReverted", "SLO is violated")
 }
 
-func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
+func TestFromCanaryToAutoReplicasAreScaledAgain(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "400m", "max-replicas", "2")
 	p := s.pod("one")
-	wants := func(sum *api.Summary) {
+	throttled := func(sum *api.Summary) {
 		sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
 	}
 	s.condition(v1alpha1.Active, metav1.ConditionTrue)
 	replicas := func() int32 {
-		s.reports(395, wants, p)
+		s.reports(395, throttled, p)
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		return *d.Spec.Replicas
@@ -131,7 +131,7 @@ func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
 	s.eventually("two replicas", func() (bool, string) { n := replicas(); return n == 2, fmt.Sprint(n) })
 }
 
-func TestPausedHoldsWhatIsInForce(t *testing.T) {
+func TestPausedKeepsTheLimitsInForce(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	p := s.pod("one")
 	s.grown(p)
@@ -139,18 +139,18 @@ func TestPausedHoldsWhatIsInForce(t *testing.T) {
 	s.condition(v1alpha1.Paused, metav1.ConditionTrue)
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
 	s.get(p, "one")
-	held := limit(p)
-	s.never("the size was moved or put back", func() bool {
+	before := limit(p)
+	s.never("the size was changed or restored", func() bool {
 		s.reports(50, nil, p)
 		s.get(p, "one")
-		return limit(p) != held
+		return limit(p) != before
 	})
 	if m, ok := s.grant(p); !ok || !m.Paused {
-		t.Errorf("grant %+v, %v; want one that holds", m, ok)
+		t.Errorf("grant %+v, %v; want a paused one", m, ok)
 	}
 }
 
-func TestAContainerThatAResizeWouldRestartIsLeftAlone(t *testing.T) {
+func TestAResourceWhoseResizeRestartsTheContainerIsNotResized(t *testing.T) {
 	s := open(t)
 	s.change(func(d *appsv1.Deployment) {
 		d.Spec.Template.Annotations = map[string]string{
@@ -182,7 +182,7 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 			LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second)),
 		})
 	})
-	s.eventually("a second replica, and the first pod's size back", func() (bool, string) {
+	s.eventually("a second replica, and the first pod's size is restored", func() (bool, string) {
 		s.reports(395, nil, p)
 		var d appsv1.Deployment
 		s.get(&d, "web")
@@ -193,7 +193,7 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 	s.event("ResizeDeferred", "scaling out instead")
 }
 
-func TestAnInfeasibleResizeIsPutBackAndTold(t *testing.T) {
+func TestAnInfeasibleResizeIsRevertedAndReported(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	p := s.pod("one")
 	s.grown(p)
@@ -205,16 +205,16 @@ func TestAnInfeasibleResizeIsPutBackAndTold(t *testing.T) {
 		})
 	})
 	s.condition(v1alpha1.ResizeDeferred, metav1.ConditionTrue, "can never have room")
-	s.eventually("the size is back", func() (bool, string) {
+	s.eventually("the size is restored", func() (bool, string) {
 		s.get(p, "one")
 		return limit(p).CPU == 400, limit(p).String()
 	})
 }
 
-func TestAResizeThatNoNodeCanHoldIsToldAndNothingBreaks(t *testing.T) {
+func TestAResizeThatFitsNoNodeIsReported(t *testing.T) {
 	s := open(t, "mode", "auto", "max-memory", "64Gi")
 	p := s.pod("one")
-	s.eventually("the API server's refusal is told", func() (bool, string) {
+	s.eventually("the API server's refusal is reported", func() (bool, string) {
 		s.reports(100, func(sum *api.Summary) { sum.State.Usage.Memory = 30 << 30 }, p)
 		m, err := s.mpa()
 		if err != nil || len(m.Status.Decisions) == 0 {
@@ -243,8 +243,9 @@ func TestReplicasFollowTheDecisionWithinTheirBounds(t *testing.T) {
 	})
 }
 
-// A PodDisruptionBudget binds evictions, not /scale; we keep to it all the same.
-func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
+// A PodDisruptionBudget limits evictions, not /scale. AWARE respects it for scaling
+// in, too.
+func TestScalingInRespectsThePodDisruptionBudget(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "400m", "min-replicas", "1", "max-replicas", "3")
 	three := int32(3)
 	s.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &three })
@@ -275,7 +276,7 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableHistogramIsTold(t *testing.T) {
+func TestAnUnreachableHistogramIsReported(t *testing.T) {
 	s := open(t, "mode", "observe", "slo-latency-p99", "50ms")
 	p := s.pod("one")
 	const why = "reading http://10.1.2.3:9090/metrics: connection refused"
@@ -295,11 +296,11 @@ func TestAnUnreachableHistogramIsTold(t *testing.T) {
 	})
 	s.event("SLOUnreachable", why)
 	if m, _ := s.mpa(); m.Status.SLOPreservation != "unknown" {
-		t.Errorf("SLO preservation %q: what is not read is unknown", m.Status.SLOPreservation)
+		t.Errorf("SLO preservation %q: a value that cannot be read is unknown", m.Status.SLOPreservation)
 	}
 }
 
-func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
+func TestASecondObjectOnTheSameTargetIsRefused(t *testing.T) {
 	s := open(t)
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
 	mine := &v1alpha1.MultidimPodAutoscaler{
@@ -323,7 +324,7 @@ func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
 	})
 }
 
-func TestATargetThatIsNotThereIsTold(t *testing.T) {
+func TestAMissingTargetIsReported(t *testing.T) {
 	s := open(t)
 	lost := &v1alpha1.MultidimPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},

@@ -1,6 +1,7 @@
-// Package api tests the controllers against a real API server: they run in this process, with an administrator's rights,
-// in a lab cluster. Pods stand on a node that does not exist, and the test plays their kubelet, so that what a kubelet
-// answers (Deferred, Infeasible) can be chosen.
+// Package api tests the controllers against the API server of a lab cluster. The
+// controllers run in this process, with an administrator's rights. Pods are on a
+// node that does not exist, and the test acts as their kubelet. So a test can choose
+// the kubelet's answer (Deferred, Infeasible).
 package api
 
 import (
@@ -38,21 +39,21 @@ import (
 // ghost is the node that does not exist.
 const ghost = "ghost"
 
-// Shared by all tests of the package: the cluster, and what runs in this process.
+// Shared by all tests of the package.
 var (
 	cluster *lab.Cluster
-	kube    client.Client
-	agents  = fleet.New(time.Minute)
+	kube    client.Client            // of the cluster's API server
+	agents  = fleet.New(time.Minute) // the controllers' view of the nodes
 )
 
-// step is the controllers' step here: short, for tests wait for it.
+// step is the controllers' step. It is short, because tests wait for it.
 const step = time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n",
+		fmt.Printf("the tests of %s need a lab cluster, which cannot be made here: %s\n",
 			"test/api", strings.Join(why, "; "))
 		if os.Getenv("CI") != "" {
 			return 1
@@ -150,15 +151,16 @@ func start(ctx context.Context) error {
 	return kube.Status().Patch(ctx, node, client.MergeFrom(before))
 }
 
-// shop is one workload in a namespace of its own.
+// shop is one workload in its own namespace.
 type shop struct {
 	t         *testing.T
 	namespace string
 	name      string
 }
 
-// open makes a namespace with a Deployment whose template has the annotations, as key, value, key, value. The
-// deployment is paused, so that nobody but the test makes its pods.
+// open makes a namespace with a Deployment whose template has the annotations,
+// given as key, value, key, value. The deployment is paused, so that only the test
+// makes its pods.
 func open(t *testing.T, annotations ...string) *shop {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-"}}
@@ -244,7 +246,7 @@ func (s *shop) pod(name string) *corev1.Pod {
 	return p
 }
 
-// status plays the kubelet.
+// status changes a pod's status, as the kubelet does.
 func (s *shop) status(p *corev1.Pod, change func(*corev1.PodStatus)) {
 	s.t.Helper()
 	s.get(p, p.Name)
@@ -261,7 +263,7 @@ func (s *shop) get(o client.Object, name string) {
 	}
 }
 
-// annotate changes the template's annotations; an empty value takes one away.
+// annotate sets an annotation of the template; an empty value removes it.
 func (s *shop) annotate(key, value string) {
 	s.t.Helper()
 	s.change(func(d *appsv1.Deployment) {
@@ -285,7 +287,8 @@ func (s *shop) change(edit func(*appsv1.Deployment)) {
 	}
 }
 
-// reports plays the agent: the pods use that much CPU, beside what else the caller sets.
+// reports sends a report as the agent does: the pods use that much CPU. change, if
+// not nil, changes the rest.
 func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*corev1.Pod) {
 	r := api.Report{Node: ghost, At: time.Now()}
 	for _, p := range pods {
@@ -313,7 +316,7 @@ func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*cor
 	agents.Accept(time.Now(), r)
 }
 
-// grants are what the ghost's agent would be told of the pod.
+// grant is the pod's grant for the ghost's agent.
 func (s *shop) grant(p *corev1.Pod) (api.Grant, bool) {
 	m, _ := agents.Accept(time.Now(), api.Report{Node: ghost})
 	for _, one := range m.All {
@@ -393,7 +396,7 @@ func (s *shop) eventually(what string, is func() (bool, string)) {
 	s.t.Fatalf("not within 30 s: %s; last seen: %s%s", what, last, decisions)
 }
 
-// never checks that something does not become so within a few steps.
+// never checks over a few steps that is does not report true.
 func (s *shop) never(what string, is func() bool) {
 	s.t.Helper()
 	for range 3 * int(step/(100*time.Millisecond)) {
@@ -404,7 +407,7 @@ func (s *shop) never(what string, is func() bool) {
 	}
 }
 
-// kubectl runs kubectl and gives what it printed, also when it failed.
+// kubectl runs kubectl and returns its output, also when it fails.
 func kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	bin, err := cluster.Binary("kubectl")

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// world is a workload in the API server as a pair of Sensor and Actuator, loaded anew each time as the reconciler does it.
+// world is a workload in the API server as a pair of Sensor and Actuator. Like the
+// reconciler, it loads the workload for each call.
 type world struct {
 	s       *shop
 	sensor  recommender.Sensor
@@ -41,7 +42,8 @@ func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Actio
 	return w.updater.Act(ctx, now, a)
 }
 
-// settle plays the ReplicaSet's controller and the kubelet: as many ready pods as are wanted.
+// settle acts as the ReplicaSet's controller and the kubelet: it makes or deletes
+// pods until their number is the desired one.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
 	var d appsv1.Deployment
@@ -97,7 +99,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 	})
 }
 
-// Replicas are a world's knob, too: the same laws with room to scale, sizes left alone.
+// The same suite for a world whose only knob is the number of replicas.
 func TestReplicasAreAWorld(t *testing.T) {
 	mdptest.World(t, func(t *testing.T) mdptest.Setup {
 		s := open(t, "mode", "observe")

@@ -22,13 +22,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// warmUp is what every run begins with: connections are made, caches are filled, and
-// nothing of it is measured.
+// warmUp is how long each run has load before it is measured: connections are opened
+// and caches are filled.
 const warmUp = 8 * time.Second
 
-// play is one run: install who sizes, start the application, wait until who sizes is
-// ready to act, warm up, measure under the load, and remove all of it. The last run's
-// application stays if the cluster does.
+// play is one run: install the autoscaler, start the application, wait until the
+// autoscaler is ready, warm up, measure under the load, and remove everything. With
+// --keep the last run's application stays.
 func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err error) {
 	row := s.screen.begin(run)
 	defer func() {
@@ -49,7 +49,7 @@ func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err
 	}
 	watch, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
-	// From before the first pod is there, so that nothing is missed.
+	// Watching starts before the first pod is created, so that nothing is missed.
 	sampler, err := watchPods(watch, s.clients, namespaceOf(run), s.cluster.CgroupParent())
 	if err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (s *stage) await(ctx context.Context, run string) error {
 	return nil
 }
 
-// uninstall removes who sizes while the application still runs. Of AWARE that shows
-// whether it puts back what it touched.
+// uninstall removes the autoscaler while the application runs. For AWARE this checks
+// that it restores the limits.
 func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampler *sampler) error {
 	switch run {
 	case hpaVPA:
@@ -126,7 +126,7 @@ func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampl
 	return nil
 }
 
-// load is what is sent to the application, whoever sizes it.
+// load is the load of the application, the same in all runs.
 func (s *stage) load(url string, t trace.Trace) load.Config {
 	return load.Config{
 		Targets: []string{url},
@@ -188,7 +188,8 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 		record.MachineCoresBusy = known((busy - busyBefore).Seconds() / result.DurationS)
 	}
 	if record.Disturbed() {
-		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: the machine had too much to do, and the latencies are more than the application's",
+		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: "+
+			"the machine had too much to do, and the latencies are more than the application's",
 			run, record.SenderLagP99MS)
 	}
 	if run == aware {
