@@ -26,7 +26,7 @@ var allRuns = []string{static, hpaVPA, aware}
 
 const (
 	appName        = "shop"
-	requestTimeout = 5 * time.Second // what a request without an answer counts as
+	requestTimeout = 5 * time.Second // the latency of a request without an answer
 )
 
 func namespaceOf(run string) string { return "demo-" + run }
@@ -47,7 +47,7 @@ func (o options) manifests(run string) ([]byte, error) {
 }
 
 // deploy makes the run's application and waits until its pods are ready. The manifest
-// stays in the results, so that everybody can see what was run.
+// is kept with the results, so that a reader can check it.
 func (s *stage) deploy(ctx context.Context, run string) error {
 	text, err := s.options.manifests(run)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *stage) remove(ctx context.Context, run string) error {
 }
 
 // target is the application's URL at its Service's address. It returns when the address
-// answers: kube-proxy learns of a new Service a moment after the API server.
+// answers, because kube-proxy handles a new Service some time after the API server.
 func (s *stage) target(ctx context.Context, run string) (string, error) {
 	service, err := s.clients.CoreV1().Services(namespaceOf(run)).Get(ctx, appName, metav1.GetOptions{})
 	if err != nil {
@@ -127,8 +127,8 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return nil
 }
 
-// until calls f every so often until it returns nil; after the limit the error says what
-// was waited for and why it did not come.
+// until calls f until it returns nil. After the limit its error names the condition and
+// the last error of f.
 func until(ctx context.Context, limit, every time.Duration, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -142,7 +142,7 @@ func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A machine is a directory of control groups, and the pods that are said to be in them.
+// machine is a directory of control groups, and the pods that belong to them.
 type machine struct {
 	t    *testing.T
 	root string
@@ -359,7 +359,7 @@ func TestWhatIsNotKnownIsLeftOutOfMeans(t *testing.T) {
 		t.Errorf("got %s", text(record))
 	}
 	if record.MeanCoresUsed != nil {
-		t.Errorf("nobody saw what was used, and its mean is %g", *record.MeanCoresUsed)
+		t.Errorf("the usage is unknown, but its mean is %g", *record.MeanCoresUsed)
 	}
 }
 
@@ -413,7 +413,7 @@ func TestTheLawsOfTheDemo(t *testing.T) {
 	others := threeRuns()
 	others.of(hpaVPA).Evictions, others.of(static).Restarts = 5, 5
 	if err := others.check(); err != nil {
-		t.Errorf("the laws are AWARE's alone: %v", err)
+		t.Errorf("the invariants hold for AWARE only: %v", err)
 	}
 }
 
@@ -488,7 +488,7 @@ func TestTheTable(t *testing.T) {
 	s.say("hello")
 	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) ||
 		!strings.HasPrefix(got, "\x1b[2A\x1b[J") {
-		t.Errorf("what is said does not stand above the table:\n%q", got)
+		t.Errorf("the message is not above the table:\n%q", got)
 	}
 
 	out.Reset()

@@ -1,18 +1,18 @@
-// Command demo is what "make demo" runs: one application under one bursty load, three
-// times, on a real Kubernetes on this machine.
+// Command demo is the program of "make demo". It runs one application under one bursty
+// load three times, on a real Kubernetes on this machine.
 //
-//	static   requests and limits as a careful person sets them, for the peak; two replicas
+//	static   requests and limits that are set for the peak; two replicas
 //	hpa-vpa  the HorizontalPodAutoscaler on CPU and the VerticalPodAutoscaler on memory
 //	aware    AWARE, opted in with annotations on the same pod template
 //
-// The runs come one after another, on the same trace with the same seed: the machine has
-// two cores, and side by side the runs would measure each other.
+// The runs are sequential, on the same trace with the same seed. In parallel they would
+// disturb each other on a machine with two cores.
 //
 //	go run ./test/demo                      # everything; about a quarter of an hour
 //	go run ./test/demo --runs aware --keep  # one run, and the cluster stays
 //
-// It writes result.json, report.html, summary.png, and the manifests it applied, below
-// --out. While it runs it shows a table, on a terminal in place.
+// It writes result.json, report.html, summary.png and the applied manifests into the
+// folder --out. While it runs it shows a table.
 //
 // Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through the API,
 // without a restart or an eviction; 1 otherwise, and the reason is on standard error; 2 for
@@ -36,7 +36,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once; the lab then goes by itself
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once; the lab then ends by itself
 	err := command().ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -55,8 +55,8 @@ func main() {
 	os.Exit(1)
 }
 
-// usageError is one that the user can mend on the command line; unfitError says that this
-// machine cannot run the cluster.
+// usageError is an error of the command line. unfitError says that this machine cannot
+// run the cluster.
 type (
 	usageError struct{ error }
 	unfitError struct{ error }
@@ -139,7 +139,7 @@ func (o options) validate() error {
 	return nil
 }
 
-// demo is the story.
+// demo makes the cluster, runs all runs, and writes the report.
 func demo(ctx context.Context, o options) (err error) {
 	if err := lab.Preflight(ctx, true); err != nil {
 		return unfitError{fmt.Errorf("this machine cannot run the demo's cluster:\n%w\n"+

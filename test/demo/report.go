@@ -37,7 +37,10 @@ func writeReport(dir string, r *Results) error {
 	if err != nil {
 		return err
 	}
-	type manifest struct{ Run, Text string }
+	type manifest struct {
+		Run  string
+		Text string
+	}
 	var used []manifest
 	var heads []string
 	rows := make([][]string, len(r.records))
@@ -69,7 +72,7 @@ func writeReport(dir string, r *Results) error {
 		"Seed": r.options.seed, "SLO": r.options.slo,
 		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp,
 		"Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
-		// Drawn here, from numbers and the runs' names.
+		// The SVG was drawn here, from numbers and the runs' names. So it is safe.
 		"Comparison": template.HTML(bars), "OverTime": template.HTML(series),
 	}); err != nil {
 		return fmt.Errorf("writing %s: %w", file, err)

@@ -21,9 +21,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The VerticalPodAutoscaler runs as its own manifests say, in the module that its
-// programs are built from; only the flags below are ours, and all of them make it react
-// faster: its defaults are made for days, and the trace lasts minutes.
+// The VerticalPodAutoscaler runs with its own manifests, from the module that its
+// programs are built from. Only these flags are changed. They make it react faster: its
+// defaults are for days, and the trace lasts minutes.
 const (
 	vpaModule  = "k8s.io/autoscaler/vertical-pod-autoscaler"
 	vpaVersion = "1.8.1"
@@ -85,8 +85,8 @@ func (s *stage) installVPA(ctx context.Context) error {
 		})
 }
 
-// uninstallVPA removes it with the webhook, which its admission controller made by
-// itself: left there, each new pod would wait for an answer that never comes.
+// uninstallVPA removes the VPA, and the webhook that its admission controller
+// registered. Otherwise each new pod would wait for an answer of a missing server.
 func (s *stage) uninstallVPA(ctx context.Context) error {
 	_, err := s.cluster.Kubectl(ctx, "delete", "-k", filepath.Join(s.options.out, "manifests", "vpa"),
 		"--ignore-not-found", "--timeout=60s")
@@ -95,7 +95,7 @@ func (s *stage) uninstallVPA(ctx context.Context) error {
 	return errors.Join(err, err2)
 }
 
-// vpaManifests copies the module's manifests and puts our flags on top.
+// vpaManifests copies the module's manifests and adds the flags.
 func (s *stage) vpaManifests(ctx context.Context) (string, error) {
 	module, err := images.Source(ctx, vpaModule)
 	if err != nil {
@@ -134,8 +134,8 @@ func (s *stage) vpaManifests(ctx context.Context) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), kustomization, 0o644) // JSON is YAML
 }
 
-// vpaCertificates makes what the VPA's gencerts.sh makes: an authority, a certificate of
-// the webhook's service, and the secret that its Deployment mounts.
+// vpaCertificates does the work of the VPA's gencerts.sh: it makes an authority, a
+// certificate of the webhook's service, and the secret that its Deployment mounts.
 func (s *stage) vpaCertificates(ctx context.Context) error {
 	year := 365 * 24 * time.Hour
 	authority := &x509.Certificate{
@@ -194,7 +194,7 @@ func (s *stage) vpaCertificates(ctx context.Context) error {
 	return err
 }
 
-// awaitHPAVPA returns when both autoscalers have figures to decide on.
+// awaitHPAVPA returns when both autoscalers have the data to decide on.
 func (s *stage) awaitHPAVPA(ctx context.Context) error {
 	namespace := namespaceOf(hpaVPA)
 	conditions := map[string]string{"hpa": "ScalingActive", "vpa": "RecommendationProvided"}

@@ -47,7 +47,9 @@ func Run(ctx context.Context, c Config, each func(Second)) (Result, error) {
 		}
 	}
 
-	results, traceOver, stopped := s.ended, over.C, ctx.Done()
+	results := s.ended
+	traceOver := over.C
+	stopped := ctx.Done()
 	for results != nil || traceOver != nil {
 		select {
 		case e, more := <-results:

@@ -30,7 +30,9 @@ type running struct {
 func start(t *testing.T, change func(*settings)) *running {
 	t.Helper()
 	s := defaults()
-	s.listen, s.metricsListen, s.drain = "127.0.0.1:0", "127.0.0.1:0", 0
+	s.listen = "127.0.0.1:0"
+	s.metricsListen = "127.0.0.1:0"
+	s.drain = 0
 	s.segments, s.memory = nil, 0
 	if change != nil {
 		change(s)

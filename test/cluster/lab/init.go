@@ -373,7 +373,9 @@ func (s *supervisor) do(ctx context.Context, binary string, stdin []byte, args .
 	cmd := exec.CommandContext(ctx, s.plan.Binaries[binary], args...)
 	cmd.Dir, cmd.Env = "/", s.plan.environment()
 	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Stdout = &out
+	cmd.Stderr = &out
 	err := s.begin(cmd)
 	if err == nil {
 		err = s.wait(cmd)

@@ -246,7 +246,9 @@ func ppoUpdate() (figures, error) {
 // The meta-learner's encoder (AWARE §3.2): two bidirectional layers of 256, 100
 // steps of 20 trajectories, a layer of 64.
 const (
-	span, trajectories, seen = 100, 20, 16
+	span = 100
+	trajectories = 20
+	seen = 16
 )
 
 var (
