@@ -305,9 +305,9 @@ func (r *Results) bars(title, unit string, digits int, line *float64,
 	}
 	p.NominalX(names...)
 	p.X.Min = -0.6
-	p.X.Max = float64(len(names))-0.4
+	p.X.Max = float64(len(names)) - 0.4
 	p.Y.Min = 0
-	p.Y.Max = max(top, 0.1)*1.15
+	p.Y.Max = max(top, 0.1) * 1.15
 	return p, nil
 }
 
@@ -344,9 +344,9 @@ func (r *Results) pareto() (*plot.Plot, error) {
 		right, top = max(right, at[0].X), max(top, at[0].Y)
 	}
 	p.X.Min = 0
-	p.X.Max = max(right, 0.1)*1.3
+	p.X.Max = max(right, 0.1) * 1.3
 	p.Y.Min = 0
-	p.Y.Max = max(top, 0.1)*1.25
+	p.Y.Max = max(top, 0.1) * 1.25
 	return p, nil
 }
 

@@ -246,9 +246,9 @@ func ppoUpdate() (figures, error) {
 // The meta-learner's encoder (AWARE §3.2): two bidirectional layers of 256, 100
 // steps of 20 trajectories, a layer of 64.
 const (
-	span = 100
+	span         = 100
 	trajectories = 20
-	seen = 16
+	seen         = 16
 )
 
 var (
