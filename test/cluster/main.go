@@ -10,12 +10,12 @@
 //	go run ./test/cluster build [GROUP...]     # only build what up would
 //
 // It needs root, Linux with cgroup v1 or v2, and a few Debian packages, which up installs
-// if they are missing (--install=false: it names them instead). --name tells several labs
-// apart. See package lab for how it works and for what a test may rely on.
+// if they are missing (--install=false: it names them instead). --name distinguishes several
+// labs. See package lab for how it works and for what a test may rely on.
 //
-// Exit codes: 0 done; 1 it failed, and the reason is on standard error; for check-clean,
-// 1 says that something is left, and a line of standard output names each thing. exec
-// exits as its program does.
+// Exit codes: 0 done; 1 failed, with the reason on standard error. check-clean exits with
+// 1 when something is left, and lists it on standard output. exec has the exit code of its
+// program.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) == 3 && os.Args[1] == "init" {
-		stop() // init minds its own signals
+		stop() // init handles its own signals
 		if err := lab.Init(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// errLeft says that check-clean found something, and has said what.
+// errLeft is the error of check-clean when something is left. The list is printed before.
 var errLeft = errors.New("not clean")
 
 func command() *cobra.Command {

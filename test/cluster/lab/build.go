@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// A group is a Go module below test/cluster/bin whose tools are built together.
+// group is a Go module below test/cluster/bin whose tools are built together.
 type group struct {
 	name  string
 	tools []string // the names Binary knows them by
-	// renamed maps what the go command calls a tool to what we call it.
+	// renamed maps the go command's name of a tool to ours.
 	renamed map[string]string
 	cgo     bool
 	tags    string
@@ -52,7 +52,7 @@ var groups = []group{
 var needed = []string{"kubernetes", "etcd", "containerd", "runc", "metrics-server", "coredns"}
 
 // Build builds the named groups of binaries that are not in the cache yet, one after
-// another; with no names, all of them. It says on c.Log what it builds and for how long.
+// another; with no names, all of them. It writes progress to c.Log.
 func Build(ctx context.Context, c Config, names ...string) error {
 	c = c.withDefaults()
 	if len(names) == 0 {
@@ -99,9 +99,9 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 	}
 	defer unlock()
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // somebody else built it meanwhile
+		return dir, nil // another process built it meanwhile
 	}
-	// With the lock held, another scratch folder is one that a killed build left.
+	// We hold the lock, so any other scratch folder is left from a killed build.
 	if killed, err := filepath.Glob(filepath.Join(c.CacheDir, "building-*")); err == nil {
 		for _, dir := range killed {
 			_ = os.RemoveAll(dir)
@@ -136,7 +136,7 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 	return dir, os.Rename(scratch, dir)
 }
 
-// A cacheKey is all that a group's binaries depend on.
+// cacheKey is everything that a group's binaries depend on.
 type cacheKey struct {
 	module    string            // the folder of the group's go.mod
 	files     map[string]string // what is in it: go.mod, go.sum, at most a main.go
@@ -264,7 +264,7 @@ func buildOwn(ctx context.Context, c Config) (string, error) {
 	return dir, nil
 }
 
-// progress writes what is going on to w, again every 15 seconds, and when it ends.
+// progress writes to w what is being done, every 15 seconds, and when it ends.
 func progress(w io.Writer, what string) (stop func()) {
 	start := time.Now()
 	fmt.Fprintf(w, "%s ...\n", what)

@@ -37,19 +37,20 @@ func (c *Cluster) CRISocket() string {
 // Address is the address of the node and of the API server, which the host reaches.
 func (c *Cluster) Address() string { return c.plan.Net.Lab.String() }
 
-// HostAddress is this machine's address for those inside the lab.
+// HostAddress is this machine's address inside the lab.
 func (c *Cluster) HostAddress() string { return c.plan.Net.Host.String() }
 
-// NodeCredentials are what a kubelet joins with, all in PEM but for the kubeconfig.
+// NodeCredentials are the files with which a kubelet joins. All but the kubeconfig are in
+// PEM.
 type NodeCredentials struct {
 	Kubeconfig  []byte
-	CA          []byte // signed the clients that the kubelet may believe
+	CA          []byte // the authority of the kubelet's clients
 	ServingCert []byte
 	ServingKey  []byte
 }
 
-// Join makes the credentials of a further node, which is not of this lab's making, such
-// as a virtual machine. The API server calls its kubelet at one of the addresses.
+// Join makes the credentials of a further node that the lab does not start, such as a
+// virtual machine. The API server calls its kubelet at one of the addresses.
 func (c *Cluster) Join(node string, addresses ...string) (NodeCredentials, error) {
 	ca, err := readAuthority(filepath.Join(c.plan.pki(), "ca"))
 	if err != nil {

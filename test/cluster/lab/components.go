@@ -28,8 +28,8 @@ const (
 	clusterDomain = "cluster.local"
 )
 
-// A component is one program that init keeps running; its name is also its binary's and
-// its log's.
+// component is one program that init keeps running. Its binary and its log have its
+// name.
 type component struct {
 	name string
 	args []string
@@ -40,7 +40,7 @@ type component struct {
 func (p plan) etcd() component {
 	const clients, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 	return component{"etcd", []string{
-		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync", // it need not outlive the machine
+		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync", // data need not survive a crash of the machine
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
 		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" +
 			peers,
@@ -104,7 +104,8 @@ func (p plan) controllerManager() component {
 			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
 			"--authorization-kubeconfig=" + kubeconfig,
 			"--bind-address=127.0.0.1", "--leader-elect=false",
-			// It asks a lot at its start; at the default 20 a second a node waits 5 s to be usable.
+			// It sends many requests at its start. At the default 20 a second a node is
+			// usable after 5 s only.
 			"--kube-api-qps=500", "--kube-api-burst=1000",
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
@@ -174,7 +175,7 @@ func (p plan) metricsServer() component {
 			"--tls-private-key-file=" + filepath.Join(p.pki(), "metrics-server.key"),
 			"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" +
 				filepath.Join(p.pki(), "ca.crt"),
-			// the least it takes, and what must be below it
+			// the least value it accepts, and one that must be below it
 			"--metric-resolution=10s", "--kubelet-request-timeout=5s",
 		},
 	}
@@ -188,7 +189,7 @@ func (p plan) coreDNS() component {
 var manifests embed.FS
 
 // addons are the objects that metrics-server and CoreDNS need: their rights, and the
-// services of two programs that run beside the control plane and not in pods.
+// services of two programs that do not run in pods.
 func (p plan) addons() ([]byte, error) {
 	ca, err := os.ReadFile(filepath.Join(p.pki(), "ca.crt"))
 	if err != nil {
@@ -217,7 +218,31 @@ type object = map[string]any
 
 // writeConfigs writes the components' configuration files.
 func (p plan) writeConfigs() error {
-	kubelet := object{
+	for file, content := range map[string]object{
+		"kubelet.json":        p.kubeletConfig(),
+		"kube-proxy.json":     p.proxyConfig(),
+		"cni/10-lab.conflist": p.cniConfig(),
+	} {
+		data, err := json.MarshalIndent(content, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.config(file), data, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(p.config("Corefile"), []byte(p.corefile()), 0o600); err != nil {
+		return err
+	}
+	snapshotter, err := snapshotterFor(p.Dir)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.config("containerd.toml"), []byte(p.containerdConfig(snapshotter)), 0o600)
+}
+
+func (p plan) kubeletConfig() object {
+	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": object{
 			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
@@ -230,31 +255,38 @@ func (p plan) writeConfigs() error {
 		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(),
 		"enforceNodeAllocatable": []string{"pods"},
 		"failCgroupV1":           false, "failSwapOn": false,
-		// The lab shows the kubelet the values it wants, see knobs; it must not write them.
+		// The kubelet must not write kernel settings. The lab shows it the values that it
+		// requires, see knobs.
 		"protectKernelDefaults": true,
 		"oomScoreAdj":           0, // a negative one may not be permitted
 		"clusterDNS":            []string{p.Net.dns().String()}, "clusterDomain": clusterDomain,
-		"resolvConf": "", // nothing beyond this machine is reached
-		// The host's disk may be nearly full, and that is not the lab's business.
+		"resolvConf": "", // pods reach nothing outside of this machine
+		// The host's disk may be nearly full. That must not evict pods.
 		"evictionHard":                object{"memory.available": "100Mi"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"volumePluginDir": "/var/lib/kubelet/volumeplugins",
 		"maxPods":         110,
 		"featureGates":    p.FeatureGates,
 	}
-	proxy := object{
+}
+
+func (p plan) proxyConfig() object {
+	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"clientConnection": object{"kubeconfig": p.kubeconfigOf("kube-proxy")},
 		"mode":             "nftables", "clusterCIDR": p.Net.Pods.String(), "hostnameOverride": p.Node,
-		// The size of the connection table is the whole machine's.
+		// The size of the connection table is shared by the whole machine.
 		"conntrack":          object{"maxPerCore": 0, "min": 0},
 		"oomScoreAdj":        0,
 		"metricsBindAddress": "127.0.0.1:10249", "healthzBindAddress": "127.0.0.1:10256",
 		"featureGates": p.FeatureGates,
 	}
-	// One routed link per pod: unlike a bridge it needs no br_netfilter for the answers of
-	// a service on the same node to come back the way they went.
-	cni := object{
+}
+
+func (p plan) cniConfig() object {
+	// One routed link per pod. With a bridge, the answers of a service on the same node
+	// would need br_netfilter to return on the same path.
+	return object{
 		"cniVersion": "1.0.0", "name": "lab",
 		"plugins": []object{{
 			"type": "ptp", "mtu": 1500,
@@ -262,38 +294,24 @@ func (p plan) writeConfigs() error {
 				"routes": []object{{"dst": "0.0.0.0/0"}}},
 		}},
 	}
-	for file, content := range map[string]object{
-		"kubelet.json":        kubelet,
-		"kube-proxy.json":     proxy,
-		"cni/10-lab.conflist": cni,
-	} {
-		data, err := json.MarshalIndent(content, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(p.config(file), data, 0o600); err != nil {
-			return err
-		}
-	}
-	corefile := fmt.Sprintf(`.:53 {
+}
+
+func (p plan) corefile() string {
+	return fmt.Sprintf(`.:53 {
 	errors
 	kubernetes %s in-addr.arpa ip6.arpa {
 		kubeconfig %s
 	}
-	# There is nobody to ask for another name.
+	# There is no other name server.
 	template ANY ANY {
 		rcode NXDOMAIN
 	}
 }
 `, clusterDomain, p.kubeconfigOf("coredns"))
-	if err := os.WriteFile(p.config("Corefile"), []byte(corefile), 0o600); err != nil {
-		return err
-	}
-	snapshotter, err := snapshotterFor(p.Dir)
-	if err != nil {
-		return err
-	}
-	containerd := fmt.Sprintf(`version = 3
+}
+
+func (p plan) containerdConfig(snapshotter string) string {
+	return fmt.Sprintf(`version = 3
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = %[1]q
@@ -312,15 +330,14 @@ func (p plan) writeConfigs() error {
       BinaryName = %[5]q
       SystemdCgroup = false
 
-# Its default is outside of what the lab has its own of.
+# The default is not in the lab's private folders.
 [plugins.'io.containerd.internal.v1.opt']
   path = '/var/lib/containerd/opt'
 `, snapshotter, pauseImage, cniPlugins, p.config("cni"), p.Binaries["runc"])
-	return os.WriteFile(p.config("containerd.toml"), []byte(containerd), 0o600)
 }
 
 // snapshotterFor chooses how images are unpacked: overlayfs, unless the state folder is
-// itself on one, which cannot hold the upper folders of others.
+// on an overlayfs itself, which cannot hold upper folders.
 func snapshotterFor(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -332,7 +349,7 @@ func snapshotterFor(dir string) (string, error) {
 	return "overlayfs", nil
 }
 
-// within bounds a single question to a component.
+// within limits the time of each call of f.
 func within(ctx context.Context, d time.Duration, f func(context.Context) error) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(ctx, d)

@@ -53,7 +53,7 @@ func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]st
 		return fmt.Errorf("loading the image %s: %w\n%s", ref, err, out)
 	}
 
-	// The runtime tells its CRI side of new images a little later.
+	// The runtime's CRI plugin sees new images some time later.
 	conn, err := grpc.NewClient("unix://"+c.CRISocket(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -91,7 +91,7 @@ func staticImage(files map[string]string, entrypoint []string) (v1.Image, error)
 			return nil, fmt.Errorf("putting %s into the image as %s: %w", files[to], to, err)
 		}
 	}
-	if err := addDirs(t, "/tmp", made); err != nil { // programs expect one
+	if err := addDirs(t, "/tmp", made); err != nil { // programs expect it
 		return nil, err
 	}
 	if err := t.Close(); err != nil {

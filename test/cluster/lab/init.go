@@ -17,17 +17,18 @@ import (
 
 // Why the lab ends.
 var (
-	errTold       = errors.New("told to stop")
+	errStopped    = errors.New("asked to stop")
 	errParentGone = errors.New("the process this lab is bound to is gone")
 )
 
-// Init is the lab's first process, PID 1 of its namespaces; Up starts it, in the program
-// that test/cluster builds. It makes the namespaces into a machine, keeps the components
-// running, and returns when it was told to stop and all other processes are gone.
+// Init is the lab's first process, PID 1 of its namespaces. Up starts it, in the program
+// that test/cluster builds. It sets up the namespaces like a machine, and keeps the
+// components running. It returns after SIGTERM or SIGINT, when all other processes are
+// gone.
 //
 // File descriptor 3 is a pipe from the process in Up. A byte says that the network is
-// connected. With BindParent the other end stays open, and its closing says that the
-// process is gone, however it went.
+// connected. With BindParent the other end stays open. When it closes, the process is
+// gone, also after a crash.
 func Init(dir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this is process %d: the lab's init must be the first of its PID namespace",
@@ -39,9 +40,9 @@ func Init(dir string) error {
 	}
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
-	signals, told := make(chan os.Signal, 1), make(chan struct{})
+	signals, asked := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	go func() { <-signals; end(errTold); close(told) }()
+	go func() { <-signals; end(errStopped); close(asked) }()
 
 	parent := os.NewFile(3, "parent")
 	if _, err := parent.Read(make([]byte, 1)); err != nil {
@@ -82,17 +83,17 @@ func Init(dir string) error {
 	}
 	s.stop()
 	if errors.Is(context.Cause(ctx), errParentGone) {
-		return errors.Join(err, p.leave(told))
+		return errors.Join(err, p.leave(asked))
 	}
-	return err // who told us removes the rest
+	return err // the process that sent the signal removes the rest
 }
 
-// mount gives the lab its own /proc, /run, /var/lib and /var/log. What it mounts, and
-// what pods do, is seen by nobody outside.
+// mount gives the lab its own /proc, /run, /var/lib and /var/log. Its mounts, and those
+// of pods, are not visible outside.
 func (p plan) mount() error {
-	// From here on nothing goes to the host or comes from it.
+	// From now on, mounts do not propagate to or from the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cutting the lab's mounts off from the host's: %w", err)
+		return fmt.Errorf("separating the lab's mounts from the host's: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
@@ -121,8 +122,8 @@ func (p plan) mount() error {
 		}
 	}
 	for knob, value := range knobs {
-		file, sysctl := filepath.Join(p.Dir, "knobs",
-			strings.ReplaceAll(knob, "/", ".")), filepath.Join("/proc/sys", knob)
+		file := filepath.Join(p.Dir, "knobs", strings.ReplaceAll(knob, "/", "."))
+		sysctl := filepath.Join("/proc/sys", knob)
 		if !exists(sysctl) {
 			continue
 		}
@@ -143,8 +144,9 @@ func (p plan) mount() error {
 	return nil
 }
 
-// knobs are kernel settings that a kubelet insists on and that are the whole machine's.
-// The lab shows it a file with the value it wants instead of changing them.
+// knobs is the kernel settings that a kubelet requires. They are shared by the whole
+// machine. The lab does not change them: it shows the kubelet files with the required
+// values.
 var knobs = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -154,12 +156,12 @@ var knobs = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// leave removes what the lab has outside of its namespaces, for nobody else will. Should
-// somebody begin to after all, who holds the lock and tells us to stop, it is theirs.
-func (p plan) leave(told <-chan struct{}) error {
+// leave removes what the lab has outside of its namespaces. It gives up when it is asked
+// to stop: then another process holds the lock and removes it.
+func (p plan) leave(asked <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	go func() { <-told; cancel() }()
+	go func() { <-asked; cancel() }()
 	unlock, err := lockFile(ctx, p.Lock)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A Cluster is a running lab.
+// Cluster is a running lab.
 type Cluster struct {
 	config Config
 	plan   plan
@@ -113,7 +113,7 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	if err := p.save(); err != nil { // first of all files: it says whose folder this is
+	if err := p.save(); err != nil { // the first file: it names the lab that owns the folder
 		return nil, err
 	}
 	if p.Net, err = claim(ctx, owner(p.Name)); err != nil {
@@ -168,12 +168,12 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	return cluster, g.Wait()
 }
 
-// bound holds the pipes whose closing tells bound labs that this process is gone. They
-// are kept here lest the garbage collector close them.
+// bound holds the pipes of bound labs. A pipe that closes shows the lab that this process
+// is gone. They are kept here so that the garbage collector does not close them.
 var bound sync.Map
 
-// startInit starts the lab's init in namespaces of its own, connects its network, and
-// lets it go on. The channel is closed when it has ended.
+// startInit starts the lab's init in new namespaces, connects its network, and lets it
+// continue. The channel is closed when init has ended.
 func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -190,8 +190,9 @@ func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{read}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // outlive the terminal
-		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Setsid: true, // outlive the terminal
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
+			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := cmd.Start(); err != nil {
 		write.Close()
@@ -209,7 +210,7 @@ func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 		_, err = write.Write([]byte{1})
 	}
 	if err != nil {
-		write.Close() // init ends, for nobody connected it
+		write.Close() // then init ends, because its network was not connected
 		return nil, err
 	}
 	if p.BindParent {
@@ -258,7 +259,8 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// untainted wants the node to have lost the taint that keeps pods away until it is Ready.
+// untainted is an error while the node has the taint that keeps pods away until it is
+// Ready.
 func untainted(node *corev1.Node) error {
 	for _, t := range node.Spec.Taints {
 		if t.Key == corev1.TaintNodeNotReady {
@@ -268,7 +270,7 @@ func untainted(node *corev1.Node) error {
 	return nil
 }
 
-// Attach returns the lab of that name that somebody else started.
+// Attach returns the running lab of that name.
 func Attach(_ context.Context, c Config) (*Cluster, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -293,11 +295,11 @@ func newCluster(c Config, p plan) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig %s: %w", p.kubeconfig(), err)
 	}
-	config.QPS, config.Burst = 200, 400 // a test asks often
+	config.QPS, config.Burst = 200, 400 // a test sends many requests
 	return &Cluster{c, p, config}, nil
 }
 
-// clientset speaks to the API server as the administrator.
+// clientset is the administrator's client.
 func (p plan) clientset() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
 	if err != nil {
@@ -306,7 +308,7 @@ func (p plan) clientset() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// Down stops the lab and removes all that it made.
+// Down stops the lab and removes everything that it made.
 func (c *Cluster) Down(ctx context.Context) error { return Down(ctx, c.config) }
 
 // Down stops the lab of that name, or removes what is left of one that is not running.
@@ -323,11 +325,12 @@ func Down(ctx context.Context, c Config) error {
 	return remove(ctx, c)
 }
 
-// lock is held by who starts or removes the lab. It is in the cache, and stays.
+// lock is the lock file of starting and removing the lab. It is in the cache, and is not
+// removed.
 func (c Config) lock() string { return filepath.Join(c.CacheDir, "lab-"+c.Name+".lock") }
 
-// remove ends the lab's init, kindly if it can, and removes what is left. It is bounded
-// by itself, whatever ctx says.
+// remove ends the lab's init, first with SIGTERM, and removes what is left. It has its own
+// time limits, in addition to ctx.
 func remove(ctx context.Context, c Config) error {
 	p, err := readPlan(c.StateDir)
 	if err == nil && p.Name != c.Name {
@@ -340,7 +343,7 @@ func remove(ctx context.Context, c Config) error {
 			return err
 		}
 		if p.Init.gone(kindly) != nil {
-			// All of the PID namespace dies with its first process.
+			// The PID namespace's processes end with its first process.
 			if err := p.Init.signal(unix.SIGKILL); err != nil {
 				return err
 			}
@@ -374,8 +377,8 @@ func removeTraces(ctx context.Context, name, dir string) error {
 	return err
 }
 
-// removeState removes a state folder, but not one that was never a lab's: a mistyped
-// --state must not cost more than an error.
+// removeState removes a state folder. It refuses a folder that was never a lab's, so that
+// a mistyped --state does no damage.
 func removeState(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,7 +32,7 @@ import (
 func testLab() Config { return Config{Name: "labtest", BindParent: true, Log: os.Stderr} }
 
 // TestMain is also the program of the process that the killed-parent tests kill: it
-// starts the lab, says so and waits.
+// starts the lab, prints a line and waits.
 func TestMain(m *testing.M) {
 	if os.Getenv("LAB_TEST_HELPER") != "" {
 		if _, err := Up(context.Background(), testLab()); err != nil {
@@ -203,7 +203,8 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	if exists(root+"/aware-lab-x") || !exists(root+"/aware-lab-xy/system") || !exists(root+"/other") {
 		t.Error("not the group alone is gone")
 	}
-	// On a real tree files go with their group; one that rmdir refuses stays.
+	// In a real tree rmdir removes a group with its files. Here it refuses, so the group
+	// stays.
 	write(t, root+"/aware-lab-xy/system/precious", "")
 	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil ||
 		!strings.Contains(err.Error(), "/aware-lab-xy/system") {
@@ -360,7 +361,7 @@ func needLab(t *testing.T) {
 	}
 }
 
-// mustBeClean wants nothing of the test's lab to be left.
+// mustBeClean fails the test when something of its lab is left.
 func mustBeClean(t *testing.T) {
 	t.Helper()
 	if left := left(t); len(left) > 0 {
@@ -455,7 +456,19 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Errorf("the container was started again: %+v, %v", pod.Status, err)
 	}
 
-	// The ways into the lab.
+	checkAccess(ctx, t, c, ref)
+	checkAddons(ctx, t, c)
+	checkJoin(ctx, t, c)
+	if resp, err := http.Get("http://" + pod.Status.PodIP + ":1"); err == nil {
+		resp.Body.Close()
+	} else if !errors.Is(err, unix.ECONNREFUSED) { // refused by the pod itself, so it is reached
+		t.Errorf("the host does not reach the pod: %v", err)
+	}
+}
+
+// checkAccess checks the ways into the lab.
+func checkAccess(ctx context.Context, t *testing.T, c *Cluster, ref string) {
+	t.Helper()
 	if out, err := c.Command(ctx, "hostname").Output(); err != nil ||
 		strings.TrimSpace(string(out)) != c.Node() {
 		t.Errorf("the host name inside is %q, %v", out, err)
@@ -473,7 +486,11 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	if left := left(t); len(left) < 10 {
 		t.Errorf("CheckClean does not see a running lab: %q", left)
 	}
-	// Names and figures are not waited for by Up.
+}
+
+// checkAddons waits for CoreDNS and metrics-server, which Up does not wait for.
+func checkAddons(ctx context.Context, t *testing.T, c *Cluster) {
+	t.Helper()
 	names := net.Resolver{
 		PreferGo: true,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -493,6 +510,11 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		func() error { _, err := c.Kubectl(ctx, "top", "nodes"); return err }); err != nil {
 		t.Errorf("the node's figures: %v", err)
 	}
+}
+
+// checkJoin checks that the credentials of a further node are those of that node.
+func checkJoin(ctx context.Context, t *testing.T, c *Cluster) {
+	t.Helper()
 	if joined, err := c.Join("other", "10.0.2.15"); err != nil {
 		t.Error(err)
 	} else if config, err := clientcmd.RESTConfigFromKubeConfig(joined.Kubeconfig); err != nil {
@@ -503,11 +525,6 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil ||
 		review.Status.UserInfo.Username != "system:node:other" {
 		t.Errorf("another node is taken for %v, %v", review, err)
-	}
-	if resp, err := http.Get("http://" + pod.Status.PodIP + ":1"); err == nil {
-		resp.Body.Close()
-	} else if !errors.Is(err, unix.ECONNREFUSED) { // refused by the pod itself, so it is reached
-		t.Errorf("the host does not reach the pod: %v", err)
 	}
 }
 
@@ -561,10 +578,10 @@ func helper(t *testing.T) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	said := make([]byte, 4096)
-	n, _ := out.Read(said)
-	if !bytes.Equal(said[:n], []byte("up\n")) {
-		t.Fatalf("the helper says %q", said[:n])
+	line := make([]byte, 4096)
+	n, _ := out.Read(line)
+	if !bytes.Equal(line[:n], []byte("up\n")) {
+		t.Fatalf("the helper printed %q", line[:n])
 	}
 	return cmd
 }

@@ -23,14 +23,17 @@ import (
 // lifetime of a lab's certificates; a lab is meant to live for minutes.
 const lifetime = 365 * 24 * time.Hour
 
-// An authority signs certificates.
+// authority signs certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// A pair is a certificate and its key, both in PEM.
-type pair struct{ cert, key []byte }
+// pair is a certificate and its key, both in PEM.
+type pair struct {
+	cert []byte
+	key  []byte
+}
 
 func newAuthority(name string) (*authority, error) {
 	key, err := newKey()
@@ -45,7 +48,7 @@ func newAuthority(name string) (*authority, error) {
 }
 
 // issue signs a certificate for a user (common name) in groups (organizations). With
-// hosts, which are names and addresses, it is good for a server too.
+// hosts, which are names and addresses, it is valid for a server too.
 func (a *authority) issue(user string, groups []string, hosts ...string) (pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -91,7 +94,7 @@ func (a *authority) issue(user string, groups []string, hosts ...string) (pair, 
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// write puts the pair at path.crt and path.key.
+// write writes the pair to path.crt and path.key.
 func (p pair) write(path string) error {
 	if err := os.WriteFile(path+".crt", p.cert, 0o644); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A supervisor keeps the components running.
+// supervisor keeps the components running.
 type supervisor struct {
 	plan  plan
 	trees []hierarchy
@@ -29,15 +29,15 @@ type supervisor struct {
 
 	mu       sync.Mutex
 	stopping bool
-	children map[int]bool // those that somebody waits for
+	children map[int]bool // processes that a goroutine waits for
 	jobs     map[string]*job
 }
 
-// A job is a component and its present process.
+// job is a component and its present process.
 type job struct {
 	Component
 	process *os.Process
-	ended   chan struct{} // closed when it has ended for good
+	ended   chan struct{} // closed when it has ended and is not started again
 }
 
 // start starts every component as soon as what it needs is ready.
@@ -80,11 +80,11 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	go s.startAddons() // nobody waits for their first answers
+	go s.startAddons() // Up does not wait for them
 	return nil
 }
 
-// startAddons starts metrics-server and CoreDNS, once the API knows of them.
+// startAddons creates the objects of metrics-server and CoreDNS, and starts both.
 func (s *supervisor) startAddons() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *supervisor) startAddons() {
 		err = errors.Join(s.run(ctx, s.plan.coreDNS()), s.run(ctx, s.plan.metricsServer()))
 	}
 	if err != nil {
-		s.log.Printf("metrics or names are not there: %v", err)
+		s.log.Printf("metrics-server or CoreDNS is missing: %v", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *supervisor) launch(c component, j *job, out *os.File) (*exec.Cmd, error
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	for _, h := range s.trees {
-		// Best effort: a hierarchy that takes nobody in does not limit anybody either.
+		// An error is only logged: a hierarchy without the process does not limit it.
 		if err := h.add(s.plan.systemCgroup(), cmd.Process.Pid); err != nil {
 			s.log.Print(err)
 		}
@@ -172,7 +172,7 @@ func (s *supervisor) keep(c component, j *job, cmd *exec.Cmd, out *os.File) {
 	}
 }
 
-// change changes what status shows of a job.
+// change changes a job, and writes components.json for status.
 func (s *supervisor) change(j *job, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *supervisor) change(j *job, f func()) {
 	}
 }
 
-// do runs one of the binaries to its end.
+// do runs one of the binaries and waits for its end.
 func (s *supervisor) do(ctx context.Context, binary string, stdin []byte, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.plan.Binaries[binary], args...)
 	cmd.Dir, cmd.Env = "/", s.plan.environment()
@@ -209,12 +209,13 @@ func (s *supervisor) do(ctx context.Context, binary string, stdin []byte, args .
 	return nil
 }
 
-// begin starts the command as a child that wait waits for, so that nobody else does.
+// begin starts the command as a child of which reapOrphans keeps off, because wait waits
+// for it.
 func (s *supervisor) begin(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		return errTold
+		return errStopped
 	}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -231,8 +232,8 @@ func (s *supervisor) wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// access is the environment that makes kubectl speak to the lab, and keep what it
-// remembers in the lab's own folder.
+// access is the environment with which kubectl talks to the lab and keeps its cache in
+// the lab's folder.
 func (p plan) access() []string {
 	return []string{"KUBECONFIG=" + p.kubeconfig(), "KUBECACHEDIR=" + filepath.Join(p.Dir, "kubectl-cache")}
 }
@@ -249,12 +250,13 @@ func (p plan) path() string {
 		"/usr/bin", "/sbin", "/bin"), ":")
 }
 
-// environment is all that the components are given.
+// environment is the components' whole environment.
 func (p plan) environment() []string {
 	return append(p.access(), "PATH="+p.path(), "HOME=/run", "TMPDIR=/run")
 }
 
-// reapOrphans does PID 1's duty once a second: wait for the dead whose parents are gone.
+// reapOrphans waits once a second for ended processes whose parents are gone. This is
+// the duty of PID 1.
 func (s *supervisor) reapOrphans() {
 	for range time.Tick(time.Second) {
 		s.mu.Lock()
@@ -292,9 +294,9 @@ func zombiesOf(parent int) []int {
 	return pids
 }
 
-// stop ends every process of the lab but this one: those that speak to the API server
-// first and it with them, for it drains for a while, then etcd, then all the rest, which
-// is containerd, its shims and the pods. Then nobody is left in the control groups.
+// stop ends every process of the lab except this one: first the API server and its
+// clients, because the API server drains for a while, then etcd, then the rest:
+// containerd, its shims and the pods. After that the control groups are empty.
 func (s *supervisor) stop() {
 	s.mu.Lock()
 	s.stopping = true
@@ -315,7 +317,7 @@ func (s *supervisor) stop() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()
-	for { // until there is nobody to wait for; Wait in keep may get some of them
+	for { // until no child is left; Wait in keep may get some of them
 		_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
 		if errors.Is(err, unix.ECHILD) || ctx.Err() != nil {
 			break
@@ -327,7 +329,7 @@ func (s *supervisor) stop() {
 	}
 }
 
-// terminate asks the jobs to end, all at once, and waits for them, but not for long.
+// terminate asks all jobs to end, and waits for them at most for the given time.
 func terminate(jobs []*job, patience time.Duration) {
 	for _, j := range jobs {
 		_ = j.process.Signal(unix.SIGTERM)
