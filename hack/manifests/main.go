@@ -1,5 +1,6 @@
-// Command manifests builds kustomizations and checks that each of their objects can be read: no unknown field, no
-// missing kind. The API server checks the rest when the end-to-end tests install them.
+// Command manifests builds kustomizations and checks that each of their objects can be
+// decoded: no unknown field, no missing kind. The API server checks the rest when the
+// end-to-end tests install them.
 package main
 
 import (

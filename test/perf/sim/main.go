@@ -1,7 +1,9 @@
-// Command sim measures the simulated world: environment steps of 10 s per second on one core, memory over many steps, and
-// how far the fluid level is from the request level. The last line is JSON.
+// Command sim measures the simulated world: environment steps of 10 s per second on one
+// core, memory over many steps, and the difference of the fluid fidelity from the
+// requests fidelity. The last line is JSON.
 //
-// An environment step is what a learner sees of it: Advance by 100 slices, Sense and Act on one service.
+// An environment step is a learner's: Advance by 100 slices, Sense and Act on one
+// service.
 package main
 
 import (
@@ -99,7 +101,7 @@ func agreement(name string, cases int, draw simtest.Draw) (map[string]float64, e
 	return map[string]float64{"median_ape": median, "p95_ape": p95}, nil
 }
 
-// environment is a world as a learner steps through it.
+// environment is a world with a learner's step.
 type environment struct {
 	world    *sim.World
 	sensor   mdp.Sensor
@@ -139,7 +141,8 @@ func (e *environment) step(ctx context.Context) error {
 	return err
 }
 
-// rate is the steps per second: the best of three measurements, for the machine is shared.
+// rate is the steps per second. It is the best of three measurements, because the
+// machine is shared.
 func (e *environment) rate(each time.Duration) (float64, error) {
 	best := 0.0
 	for range 3 {
