@@ -90,12 +90,12 @@ func newSender(c Config) *sender {
 		slots:  make(chan struct{}, c.MaxInFlight),
 		ended:  make(chan ended, 1024),
 	}
-	// An answer that sends us elsewhere is not the answer.
+	// Redirects are not followed.
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s
 }
 
-// send starts each request at its time, whatever became of those before.
+// send starts each request at its time, independent of earlier requests.
 func (s *sender) send(ctx context.Context, start time.Time, arrivals []time.Duration) {
 	defer close(s.ended)
 	var inFlight sync.WaitGroup
@@ -124,9 +124,9 @@ func (s *sender) send(ctx context.Context, start time.Time, arrivals []time.Dura
 	}
 }
 
-// coarse is how early a Go timer has to ring to be in time. The runtime waits
-// for timers in whole milliseconds, so they ring up to a millisecond late: much,
-// beside an answer that takes five.
+// coarse is how much earlier a Go timer must fire. The runtime waits for timers in
+// whole milliseconds, so they fire up to a millisecond late. That is much, compared
+// with an answer that takes five.
 const coarse = 2 * time.Millisecond
 
 // waitUntil returns false if ctx is done first. The last two milliseconds it
@@ -148,8 +148,8 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// request sends one request and reads the whole answer. The error is that of a
-// failed one.
+// request sends one request and reads the complete answer. The error is the reason of
+// a failed request.
 func (s *sender) request(ctx context.Context, target string, deadline time.Time) (outcome, error) {
 	err := s.get(ctx, target, deadline)
 	var network net.Error

@@ -16,8 +16,9 @@ import (
 // stalling answers at once, except while it stalls: then answers wait for the
 // end of the stall.
 type stalling struct {
-	from, until time.Time
-	requests    atomic.Int64
+	from     time.Time // of the stall
+	until    time.Time // of the stall
+	requests atomic.Int64
 }
 
 func (s *stalling) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +38,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// constant asks for rate requests/s for so many seconds.
+// constant is a trace of rate requests/s for the given seconds.
 func constant(rate float64, seconds int) (rates []float64) {
 	for range seconds {
 		rates = append(rates, rate)
@@ -45,8 +46,8 @@ func constant(rate float64, seconds int) (rates []float64) {
 	return rates
 }
 
-// closedLoopP99 is how not to measure: one user at the given pace who waits for
-// each answer, and a latency from when the request was written.
+// closedLoopP99 measures with a closed loop, which is wrong: one user at the given pace
+// waits for each answer, and the latency is measured from the time of writing.
 func closedLoopP99(t *testing.T, url string, pace, length time.Duration) time.Duration {
 	d := newDigest(time.Minute, time.Second)
 	for start := time.Now(); time.Since(start) < length; {
@@ -92,7 +93,7 @@ func TestAStallShowsInTheTail(t *testing.T) {
 	}
 }
 
-func TestWhatIsSentIsWhatWasIntended(t *testing.T) {
+func TestAllIntendedRequestsAreSent(t *testing.T) {
 	t.Parallel()
 	server, second := &stalling{}, &stalling{}
 	c := Config{
@@ -130,7 +131,7 @@ func TestWhatIsSentIsWhatWasIntended(t *testing.T) {
 }
 
 // The server never answers, so the first 10 requests keep their places.
-func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
+func TestRequestsOverTheLimitAreDroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
 	url := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -156,14 +157,15 @@ func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldApart(t *testing.T) {
+func TestKindsOfFailuresAreCountedSeparately(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	for name, c := range map[string]struct {
-		target           string
-		errors, timeouts int
-		first            string
+		target   string
+		errors   int
+		timeouts int
+		first    string // a part of the first error
 	}{
 		"a status of 500": {
 			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -177,7 +179,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 			errors: 20,
 			first:  "answered 302 Found",
 		},
-		"nobody listens": {target: gone.URL, errors: 20, first: "connection refused"},
+		"no listener": {target: gone.URL, errors: 20, first: "connection refused"},
 		"a public address": {
 			target: "http://192.0.2.1:9",
 			errors: 20,

@@ -84,9 +84,9 @@ func TestEveryRequestIsCountedOnceAndTheFailedAsTheTimeout(t *testing.T) {
 	}
 }
 
-// A run of 25 s in which seconds 10 to 19 are slow, against a dumb twin that
-// keeps everything.
-func TestWindowsAreJudgedByTheirOwnP99(t *testing.T) {
+// A run of 25 s in which seconds 10 to 19 are slow, compared with a simple second
+// implementation that keeps everything.
+func TestEachWindowIsEvaluatedByItsOwnP99(t *testing.T) {
 	tally, arrivals := tallyOf(slices.Repeat([]float64{50}, 25)...)
 	r := rand.New(rand.NewPCG(5, 5))
 	windows := make([]exact, 3)
@@ -106,7 +106,7 @@ func TestWindowsAreJudgedByTheirOwnP99(t *testing.T) {
 	}
 	for i, want := range []bool{false, true, false} {
 		if got := windows[i].quantile(0.99) > 100*ms; got != want {
-			t.Fatalf("window %d violates: %v, the story wants %v", i, got, want)
+			t.Fatalf("window %d violates: %v, want %v", i, got, want)
 		}
 	}
 	seconds := tally.finish(25 * time.Second)

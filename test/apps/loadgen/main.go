@@ -1,6 +1,6 @@
-// Loadgen sends requests at the times that a trace of rates asks for and
-// reports the latencies, by second as CSV and in all as JSON. What it counts
-// how is told in package load.
+// Loadgen sends requests at the times that a trace of rates gives. It reports the
+// latencies of each second as CSV and of the run as JSON. Package load documents
+// the counts.
 //
 //	loadgen --target http://10.96.0.10 --trace test/apps/traces/bursty-3min.txt --rate-scale 50 \
 //	    --slo 200ms --seconds seconds.csv
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// usageError is one that the user can mend on the command line.
+// usageError is an error of the command line.
 type usageError struct{ error }
 
 // run is main with its surroundings as parameters; it returns the exit code.

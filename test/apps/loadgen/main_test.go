@@ -84,7 +84,7 @@ func TestAnInterruptedRunStillPrintsItsSummary(t *testing.T) {
 	}
 }
 
-func TestAWrongCommandLineSaysWhatAndExitsWith2(t *testing.T) {
+func TestAWrongCommandLineNamesTheFlagAndExitsWith2(t *testing.T) {
 	words := filepath.Join(t.TempDir(), "words.txt")
 	if err := os.WriteFile(words, []byte("1\nmany\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -94,17 +94,17 @@ func TestAWrongCommandLineSaysWhatAndExitsWith2(t *testing.T) {
 		"nothing":           {"", "--target is missing"},
 		"no trace":          {"--target http://127.0.0.1:1", "--trace is missing"},
 		"a trace not there": {"--target http://127.0.0.1:1 --trace none.txt", "--trace: reading trace: open none.txt"},
-		"a trace of words": {"--target http://127.0.0.1:1 --trace " + words,
+		"a trace that is no number": {"--target http://127.0.0.1:1 --trace " + words,
 			`words.txt, line 2: rate "many"`},
-		"an unknown flag":     {good + " --rps 5", "unknown flag: --rps"},
-		"a flag of words":     {good + " --seed many", `invalid argument "many" for "--seed" flag`},
-		"an argument":         {good + " more", `argument "more"`},
-		"no time":             {good + " --time-scale 0", "--time-scale 0, --rate-scale 1: "},
-		"arrivals of no kind": {good + " --arrivals pareto", `arrivals "pareto"`},
-		"no timeout":          {good + " --timeout 0s", "--timeout 0s"},
-		"SLO over timeout":    {good + " --slo 6s", "timeout 5s: must be longer than the SLO, 6s"},
-		"a target of no kind": {"--target front --trace " + shortTrace, `target "front"`},
-		"no place for output": {good + " --seconds /none/at/all.csv", "--seconds: open /none/at/all.csv"},
+		"an unknown flag":          {good + " --rps 5", "unknown flag: --rps"},
+		"a flag that is no number": {good + " --seed many", `invalid argument "many" for "--seed" flag`},
+		"an argument":              {good + " more", `argument "more"`},
+		"no time":                  {good + " --time-scale 0", "--time-scale 0, --rate-scale 1: "},
+		"arrivals of no kind":      {good + " --arrivals pareto", `arrivals "pareto"`},
+		"no timeout":               {good + " --timeout 0s", "--timeout 0s"},
+		"SLO over timeout":         {good + " --slo 6s", "timeout 5s: must be longer than the SLO, 6s"},
+		"a target of no kind":      {"--target front --trace " + shortTrace, `target "front"`},
+		"no place for output":      {good + " --seconds /none/at/all.csv", "--seconds: open /none/at/all.csv"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

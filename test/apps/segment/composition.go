@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// What one request may ask for. A service takes compositions from its query,
-// so a typing error must not buy an hour of work: 32 steps of 100 times a
-// millisecond are about three seconds.
+// Limits of one request. A service reads compositions from its query, so a typing
+// error must not cause an hour of work: 32 steps of 100 times a millisecond are about
+// three seconds.
 const (
 	maxSteps = 32
 	maxTimes = 100

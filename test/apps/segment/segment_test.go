@@ -187,7 +187,7 @@ func BenchmarkSegment(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used so far.
+// cpuTime is the CPU time of this process so far.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

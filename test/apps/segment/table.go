@@ -15,8 +15,8 @@ type sales struct {
 
 const regions = 16
 
-// sharedSales has 2^18 rows, 3.25 MiB: more than a core's own cache, little
-// beside a container's limit.
+// sharedSales has 2^18 rows, 3.25 MiB: more than a core's own cache, and
+// little compared with a container's limit.
 var sharedSales = sync.OnceValue(func() sales {
 	return randomSales(rand.New(rand.NewPCG(18, 16)), 1<<18)
 })

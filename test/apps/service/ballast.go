@@ -6,10 +6,9 @@ import (
 	"syscall"
 )
 
-// holdMemory makes n bytes resident for the rest of the process's life, as a
-// cache or a model would be. They lie outside of Go's heap: on it, they would
-// make the garbage collector run less often, and so change the very CPU use
-// that is to be measured.
+// holdMemory makes n bytes resident until the process ends, like a cache or a model.
+// They are outside of Go's heap. In the heap they would make the garbage collector run
+// less often, and so change the CPU usage that is measured.
 func holdMemory(n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -19,7 +18,7 @@ func holdMemory(n int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("holding %d bytes of memory: %w", n, err)
 	}
-	// A page counts only once it is written to.
+	// A page is resident only after a write.
 	for i := 0; i < n; i += os.Getpagesize() {
 		held[i] = 1
 	}

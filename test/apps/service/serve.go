@@ -19,10 +19,12 @@ import (
 const lastAnswers = 10 * time.Second
 
 // listeners are the service's open ports.
-type listeners struct{ work, metrics net.Listener }
+type listeners struct {
+	work    net.Listener
+	metrics net.Listener
+}
 
-// open opens both ports, so that a port in use is known before anything else
-// happens.
+// open opens both ports first, so that a port in use is reported at the start.
 func (s *settings) open() (listeners, error) {
 	work, err := net.Listen("tcp", s.listen)
 	if err != nil {
@@ -70,9 +72,9 @@ func serve(ctx context.Context, s *settings, l listeners, log *slog.Logger) erro
 	return err
 }
 
-// newServer keeps idle connections for longer than package client does (30 s):
-// the side that sends should be the one to close, or it may send on a
-// connection that is just being closed.
+// newServer keeps idle connections for longer than package client (30 s). The client
+// should close a connection first. Otherwise it may send on one that the server is
+// closing.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 }

@@ -21,9 +21,10 @@ import (
 
 // running is a service in this process.
 type running struct {
-	url, metrics string
-	terminate    context.CancelFunc // as SIGTERM would
-	ended        chan error
+	url       string
+	metrics   string             // URL
+	terminate context.CancelFunc // like SIGTERM
+	ended     chan error
 }
 
 // start starts the service with these flags and stops it after the test.
@@ -89,7 +90,7 @@ func (r *running) metric(t *testing.T, name, code string) *dto.Metric {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Prometheus asks so if it wants native histograms.
+	// Prometheus sends this header for native histograms.
 	req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -179,7 +180,7 @@ func TestMetricsCoverWorkAndNotProbes(t *testing.T) {
 }
 
 // Four requests of 60 ms, one at a time: the k-th takes at least k times 60 ms.
-func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
+func TestWaitingForASlotIsPartOfTheLatency(t *testing.T) {
 	s := start(t, func(s *settings) { s.concurrency = 1 })
 	began := time.Now()
 	var all sync.WaitGroup
@@ -216,7 +217,7 @@ func TestWithoutALimitRequestsRunAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestACallerWhoLeavesFreesItsPlace(t *testing.T) {
+func TestACanceledRequestFreesItsSlot(t *testing.T) {
 	s := start(t, func(s *settings) { s.concurrency = 1 })
 	long := "/?segments=" + strings.Repeat("sleep:100,", 20) + "sleep" // 2 s and something
 	ctx, leave := context.WithCancel(t.Context())
@@ -255,7 +256,7 @@ func TestACallGraphOfFourServices(t *testing.T) {
 	}
 }
 
-func TestAFailingCallFailsTheRequestAndSaysWhere(t *testing.T) {
+func TestAFailingCallFailsTheRequestAndNamesTheCall(t *testing.T) {
 	broken := start(t, nil)
 	bad := broken.url + "/?segments=none"
 	front := start(t, func(s *settings) { s.calls = addresses{broken.url, bad} })
@@ -295,7 +296,7 @@ func TestSIGTERMDrainsAndThenEnds(t *testing.T) {
 	}
 }
 
-func TestWhileDrainingNewRequestsAreServedAndSentAway(t *testing.T) {
+func TestWhileDrainingNewRequestsAreServedAndConnectionsAreClosed(t *testing.T) {
 	w := newWorker(defaults())
 	w.leaving.Store(true)
 	s := newServer(w.handler())
@@ -336,7 +337,7 @@ func TestHeldMemoryIsResident(t *testing.T) {
 	}
 }
 
-// resident is this process's memory in bytes.
+// resident is this process's resident memory in bytes.
 func resident(t *testing.T) int {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -114,10 +114,10 @@ var units = []struct {
 	{"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9},
 }
 
-// maxSize keeps a typing error from taking the whole machine.
+// maxSize limits the effect of a typing error.
 const maxSize = 64 << 30
 
-// String uses the largest binary unit that leaves a whole number.
+// String uses the largest binary unit that gives an integer.
 func (s *size) String() string {
 	n := int64(*s)
 	for _, u := range []string{"", "Ki", "Mi"} {

@@ -57,7 +57,7 @@ func TestReadErrorsNameFileLineAndValue(t *testing.T) {
 	}
 }
 
-func TestReadErrorsCanBeToldApart(t *testing.T) {
+func TestReadErrorsCanBeDistinguished(t *testing.T) {
 	if _, err := Read("t", strings.NewReader("#\n")); !errors.Is(err, ErrNoRates) {
 		t.Errorf("error %v, want ErrNoRates", err)
 	}
@@ -70,7 +70,7 @@ func TestReadErrorsCanBeToldApart(t *testing.T) {
 	}
 }
 
-func TestFactsOfATrace(t *testing.T) {
+func TestDurationRequestsMeanAndPeakOfATrace(t *testing.T) {
 	tr := Trace{time.Second, []float64{10, 100, 100, 0}}
 	if tr.Duration() != 4*time.Second || tr.Requests() != 210 || tr.Mean() != 52.5 || tr.Peak() != 100 {
 		t.Errorf("duration %v, requests %v, mean %v, peak %v",
@@ -100,8 +100,9 @@ func TestScale(t *testing.T) {
 		t.Errorf("scaled asks for %v requests, the original for %v", got.Requests(), tr.Requests())
 	}
 	for name, c := range map[string]struct {
-		time, rate float64
-		want       string
+		time float64 // factor of the length
+		rate float64 // factor of the rates
+		want string  // a part of the error
 	}{
 		"no time":            {0, 1, "in time by 0"},
 		"time backwards":     {-1, 1, "in time by -1"},
