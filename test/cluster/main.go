@@ -9,13 +9,14 @@
 //	go run ./test/cluster check-clean          # is anything left on the machine?
 //	go run ./test/cluster build [GROUP...]     # only build what up would
 //
-// It needs root, Linux with cgroup v1 or v2, and a few Debian packages, which up installs
-// if they are missing (--install=false: it names them instead). --name distinguishes several
-// labs. See package lab for how it works and for what a test may rely on.
+// It needs root, Linux with cgroup v1 or v2, and a few Debian packages, which up
+// installs if they are missing (--install=false: it names them instead). --name
+// distinguishes several labs. See package lab for how it works and for what a test
+// may rely on.
 //
-// Exit codes: 0 done; 1 failed, with the reason on standard error. check-clean exits with
-// 1 when something is left, and lists it on standard output. exec has the exit code of its
-// program.
+// Exit codes: 0 done; 1 failed, with the reason on standard error. check-clean
+// exits with 1 when something is left, and lists it on standard output. exec has
+// the exit code of its program.
 package main
 
 import (

@@ -14,9 +14,10 @@
 // It writes result.json, report.html, summary.png and the applied manifests into the
 // folder --out. While it runs it shows a table.
 //
-// Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through the API,
-// without a restart or an eviction; 1 otherwise, and the reason is on standard error; 2 for
-// a wrong command line; 3 this machine cannot run the cluster; 130 interrupted.
+// Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through
+// the API, without a restart or an eviction; 1 otherwise, and the reason is on
+// standard error; 2 for a wrong command line; 3 this machine cannot run the
+// cluster; 130 interrupted.
 package main
 
 import (

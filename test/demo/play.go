@@ -210,8 +210,8 @@ func (s *stage) countAgentResizes(ctx context.Context, record *Record, agents *a
 	}
 }
 
-// An agentCounter reads what the agents of AWARE say they did. For the other runs it knows
-// nothing.
+// An agentCounter reads what the agents of AWARE say they did. For the other runs
+// it knows nothing.
 type agentCounter struct {
 	stage *stage
 	on    bool
@@ -294,7 +294,8 @@ func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, erro
 	return parser.TextToMetricFamilies(resp.Body)
 }
 
-// resizesIn sums aware_agent_resizes_total over what was applied, and not what was refused or failed.
+// resizesIn sums aware_agent_resizes_total over what was applied, and not what was
+// refused or failed.
 func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 	family := families["aware_agent_resizes_total"]
 	if family == nil {

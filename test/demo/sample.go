@@ -154,8 +154,9 @@ type container struct {
 	leaving bool    // its pod is being deleted, so the group may be gone already
 }
 
-// containersOf lists the running containers of a pod. The kubelet calls their groups, with
-// the driver cgroupfs, <parent>/kubepods[/<qos>]/pod<uid>/<container id>.
+// containersOf lists the running containers of a pod. The kubelet calls their
+// groups, with the driver cgroupfs, <parent>/kubepods[/<qos>]/pod<uid>/<container
+// id>.
 func containersOf(pod *corev1.Pod, parent string) []container {
 	var cs []container
 	group := path.Join(parent, "kubepods")

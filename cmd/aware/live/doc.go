@@ -3,10 +3,10 @@
 // rights.
 //
 // Replicas and limits are read from the pods. All other signals are read from
-// central's decisions, which are in the status of the MultidimPodAutoscaler. Each decision
-// is read once; a step without a new decision knows replicas and limits only. The
-// signals are as old as the decision: with a step as long as central's (10 s) they
-// are partly of the time before the action.
+// central's decisions, which are in the status of the MultidimPodAutoscaler. Each
+// decision is read once; a step without a new decision knows replicas and limits
+// only. The signals are as old as the decision: with a step as long as central's
+// (10 s) they are partly of the time before the action.
 //
 // It moves the workload as central does, by plugins/autoscaling/updater:
 // pods/resize and /scale. Only one autoscaler may move a workload. So the mode must

@@ -59,15 +59,17 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "workload " + e.Workload + ": " + e.Why }
 
-// patience is how long a resize may stay deferred before the workload is scaled out instead; central's default.
+// patience is how long a resize may stay deferred before the workload is scaled
+// out instead; central's default.
 const patience = 2 * time.Minute
 
-// recent is how old central's decision may be at the first Sense. Central decides every 10 s.
+// recent is how old central's decision may be at the first Sense. Central decides
+// every 10 s.
 const recent = time.Minute
 
 // Open makes an environment of the target. The client's user needs to read
-// MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other autoscalers,
-// and to patch pods/resize and /scale.
+// MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other
+// autoscalers, and to patch pods/resize and /scale.
 func Open(ctx context.Context, c client.Client, t Target, step time.Duration,
 	guards guard.Settings) (*workload.Running, error) {
 	w := &world{client: c, target: t}
@@ -262,8 +264,8 @@ func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Actio
 // Why is the reason of the last Act.
 func (w *world) Why() string { return w.why }
 
-// restore gives the pods the template's sizes, and the workload its replicas. A workload that
-// central or another autoscaler moves by now is left to it.
+// restore gives the pods the template's sizes, and the workload its replicas. A
+// workload that central or another autoscaler moves by now is left to it.
 func (w *world) restore(ctx context.Context) error {
 	mpa, loaded, err := w.load(ctx)
 	var gone *RefusedError

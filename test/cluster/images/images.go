@@ -40,9 +40,9 @@ func Source(ctx context.Context, module string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Build compiles programs into a folder, as static binaries named after their packages. say gets messages of
-// progress, because aware-central takes minutes to build when nothing is cached. It may be
-// nil.
+// Build compiles programs into a folder, as static binaries named after their
+// packages. say gets messages of progress, because aware-central takes minutes to
+// build when nothing is cached. It may be nil.
 func Build(ctx context.Context, bin string, say func(format string, args ...any), programs ...string) error {
 	if say == nil {
 		say = func(string, ...any) {}

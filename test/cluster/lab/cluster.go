@@ -115,7 +115,8 @@ func (c *Cluster) nsenter(name string, args ...string) []string {
 	return append(append(enter, "--", name), args...)
 }
 
-// Exec replaces this process by a program inside the lab's namespaces, see [Cluster.Command].
+// Exec replaces this process by a program inside the lab's namespaces, see
+// [Cluster.Command].
 func (c *Cluster) Exec(name string, args ...string) error {
 	path, err := exec.LookPath("nsenter")
 	if err != nil {

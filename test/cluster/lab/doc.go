@@ -1,6 +1,7 @@
-// Package lab runs a real Kubernetes on this machine, for tests: etcd, the control plane,
-// containerd, a kubelet, kube-proxy, metrics-server and CoreDNS, built from Go modules and
-// started without a registry of images, a virtual machine or a container engine.
+// Package lab runs a real Kubernetes on this machine, for tests: etcd, the control
+// plane, containerd, a kubelet, kube-proxy, metrics-server and CoreDNS, built from
+// Go modules and started without a registry of images, a virtual machine or a
+// container engine.
 //
 // # How it works
 //
@@ -37,6 +38,7 @@
 // # What is missing
 //
 // There is no image registry (make an image with [Cluster.LoadImage], and set
-// imagePullPolicy: Never), no hostPort, no storage class, and no network from a pod to other
-// machines, nor their names. On the host, service names do not resolve.
+// imagePullPolicy: Never), no hostPort, no storage class, and no network from a
+// pod to other machines, nor their names. On the host, service names do not
+// resolve.
 package lab

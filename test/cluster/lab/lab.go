@@ -329,8 +329,8 @@ func Down(ctx context.Context, c Config) error {
 // removed.
 func (c Config) lock() string { return filepath.Join(c.CacheDir, "lab-"+c.Name+".lock") }
 
-// remove ends the lab's init, first with SIGTERM, and removes what is left. It has its own
-// time limits, in addition to ctx.
+// remove ends the lab's init, first with SIGTERM, and removes what is left. It has
+// its own time limits, in addition to ctx.
 func remove(ctx context.Context, c Config) error {
 	p, err := readPlan(c.StateDir)
 	if err == nil && p.Name != c.Name {

@@ -68,7 +68,8 @@ func (n network) clashes(routes []netip.Prefix) bool {
 	return false
 }
 
-// parseRoutes reads `ip -json route`: [{"dst":"default"},{"dst":"10.0.0.0/8"},{"dst":"10.1.2.3"}].
+// parseRoutes reads `ip -json route`:
+// [{"dst":"default"},{"dst":"10.0.0.0/8"},{"dst":"10.1.2.3"}].
 func parseRoutes(data []byte) ([]netip.Prefix, error) {
 	var rows []struct{ Dst string }
 	if err := json.Unmarshal(data, &rows); err != nil {

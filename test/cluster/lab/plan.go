@@ -25,16 +25,17 @@ type Config struct {
 	// Name distinguishes labs on one machine: lower-case letters, digits and dashes, at
 	// most 40. Default "default".
 	Name string
-	// StateDir holds all files that the lab writes, and is removed with it. It must not be
-	// below /run, /var/lib or /var/log, because the lab has its own. Default
-	// <temporary folder>/aware-cluster/<Name>; [CheckClean] looks only there.
+	// StateDir holds all files that the lab writes, and is removed with it. It
+	// must not be below /run, /var/lib or /var/log, because the lab has its own.
+	// Default <temporary folder>/aware-cluster/<Name>; [CheckClean] looks only
+	// there.
 	StateDir string
 	// CacheDir holds the binaries, by version. Default $XDG_CACHE_HOME/aware-cluster, or
 	// ~/.cache/aware-cluster.
 	CacheDir string
-	// BindParent binds the lab to the calling process: when that is gone, even after
-	// SIGKILL, the lab stops and removes what it made. Tests set it. A command that returns
-	// while the lab keeps running does not.
+	// BindParent binds the lab to the calling process: when that is gone, even
+	// after SIGKILL, the lab stops and removes what it made. Tests set it. A
+	// command that returns while the lab keeps running does not.
 	BindParent bool
 	// Log receives a line per step. Default: none.
 	Log io.Writer

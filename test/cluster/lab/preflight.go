@@ -71,8 +71,8 @@ func Missing() []string {
 	return append(lacks, forbidden()...)
 }
 
-// Preflight returns an error that names everything that a lab lacks on this host. With install,
-// root on Debian gets the missing packages first.
+// Preflight returns an error that names everything that a lab lacks on this host.
+// With install, root on Debian gets the missing packages first.
 func Preflight(ctx context.Context, install bool) error {
 	if install && os.Geteuid() == 0 {
 		if err := installPackages(ctx); err != nil {
@@ -126,8 +126,8 @@ func forbidden() []string {
 	if err != nil {
 		return append(no, fmt.Sprintf("no container can be started here: %v; mount /sys/fs/cgroup", err))
 	}
-	// The name has another prefix than a lab's, so that CheckClean of another process does
-	// not list it.
+	// The name has another prefix than a lab's, so that CheckClean of another
+	// process does not list it.
 	group := fmt.Sprintf("aware-preflight-%d", os.Getpid())
 	for _, h := range trees {
 		dir := filepath.Join(h.Dir, group)

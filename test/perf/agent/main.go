@@ -85,8 +85,8 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("measuring the agent: %w", err)
 	}
 	say("the agent uses %.1f millicores and %.1f MiB", r.CPUMillicores, r.RSSMiB)
-	// Only one agent may act on a node, so the installed one is removed before one runs in
-	// this process.
+	// Only one agent may act on a node, so the installed one is removed before one
+	// runs in this process.
 	if out, err := cluster.Kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=90s"); err != nil {
 		return fmt.Errorf("uninstalling: %w: %s", err, out)
 	}
@@ -261,8 +261,8 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 	defer journal.Close()
 	c := agent.Default()
 	c.Node, c.Version = cluster.Node(), "bench"
-	// The policy alternates between half and all of the smallest limit in the API. AWARE may
-	// have shrunk the limits of the template before.
+	// The policy alternates between half and all of the smallest limit in the API.
+	// AWARE may have shrunk the limits of the template before.
 	ceiling := crowd[0].Containers[0].Limits.CPU
 	for _, p := range crowd {
 		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
