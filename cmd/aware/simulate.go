@@ -104,7 +104,8 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 		verdict = "violates"
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(),
-		"p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; %.2f %% of the windows over it; %d resizes, %d OOM kills\n",
+		"p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; "+
+			"%.2f %% of the windows over it; %d resizes, %d OOM kills\n",
 		score.P99MS, verdict, cell.App.SLO.Latency, score.Cores, score.Used, score.MemoryGiB, 100*score.Ratio,
 		score.Resizes, score.OOMKills)
 	return err

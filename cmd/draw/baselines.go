@@ -27,8 +27,9 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 		return err
 	}
 	return Write(dir, "anchors.json", map[string]any{"cells": rows}, Page{
-		Title:    "Policies in the simulated world",
-		About:    fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. Left and below the line is better; what is above the line violates the objective.", seeds),
+		Title: "Policies in the simulated world",
+		About: fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. "+
+			"Left and below the line is better. A point above the line violates the objective.", seeds),
 		Text:     table.String(),
 		Pictures: pictures,
 	})

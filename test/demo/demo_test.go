@@ -68,7 +68,7 @@ func deployment(t *testing.T, run string) appsv1.Deployment {
 	}
 }
 
-func TestAllRunsHaveTheSameTemplateButForWhatOptsIn(t *testing.T) {
+func TestAllRunsHaveTheSameTemplateExceptForTheOptIn(t *testing.T) {
 	want := deployment(t, static)
 	for _, run := range allRuns {
 		got := deployment(t, run)
@@ -177,7 +177,10 @@ func pod(uid, cpu string) *corev1.Pod {
 			Name: "c",
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
-				Limits:   corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100Mi")},
+				Limits: corev1.ResourceList{
+					"cpu":    resource.MustParse(cpu),
+					"memory": resource.MustParse("100Mi"),
+				},
 			},
 		}}},
 		Status: corev1.PodStatus{
@@ -191,7 +194,7 @@ func pod(uid, cpu string) *corev1.Pod {
 	}
 }
 
-func TestASampleSumsWhatIsKnownAndNothingElse(t *testing.T) {
+func TestASampleSumsKnownValuesOnly(t *testing.T) {
 	m := newMachine(t)
 	a, b := pod("a", "600m"), pod("b", "600m")
 	m.kernel("a", 600, 1_000_000)
@@ -231,7 +234,7 @@ func text(v any) string {
 	return fmt.Sprint(string(data), err)
 }
 
-func TestResizesAreToldApartByWhoMadeThem(t *testing.T) {
+func TestResizesAreCountedByTheirOrigin(t *testing.T) {
 	m := newMachine(t)
 	at := time.Unix(1000, 0)
 	look := func(p *corev1.Pod) { at = at.Add(time.Second); m.sample(at, []*corev1.Pod{p}) }
@@ -263,7 +266,7 @@ func TestResizesAreToldApartByWhoMadeThem(t *testing.T) {
 	}
 }
 
-func TestRestartsAndEvictionsOfPodsThatAreGoneCount(t *testing.T) {
+func TestRestartsAndEvictionsOfDeletedPodsCount(t *testing.T) {
 	m := newMachine(t)
 	p := pod("a", "600m")
 	p.Status.ContainerStatuses[0].RestartCount = 2
@@ -304,7 +307,7 @@ func TestRestartsAndEvictionsOfPodsThatAreGoneCount(t *testing.T) {
 	}
 }
 
-func TestTheAgentsCountIsOfWhatWasApplied(t *testing.T) {
+func TestTheAgentsCountIsTheNumberOfAppliedResizes(t *testing.T) {
 	const page = `# TYPE aware_agent_resizes_total counter
 aware_agent_resizes_total{effect="applied"} 41
 aware_agent_resizes_total{effect="refused"} 7
@@ -353,7 +356,7 @@ func threeRuns() *Results {
 	return r
 }
 
-func TestWhatIsNotKnownIsLeftOutOfMeans(t *testing.T) {
+func TestMeansLeaveOutUnknownValues(t *testing.T) {
 	record := threeRuns().of(static)
 	if *record.MeanCoresAllocated != 0.4 || *record.ReplicasMax != 2 || *record.MeanReplicas != 1.5 {
 		t.Errorf("got %s", text(record))
@@ -391,7 +394,7 @@ func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 	}
 }
 
-func TestTheLawsOfTheDemo(t *testing.T) {
+func TestTheDemoChecksItsInvariants(t *testing.T) {
 	if err := threeRuns().check(); err != nil {
 		t.Errorf("good results: %v", err)
 	}
@@ -510,7 +513,7 @@ func TestTheTable(t *testing.T) {
 	}
 }
 
-func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
+func TestWithoutATerminalThePresentRunHasALine(t *testing.T) {
 	var out bytes.Buffer
 	s := &screen{out: &out, ended: make(chan struct{})}
 	s.begin(static).phase("done")
@@ -523,7 +526,7 @@ func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
 	}
 }
 
-func TestTheVPAsManifestsAreTheModules(t *testing.T) {
+func TestTheVPAsManifestsAreThoseOfItsModule(t *testing.T) {
 	dir, err := images.Source(t.Context(), vpaModule)
 	if err != nil {
 		t.Fatal(err)

@@ -226,7 +226,8 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 				y: "memory, MiB",
 				series: []series{
 					record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
-					record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.MemoryUsedMiB })},
+					record.samples(color.Black, true, "used",
+						func(s Sample) *float64 { return s.MemoryUsedMiB })},
 			}
 		},
 		func(record *Record, c color.Color) chart {

@@ -141,7 +141,9 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			if err := o.run(); err != nil {
 				return err
 			}
-			fmt.Printf("%4.0f s  bcq   Pendulum-v1, fixed data    seed %d: %8.1f (cloning %.1f, ddpg %.1f, the data %.1f) in %.0f s\n", time.Since(begin).Seconds(), o.Seed, o.BCQ, o.Clone, o.DDPG, o.Data, o.Wall)
+			fmt.Printf("%4.0f s  bcq   Pendulum-v1, fixed data    seed %d: %8.1f "+
+				"(cloning %.1f, ddpg %.1f, the data %.1f) in %.0f s\n",
+				time.Since(begin).Seconds(), o.Seed, o.BCQ, o.Clone, o.DDPG, o.Data, o.Wall)
 			return nil
 		})
 	}

@@ -98,7 +98,9 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 			"paused"},
 		"another HPA": {shop(t, nil, &autoscalingv2.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"},
-			Spec:       autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"}},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"},
+			},
 		}), target, "HorizontalPodAutoscaler old moves it"},
 		"not opted in": {shop(t, nil), Target{
 			Namespace: "prod",

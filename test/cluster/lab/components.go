@@ -40,7 +40,8 @@ type component struct {
 func (p plan) etcd() component {
 	const clients, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 	return component{"etcd", []string{
-		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync", // data need not survive a crash of the machine
+		// Without fsync: data need not survive a crash of the machine.
+		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
 		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" +
 			peers,
@@ -112,8 +113,8 @@ func (p plan) controllerManager() component {
 			"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
 			"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"), "--cluster-signing-key-file=" +
 				filepath.Join(p.pki(), "ca.key"),
-			"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(), "--service-cluster-ip-range=" +
-				p.Net.Services.String(),
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(),
+			"--service-cluster-ip-range=" + p.Net.Services.String(),
 			"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
 			"--feature-gates=" + p.gates(),
 		},

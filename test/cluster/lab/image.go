@@ -97,7 +97,9 @@ func staticImage(files map[string]string, entrypoint []string) (v1.Image, error)
 	if err := t.Close(); err != nil {
 		return nil, err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestACertificateIsGoodForItsHostsAndNoOthers(t *testing.T) {
+func TestACertificateIsValidForItsHostsOnly(t *testing.T) {
 	ca, err := newAuthority("ca")
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestAKubeconfigLoads(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeyChangesWithAllThatABinaryDependsOn(t *testing.T) {
+func TestTheCacheKeyChangesWithEachInputOfABinary(t *testing.T) {
 	module := func(goMod, goSum string) map[string]string {
 		return map[string]string{"go.mod": goMod, "go.sum": goSum}
 	}
@@ -215,7 +215,7 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	}
 }
 
-func TestAProcessIsKnownByItsStart(t *testing.T) {
+func TestAProcessIsIdentifiedByItsStart(t *testing.T) {
 	me, _, err := processAt("/proc", os.Getpid())
 	if err != nil || !me.alive() {
 		t.Fatalf("I am not alive: %v, %v", me, err)
@@ -233,7 +233,7 @@ func TestAProcessIsKnownByItsStart(t *testing.T) {
 	}
 }
 
-func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
+func TestCheckCleanListsWhatALabLeft(t *testing.T) {
 	base := t.TempDir()
 	if left, err := leftFolders(base + "/none"); err != nil || left != nil {
 		t.Errorf("without a folder: %v, %v", left, err)
@@ -271,7 +271,7 @@ func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsNotALabsIsNotRemoved(t *testing.T) {
+func TestOnlyALabsFolderIsRemoved(t *testing.T) {
 	base := t.TempDir()
 	write(t, base+"/home/precious", "")
 	write(t, base+"/lab/lab.json", "{}")
@@ -307,7 +307,7 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	}
 }
 
-func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
+func TestInvalidConfigsAreRefused(t *testing.T) {
 	for what, c := range map[string]Config{
 		"a name with a slash":         {Name: "a/b"},
 		"a name that is too long":     {Name: strings.Repeat("a", 41)},
@@ -405,36 +405,7 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := clients.CoreV1().Pods("default")
-	cpu := func(request, limit string) corev1.ResourceRequirements {
-		return corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse(request)},
-			Limits:   corev1.ResourceList{"cpu": resource.MustParse(limit)},
-		}
-	}
-	if _, err = pods.Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "sleep"},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name:            "sleep",
-			Image:           ref,
-			ImagePullPolicy: corev1.PullNever,
-			Resources:       cpu("100m", "200m"),
-		}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var pod *corev1.Pod
-	err = poll(ctx, 100*time.Millisecond, func() error {
-		if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		if pod.Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("the pod is %s", pod.Status.Phase)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := runSleep(ctx, t, clients, ref)
 	container := strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://")
 	if got := millicores(t, c, container); got != 200 {
 		t.Errorf("the container may use %d millicores, want 200", got)
@@ -464,6 +435,44 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	} else if !errors.Is(err, unix.ECONNREFUSED) { // refused by the pod itself, so it is reached
 		t.Errorf("the host does not reach the pod: %v", err)
 	}
+}
+
+// cpu is a request and a limit of CPU.
+func cpu(request, limit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse(request)},
+		Limits:   corev1.ResourceList{"cpu": resource.MustParse(limit)},
+	}
+}
+
+// runSleep creates a pod of the image with 200m CPU, and waits until it runs.
+func runSleep(ctx context.Context, t *testing.T, clients kubernetes.Interface, image string) *corev1.Pod {
+	t.Helper()
+	pods := clients.CoreV1().Pods("default")
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "sleep"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name:            "sleep",
+			Image:           image,
+			ImagePullPolicy: corev1.PullNever,
+			Resources:       cpu("100m", "200m"),
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(ctx, 100*time.Millisecond, func() error {
+		if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the pod is %s", pod.Status.Phase)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return pod
 }
 
 // checkAccess checks the ways into the lab.
@@ -605,7 +614,7 @@ func TestABoundLabEndsWithItsParentAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestUpRemovesWhatAKilledLabLeft(t *testing.T) {
+func TestUpRemovesTheRemainsOfAKilledLab(t *testing.T) {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

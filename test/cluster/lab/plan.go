@@ -80,7 +80,8 @@ func (c Config) validate() error {
 		}
 		for _, hidden := range private {
 			if strings.HasPrefix(dir+"/", hidden+"/") {
-				return fmt.Errorf("the folder %s is below %s, which the lab has its own of: set another (StateDir, CacheDir; TMPDIR, XDG_CACHE_HOME)", dir, hidden)
+				return fmt.Errorf("the folder %s is below %s, where the lab has its own folders: "+
+					"set another (StateDir, CacheDir; TMPDIR, XDG_CACHE_HOME)", dir, hidden)
 			}
 		}
 	}
