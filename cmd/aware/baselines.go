@@ -157,8 +157,7 @@ func chosenCells(apps []string) ([]bench.Cell, error) {
 	}
 	cells, err := bench.Cells()
 	return slices.DeleteFunc(cells, func(c bench.Cell) bool {
-		return len(apps) > 0 &&
-			!slices.Contains(apps, c.Application)
+		return len(apps) > 0 && !slices.Contains(apps, c.Application)
 	}), err
 }
 

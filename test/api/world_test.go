@@ -92,8 +92,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 			Now:      func() time.Time { return now },
 			Advance: func(d time.Duration) {
 				w.settle(t)
-				s.reports(100,
-					nil, p)
+				s.reports(100, nil, p)
 			},
 		}
 	})

@@ -304,8 +304,7 @@ func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 	sum := 0.
 	for _, m := range family.Metric {
 		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
-			return l.GetName() == "effect" &&
-				l.GetValue() == "applied"
+			return l.GetName() == "effect" && l.GetValue() == "applied"
 		}) {
 			sum += m.GetCounter().GetValue()
 		}

@@ -416,9 +416,8 @@ func writeSummary(dir string, r *Results) error {
 	cores := chart{title: "CPU allocated, millicores"}
 	for _, record := range r.records {
 		latency.series = append(latency.series, record.p99(record.Run))
-		cores.series = append(cores.series,
-			record.samples(runColours[record.Run], false, record.Run,
-				func(s Sample) *float64 { return s.AllocatedMilli }))
+		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run,
+			func(s Sample) *float64 { return s.AllocatedMilli }))
 	}
 	var plots [2][2]*plot.Plot
 	for i, c := range []chart{latency, cores} {

@@ -136,9 +136,8 @@ func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload,
 	if container != "" && !slices.Contains(names, container) {
 		return "", mdp.Bounds{}, 0, &workload.NotFoundError{Key: "container", Value: container, Known: names}
 	}
-	return "", mdp.Bounds{}, 0,
-		&RefusedError{w.Key(),
-			"no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
+	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(),
+		"no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
 }
 
 // world is the workload as a Sensor and an Actuator. Both load it each time.

@@ -129,9 +129,8 @@ func leftFolders(base string) ([]string, error) {
 		case p.Init.alive():
 			left = append(left, fmt.Sprintf("state folder %s of the running lab %s", dir, owner(p.Name)))
 		default:
-			left = append(left,
-				fmt.Sprintf("state folder %s of lab %s, whose init, process %d, is gone",
-					dir, owner(p.Name), p.Init.PID))
+			left = append(left, fmt.Sprintf("state folder %s of lab %s, whose init, process %d, is gone",
+				dir, owner(p.Name), p.Init.PID))
 		}
 	}
 	slices.Sort(left)

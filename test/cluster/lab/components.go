@@ -111,8 +111,8 @@ func (p plan) controllerManager() component {
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
 			"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
-			"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"), "--cluster-signing-key-file=" +
-				filepath.Join(p.pki(), "ca.key"),
+			"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"),
+			"--cluster-signing-key-file=" + filepath.Join(p.pki(), "ca.key"),
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(),
 			"--service-cluster-ip-range=" + p.Net.Services.String(),
 			"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
