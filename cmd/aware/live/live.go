@@ -40,8 +40,8 @@ var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deploy
 func Parse(s string) (Target, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || slices.Contains(parts, "") {
-		return Target{}, fmt.Errorf("workload %q: it must be NAMESPACE/KIND/NAME, such as prod/deployment/shop",
-			s)
+		return Target{}, fmt.Errorf(
+			"workload %q: it must be NAMESPACE/KIND/NAME, such as prod/deployment/shop", s)
 	}
 	kind, known := kinds[strings.ToLower(parts[1])]
 	if !known {
