@@ -1,11 +1,11 @@
-# Two commands do everything: make demo, make test. Both install what they need.
+# The two main commands are make demo and make test. Both install what they need.
 SHELL := /bin/bash
 # Without cgo the network resolver and the user lookup are Go's: binaries are static, and Kubernetes' packages are
-# compiled once for tests, images and the lab. (runc needs cgo and is built by the lab itself; -race needs it, too.)
+# compiled once for tests, images and the lab. (runc needs cgo and is built by the lab itself. -race needs cgo, too.)
 export CGO_ENABLED ?= 0
 VERSION ?= v0.1.0
 KUBERNETES := $(shell awk '$$1=="k8s.io/kubernetes" {print $$2; exit}' go.mod)
-# aware-central is a kube-scheduler: it names both versions. The others are ours alone.
+# aware-central is a kube-scheduler, so it names both versions. The other programs name AWARE's only.
 LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 CENTRAL_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)-aware.$(VERSION)
 
@@ -17,13 +17,13 @@ endif
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-demo: ## the main job: a real cluster, a bursty load, static against HPA+VPA against AWARE (KEEP=1 keeps the cluster)
+demo: ## a real cluster, a bursty load, static against HPA+VPA against AWARE (KEEP=1 keeps the cluster)
 	go run ./test/demo $(if $(KEEP),--keep)
 
 test: unit node api e2e ## all tests, on a real cluster that is built if need be
 	@go run ./test/cluster check-clean
 
-unit: ## what needs no cluster
+unit: ## the tests that need no cluster
 	PATH="$$(hack/influxd):$$PATH" go test $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
 
 cluster: ## the lab's binaries, into the cache
@@ -49,10 +49,10 @@ build: ## the three binaries, into bin/
 bench-agent: ## what the node agent costs; the last line is JSON
 	go run ./test/perf/agent
 
-bench-sim: ## the simulated world: steps a second, memory, the fluid level against the requests; the last line is JSON
+bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity against requests; the last line is JSON
 	go run ./test/perf/sim
 
-bench-learner: ## updates through gorgonia against by hand, decisions, many agents; the last line is JSON
+bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON
 	go run ./test/perf/learner
 
 learn: ## do the learners learn? every gate on three seeds, with a table; about ten minutes

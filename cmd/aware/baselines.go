@@ -23,10 +23,12 @@ func tuneCommand() *cobra.Command {
 	var seeds int
 	var apps, policies []string
 	cmd := &cobra.Command{
-		Use: "tune", Short: "Find each baseline's settings for each cell on the warm-up trace", Args: cobra.NoArgs,
-		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate. Taken are the\n" +
-			"settings that hold the fewest cores among those that keep the objective with every seed. What is written is a file that\n" +
-			"aware bench anchors --tuned reads; aware comes with such a file.",
+		Use:   "tune",
+		Short: "Find each baseline's settings for each cell on the warm-up trace",
+		Args:  cobra.NoArgs,
+		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate. The chosen\n" +
+			"settings take the fewest cores among all that keep the objective with every seed. The output is a file that\n" +
+			"aware bench baselines --tuned reads; one is built in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if seeds < 1 || seeds > 100 {
 				return usage(fmt.Errorf("--seeds %d: it must be in [1, 100]", seeds))
@@ -44,13 +46,14 @@ func tuneCommand() *cobra.Command {
 				}
 			}
 			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(policies))
-			book, err := bench.TuneAll(cmd.Context(), cells, policies, seeds, func(t bench.Tuned) {
-				p.step(fmt.Sprintf("%s under %s: %s %s", t.App, t.Trace, t.Choice.Policy, shortSettings(t.Choice)))
+			tuned, err := bench.TuneAll(cmd.Context(), cells, policies, seeds, func(t bench.Tuned) {
+				p.step(fmt.Sprintf("%s under %s: %s %s",
+					t.App, t.Trace, t.Choice.Policy, shortSettings(t.Choice)))
 			})
 			if err != nil {
 				return err
 			}
-			text, err := json.MarshalIndent(book, "", " ")
+			text, err := json.MarshalIndent(tuned, "", " ")
 			if err != nil {
 				return err
 			}
@@ -58,12 +61,13 @@ func tuneCommand() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(append(text, '\n'))
 				return err
 			}
-			return writeWhole(out, append(text, '\n'))
+			return writeAtomically(out, append(text, '\n'))
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "out/tuned.json", "where the settings go; - is standard output")
+	cmd.Flags().StringVar(&out, "out", "out/tuned.json", "file to write the settings to; - is standard output")
 	cmd.Flags().IntVar(&seeds, "seeds", bench.TuningSeeds, "runs of each point")
-	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&apps, "app", nil,
+		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
 	return cmd
 }
@@ -74,7 +78,10 @@ func baselinesCommand() *cobra.Command {
 	var asJSON bool
 	var apps, policies, traces, files []string
 	cmd := &cobra.Command{
-		Use: "baselines", Aliases: []string{"anchors"}, Short: "Run every baseline, tuned, in the twelve cells", Args: cobra.NoArgs,
+		Use:     "baselines",
+		Aliases: []string{"anchors"},
+		Short:   "Run every baseline, tuned, in the twelve cells",
+		Args:    cobra.NoArgs,
 		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores, and counts\n" +
 			"only where the p99 over the hour meets the objective; otherwise the policy violates.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,17 +106,18 @@ func baselinesCommand() *cobra.Command {
 					return len(apps) > 0 && !slices.Contains(apps, c.Application)
 				})...)
 			}
-			who, err := contestants(policies, files)
+			all, err := contestants(policies, files)
 			if err != nil {
 				return err
 			}
-			book, err := openBook(tuned)
+			settings, err := openTuned(tuned)
 			if err != nil {
 				return err
 			}
-			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(who))
-			rows, err := bench.Baselines(cmd.Context(), cells, who, book, seeds, func(r bench.Row) {
-				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms", r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
+			p := newProgress(cmd.ErrOrStderr(), len(cells)*len(all))
+			rows, err := bench.Baselines(cmd.Context(), cells, all, settings, seeds, func(r bench.Row) {
+				p.step(fmt.Sprintf("%s under %s: %s %.1f cores, p99 %.0f ms",
+					r.App, r.Trace, r.Policy, r.Cores, r.P99MS))
 			})
 			if err != nil {
 				return err
@@ -127,17 +135,20 @@ func baselinesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "out/anchors", "folder of the report; empty for none")
-	cmd.Flags().StringVar(&tuned, "tuned", "", "settings of aware bench tune instead of those that aware comes with")
+	cmd.Flags().StringVar(&tuned, "tuned", "",
+		"file of aware bench tune, instead of the built-in settings")
 	cmd.Flags().IntVar(&seeds, "seeds", 3, "runs of each policy in each cell")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
-	cmd.Flags().StringSliceVar(&apps, "app", nil, "only these applications ("+strings.Join(bench.Applications(), ", ")+")")
+	cmd.Flags().StringSliceVar(&apps, "app", nil,
+		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
-	cmd.Flags().StringSliceVar(&traces, "trace", nil, "more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
+	cmd.Flags().StringSliceVar(&traces, "trace", nil,
+		"more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
 	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
 	return cmd
 }
 
-// chosenCells are the cells of some applications; of all when none is named.
+// chosenCells are the cells of the named applications, or of all.
 func chosenCells(apps []string) ([]bench.Cell, error) {
 	for _, a := range apps {
 		if !slices.Contains(bench.Applications(), a) {
@@ -145,33 +156,39 @@ func chosenCells(apps []string) ([]bench.Cell, error) {
 		}
 	}
 	cells, err := bench.Cells()
-	return slices.DeleteFunc(cells, func(c bench.Cell) bool { return len(apps) > 0 && !slices.Contains(apps, c.Application) }), err
+	return slices.DeleteFunc(cells, func(c bench.Cell) bool {
+		return len(apps) > 0 && !slices.Contains(apps, c.Application)
+	}), err
 }
 
-// contestants are the named baselines (all, when none is) and the policies of files.
+// contestants are the named baselines, or all, and the policies of files.
 func contestants(policies, files []string) ([]bench.Contestant, error) {
 	names, _ := bench.Policies()
 	if len(policies) == 0 {
 		policies = names
 	}
-	var who []bench.Contestant
+	var all []bench.Contestant
 	for _, p := range policies {
 		if _, err := bench.Named(p); err != nil {
 			return nil, usage(fmt.Errorf("--policies: %w", err))
 		}
-		who = append(who, bench.Contestant{Name: p})
+		all = append(all, bench.Contestant{Name: p})
 	}
 	for _, file := range files {
 		c, err := openChoice(file)
 		if err != nil {
 			return nil, err
 		}
-		who = append(who, bench.Contestant{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), Choice: &c})
+		all = append(all, bench.Contestant{
+			Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
+			Choice: &c,
+		})
 	}
-	return who, nil
+	return all, nil
 }
 
-// openChoice reads a policy file: a learned one (.safetensors), or a rule with its settings in JSON.
+// openChoice reads a policy file: a learned policy (.safetensors), or a rule with
+// its settings in JSON.
 func openChoice(file string) (bench.Choice, error) {
 	if filepath.Ext(file) == ".safetensors" {
 		f, err := learned.Read(file)
@@ -188,7 +205,8 @@ func openChoice(file string) (bench.Choice, error) {
 	return bench.ReadChoice(file, f)
 }
 
-func openBook(file string) (bench.TunedSettings, error) {
+// openTuned reads tuned settings from a file, or takes the built-in ones.
+func openTuned(file string) (bench.TunedSettings, error) {
 	if file == "" {
 		return bench.Shipped()
 	}
@@ -210,19 +228,19 @@ func shortSettings(c bench.Choice) string {
 	return strings.TrimSpace(b.String())
 }
 
-// writeWhole writes a file so that it is there whole or not at all.
-func writeWhole(path string, text []byte) error {
+// writeAtomically replaces a file atomically.
+func writeAtomically(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	return renameio.WriteFile(path, text, 0o644)
 }
 
-// progress says how far a long job is: a line for each step, with rate and what is left.
+// progress reports a long job: a line for each step, with the time that remains.
 type progress struct {
 	out   io.Writer
-	all   int
-	done  int
+	all   int // steps in total
+	done  int // steps so far
 	start time.Time
 }
 

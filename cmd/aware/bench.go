@@ -4,8 +4,9 @@ import "github.com/spf13/cobra"
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bench SUITE", Short: "Measure the simulated world, and policies in it",
-		Args: cobra.NoArgs,
+		Use:   "bench SUITE",
+		Short: "Measure the simulated world, and policies in it",
+		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(validateCommand(), tuneCommand(), baselinesCommand())
 	return cmd

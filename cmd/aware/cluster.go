@@ -29,7 +29,8 @@ func (c *cluster) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.json, "json", false, "Print JSON.")
 }
 
-// find lists the objects of the workload, or all when it is empty. A workload is given as NAME or KIND/NAME.
+// find lists the objects of the workload, or all when it is empty. A workload is
+// given as NAME or KIND/NAME.
 func (c *cluster) find(ctx context.Context, workload string) ([]v1alpha1.MultidimPodAutoscaler, error) {
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
@@ -55,29 +56,34 @@ func (c *cluster) find(ctx context.Context, workload string) ([]v1alpha1.Multidi
 	return list(ctx, reader, namespace, workload)
 }
 
-func list(ctx context.Context, reader client.Reader, namespace, workload string) ([]v1alpha1.MultidimPodAutoscaler, error) {
+func list(ctx context.Context, reader client.Reader,
+	namespace, workload string) ([]v1alpha1.MultidimPodAutoscaler, error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := reader.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, fmt.Errorf("the cluster has no MultidimPodAutoscaler: AWARE is not installed there (kubectl apply -k manifests/default): %w", err)
+			return nil, fmt.Errorf("the cluster has no MultidimPodAutoscaler: "+
+				"AWARE is not installed there (kubectl apply -k manifests/default): %w", err)
 		}
 		return nil, fmt.Errorf("listing MultidimPodAutoscalers: %w", err)
 	}
 	if workload == "" {
 		return all.Items, nil
 	}
-	found := slices.DeleteFunc(all.Items, func(m v1alpha1.MultidimPodAutoscaler) bool { return !names(m, workload) })
+	found := slices.DeleteFunc(all.Items,
+		func(m v1alpha1.MultidimPodAutoscaler) bool { return !names(m, workload) })
 	if len(found) == 0 {
 		where := "namespace " + namespace
 		if namespace == "" {
 			where = "any namespace"
 		}
-		return nil, fmt.Errorf("no MultidimPodAutoscaler of workload %q in %s: is its pod template labelled %s=true?", workload, where, v1alpha1.ManagedLabel)
+		return nil, fmt.Errorf("no MultidimPodAutoscaler of workload %q in %s: is its pod template labelled %s=true?",
+			workload, where, v1alpha1.ManagedLabel)
 	}
 	return found, nil
 }
 
-// names reports whether a workload, as people write it, is an object's target.
+// names reports whether a workload, given as NAME or KIND/NAME, is an object's
+// target.
 func names(m v1alpha1.MultidimPodAutoscaler, workload string) bool {
 	kind, name, ok := strings.Cut(workload, "/")
 	if !ok {

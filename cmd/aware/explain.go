@@ -14,11 +14,13 @@ import (
 func explainCommand() *cobra.Command {
 	var where cluster
 	cmd := &cobra.Command{
-		Use: "explain WORKLOAD", Short: "The last decisions for a workload: what was observed, decided, clipped and done",
+		Use:     "explain WORKLOAD",
+		Short:   "The last decisions for a workload: what was observed, decided, clipped and done",
 		Example: "  aware explain deployment/shop -n prod",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage(fmt.Errorf("explain takes one WORKLOAD, as NAME or KIND/NAME; %d were given", len(args)))
+				return usage(fmt.Errorf("explain takes one WORKLOAD, as NAME or KIND/NAME; %d were given",
+					len(args)))
 			}
 			return nil
 		},
@@ -42,14 +44,18 @@ func explainCommand() *cobra.Command {
 	return cmd
 }
 
-// explain prints one workload: its spec, its status, and the decisions, newest first.
+// explain prints one workload: its spec, its status, and its decisions, newest
+// first.
 func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	s := m.Status
-	fmt.Fprintf(out, "%s/%s  %s/%s  mode %s\n", m.Namespace, m.Name, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name, m.Spec.Mode)
+	fmt.Fprintf(out, "%s/%s  %s/%s  mode %s\n",
+		m.Namespace, m.Name, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name, m.Spec.Mode)
 	fmt.Fprintf(out, "  latency   %s, SLO preservation %s\n", latency(m), or(s.SLOPreservation))
-	fmt.Fprintf(out, "  in force  %s replicas of %s CPU and %s memory each, reported by nodes\n", replicas(s.Replicas), cpu(s.Effective), memory(s.Effective))
+	fmt.Fprintf(out, "  in force  %s replicas of %s CPU and %s memory each, reported by nodes\n",
+		replicas(s.Replicas), cpu(s.Effective), memory(s.Effective))
 	for _, r := range s.Recommendation {
-		fmt.Fprintf(out, "  limits    container %s: %s CPU, %s memory, by the last decision\n", r.Name, cpu(&r.Limits), memory(&r.Limits))
+		fmt.Fprintf(out, "  limits    container %s: %s CPU, %s memory, by the last decision\n",
+			r.Name, cpu(&r.Limits), memory(&r.Limits))
 	}
 	fmt.Fprintf(out, "  resizes   %d by the nodes' agents, %d through the API\n", s.Resizes.Node, s.Resizes.API)
 	if s.Policy != nil {
@@ -66,7 +72,8 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	w := printers.GetNewTabWriter(out)
 	fmt.Fprintln(w, "TIME\tCONTAINER\tOBSERVED\tDECIDED\tCLIPPED BY\tEFFECT\tREASON\tPOLICY")
 	for _, d := range s.Decisions {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Time.Format("15:04:05"), or(d.Container), observed(d), sets(d),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			d.Time.Format("15:04:05"), or(d.Container), observed(d), sets(d),
 			or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), d.Policy)
 	}
 	return w.Flush()

@@ -29,15 +29,17 @@ import (
 func gymCommand() *cobra.Command {
 	var g gymnasium
 	cmd := &cobra.Command{
-		Use: "gym", Short: "Serve a workload, simulated or real, as a Gymnasium-style environment",
+		Use:   "gym",
+		Short: "Serve a workload, simulated or real, as a Gymnasium-style environment",
 		Long: `Serves init, reset and step over gRPC and HTTP with JSON on one port, for learners in any language
-(learner/gym/example/autoscale.py drives it with Python's standard library). Nobody has to authenticate: who reaches the
-port may act.
+(learner/gym/example/autoscale.py drives it with Python's standard library). There is no authentication: everyone who reaches
+the port may act.
 
-Without --workload each client gets simulated worlds of its own. With it the one client acts on a real workload that has
-opted in, with the rights of the kubeconfig's user; its mode must be observe or recommend, so that central does not act as
-well. When the client or this command ends, the workload is put back to what it was.`,
-		Example: "  aware gym\n  aware gym --app social-network --trace bursty --rate 300 --seed 7\n  aware gym --workload prod/deployment/shop",
+Without --workload each client has its own simulated worlds. With it, one client acts on a real workload that has opted
+in, with the rights of the kubeconfig's user. The workload's mode must be observe or recommend, so that central does not
+act as well. When the client or this command ends, the workload is restored.`,
+		Example: "  aware gym\n  aware gym --app social-network --trace bursty --rate 300 --seed 7\n" +
+			"  aware gym --workload prod/deployment/shop",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 {
 				return usage(fmt.Errorf("gym takes no arguments; %q was given", args))
@@ -47,14 +49,20 @@ well. When the client or this command ends, the workload is put back to what it 
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&g.listen, "listen", "127.0.0.1:7780", "address to serve on; with --workload it must be of this machine only")
-	f.StringVar(&g.app, "app", "hotel-reservation", "simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
-	f.StringVar(&g.trace, "trace", "diurnal", "its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
+	f.StringVar(&g.listen, "listen", "127.0.0.1:7780",
+		"address to serve on; with --workload it must be of this machine only")
+	f.StringVar(&g.app, "app", "hotel-reservation",
+		"simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
+	f.StringVar(&g.trace, "trace", "diurnal",
+		"its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
 	f.Float64Var(&g.rate, "rate", 0, "mean requests per second to scale the trace to; 0 takes it as it is")
 	f.Uint64Var(&g.seed, "seed", 1, "of a session's first simulated episode")
-	f.StringVar(&g.workload, "workload", "", "real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
+	f.StringVar(&g.workload, "workload", "",
+		"real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
 	f.DurationVar(&g.step, "step", 10*time.Second, "time between two actions")
-	f.StringVar(&g.guards, "guards", "", "guards that actions pass: central, node, or published (bounds only); empty is published for simulated\nworkloads and central for real ones")
+	f.StringVar(&g.guards, "guards", "",
+		"guards that actions pass: central, node, or published (bounds only); empty is published for simulated\n"+
+			"workloads and central for real ones")
 	f.DurationVar(&g.idle, "idle", 10*time.Minute, "after which a session that is not used ends")
 	g.flags = genericclioptions.NewConfigFlags(true)
 	g.flags.Namespace = nil // the workload names it
@@ -64,15 +72,19 @@ well. When the client or this command ends, the workload is put back to what it 
 
 // gymnasium is the command line of one gym server.
 type gymnasium struct {
-	listen, app, trace, workload string
-	guards                       string // a named set of guard.Settings
-	rate                         float64
-	seed                         uint64
-	step, idle                   time.Duration
-	flags                        *genericclioptions.ConfigFlags
+	listen   string        // address to serve on
+	app      string        // simulated application: a name or a file
+	trace    string        // its load: a name or a file
+	rate     float64       // mean requests per second of the trace; 0 leaves it unscaled
+	seed     uint64        // of a session's first simulated episode
+	workload string        // real workload, as NAMESPACE/KIND/NAME; empty for simulated ones
+	guards   string        // a named set of guard.Settings; empty is the default
+	step     time.Duration // between two actions
+	idle     time.Duration // after which an unused session ends
+	flags    *genericclioptions.ConfigFlags
 }
 
-// grace is how long putting workloads back may take at the end.
+// grace is how long restoring workloads may take at the end.
 const grace = 30 * time.Second
 
 func (g *gymnasium) serve(cmd *cobra.Command) error {
@@ -81,7 +93,9 @@ func (g *gymnasium) serve(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	server.Closed = func(_ string, err error) { fmt.Fprintln(cmd.ErrOrStderr(), "aware: ending a session:", err) }
+	server.Closed = func(_ string, err error) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "aware: ending a session:", err)
+	}
 	listener, err := net.Listen("tcp", g.listen)
 	if err != nil {
 		return fmt.Errorf("flag --listen: %w", err)
@@ -95,7 +109,9 @@ func (g *gymnasium) serve(cmd *cobra.Command) error {
 	go func() { server.Run(sessions, grace); close(ended) }()
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(listener) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "Serving %s on http://%s\nTry: python3 learner/gym/example/autoscale.py http://%s\n", g.what(), listener.Addr(), listener.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(),
+		"Serving %s on http://%s\nTry: python3 learner/gym/example/autoscale.py http://%s\n",
+		g.what(), listener.Addr(), listener.Addr())
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
@@ -138,7 +154,9 @@ func (g *gymnasium) server(ctx context.Context) (*gym.Server, error) {
 		return nil, usage(err)
 	}
 	s.Workloads, s.Traces = workload.Apps(), workload.Traces()
-	s.Open = func(_ context.Context, b gym.OpenRequest) (envworkload.Environment, error) { return g.simulated(b) }
+	s.Open = func(_ context.Context, b gym.OpenRequest) (envworkload.Environment, error) {
+		return g.simulated(b)
+	}
 	return s, nil
 }
 
@@ -167,7 +185,8 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 			}
 		}
 		if b.Trace != "" {
-			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("options.trace %q: a real workload has its own load", b.Trace))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				fmt.Errorf("options.trace %q: a real workload has its own load", b.Trace))
 		}
 		t := target
 		t.Container = b.Service
@@ -181,7 +200,7 @@ func (g *gymnasium) real(ctx context.Context, s *gym.Server) error {
 		}
 		return env, nil
 	}
-	_, err = live.Open(ctx, c, target, g.step, guards) // what is wrong is said now
+	_, err = live.Open(ctx, c, target, g.step, guards) // so that an error is reported at the start
 	return err
 }
 
@@ -192,7 +211,8 @@ func local(listen string) error {
 		return fmt.Errorf("flag --listen: %w", err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("flag --listen %s: with --workload it must be a loopback address, for who reaches the port moves a real workload with your rights", listen)
+		return fmt.Errorf("flag --listen %s: with --workload it must be a loopback address: "+
+			"everyone who reaches the port acts on a real workload with your rights", listen)
 	}
 	return nil
 }
@@ -215,8 +235,9 @@ func (g *gymnasium) client() (client.Client, error) {
 	return c, nil
 }
 
-// simulated makes an environment of simulated worlds. Clients may name what is compiled in, and the command line's own;
-// they open no other files.
+// simulated makes an environment of simulated worlds. Clients may name built-in
+// applications and traces, and those of the command line. They cannot open other
+// files.
 func (g *gymnasium) simulated(b gym.OpenRequest) (envworkload.Environment, error) {
 	if b.Workload != "" && b.Workload != g.app && !slices.Contains(workload.Apps(), b.Workload) {
 		return nil, &envworkload.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
@@ -263,7 +284,8 @@ func either(a, b string) string {
 // node is a machine of the simulated cluster.
 var node = mdp.Size{CPU: 64_000, Memory: 256 << 30}
 
-// roomFor is a cluster with room for the application at its first sizes and for any one service at its largest.
+// roomFor is a cluster with room for the application at its initial sizes, and for
+// any one service at its largest.
 func roomFor(app sim.App) sim.Cluster {
 	var all, most mdp.Size
 	for _, s := range app.Services {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestGymServesUntilItIsTold(t *testing.T) {
+func TestGymServesUntilItsContextEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	cmd := gymCommand()
 	out, in := io.Pipe()
@@ -41,7 +41,8 @@ func TestGymServesUntilItIsTold(t *testing.T) {
 		}
 		return string(b)
 	}
-	if got := post("Init", `{}`); !strings.Contains(got, "hotel-reservation") || !strings.Contains(got, "frontend") {
+	if got := post("Init", `{}`); !strings.Contains(got, "hotel-reservation") ||
+		!strings.Contains(got, "frontend") {
 		t.Errorf("init: %s", got)
 	}
 	if got := post("Init", `{"workload": "social-network", "options": {"trace": "noisy"}}`); !strings.Contains(got, "social-network") {
@@ -64,7 +65,7 @@ func TestGymServesUntilItIsTold(t *testing.T) {
 	}
 }
 
-func TestGymSaysWhatIsWrongWithItsFlags(t *testing.T) {
+func TestGymNamesTheWrongFlag(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
 	if err := os.WriteFile(broken, []byte("name: [\n"), 0o600); err != nil {
@@ -80,8 +81,9 @@ func TestGymSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"a negative rate":                {[]string{"--rate", "-1"}, "--rate -1"},
 		"a step of nothing":              {[]string{"--step", "0s"}, "--step 0s"},
 		"a workload without namespace":   {[]string{"--workload", "deployment/shop"}, `"deployment/shop"`},
-		"a workload for everybody":       {[]string{"--workload", "prod/deployment/shop", "--listen", "0.0.0.0:7780"}, "loopback"},
-		"an argument":                    {[]string{"now"}, `"now"`},
+		"a workload on a public address": {[]string{"--workload", "prod/deployment/shop",
+			"--listen", "0.0.0.0:7780"}, "loopback"},
+		"an argument": {[]string{"now"}, `"now"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := gymCommand()

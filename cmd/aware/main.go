@@ -1,7 +1,8 @@
-// Command aware is what people type. As kubectl-aware on the PATH it is also "kubectl aware".
+// Command aware is the command-line tool. As kubectl-aware on the PATH it is also
+// "kubectl aware".
 //
-// Exit codes: 0 done; 1 it could not be done; 2 the command line is wrong; 3 the workload is there, but is not well
-// (status with --check).
+// Exit codes: 0 done; 1 failed; 2 the command line is wrong; 3 the workload has a
+// problem (status with --check).
 package main
 
 import (
@@ -49,10 +50,13 @@ func usage(err error) error { return &exitError{2, err} }
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use: "aware", Short: "See what AWARE does with your workloads, and why",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "aware",
+		Short:         "See what AWARE does with your workloads, and why",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand(), trainCommand())
+	root.AddCommand(statusCommand(), explainCommand(), simulateCommand(), benchCommand(), gymCommand(),
+		trainCommand())
 	return root
 }

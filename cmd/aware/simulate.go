@@ -19,33 +19,41 @@ import (
 
 // simulation is the command line of one run.
 type simulation struct {
-	trace, policy, fidelity, out string
-	times                        float64
-	length                       time.Duration
-	seed                         uint64
-	json                         bool
+	trace    string        // a name or a file
+	times    float64       // factor of the trace's rates; 0 is the default
+	policy   string        // a name or a file
+	fidelity string        // fluid or requests
+	length   time.Duration // simulated time; 0 is the trace's length
+	seed     uint64
+	out      string // folder of the report; empty for none
+	json     bool
 }
 
 func simulateCommand() *cobra.Command {
 	var s simulation
 	names, _ := bench.Policies()
 	cmd := &cobra.Command{
-		Use: "simulate APP", Short: "Run a policy on an application in the simulated world", Args: cobra.ExactArgs(1),
+		Use:   "simulate APP",
+		Short: "Run a policy on an application in the simulated world",
+		Args:  cobra.ExactArgs(1),
 		Long: "APP is one of " + strings.Join(workload.Apps(), ", ") + ", or a YAML file of your own.\n" +
-			"The trace is one of " + strings.Join(workload.Traces(), ", ") + ", or a file: a number a line, requests in each second; or a\n" +
-			"file of Azure Functions invocations (.csv). The policy is one of " + strings.Join(names, ", ") + " as tuned for\n" +
+			"The trace is one of " + strings.Join(workload.Traces(), ", ") +
+			", or a file: a number a line, requests in each second; or a\n" +
+			"file of Azure Functions invocations (.csv). The policy is one of " + strings.Join(names, ", ") +
+			" as tuned for\n" +
 			"the application, or a policy file.",
 		Example: "  aware simulate hotel-reservation --trace diurnal --times 10 --policy autothrottle",
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.trace, "trace", "diurnal", "how many requests a second")
-	f.Float64Var(&s.times, "times", 0, "multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
-	f.StringVar(&s.policy, "policy", "captain", "who decides")
-	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests: every request by itself, slower")
+	f.StringVar(&s.trace, "trace", "diurnal", "requests per second over time: a name or a file")
+	f.Float64Var(&s.times, "times", 0,
+		"multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
+	f.StringVar(&s.policy, "policy", "captain", "policy that decides: a name or a policy file")
+	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests (simulates every request; slower)")
 	f.StringVar(&s.fidelity, "level", "fluid", "the former name of --fidelity")
 	_ = f.MarkHidden("level")
-	f.DurationVar(&s.length, "length", 0, "how long; 0 is the trace's length")
+	f.DurationVar(&s.length, "length", 0, "simulated time; 0 is the trace's length")
 	f.Uint64Var(&s.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&s.out, "out", "out/simulate", "folder of the report; empty for none")
 	f.BoolVar(&s.json, "json", false, "print one line of JSON")
@@ -71,15 +79,18 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	view := newView(cmd.ErrOrStderr(), cell)
 	var points []bench.Point
 	score, err := bench.Run(cmd.Context(), cell, choice, bench.Options{
-		Seed: s.seed, Fidelity: fidelity, Length: s.length,
-		Watch: func(p bench.Point) { points = append(points, p); view.show(p) },
+		Seed:     s.seed,
+		Fidelity: fidelity,
+		Length:   s.length,
+		Watch:    func(p bench.Point) { points = append(points, p); view.show(p) },
 	})
 	view.end()
 	if err != nil {
 		return err
 	}
 	if s.out != "" {
-		title := fmt.Sprintf("%s under %s with %s, seed %d", cell.Application, cell.Trace.Name, choice.Policy, s.seed)
+		title := fmt.Sprintf("%s under %s with %s, seed %d",
+			cell.Application, cell.Trace.Name, choice.Policy, s.seed)
 		if err := draw.Run(s.out, title, cell.App.SLO.Latency.Seconds(), score, points); err != nil {
 			return err
 		}
@@ -92,8 +103,11 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	if score.Violates {
 		verdict = "violates"
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; %.2f %% of the windows over it; %d resizes, %d OOM kills\n",
-		score.P99MS, verdict, cell.App.SLO.Latency, score.Cores, score.Used, score.MemoryGiB, 100*score.Ratio, score.Resizes, score.OOMKills)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"p99 %.1f ms %s the objective of %v; %.2f cores allocated, %.2f used, %.1f GiB; "+
+			"%.2f %% of the windows over it; %d resizes, %d OOM kills\n",
+		score.P99MS, verdict, cell.App.SLO.Latency, score.Cores, score.Used, score.MemoryGiB, 100*score.Ratio,
+		score.Resizes, score.OOMKills)
 	return err
 }
 
@@ -110,7 +124,7 @@ func (s *simulation) cell(name string) (bench.Cell, error) {
 	return bench.Single(name, app, t, s.times)
 }
 
-// openApp is an application that comes with aware, or one from a file.
+// openApp is a built-in application, or one from a file.
 func openApp(name string) (sim.App, error) {
 	if !strings.ContainsAny(name, "./") {
 		return workload.NamedApp(name)
@@ -123,7 +137,8 @@ func openApp(name string) (sim.App, error) {
 	return workload.Read(name, f)
 }
 
-// choice is the policy: a file, or a baseline as it was tuned for the application, or as it is where it never was.
+// choice is the policy: a file, or a baseline with the settings that were tuned
+// for the application, or with its defaults where none were.
 func (s *simulation) choice(cell bench.Cell) (bench.Choice, error) {
 	if strings.ContainsAny(s.policy, "./") {
 		return openChoice(s.policy)
@@ -142,19 +157,26 @@ func (s *simulation) choice(cell bench.Cell) (bench.Choice, error) {
 	return c, nil
 }
 
-// view shows a run as it goes: one line that changes on a terminal, a line each five minutes otherwise.
+// view shows the progress of a run: one line that changes on a terminal, otherwise
+// a line every five minutes.
 type view struct {
 	out   io.Writer
-	live  bool
-	slo   float64
-	all   float64
-	begun time.Time
-	shown bool
+	live  bool      // out is a terminal
+	slo   float64   // the latency objective, in seconds
+	all   float64   // length of the trace, in seconds
+	begun time.Time // when the run began
+	shown bool      // a line is on the terminal
 }
 
 func newView(out io.Writer, cell bench.Cell) *view {
 	f, ok := out.(*os.File)
-	return &view{out: out, live: ok && term.IsTerminal(int(f.Fd())), slo: cell.App.SLO.Latency.Seconds(), all: cell.Trace.Length().Seconds(), begun: time.Now()}
+	return &view{
+		out:   out,
+		live:  ok && term.IsTerminal(int(f.Fd())),
+		slo:   cell.App.SLO.Latency.Seconds(),
+		all:   cell.Trace.Length().Seconds(),
+		begun: time.Now(),
+	}
 }
 
 func (v *view) show(p bench.Point) {
@@ -165,7 +187,8 @@ func (v *view) show(p bench.Point) {
 	if p.P99 > v.slo {
 		mark = "!"
 	}
-	line := fmt.Sprintf("%5.1f min  %6.0f requests/s  p99 %7.1f ms %s  %6.2f cores (%.2f used) %s", p.Second/60, p.Rate, p.P99*1000, mark, p.Cores, p.Used,
+	line := fmt.Sprintf("%5.1f min  %6.0f requests/s  p99 %7.1f ms %s  %6.2f cores (%.2f used) %s",
+		p.Second/60, p.Rate, p.P99*1000, mark, p.Cores, p.Used,
 		strings.Repeat("#", int(min(30, p.Cores/2))))
 	if v.live {
 		fmt.Fprintf(v.out, "\r\x1b[K%s", line)

@@ -19,7 +19,8 @@ func statusCommand() *cobra.Command {
 	var where cluster
 	var check bool
 	cmd := &cobra.Command{
-		Use: "status [WORKLOAD]", Short: "How workloads are doing: mode, replicas, sizes, SLO, and what is wrong",
+		Use:     "status [WORKLOAD]",
+		Short:   "The state of workloads: mode, replicas, sizes, SLO, and problems",
 		Example: "  aware status\n  aware status deployment/shop -n prod\n  aware status -A --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,8 +36,8 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if sick := problems(items); check && len(sick) > 0 {
-				return &exitError{3, fmt.Errorf("%d of %d workloads are not well", len(sick), len(items))}
+			if found := problems(items); check && len(found) > 0 {
+				return &exitError{3, fmt.Errorf("%d of %d workloads are not well", len(found), len(items))}
 			}
 			return nil
 		},
@@ -52,18 +53,21 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// printStatus is one line for each workload, and under the table what is wrong.
+// printStatus prints one line for each workload, and the problems under the table.
 func printStatus(out io.Writer, items []v1alpha1.MultidimPodAutoscaler, now time.Time) error {
 	if len(items) == 0 {
-		_, err := fmt.Fprintf(out, "No workload has opted in. Label a pod template %s=true.\n", v1alpha1.ManagedLabel)
+		_, err := fmt.Fprintf(out, "No workload has opted in. Label a pod template %s=true.\n",
+			v1alpha1.ManagedLabel)
 		return err
 	}
 	w := printers.GetNewTabWriter(out)
 	fmt.Fprintln(w, "NAMESPACE\tTARGET\tMODE\tSTAGE\tREPLICAS\tCPU\tMEM\tLATENCY\tSLO\tRESIZES\tREWARD\tDECIDED")
 	for _, m := range items {
 		s := m.Status
-		fmt.Fprintf(w, "%s\t%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\t%s\t%s\n", m.Namespace, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name,
-			m.Spec.Mode, or(s.Stage), replicas(s.Replicas), cpu(s.Effective), memory(s.Effective), latency(m), or(s.SLOPreservation),
+		fmt.Fprintf(w, "%s\t%s/%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d+%d\t%s\t%s\n",
+			m.Namespace, m.Spec.TargetRef.Kind, m.Spec.TargetRef.Name,
+			m.Spec.Mode, or(s.Stage), replicas(s.Replicas), cpu(s.Effective), memory(s.Effective), latency(m),
+			or(s.SLOPreservation),
 			s.Resizes.Node, s.Resizes.API, reward(s.Reward), decided(s, now))
 	}
 	if err := w.Flush(); err != nil {
@@ -129,18 +133,22 @@ func decided(s v1alpha1.MultidimPodAutoscalerStatus, now time.Time) string {
 	return duration.HumanDuration(now.Sub(s.Decisions[0].Time.Time)) + " ago"
 }
 
-// problems says, for each workload that is not well, what its conditions say.
+// problems lists the conditions that show a problem, for each workload.
 func problems(items []v1alpha1.MultidimPodAutoscaler) []string {
 	var out []string
 	for _, m := range items {
 		for _, kind := range []string{v1alpha1.Ready, v1alpha1.SLOObserved} {
-			if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionFalse {
-				out = append(out, fmt.Sprintf("%s/%s: %s: %s: %s", m.Namespace, m.Name, kind, c.Reason, c.Message))
+			if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil &&
+				c.Status == metav1.ConditionFalse {
+				out = append(out,
+					fmt.Sprintf("%s/%s: %s: %s: %s", m.Namespace, m.Name, kind, c.Reason, c.Message))
 			}
 		}
 		for _, kind := range []string{v1alpha1.ConflictDetected, v1alpha1.ResizeDeferred} {
-			if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
-				out = append(out, fmt.Sprintf("%s/%s: %s: %s: %s", m.Namespace, m.Name, kind, c.Reason, c.Message))
+			if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil &&
+				c.Status == metav1.ConditionTrue {
+				out = append(out,
+					fmt.Sprintf("%s/%s: %s: %s: %s", m.Namespace, m.Name, kind, c.Reason, c.Message))
 			}
 		}
 	}

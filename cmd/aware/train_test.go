@@ -29,13 +29,21 @@ func trainOnce(t *testing.T, o trainOptions) (map[string]any, string, error) {
 	return result, progress.String(), err
 }
 
-var smallTraining = trainOptions{env: "IdentityDiscrete-v0", algorithm: "dqn", steps: 3000, every: 1000, seed: 3, blas: "gonum"}
+var smallTraining = trainOptions{
+	env:       "IdentityDiscrete-v0",
+	algorithm: "dqn",
+	steps:     3000,
+	every:     1000,
+	seed:      3,
+	blas:      "gonum",
+}
 
 func TestATrainingReportsAndSavesItsActor(t *testing.T) {
 	o := smallTraining
 	o.out = t.TempDir()
 	result, _, err := trainOnce(t, o)
-	if err != nil || result["env"] != "IdentityDiscrete-v0" || result["algo"] != "dqn" || result["seed"] != 3.0 || result["steps"] != 3000.0 || result["mean100"].(float64) < 95 {
+	if err != nil || result["env"] != "IdentityDiscrete-v0" || result["algo"] != "dqn" ||
+		result["seed"] != 3.0 || result["steps"] != 3000.0 || result["mean100"].(float64) < 95 {
 		t.Fatal(result, err)
 	}
 	f, err := weights.Read(filepath.Join(o.out, "actor.safetensors"))
@@ -48,8 +56,8 @@ func TestATrainingReportsAndSavesItsActor(t *testing.T) {
 	}
 }
 
-// A training that is interrupted and resumed says what the uninterrupted one
-// says.
+// A training that is interrupted and resumed has the result of the uninterrupted
+// one.
 func TestAResumedTrainingEqualsTheUninterruptedOne(t *testing.T) {
 	o := smallTraining
 	o.steps = 12_000
@@ -60,7 +68,7 @@ func TestAResumedTrainingEqualsTheUninterruptedOne(t *testing.T) {
 	o.out = t.TempDir()
 	checkpoint := filepath.Join(o.out, "checkpoint.safetensors")
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // somebody presses Ctrl-C some time after the first checkpoint
+	go func() { // as if a user pressed Ctrl-C after the first checkpoint
 		for {
 			if _, err := os.Stat(checkpoint); err == nil {
 				cancel()
@@ -108,7 +116,8 @@ func TestADamagedCheckpointIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, change(), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
+		if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -119,7 +128,9 @@ func TestADamagedCheckpointIsRefused(t *testing.T) {
 	if _, _, err := trainOnce(t, o); err == nil || !strings.Contains(err.Error(), "resuming a training of") {
 		t.Error(err)
 	}
-	o.seed, o.env, o.algorithm = 3, "CartPole-v1", "ppo"
+	o.seed = 3
+	o.env = "CartPole-v1"
+	o.algorithm = "ppo"
 	if _, _, err := trainOnce(t, o); err == nil {
 		t.Error("a checkpoint of another algorithm was taken")
 	}
@@ -159,11 +170,14 @@ func TestInvalidTrainingsAreRefused(t *testing.T) {
 	}
 }
 
-// A run that is resumed after its learning rate was annealed to zero says so; the
-// report has the figures of how learning went.
-func TestAResumedRunSaysThatItsLearningRateIsZero(t *testing.T) {
+// A run that is resumed after its learning rate was annealed to zero reports that.
+// The report has the statistics of learning.
+func TestAResumedRunReportsALearningRateOfZero(t *testing.T) {
 	o := smallTraining
-	o.algorithm, o.steps, o.every, o.out = "ppo", 1024, 1, t.TempDir()
+	o.algorithm = "ppo"
+	o.steps = 1024
+	o.every = 1
+	o.out = t.TempDir()
 	_, progress, err := trainOnce(t, o)
 	if err != nil || strings.Contains(progress, "annealed") {
 		t.Fatal(progress, err)
@@ -175,7 +189,8 @@ func TestAResumedRunSaysThatItsLearningRateIsZero(t *testing.T) {
 	var read struct {
 		Stats map[string]any `json:"stats"`
 	}
-	if err := json.Unmarshal(report, &read); err != nil || read.Stats["learning_rate"] != 0.0 || read.Stats["skipped_rows"] != 0.0 {
+	if err := json.Unmarshal(report, &read); err != nil || read.Stats["learning_rate"] != 0.0 ||
+		read.Stats["skipped_rows"] != 0.0 {
 		t.Errorf("stats %v, %v", read.Stats, err)
 	}
 	o.resume = filepath.Join(o.out, "checkpoint.safetensors")

@@ -9,18 +9,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// validateCommand compares the simulator's formulas with public measurements. With --json the last line of the output is
-// one JSON object; what is going on is told on stderr.
+// validateCommand compares the simulator's formulas with public measurements. With
+// --json the last line of the output is one JSON object. Progress is on stderr.
 func validateCommand() *cobra.Command {
 	var run validation
 	cmd := &cobra.Command{
-		Use: "validate", Short: "How well the simulator's formulas predict measurements that they were not fitted to",
+		Use:   "validate",
+		Short: "How well the simulator's formulas predict measurements that they were not fitted to",
 		Long: `Fits the simulator's formulas to one part of public measurements and predicts the other part:
 the p99 of an application from its load and its services' CPUs, how long a function takes under other sizes, and how much
-slower a workload is beside a noisy neighbour. Without --data it uses the measurements that AWARE ships; those of
+slower a workload is with a noisy neighbour. Without --data it uses the measurements that AWARE ships. Measurements of
 interference may not be shipped and need --data.
 
-A folder for --data holds, each as its authors' format has it, any of:
+A folder for --data has any of these files, in their authors' format:
   cilantro-hotelres/hotelres_measurements.csv
   chunkfunc-memory-profiles/profiles.csv
   aws-lambda-memory/s3_writer_runtimes.csv
@@ -37,16 +38,18 @@ A folder for --data holds, each as its authors' format has it, any of:
 	f := cmd.Flags()
 	f.StringVar(&run.data, "data", "", "folder of measurements; empty for those that AWARE ships")
 	f.BoolVar(&run.json, "json", false, "print JSON instead of a table")
-	f.StringVar(&run.out, "out", "out/validate", "folder for report.html, report.json and pictures; empty for none")
-	f.Uint64Var(&run.seed, "seed", 1, "decides what is held out together")
+	f.StringVar(&run.out, "out", "out/validate",
+		"folder for report.html, report.json and pictures; empty for none")
+	f.Uint64Var(&run.seed, "seed", 1, "seed of the split into fitted and predicted data")
 	return cmd
 }
 
 // validation is the command line of one validation.
 type validation struct {
-	data, out string
-	json      bool
-	seed      uint64
+	data string // folder of measurements; empty for the built-in ones
+	out  string // folder of the report; empty for none
+	json bool
+	seed uint64 // of the split into fitted and predicted data
 }
 
 func (v *validation) validate(cmd *cobra.Command) error {

@@ -37,7 +37,7 @@ func TestValidatePrintsOneJSONObjectLast(t *testing.T) {
 	}
 }
 
-func TestValidateSaysWhatIsWrongWithItsData(t *testing.T) {
+func TestValidateNamesTheDataThatItCannotRead(t *testing.T) {
 	cmd := validateCommand()
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetArgs([]string{"--data", filepath.Join(t.TempDir(), "nowhere"), "--out", ""})

@@ -28,8 +28,10 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 	}
 	return Write(dir, "anchors.json", map[string]any{"cells": rows}, Page{
 		Title: "Policies in the simulated world",
-		About: fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. Left and below the line is better; what is above the line violates the objective.", seeds),
-		Text:  table.String(), Pictures: pictures,
+		About: fmt.Sprintf("Mean of allocated cores against the p99 over the hour, means of %d seeds. "+
+			"Left and below the line is better. A point above the line violates the objective.", seeds),
+		Text:     table.String(),
+		Pictures: pictures,
 	})
 }
 
@@ -52,9 +54,11 @@ func Run(dir, title string, slo float64, score bench.Score, points []bench.Point
 		lines      []Line
 	}{
 		{"load", "requests/s", nil, []Line{series("", func(p bench.Point) float64 { return p.Rate })}},
-		{"p99, and the objective", "ms", &objective, []Line{series("", func(p bench.Point) float64 { return p.P99 * 1000 })}},
+		{"p99, and the objective", "ms", &objective,
+			[]Line{series("", func(p bench.Point) float64 { return p.P99 * 1000 })}},
 		{"cores", "cores", nil, []Line{
-			series("allocated", func(p bench.Point) float64 { return p.Cores }), series("used", func(p bench.Point) float64 { return p.Used })}},
+			series("allocated", func(p bench.Point) float64 { return p.Cores }), series("used",
+				func(p bench.Point) float64 { return p.Used })}},
 	} {
 		p, err := Lines(c.name, "minutes", c.unit, c.level, c.lines...)
 		if err != nil {
@@ -70,7 +74,7 @@ func Run(dir, title string, slo float64, score bench.Score, points []bench.Point
 		Page{Title: title, About: "Windows of 10 s.", Text: string(text), Pictures: pictures})
 }
 
-// blocks are the rows by cell, in their order.
+// blocks groups the rows by cell, in their order.
 func blocks(rows []bench.Row) [][]bench.Row {
 	var all [][]bench.Row
 	for _, r := range rows {
@@ -83,7 +87,7 @@ func blocks(rows []bench.Row) [][]bench.Row {
 	return all
 }
 
-// pareto is a cell's picture: a point for each policy.
+// pareto draws a cell: a point for each policy.
 func pareto(rows []bench.Row) (Picture, error) {
 	p := plot.New()
 	p.Title.Text = rows[0].App + ", " + rows[0].Trace

@@ -1,5 +1,5 @@
-// Package draw turns the data that learner returns into reports that need nothing but a browser: one HTML file with its
-// pictures in it, and the data as JSON beside it.
+// Package draw turns the data that learner returns into reports: one HTML file
+// with its pictures in it, for a browser, and the data as JSON next to it.
 package draw
 
 import (
@@ -21,8 +21,10 @@ import (
 
 // Page is what a report shows.
 type Page struct {
-	Title, About, Text string
-	Pictures           []Picture
+	Title    string
+	About    string // a paragraph under the title
+	Pictures []Picture
+	Text     string // preformatted, under the pictures
 }
 
 // Picture is a drawn plot.
@@ -40,7 +42,8 @@ figure { display: inline-block; margin: .5em; width: 33em; max-width: 100% } img
 {{end}}<pre>{{.Text}}</pre></body></html>
 `))
 
-// Write writes index.html, and data as JSON under a name of its own, into a folder; each is there whole or as it was.
+// Write writes index.html, and data as JSON under the given name, into a folder.
+// Each file is replaced atomically.
 func Write(dir, name string, data any, p Page) error {
 	text, err := json.MarshalIndent(data, "", " ")
 	if err != nil {
@@ -53,7 +56,7 @@ func Write(dir, name string, data any, p Page) error {
 	return writeFiles(dir, map[string][]byte{name: text, "index.html": html.Bytes()})
 }
 
-// writeFiles writes files into a folder; each is written whole or stays as it was.
+// writeFiles writes files into a folder. Each file is replaced atomically.
 func writeFiles(dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -66,7 +69,8 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// Ink is the i-th colour: ones that people who do not see all of them can tell apart (Okabe and Ito).
+// Ink is the i-th colour of a palette for all kinds of colour vision (Okabe and
+// Ito).
 func Ink(i int) color.Color {
 	inks := [...]color.RGBA{
 		{0x00, 0x72, 0xb2, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
@@ -86,10 +90,12 @@ type Line struct {
 	Points plotter.XYs
 }
 
-// Lines draws lines over each other, and a dashed one at level where that is not nil.
+// Lines draws lines in one plot, and a dashed one at level if that is not nil.
 func Lines(title, x, y string, level *float64, lines ...Line) (Picture, error) {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.Text = title
+	p.X.Label.Text = x
+	p.Y.Label.Text = y
 	p.Add(plotter.NewGrid())
 	for i, line := range lines {
 		if len(line.Points) == 0 {
@@ -112,7 +118,7 @@ func Lines(title, x, y string, level *float64, lines ...Line) (Picture, error) {
 	return Render(p)
 }
 
-// Level adds a dashed line, such as an objective, and room above it.
+// Level adds a dashed line, such as an objective, and some space above it.
 func Level(p *plot.Plot, y float64) {
 	f := plotter.NewFunction(func(float64) float64 { return y })
 	f.Color, f.Dashes = Ink(5), []vg.Length{vg.Points(4), vg.Points(3)}
@@ -143,7 +149,7 @@ func png(p *plot.Plot, width, height vg.Length) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// inline is a PNG as an address that holds it.
+// inline is a PNG as a data URL.
 func inline(png []byte) template.URL {
 	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
 }

@@ -11,7 +11,7 @@ import (
 	"awarescale.dev/aware/learner/sim/calibrate"
 )
 
-func TestTheValidationReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
+func TestTheValidationReportIsCompleteAndNeedsNoOtherFile(t *testing.T) {
 	r, err := calibrate.Validate(calibrate.Shipped(), 1, func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,8 @@ func TestTheValidationReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	html, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	if err != nil || !bytes.Contains(html, []byte("data:image/png;base64,")) || !bytes.HasSuffix(html, []byte("</html>\n")) {
+	if err != nil || !bytes.Contains(html, []byte("data:image/png;base64,")) ||
+		!bytes.HasSuffix(html, []byte("</html>\n")) {
 		t.Errorf("report.html: %v, %d bytes", err, len(html))
 	}
 	files, _ := os.ReadDir(dir)
@@ -32,7 +33,7 @@ func TestTheValidationReportIsWholeAndNeedsNoOtherFile(t *testing.T) {
 	}
 }
 
-// Few points, equal points and extreme values are drawn, or are an error; they never panic.
+// Few points, equal points and extreme values are drawn. Nothing panics.
 func TestOddComparisonsAreDrawn(t *testing.T) {
 	values := []float64{0.5, 1, 1, 2, 30, 1000, 1e-8, 1e14}
 	for seed := range uint64(60) {
@@ -40,8 +41,9 @@ func TestOddComparisonsAreDrawn(t *testing.T) {
 		points := make([]calibrate.Point, 1+r.IntN(12))
 		for i := range points {
 			points[i] = calibrate.Point{
-				Group:    string(rune('a' + r.IntN(3))),
-				Measured: values[r.IntN(len(values))], Predicted: values[r.IntN(len(values))] * float64(r.IntN(2)),
+				Group:     string(rune('a' + r.IntN(3))),
+				Measured:  values[r.IntN(len(values))],
+				Predicted: values[r.IntN(len(values))] * float64(r.IntN(2)),
 			}
 		}
 		if _, err := scatter("odd", "ms", points); err != nil {

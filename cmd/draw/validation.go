@@ -17,13 +17,14 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// inks tell groups apart; there may be more groups than inks.
+// inks are the colours of groups. With more groups than inks they repeat.
 var inks = []color.NRGBA{
 	{0x1b, 0x6c, 0xa8, 0xb0}, {0xd9, 0x5f, 0x02, 0xb0}, {0x1b, 0x9e, 0x77, 0xb0}, {0x75, 0x70, 0xb3, 0xb0},
 	{0xe7, 0x29, 0x8a, 0xb0}, {0x66, 0xa6, 0x1e, 0xb0}, {0xa6, 0x76, 0x1d, 0xb0}, {0x44, 0x44, 0x44, 0xb0},
 }
 
-// scatter draws predicted against measured, both axes logarithmic, as a PNG. On the line both agree.
+// scatter draws predicted against measured values as a PNG. Both axes are
+// logarithmic. On the line both agree.
 func scatter(title, unit string, points []calibrate.Point) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text = title
@@ -32,7 +33,8 @@ func scatter(title, unit string, points []calibrate.Point) ([]byte, error) {
 		axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
 	low, high := limits(points)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low, high, low, high
+	p.X.Min, p.X.Max = low, high
+	p.Y.Min, p.Y.Max = low, high
 	line, err := plotter.NewLine(plotter.XYs{{X: low, Y: low}, {X: high, Y: high}})
 	if err != nil {
 		return nil, fmt.Errorf("drawing %s: %w", title, err)
@@ -60,14 +62,19 @@ func addGroups(p *plot.Plot, points []calibrate.Point) error {
 		if err != nil {
 			return err
 		}
-		s.GlyphStyle = vgdraw.GlyphStyle{Color: inks[i%len(inks)], Radius: vg.Points(1.4), Shape: vgdraw.CircleGlyph{}}
+		s.GlyphStyle = vgdraw.GlyphStyle{
+			Color:  inks[i%len(inks)],
+			Radius: vg.Points(1.4),
+			Shape:  vgdraw.CircleGlyph{},
+		}
 		p.Add(s)
 		p.Legend.Add(name, s)
 	}
 	return nil
 }
 
-// limits are the powers of ten around all measured and predicted values; LogTicks wants nothing else.
+// limits are the powers of ten around all measured and predicted values.
+// LogTicks works with powers of ten only.
 func limits(points []calibrate.Point) (low, high float64) {
 	var all []float64
 	for _, v := range points {
@@ -81,8 +88,8 @@ func limits(points []calibrate.Point) (low, high float64) {
 	return low, max(high, 10*low)
 }
 
-// Validation writes report.html, which needs no other file, report.json and the pictures into a folder. from names the
-// measurements.
+// Validation writes report.html, which needs no other file, report.json and the
+// pictures into a folder. from names the measurements.
 func Validation(dir, from string, seed uint64, r *calibrate.Result) error {
 	files := map[string][]byte{}
 	var pictures []Picture

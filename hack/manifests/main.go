@@ -1,5 +1,6 @@
-// Command manifests builds kustomizations and checks that each of their objects can be read: no unknown field, no
-// missing kind. The API server checks the rest when the end-to-end tests install them.
+// Command manifests builds kustomizations and checks that each of their objects can be
+// decoded: no unknown field, no missing kind. The API server checks the rest when the
+// end-to-end tests install them.
 package main
 
 import (
@@ -24,7 +25,8 @@ func main() {
 
 func run(folders []string) error {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme,
+		apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}

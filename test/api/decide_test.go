@@ -31,20 +31,27 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	r := p.Spec.Containers[0].Resources
-	if p.Status.QOSClass != corev1.PodQOSBurstable || r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
-		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two", p.Status.QOSClass, r.Requests, r.Limits)
+	if p.Status.QOSClass != corev1.PodQOSBurstable ||
+		r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
+		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two",
+			p.Status.QOSClass, r.Requests, r.Limits)
 	}
 	if p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Error("the container was restarted")
 	}
 	s.eventually("the resize is counted and the decision kept", func() (bool, string) {
 		m, err := s.mpa()
-		return err == nil && m.Status.Resizes.API > 0 && len(m.Status.Decisions) > 0, fmt.Sprintf("%+v", m.Status)
+		return err == nil && m.Status.Resizes.API > 0 && len(m.Status.Decisions) > 0,
+			fmt.Sprintf("%+v", m.Status)
 	})
 }
 
-func TestTheOtherModesMoveNothing(t *testing.T) {
-	for mode, mandated := range map[string]api.Mode{"observe": api.Observe, "recommend": api.Recommend, "off": ""} {
+func TestTheOtherModesChangeNothing(t *testing.T) {
+	for mode, granted := range map[string]api.Mode{
+		"observe":   api.Observe,
+		"recommend": api.Recommend,
+		"off":       "",
+	} {
 		t.Run(mode, func(t *testing.T) {
 			s := open(t, "mode", mode, "max-cpu", "900m", "max-replicas", "3")
 			p := s.pod("one")
@@ -54,11 +61,12 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 				s.get(p, "one")
 				return limit(p) != mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
 			})
-			if m, ok := s.grant(p); m.Mode != mandated || ok != (mandated != "") {
-				t.Errorf("grant %q, %v; want %q", m.Mode, ok, mandated)
+			if m, ok := s.grant(p); m.Mode != granted || ok != (granted != "") {
+				t.Errorf("grant %q, %v; want %q", m.Mode, ok, granted)
 			}
 			if mode == "recommend" {
-				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 || m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
+				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 ||
+					m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
 					t.Errorf("recommendation = %+v, want more CPU", m.Status.Recommendation)
 				}
 			}
@@ -66,18 +74,21 @@ func TestTheOtherModesMoveNothing(t *testing.T) {
 	}
 }
 
-func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
+func TestACanaryIsOnePodAndIsRestoredWhenTheSLOIsViolated(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "900m", "slo-latency-p99", "50ms")
 	one, two := s.pod("one"), s.pod("two")
 	requests := uint64(0)
-	served := func(upper float64) func(*api.Summary) { // a hundred requests more, all at most that slow
+	served := func(upper float64) func(*api.Summary) { // adds a hundred requests, all at most that slow
 		requests += 100
 		return func(sum *api.Summary) {
 			fast := requests
 			if upper > 0.05 {
 				fast = 0
 			}
-			sum.Latency = api.Histogram{Upper: []float64{0.05, 1, math.Inf(1)}, Counts: []uint64{fast, requests, requests}}
+			sum.Latency = api.Histogram{
+				Upper:  []float64{0.05, 1, math.Inf(1)},
+				Counts: []uint64{fast, requests, requests},
+			}
 		}
 	}
 	s.eventually("the first pod by name is resized", func() (bool, string) {
@@ -102,15 +113,15 @@ func TestACanaryIsOnePodAndIsTakenBackWhenTheSLOSuffers(t *testing.T) {
 	s.event("CanaryReverted", "SLO is violated")
 }
 
-func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
+func TestFromCanaryToAutoReplicasAreScaledAgain(t *testing.T) {
 	s := open(t, "mode", "canary", "max-cpu", "400m", "max-replicas", "2")
 	p := s.pod("one")
-	wants := func(sum *api.Summary) {
+	throttled := func(sum *api.Summary) {
 		sum.State.Throttled, sum.State.Observed = 0.5, sum.State.Observed|mdp.SetOf(mdp.Throttled)
 	}
 	s.condition(v1alpha1.Active, metav1.ConditionTrue)
 	replicas := func() int32 {
-		s.reports(395, wants, p)
+		s.reports(395, throttled, p)
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		return *d.Spec.Replicas
@@ -120,7 +131,7 @@ func TestFromCanaryToAutoReplicasMoveAgain(t *testing.T) {
 	s.eventually("two replicas", func() (bool, string) { n := replicas(); return n == 2, fmt.Sprint(n) })
 }
 
-func TestPausedHoldsWhatIsInForce(t *testing.T) {
+func TestPausedKeepsTheLimitsInForce(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	p := s.pod("one")
 	s.grown(p)
@@ -128,22 +139,29 @@ func TestPausedHoldsWhatIsInForce(t *testing.T) {
 	s.condition(v1alpha1.Paused, metav1.ConditionTrue)
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
 	s.get(p, "one")
-	held := limit(p)
-	s.never("the size was moved or put back", func() bool {
+	before := limit(p)
+	s.never("the size was changed or restored", func() bool {
 		s.reports(50, nil, p)
 		s.get(p, "one")
-		return limit(p) != held
+		return limit(p) != before
 	})
 	if m, ok := s.grant(p); !ok || !m.Paused {
-		t.Errorf("grant %+v, %v; want one that holds", m, ok)
+		t.Errorf("grant %+v, %v; want a paused one", m, ok)
 	}
 }
 
-func TestAContainerThatAResizeWouldRestartIsLeftAlone(t *testing.T) {
+func TestAResourceWhoseResizeRestartsTheContainerIsNotResized(t *testing.T) {
 	s := open(t)
 	s.change(func(d *appsv1.Deployment) {
-		d.Spec.Template.Annotations = map[string]string{v1alpha1.ModeAnnotation: "auto", v1alpha1.MaxCPUAnnotation: "900m", v1alpha1.MaxMemoryAnnotation: "1Gi"}
-		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		d.Spec.Template.Annotations = map[string]string{
+			v1alpha1.ModeAnnotation:      "auto",
+			v1alpha1.MaxCPUAnnotation:    "900m",
+			v1alpha1.MaxMemoryAnnotation: "1Gi",
+		}
+		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+			ResourceName:  corev1.ResourceMemory,
+			RestartPolicy: corev1.RestartContainer,
+		}}
 	})
 	p := s.pod("one")
 	s.grown(p) // its CPU is resized
@@ -157,37 +175,46 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	s.status(p, func(st *corev1.PodStatus) {
-		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
-			Reason: corev1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second))})
+		st.Conditions = append(st.Conditions, corev1.PodCondition{
+			Type:               corev1.PodResizePending,
+			Status:             corev1.ConditionTrue,
+			Reason:             corev1.PodReasonDeferred,
+			LastTransitionTime: metav1.NewTime(time.Now().Add(-10 * time.Second)),
+		})
 	})
-	s.eventually("a second replica, and the first pod's size back", func() (bool, string) {
+	s.eventually("a second replica, and the first pod's size is restored", func() (bool, string) {
 		s.reports(395, nil, p)
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		s.get(p, "one")
-		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400, fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
+		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400,
+			fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
 	})
 	s.event("ResizeDeferred", "scaling out instead")
 }
 
-func TestAnInfeasibleResizeIsPutBackAndTold(t *testing.T) {
+func TestAnInfeasibleResizeIsRevertedAndReported(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	p := s.pod("one")
 	s.grown(p)
 	s.status(p, func(st *corev1.PodStatus) {
-		st.Conditions = append(st.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})
+		st.Conditions = append(st.Conditions, corev1.PodCondition{
+			Type:   corev1.PodResizePending,
+			Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonInfeasible,
+		})
 	})
 	s.condition(v1alpha1.ResizeDeferred, metav1.ConditionTrue, "can never have room")
-	s.eventually("the size is back", func() (bool, string) {
+	s.eventually("the size is restored", func() (bool, string) {
 		s.get(p, "one")
 		return limit(p).CPU == 400, limit(p).String()
 	})
 }
 
-func TestAResizeThatNoNodeCanHoldIsToldAndNothingBreaks(t *testing.T) {
+func TestAResizeThatFitsNoNodeIsReported(t *testing.T) {
 	s := open(t, "mode", "auto", "max-memory", "64Gi")
 	p := s.pod("one")
-	s.eventually("the API server's refusal is told", func() (bool, string) {
+	s.eventually("the API server's refusal is reported", func() (bool, string) {
 		s.reports(100, func(sum *api.Summary) { sum.State.Usage.Memory = 30 << 30 }, p)
 		m, err := s.mpa()
 		if err != nil || len(m.Status.Decisions) == 0 {
@@ -216,15 +243,21 @@ func TestReplicasFollowTheDecisionWithinTheirBounds(t *testing.T) {
 	})
 }
 
-// A PodDisruptionBudget binds evictions, not /scale; we keep to it all the same.
-func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
+// A PodDisruptionBudget limits evictions, not /scale. AWARE respects it for scaling
+// in, too.
+func TestScalingInRespectsThePodDisruptionBudget(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "400m", "min-replicas", "1", "max-replicas", "3")
 	three := int32(3)
 	s.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &three })
 	pods := []*corev1.Pod{s.pod("one"), s.pod("two"), s.pod("three")}
 	least := intstr.FromInt32(3)
-	if err := kube.Create(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
-		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}); err != nil {
+	if err := kube.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "keep-three"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the budget is why nothing is scaled in", func() (bool, string) {
@@ -233,7 +266,8 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 		if err != nil || len(m.Status.Decisions) == 0 {
 			return false, fmt.Sprint(err)
 		}
-		return contains(m.Status.Decisions[0].Reason, []string{"PodDisruptionBudget keep-three allows 0"}), m.Status.Decisions[0].Reason
+		return contains(m.Status.Decisions[0].Reason, []string{"PodDisruptionBudget keep-three allows 0"}),
+			m.Status.Decisions[0].Reason
 	})
 	var d appsv1.Deployment
 	s.get(&d, "web")
@@ -242,7 +276,7 @@ func TestScalingInKeepsToThePodDisruptionBudget(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableHistogramIsTold(t *testing.T) {
+func TestAnUnreachableHistogramIsReported(t *testing.T) {
 	s := open(t, "mode", "observe", "slo-latency-p99", "50ms")
 	p := s.pod("one")
 	const why = "reading http://10.1.2.3:9090/metrics: connection refused"
@@ -254,22 +288,28 @@ func TestAnUnreachableHistogramIsTold(t *testing.T) {
 		}
 		for _, c := range m.Status.Conditions {
 			if c.Type == v1alpha1.SLOObserved {
-				return c.Status == metav1.ConditionFalse && contains(c.Message, []string{"pod one", why}), c.Message
+				return c.Status == metav1.ConditionFalse && contains(c.Message, []string{"pod one", why}),
+					c.Message
 			}
 		}
 		return false, "no condition"
 	})
 	s.event("SLOUnreachable", why)
 	if m, _ := s.mpa(); m.Status.SLOPreservation != "unknown" {
-		t.Errorf("SLO preservation %q: what is not read is unknown", m.Status.SLOPreservation)
+		t.Errorf("SLO preservation %q: a value that cannot be read is unknown", m.Status.SLOPreservation)
 	}
 }
 
-func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
+func TestASecondObjectOnTheSameTargetIsRefused(t *testing.T) {
 	s := open(t)
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
-	mine := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
-		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}}
+	mine := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "mine"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{
+			Mode:      "observe",
+			TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"},
+		},
+	}
 	if err := kube.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
@@ -284,10 +324,15 @@ func TestWhoWritesTheObjectHasTheLastWord(t *testing.T) {
 	})
 }
 
-func TestATargetThatIsNotThereIsTold(t *testing.T) {
+func TestAMissingTargetIsReported(t *testing.T) {
 	s := open(t)
-	lost := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
-		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "auto", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"}}}
+	lost := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "lost"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{
+			Mode:      "auto",
+			TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "nowhere"},
+		},
+	}
 	if err := kube.Create(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The example that drives simulated worlds drives a workload of a real API server, unchanged. The test plays the kubelet and the
-// node's agent: the pod uses half a core at most.
+// The Python example for simulated worlds also drives a workload of a real API
+// server, without changes. The test acts as the kubelet and the node's agent. The
+// pod uses about half a core at most.
 func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -44,43 +45,54 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 		return known, fmt.Sprintf("%+v", m.Status.Decisions)
 	})
 	target := live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}
-	server := &gym.Server{Now: time.Now, Sessions: 1, Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {
-		env, err := live.Open(ctx, kube, target, step, guard.Central)
-		if err != nil {
-			return nil, err
-		}
-		return env, nil
-	}}
+	server := &gym.Server{
+		Now:      time.Now,
+		Sessions: 1,
+		Open: func(ctx context.Context, b gym.OpenRequest) (workload.Environment, error) {
+			env, err := live.Open(ctx, kube, target, step, guard.Central)
+			if err != nil {
+				return nil, err
+			}
+			return env, nil
+		},
+	}
 	h := httptest.NewServer(server.Handler())
 	defer h.Close()
-	cmd := exec.CommandContext(t.Context(), python, "../../learner/gym/example/autoscale.py", h.URL, "100", "--verbose")
+	cmd := exec.CommandContext(t.Context(), python, "../../learner/gym/example/autoscale.py", h.URL, "100",
+		"--verbose")
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	t.Logf("%v\n%s\n%s\n%s\n%s", time.Since(began), lines[0], lines[len(lines)-3], lines[len(lines)-2], lines[len(lines)-1])
-	var judged int
+	t.Logf("%v\n%s\n%s\n%s\n%s",
+		time.Since(began), lines[0], lines[len(lines)-3], lines[len(lines)-2], lines[len(lines)-1])
+	var rewards int // steps with a known reward
 	for _, line := range lines {
 		if i := strings.Index(line, "reward known in "); i >= 0 {
-			fmt.Sscanf(line[i:], "reward known in %d,", &judged)
+			fmt.Sscanf(line[i:], "reward known in %d,", &rewards)
 		}
 	}
-	// Central tells a decision a second in whole seconds, so that a step sometimes sees none or two.
-	if judged < 50 || !strings.Contains(string(out), "real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs cpu-limit, memory-limit") ||
-		!strings.Contains(string(out), "100 steps, 1 episodes") || !strings.Contains(lines[len(lines)-1], " pending") {
-		t.Errorf("the example said\n%s", out)
+	// Central decides every second, and the times of decisions are whole seconds. So a
+	// step sometimes has no new decision, or two.
+	if rewards < 50 || !strings.Contains(string(out),
+		"real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs cpu-limit, memory-limit") ||
+		!strings.Contains(string(out), "100 steps, 1 episodes") ||
+		!strings.Contains(lines[len(lines)-1], " pending") {
+		t.Errorf("the example printed\n%s", out)
 	}
-	if !strings.Contains(string(out), `"cpu-limit": 900.0`) && !strings.Contains(string(out), `"cpu-limit": 900`) {
+	if !strings.Contains(string(out), `"cpu-limit": 900.0`) &&
+		!strings.Contains(string(out), `"cpu-limit": 900`) {
 		t.Error("the limit never reached the 830m that 500m at 60 % need")
 	}
 	if s.get(p, "one"); limit(p) != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
-		t.Errorf("after Close the pod's limit is %v; it was not put back", limit(p))
+		t.Errorf("after Close the pod's limit is %v; it was not restored", limit(p))
 	}
 }
 
-// agent plays the node's agent until it is stopped: use that comes and goes, and a hundred requests a second.
+// agent acts as the node's agent until stop is called: CPU usage rises and falls,
+// and the workload answers a hundred requests per second.
 func (s *shop) agent(p *corev1.Pod) (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var done sync.WaitGroup
@@ -92,7 +104,10 @@ func (s *shop) agent(p *corev1.Pod) (stop func()) {
 			requests := uint64(20 * (i + 1))
 			cpu := mdp.MilliCPU(350 + 200*math.Sin(float64(i)/25))
 			s.reports(cpu, func(sum *api.Summary) {
-				sum.Latency = api.Histogram{Upper: []float64{0.02, 0.05, 1, math.Inf(1)}, Counts: []uint64{requests * 9 / 10, requests, requests, requests}}
+				sum.Latency = api.Histogram{
+					Upper:  []float64{0.02, 0.05, 1, math.Inf(1)},
+					Counts: []uint64{requests * 9 / 10, requests, requests, requests},
+				}
 			}, pod)
 			select {
 			case <-ctx.Done():
@@ -104,11 +119,15 @@ func (s *shop) agent(p *corev1.Pod) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
+func TestGymRefusesToActWhenCentralMovesTheWorkload(t *testing.T) {
 	s := open(t, "mode", "observe", "max-cpu", "900m", "max-replicas", "3")
 	p := s.pod("one")
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
-	env, err := live.Open(t.Context(), kube, live.Target{Namespace: s.namespace, Kind: "Deployment", Name: s.name}, step, guard.Central)
+	env, err := live.Open(t.Context(), kube, live.Target{
+		Namespace: s.namespace,
+		Kind:      "Deployment",
+		Name:      s.name,
+	}, step, guard.Central)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,11 +143,12 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 		m, err := s.mpa()
 		return err == nil && m.Spec.Mode == "auto", m.Spec.Mode
 	})
-	if out, err = env.Step(t.Context(), mdp.Action{}.WithCPU(700)); err != nil || out.Effect != mdp.Refused || !strings.Contains(out.Text, "mode is auto") {
-		t.Errorf("beside central: %+v, %v", out, err)
+	if out, err = env.Step(t.Context(), mdp.Action{}.WithCPU(700)); err != nil || out.Effect != mdp.Refused ||
+		!strings.Contains(out.Text, "mode is auto") {
+		t.Errorf("while central acts: %+v, %v", out, err)
 	}
 	s.annotate("mode", "observe")
-	s.eventually("central put the sizes back", func() (bool, string) {
+	s.eventually("central restored the sizes", func() (bool, string) {
 		m, err := s.mpa()
 		s.get(p, "one")
 		return err == nil && m.Spec.Mode == "observe" && limit(p).CPU == 400, limit(p).String()
@@ -136,7 +156,7 @@ func TestGymStopsWhenCentralBeginsToMoveTheWorkload(t *testing.T) {
 	if err := env.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("replicas are what they were", func() (bool, string) {
+	s.eventually("the first number of replicas is restored", func() (bool, string) {
 		var d appsv1.Deployment
 		s.get(&d, s.name)
 		return *d.Spec.Replicas == 1, fmt.Sprint(*d.Spec.Replicas)

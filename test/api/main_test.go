@@ -1,6 +1,7 @@
-// Package api tests the controllers against a real API server: they run in this process, with an administrator's rights,
-// in a lab cluster. Pods stand on a node that does not exist, and the test plays their kubelet, so that what a kubelet
-// answers (Deferred, Infeasible) can be chosen.
+// Package api tests the controllers against the API server of a lab cluster. The
+// controllers run in this process, with an administrator's rights. Pods are on a
+// node that does not exist, and the test acts as their kubelet. So a test can choose
+// the kubelet's answer (Deferred, Infeasible).
 package api
 
 import (
@@ -38,21 +39,22 @@ import (
 // ghost is the node that does not exist.
 const ghost = "ghost"
 
-// Shared by all tests of the package: the cluster, and what runs in this process.
+// Shared by all tests of the package.
 var (
 	cluster *lab.Cluster
-	kube    client.Client
-	agents  = fleet.New(time.Minute)
+	kube    client.Client            // of the cluster's API server
+	agents  = fleet.New(time.Minute) // the controllers' view of the nodes
 )
 
-// step is the controllers' step here: short, for tests wait for it.
+// step is the controllers' step. It is short, because tests wait for it.
 const step = time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n", "test/api", strings.Join(why, "; "))
+		fmt.Printf("the tests of %s need a lab cluster, which cannot be made here: %s\n",
+			"test/api", strings.Join(why, "; "))
 		if os.Getenv("CI") != "" {
 			return 1
 		}
@@ -75,7 +77,8 @@ func run(m *testing.M) int {
 
 // start installs the CRDs and runs the controllers.
 func start(ctx context.Context) error {
-	for _, file := range []string{"../../manifests/base/autoscaling.awarescale.dev_multidimpodautoscalers.yaml", "testdata/peers.yaml"} {
+	for _, file := range []string{"../../manifests/base/autoscaling.awarescale.dev_multidimpodautoscalers.yaml",
+		"testdata/peers.yaml"} {
 		path, err := filepath.Abs(file)
 		if err != nil {
 			return err
@@ -83,7 +86,8 @@ func start(ctx context.Context) error {
 		if out, err := cluster.Kubectl(ctx, "apply", "--server-side", "-f", path); err != nil {
 			return fmt.Errorf("kubectl apply %s: %w: %s", file, err, out)
 		}
-		if out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "-f", path); err != nil {
+		if out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s",
+			"-f", path); err != nil {
 			return fmt.Errorf("waiting for %s: %w: %s", file, err, out)
 		}
 	}
@@ -97,22 +101,35 @@ func start(ctx context.Context) error {
 	ctrl.SetLogger(klog.Background())
 	config := cluster.REST()
 	config.QPS, config.Burst = 200, 400
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:  scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"},
+	})
 	if err != nil {
 		return err
 	}
-	decide := recommender.New(recommender.Config{Client: mgr.GetClient(), Fleet: agents, Events: mgr.GetEventRecorder("aware-autoscaler"),
-		Now: time.Now, Step: step, Patience: 2 * time.Second,
+	decide := recommender.New(recommender.Config{
+		Client:   mgr.GetClient(),
+		Fleet:    agents,
+		Events:   mgr.GetEventRecorder("aware-autoscaler"),
+		Now:      time.Now,
+		Step:     step,
+		Patience: 2 * time.Second,
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 			return hpavpa.New(c), "hpavpa/1", c.Check()
-		}})
+		},
+	})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return err
 	}
 	for _, kind := range optin.Kinds {
-		if err := (&optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}).SetupWithManager(mgr); err != nil {
+		if err := (&optin.Controller{
+			Client: mgr.GetClient(),
+			Events: mgr.GetEventRecorder("aware-optin"),
+			Kind:   kind,
+		}).SetupWithManager(mgr); err != nil {
 			return err
 		}
 	}
@@ -125,20 +142,25 @@ func start(ctx context.Context) error {
 		return err
 	}
 	before := node.DeepCopy()
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	node.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("2"),
+		corev1.ResourceMemory: resource.MustParse("4Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
+	}
 	node.Status.Capacity = node.Status.Allocatable
 	return kube.Status().Patch(ctx, node, client.MergeFrom(before))
 }
 
-// shop is one workload in a namespace of its own.
+// shop is one workload in its own namespace.
 type shop struct {
 	t         *testing.T
 	namespace string
 	name      string
 }
 
-// open makes a namespace with a Deployment whose template has the annotations, as key, value, key, value. The
-// deployment is paused, so that nobody but the test makes its pods.
+// open makes a namespace with a Deployment whose template has the annotations,
+// given as key, value, key, value. The deployment is paused, so that only the test
+// makes its pods.
 func open(t *testing.T, annotations ...string) *shop {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-"}}
@@ -148,8 +170,15 @@ func open(t *testing.T, annotations ...string) *shop {
 	t.Cleanup(func() { kube.Delete(context.Background(), ns) })
 	s := &shop{t: t, namespace: ns.Name, name: "web"}
 	one := int32(1)
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: s.name}, Spec: appsv1.DeploymentSpec{
-		Paused: true, Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template(annotations...)}}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: s.name},
+		Spec: appsv1.DeploymentSpec{
+			Paused:   true,
+			Replicas: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: template(annotations...),
+		},
+	}
 	if err := kube.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -157,16 +186,29 @@ func open(t *testing.T, annotations ...string) *shop {
 }
 
 func template(annotations ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"}, Annotations: map[string]string{}}}
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"},
+		Annotations: map[string]string{},
+	}}
 	for i := 0; i < len(annotations); i += 2 {
 		t.Annotations[v1alpha1.Prefix+annotations[i]] = annotations[i+1]
 	}
-	t.Spec.Containers = []corev1.Container{{Name: "web", Image: "none", ImagePullPolicy: corev1.PullNever,
-		Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}},
+	t.Spec.Containers = []corev1.Container{{
+		Name:            "web",
+		Image:           "none",
+		ImagePullPolicy: corev1.PullNever,
+		Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}},
 		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
-		}}}
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("200m"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
+			},
+			Limits: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("400m"),
+				corev1.ResourceMemory: resource.MustParse("128Mi"),
+			},
+		},
+	}}
 	return t
 }
 
@@ -175,7 +217,15 @@ func (s *shop) pod(name string) *corev1.Pod {
 	s.t.Helper()
 	var d appsv1.Deployment
 	s.get(&d, s.name)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations}, Spec: d.Spec.Template.Spec}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   s.namespace,
+			Name:        name,
+			Labels:      d.Spec.Template.Labels,
+			Annotations: d.Spec.Template.Annotations,
+		},
+		Spec: d.Spec.Template.Spec,
+	}
 	p.Spec.NodeName = ghost
 	if err := kube.Create(s.t.Context(), p); err != nil {
 		s.t.Fatal(err)
@@ -183,13 +233,20 @@ func (s *shop) pod(name string) *corev1.Pod {
 	s.status(p, func(st *corev1.PodStatus) {
 		st.Phase = corev1.PodRunning
 		st.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		st.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Ready: true, Image: "none", ImageID: "none", ContainerID: "containerd://" + name,
-			AllocatedResources: p.Spec.Containers[0].Resources.Requests, Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		st.ContainerStatuses = []corev1.ContainerStatus{{
+			Name:               "web",
+			Ready:              true,
+			Image:              "none",
+			ImageID:            "none",
+			ContainerID:        "containerd://" + name,
+			AllocatedResources: p.Spec.Containers[0].Resources.Requests,
+			Resources:          p.Spec.Containers[0].Resources.DeepCopy(),
+		}}
 	})
 	return p
 }
 
-// status plays the kubelet.
+// status changes a pod's status, as the kubelet does.
 func (s *shop) status(p *corev1.Pod, change func(*corev1.PodStatus)) {
 	s.t.Helper()
 	s.get(p, p.Name)
@@ -206,7 +263,7 @@ func (s *shop) get(o client.Object, name string) {
 	}
 }
 
-// annotate changes the template's annotations; an empty value takes one away.
+// annotate sets an annotation of the template; an empty value removes it.
 func (s *shop) annotate(key, value string) {
 	s.t.Helper()
 	s.change(func(d *appsv1.Deployment) {
@@ -230,14 +287,27 @@ func (s *shop) change(edit func(*appsv1.Deployment)) {
 	}
 }
 
-// reports plays the agent: the pods use that much CPU, beside what else the caller sets.
+// reports sends a report as the agent does: the pods use that much CPU. change, if
+// not nil, changes the rest.
 func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*corev1.Pod) {
 	r := api.Report{Node: ghost, At: time.Now()}
 	for _, p := range pods {
 		limit := mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
-		sum := api.Summary{Container: api.ContainerRef{Namespace: p.Namespace, Pod: p.Name, PodUID: string(p.UID), Container: "web"},
-			State: mdp.State{At: time.Now(), Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage),
-				Limit: limit, Usage: mdp.Size{CPU: cpu, Memory: 40 * mdp.MiB}, CPUPeak: cpu}}
+		sum := api.Summary{
+			Container: api.ContainerRef{
+				Namespace: p.Namespace,
+				Pod:       p.Name,
+				PodUID:    string(p.UID),
+				Container: "web",
+			},
+			State: mdp.State{
+				At:       time.Now(),
+				Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage),
+				Limit:    limit,
+				Usage:    mdp.Size{CPU: cpu, Memory: 40 * mdp.MiB},
+				CPUPeak:  cpu,
+			},
+		}
 		if change != nil {
 			change(&sum)
 		}
@@ -246,7 +316,7 @@ func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*cor
 	agents.Accept(time.Now(), r)
 }
 
-// grants are what the ghost's agent would be told of the pod.
+// grant is the pod's grant for the ghost's agent.
 func (s *shop) grant(p *corev1.Pod) (api.Grant, bool) {
 	m, _ := agents.Accept(time.Now(), api.Report{Node: ghost})
 	for _, one := range m.All {
@@ -326,7 +396,7 @@ func (s *shop) eventually(what string, is func() (bool, string)) {
 	s.t.Fatalf("not within 30 s: %s; last seen: %s%s", what, last, decisions)
 }
 
-// never checks that something does not become so within a few steps.
+// never checks over a few steps that is does not report true.
 func (s *shop) never(what string, is func() bool) {
 	s.t.Helper()
 	for range 3 * int(step/(100*time.Millisecond)) {
@@ -337,14 +407,15 @@ func (s *shop) never(what string, is func() bool) {
 	}
 }
 
-// kubectl runs kubectl and gives what it printed, also when it failed.
+// kubectl runs kubectl and returns its output, also when it fails.
 func kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	bin, err := cluster.Binary("kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), bin, append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(t.Context(), bin,
+		append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

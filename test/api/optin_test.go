@@ -26,7 +26,8 @@ func TestAnnotationsMakeAnObjectAndItFollowsThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Spec.Mode != "observe" || m.Spec.SLO.Latency.Threshold.Duration.String() != "50ms" || m.Spec.Constraints.Replicas.Max != 3 {
+	if m.Spec.Mode != "observe" || m.Spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
+		m.Spec.Constraints.Replicas.Max != 3 {
 		t.Errorf("spec = %+v", m.Spec)
 	}
 	s.annotate("mode", "recommend")
@@ -42,8 +43,17 @@ func TestEveryKindOfWorkloadCanOptIn(t *testing.T) {
 	zero := int32(0)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	for _, o := range []client.Object{
-		&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: &zero, Selector: selector, Template: template(), ServiceName: "x"}},
-		&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: &zero, Selector: selector, Template: template()}},
+		&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{
+			Replicas:    &zero,
+			Selector:    selector,
+			Template:    template(),
+			ServiceName: "x",
+		}},
+		&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{
+			Replicas: &zero,
+			Selector: selector,
+			Template: template(),
+		}},
 	} {
 		o.SetNamespace(s.namespace)
 		o.SetName("other")
@@ -60,11 +70,16 @@ func TestEveryKindOfWorkloadCanOptIn(t *testing.T) {
 	}
 }
 
-// Bad input: an event and a condition name the key, the value and the rule, and the last good spec stays.
-func TestABadAnnotationIsToldAndTheLastGoodSpecStays(t *testing.T) {
+// An event and a condition name the key of a bad annotation, its value and the rule.
+// The last good spec stays.
+func TestABadAnnotationIsReportedAndTheLastGoodSpecStays(t *testing.T) {
 	s := open(t, "mode", "observe", "max-cpu", "800m")
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
-	for _, c := range []struct{ key, value, says string }{
+	for _, c := range []struct {
+		key   string
+		value string
+		says  string // a part of the message
+	}{
 		{"max-cpu", "lots", "such as 250m"},
 		{"min-cpu", "2", "min must not be above max"},
 		{"colour", "blue", "unknown key"},
@@ -82,7 +97,7 @@ func TestABadAnnotationIsToldAndTheLastGoodSpecStays(t *testing.T) {
 	}
 }
 
-func TestAWorkloadWhoseFirstAnnotationsAreBadIsLeftAloneAndTold(t *testing.T) {
+func TestAWorkloadWhoseFirstAnnotationsAreBadIsReportedAndNotChanged(t *testing.T) {
 	s := open(t, "mode", "auto", "slo-latency-p99", "50ms", "slo-port", "nowhere")
 	s.condition(v1alpha1.Ready, metav1.ConditionFalse, "the SLO has no source", "nowhere")
 	if m, err := s.mpa(); err != nil || m.Spec.Mode != "off" {
@@ -90,11 +105,13 @@ func TestAWorkloadWhoseFirstAnnotationsAreBadIsLeftAloneAndTold(t *testing.T) {
 	}
 }
 
-func TestAnnotationsWithoutTheLabelAreTold(t *testing.T) {
+func TestAnnotationsWithoutTheLabelAreReported(t *testing.T) {
 	s := open(t)
 	var d appsv1.Deployment
 	s.get(&d, "web")
-	d.Name, d.ResourceVersion, d.UID = "unlabelled", "", ""
+	d.Name = "unlabelled"
+	d.ResourceVersion = ""
+	d.UID = ""
 	d.Spec.Selector.MatchLabels = map[string]string{"app": "unlabelled"}
 	d.Spec.Template.Labels = map[string]string{"app": "unlabelled"}
 	d.Spec.Template.Annotations = map[string]string{v1alpha1.ModeAnnotation: "auto"}
@@ -104,7 +121,7 @@ func TestAnnotationsWithoutTheLabelAreTold(t *testing.T) {
 	s.event("OptInIncomplete", "awarescale.dev/managed=true")
 }
 
-func TestOptingOutTakesTheMandatesAwayAndTheSizesBack(t *testing.T) {
+func TestOptingOutRemovesTheGrantsAndRestoresTheSizes(t *testing.T) {
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	p := s.pod("one")
 	s.eventually("the pod is resized", func() (bool, string) {
@@ -119,9 +136,10 @@ func TestOptingOutTakesTheMandatesAwayAndTheSizesBack(t *testing.T) {
 	s.change(func(d *appsv1.Deployment) { delete(d.Spec.Template.Labels, v1alpha1.ManagedLabel) })
 	s.eventually("no object, no grant, the template's size", func() (bool, string) {
 		_, err := s.mpa()
-		_, mandated := s.grant(p)
+		_, granted := s.grant(p)
 		s.get(p, "one")
-		return apierrors.IsNotFound(err) && !mandated && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}, fmt.Sprint(err, mandated, limit(p))
+		return apierrors.IsNotFound(err) && !granted && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
+			fmt.Sprint(err, granted, limit(p))
 	})
 }
 
@@ -130,16 +148,19 @@ func limit(p *corev1.Pod) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
 }
 
-// The API server itself refuses an object that makes no sense, and says why.
+// The API server refuses an invalid object, and its error names the rule.
 func TestTheAPIServerValidates(t *testing.T) {
 	s := open(t)
 	for name, c := range map[string]struct{ spec, want string }{
-		"min cpu above max":          {"constraints: {containers: [{name: web, min: {cpu: '2'}, max: {cpu: 500m}}]}", "min cpu must not be above max cpu"},
-		"min memory above max":       {"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}", "min memory must not be above max memory"},
-		"min replicas above max":     {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
-		"unknown mode":               {"mode: turbo", `Unsupported value: "turbo"`},
-		"an slo of nothing":          {"slo: {source: {type: pod}}", "an slo needs latency, throughput, or both"},
-		"prometheus without server":  {"slo: {latency: {threshold: 50ms}, source: {type: prometheus}}", "needs server"},
+		"min cpu above max": {"constraints: {containers: [{name: web, min: {cpu: '2'}, max: {cpu: 500m}}]}",
+			"min cpu must not be above max cpu"},
+		"min memory above max":   {"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}", "min memory must not be above max memory"},
+		"min replicas above max": {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
+		"unknown mode":           {"mode: turbo", `Unsupported value: "turbo"`},
+		"an slo of nothing": {"slo: {source: {type: pod}}",
+			"an slo needs latency, throughput, or both"},
+		"prometheus without server": {"slo: {latency: {threshold: 50ms}, source: {type: prometheus}}",
+			"needs server"},
 		"a threshold of zero":        {"slo: {latency: {threshold: 0s}}", "threshold must be above zero"},
 		"alpha above one":            {"objective: {alpha: '1.5'}", "alpha must be between 0 and 1"},
 		"a quantity that is not one": {"constraints: {containers: [{name: web, max: {cpu: much}}]}", "max.cpu"},
@@ -152,7 +173,7 @@ func TestTheAPIServerValidates(t *testing.T) {
 			os.WriteFile(file, []byte(yaml), 0o600)
 			out, err := kubectl(t, "apply", "--validate=strict", "-f", file)
 			if err == nil || !strings.Contains(out, c.want) {
-				t.Errorf("kubectl said %q (%v), want %q", out, err, c.want)
+				t.Errorf("kubectl printed %q (%v), want %q", out, err, c.want)
 			}
 		})
 	}
@@ -161,16 +182,19 @@ func TestTheAPIServerValidates(t *testing.T) {
 func TestKubectlExplainsAndShowsTheColumns(t *testing.T) {
 	s := open(t, "slo-latency-p99", "50ms")
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
-	if out, err := kubectl(t, "explain", "mpa.spec.slo"); err != nil || !strings.Contains(out, "service-level objective") || !strings.Contains(out, "latency") {
+	if out, err := kubectl(t, "explain", "mpa.spec.slo"); err != nil ||
+		!strings.Contains(out, "service-level objective") || !strings.Contains(out, "latency") {
 		t.Errorf("kubectl explain mpa.spec.slo: %v\n%s", err, out)
 	}
 	out, err := kubectl(t, "get", "mpa", "-n", s.namespace)
-	if err != nil || !contains(out, []string{"NAME", "TARGET", "MODE", "STAGE", "REPLICAS", "CPU", "MEM", "SLO", "REWARD", "AGE", "Deployment/web", "observe"}) {
+	if err != nil || !contains(out,
+		[]string{"NAME", "TARGET", "MODE", "STAGE", "REPLICAS", "CPU", "MEM", "SLO", "REWARD", "AGE",
+			"Deployment/web", "observe"}) {
 		t.Errorf("kubectl get mpa: %v\n%s", err, out)
 	}
 }
 
-// /scale of the object raises the least number of replicas.
+// /scale of the object sets the least number of replicas.
 func TestScalingTheObjectRaisesTheFloor(t *testing.T) {
 	s := open(t, "mode", "observe", "max-replicas", "4")
 	s.condition(v1alpha1.Ready, metav1.ConditionTrue)
@@ -189,15 +213,20 @@ func peer(namespace, kind, group, version string, spec map[string]any) *unstruct
 
 func TestAnotherAutoscalerOnTheSameWorkloadDegradesToRecommend(t *testing.T) {
 	target := map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-	for name, rival := range map[string]func(ns string) client.Object{
-		"HorizontalPodAutoscaler": func(ns string) client.Object {
-			return peer(ns, "HorizontalPodAutoscaler", "autoscaling", "v2", map[string]any{"scaleTargetRef": target, "maxReplicas": int64(3)})
+	for name, rival := range map[string]func(namespace string) client.Object{
+		"HorizontalPodAutoscaler": func(namespace string) client.Object {
+			return peer(namespace, "HorizontalPodAutoscaler", "autoscaling", "v2", map[string]any{
+				"scaleTargetRef": target,
+				"maxReplicas":    int64(3),
+			})
 		},
-		"VerticalPodAutoscaler": func(ns string) client.Object {
-			return peer(ns, "VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", map[string]any{"targetRef": target})
+		"VerticalPodAutoscaler": func(namespace string) client.Object {
+			return peer(namespace, "VerticalPodAutoscaler", "autoscaling.k8s.io", "v1",
+				map[string]any{"targetRef": target})
 		},
-		"ScaledObject": func(ns string) client.Object {
-			return peer(ns, "ScaledObject", "keda.sh", "v1alpha1", map[string]any{"scaleTargetRef": map[string]any{"name": "web"}})
+		"ScaledObject": func(namespace string) client.Object {
+			return peer(namespace, "ScaledObject", "keda.sh", "v1alpha1",
+				map[string]any{"scaleTargetRef": map[string]any{"name": "web"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

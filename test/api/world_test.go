@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// world is a workload in the API server as a pair of Sensor and Actuator, loaded anew each time as the reconciler does it.
+// world is a workload in the API server as a pair of Sensor and Actuator. Like the
+// reconciler, it loads the workload for each call.
 type world struct {
 	s       *shop
 	sensor  recommender.Sensor
@@ -41,7 +42,8 @@ func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Actio
 	return w.updater.Act(ctx, now, a)
 }
 
-// settle plays the ReplicaSet's controller and the kubelet: as many ready pods as are wanted.
+// settle acts as the ReplicaSet's controller and the kubelet: it makes or deletes
+// pods until their number is the desired one.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
 	var d appsv1.Deployment
@@ -63,28 +65,68 @@ func (w *world) settle(t *testing.T) {
 func TestTheAPIServerIsAWorld(t *testing.T) {
 	mdptest.World(t, func(t *testing.T) mdptest.Setup {
 		s := open(t, "mode", "observe")
-		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 1}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
-			Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB}}
-		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.Knobs, Patience: time.Hour}}
+		bounds := mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 1},
+			CPU:      mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
+			Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB},
+		}
+		w := &world{
+			s:      s,
+			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
+			updater: updater.Updater{
+				Client:    kube,
+				Container: "web",
+				Bounds:    bounds,
+				Knobs:     mdp.Knobs,
+				Patience:  time.Hour,
+			},
+		}
 		p := s.pod("pod-0")
 		s.reports(100, nil, p)
 		now := time.Now()
-		return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.Knobs,
-			Now: func() time.Time { return now }, Advance: func(d time.Duration) { w.settle(t); s.reports(100, nil, p) }}
+		return mdptest.Setup{
+			Sensor:   w,
+			Actuator: w,
+			Bounds:   bounds,
+			Knobs:    mdp.Knobs,
+			Now:      func() time.Time { return now },
+			Advance: func(d time.Duration) {
+				w.settle(t)
+				s.reports(100, nil, p)
+			},
+		}
 	})
 }
 
-// Replicas are a world's knob, too: the same laws with room to scale, sizes left alone.
+// The same suite for a world whose only knob is the number of replicas.
 func TestReplicasAreAWorld(t *testing.T) {
 	mdptest.World(t, func(t *testing.T) mdptest.Setup {
 		s := open(t, "mode", "observe")
-		bounds := mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 5}, CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 128 * mdp.MiB}}
-		w := &world{s: s, sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
-			updater: updater.Updater{Client: kube, Container: "web", Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas), Patience: time.Hour}}
+		bounds := mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 5},
+			CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400},
+			Memory:   mdp.Range[mdp.Bytes]{Min: 1, Max: 128 * mdp.MiB},
+		}
+		w := &world{
+			s:      s,
+			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
+			updater: updater.Updater{
+				Client:    kube,
+				Container: "web",
+				Bounds:    bounds,
+				Knobs:     mdp.SetOf(mdp.Replicas),
+				Patience:  time.Hour,
+			},
+		}
 		s.pod("pod-0")
 		now := time.Now()
-		return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.SetOf(mdp.Replicas),
-			Now: func() time.Time { return now }, Advance: func(time.Duration) { w.settle(t) }}
+		return mdptest.Setup{
+			Sensor:   w,
+			Actuator: w,
+			Bounds:   bounds,
+			Knobs:    mdp.SetOf(mdp.Replicas),
+			Now:      func() time.Time { return now },
+			Advance:  func(time.Duration) { w.settle(t) },
+		}
 	})
 }

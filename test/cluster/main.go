@@ -9,13 +9,14 @@
 //	go run ./test/cluster check-clean          # is anything left on the machine?
 //	go run ./test/cluster build [GROUP...]     # only build what up would
 //
-// It needs root, Linux with cgroup v1 or v2, and a few Debian packages, which up installs
-// if they are missing (--install=false: it names them instead). --name tells several labs
-// apart. See package lab for how it works and for what a test may rely on.
+// It needs root, Linux with cgroup v1 or v2, and a few Debian packages, which up
+// installs if they are missing (--install=false: it names them instead). --name
+// distinguishes several labs. See package lab for how it works and for what a test
+// may rely on.
 //
-// Exit codes: 0 done; 1 it failed, and the reason is on standard error; for check-clean,
-// 1 says that something is left, and a line of standard output names each thing. exec
-// exits as its program does.
+// Exit codes: 0 done; 1 failed, with the reason on standard error. check-clean
+// exits with 1 when something is left, and lists it on standard output. exec has
+// the exit code of its program.
 package main
 
 import (
@@ -38,7 +39,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) == 3 && os.Args[1] == "init" {
-		stop() // init minds its own signals
+		stop() // init handles its own signals
 		if err := lab.Init(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -53,18 +54,22 @@ func main() {
 	}
 }
 
-// errLeft says that check-clean found something, and has said what.
+// errLeft is the error of check-clean when something is left. The list is printed before.
 var errLeft = errors.New("not clean")
 
 func command() *cobra.Command {
 	c := lab.Config{Log: os.Stderr}
 	root := &cobra.Command{
-		Use: "cluster", Short: "A real Kubernetes on this machine, from Go modules",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "cluster",
+		Short:         "A real Kubernetes on this machine, from Go modules",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&c.Name, "name", "default", "which lab")
-	root.PersistentFlags().StringVar(&c.StateDir, "state", "", "folder of the lab's files (default <temporary folder>/aware-cluster/NAME)")
-	root.PersistentFlags().StringVar(&c.CacheDir, "cache", "", "folder of the binaries (default ~/.cache/aware-cluster)")
+	root.PersistentFlags().StringVar(&c.StateDir, "state", "",
+		"folder of the lab's files (default <temporary folder>/aware-cluster/NAME)")
+	root.PersistentFlags().StringVar(&c.CacheDir, "cache", "",
+		"folder of the binaries (default ~/.cache/aware-cluster)")
 	root.AddCommand(up(&c), down(&c), status(&c), load(&c), checkClean(), build(&c), kubeconfig(&c), exec(&c))
 	return root
 }
@@ -72,7 +77,9 @@ func command() *cobra.Command {
 func up(c *lab.Config) *cobra.Command {
 	var install bool
 	cmd := &cobra.Command{
-		Use: "up", Short: "Start the lab, in the place of one that runs", Args: cobra.NoArgs,
+		Use:   "up",
+		Short: "Start the lab, in the place of one that runs",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begun := time.Now()
 			if err := lab.Preflight(cmd.Context(), install); err != nil {
@@ -94,15 +101,19 @@ func up(c *lab.Config) *cobra.Command {
 
 func down(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "Stop the lab and remove all that it made", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return lab.Down(cmd.Context(), *c) },
+		Use:   "down",
+		Short: "Stop the lab and remove all that it made",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return lab.Down(cmd.Context(), *c) },
 	}
 }
 
 func status(c *lab.Config) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the lab's node, components and pods", Args: cobra.NoArgs,
+		Use:   "status",
+		Short: "Show the lab's node, components and pods",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {
@@ -116,11 +127,13 @@ func status(c *lab.Config) *cobra.Command {
 			}
 			ready := map[bool]string{true: "Ready", false: "not Ready"}[s.Ready]
 			fmt.Printf("lab %s, Kubernetes %s, up %s\nserver %s\nkubeconfig %s\nlogs %s\nnode %s, %s\n\n",
-				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"), s.Node, ready)
+				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"), s.Node,
+				ready)
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "COMPONENT\tSTATE\tFOR\tRESTARTS")
 			for _, p := range s.Components {
-				fmt.Fprintf(w, "%s\t%s\t%v\t%d\n", p.Name, p.State, time.Since(p.Since).Round(time.Second), p.Restarts)
+				fmt.Fprintf(w, "%s\t%s\t%v\t%d\n",
+					p.Name, p.State, time.Since(p.Since).Round(time.Second), p.Restarts)
 			}
 			fmt.Fprintln(w, "\nPOD\tPHASE\tADDRESS")
 			for _, p := range s.Pods {
@@ -135,7 +148,9 @@ func status(c *lab.Config) *cobra.Command {
 
 func load(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "load REF FILE...", Short: "Make an image of static programs and give it to the lab", Args: cobra.MinimumNArgs(2),
+		Use:   "load REF FILE...",
+		Short: "Make an image of static programs and give it to the lab",
+		Args:  cobra.MinimumNArgs(2),
 		Long: "Make an image of one layer that has each FILE as /<its name>, the first as entrypoint,\n" +
 			"and give it to the lab's container runtime. Pods use it with imagePullPolicy: Never.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -154,7 +169,9 @@ func load(c *lab.Config) *cobra.Command {
 
 func checkClean() *cobra.Command {
 	return &cobra.Command{
-		Use: "check-clean", Short: "List what labs have on this machine; fail if there is anything", Args: cobra.NoArgs,
+		Use:   "check-clean",
+		Short: "List what labs have on this machine; fail if there is anything",
+		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			left, err := lab.CheckClean()
 			if err != nil {
@@ -174,7 +191,8 @@ func checkClean() *cobra.Command {
 
 func build(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "build [GROUP...]", Short: "Build the binaries, or some groups of them, that are not in the cache",
+		Use:   "build [GROUP...]",
+		Short: "Build the binaries, or some groups of them, that are not in the cache",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := lab.Preflight(cmd.Context(), true); err != nil {
 				return err
@@ -186,7 +204,9 @@ func build(c *lab.Config) *cobra.Command {
 
 func kubeconfig(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "kubeconfig", Short: "Print the path of the administrator's kubeconfig", Args: cobra.NoArgs,
+		Use:   "kubeconfig",
+		Short: "Print the path of the administrator's kubeconfig",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {
@@ -200,7 +220,9 @@ func kubeconfig(c *lab.Config) *cobra.Command {
 
 func exec(c *lab.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "exec -- COMMAND [ARGUMENT...]", Short: "Run a program inside the lab's namespaces", Args: cobra.MinimumNArgs(1),
+		Use:   "exec -- COMMAND [ARGUMENT...]",
+		Short: "Run a program inside the lab's namespaces",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {

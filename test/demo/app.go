@@ -26,7 +26,7 @@ var allRuns = []string{static, hpaVPA, aware}
 
 const (
 	appName        = "shop"
-	requestTimeout = 5 * time.Second // what a request without an answer counts as
+	requestTimeout = 5 * time.Second // the latency of a request without an answer
 )
 
 func namespaceOf(run string) string { return "demo-" + run }
@@ -40,13 +40,14 @@ var appTemplate = template.Must(template.New("app.yaml").Parse(appYAML))
 func (o options) manifests(run string) ([]byte, error) {
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
-		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo, "Stabilization": int(o.hpaStabilization.Seconds()),
+		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo,
+		"Stabilization": int(o.hpaStabilization.Seconds()),
 	})
 	return b.Bytes(), err
 }
 
 // deploy makes the run's application and waits until its pods are ready. The manifest
-// stays in the results, so that everybody can see what was run.
+// is kept with the results, so that a reader can check it.
 func (s *stage) deploy(ctx context.Context, run string) error {
 	text, err := s.options.manifests(run)
 	if err != nil {
@@ -76,14 +77,15 @@ func (s *stage) rollout(ctx context.Context, namespace, workload string) error {
 
 // remove deletes the run's application, its pods included.
 func (s *stage) remove(ctx context.Context, run string) error {
-	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", namespaceOf(run), "--ignore-not-found", "--timeout=60s"); err != nil {
+	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", namespaceOf(run),
+		"--ignore-not-found", "--timeout=60s"); err != nil {
 		return fmt.Errorf("removing the application of run %s: %w", run, err)
 	}
 	return nil
 }
 
 // target is the application's URL at its Service's address. It returns when the address
-// answers: kube-proxy learns of a new Service a moment after the API server.
+// answers, because kube-proxy handles a new Service some time after the API server.
 func (s *stage) target(ctx context.Context, run string) (string, error) {
 	service, err := s.clients.CoreV1().Services(namespaceOf(run)).Get(ctx, appName, metav1.GetOptions{})
 	if err != nil {
@@ -93,19 +95,20 @@ func (s *stage) target(ctx context.Context, run string) (string, error) {
 	c := client.New(client.Config{ConnMaxRequests: 1})
 	defer c.CloseIdleConnections()
 	answered := 0
-	return url, until(ctx, 30*time.Second, 100*time.Millisecond, "an answer of "+url, func(ctx context.Context) error {
-		for answered < 10 {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			err := get(ctx, c, url)
-			cancel()
-			if err != nil {
-				answered = 0
-				return err
+	return url, until(ctx, 30*time.Second, 100*time.Millisecond, "an answer of "+url,
+		func(ctx context.Context) error {
+			for answered < 10 {
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+				err := get(ctx, c, url)
+				cancel()
+				if err != nil {
+					answered = 0
+					return err
+				}
+				answered++
 			}
-			answered++
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 func get(ctx context.Context, c *http.Client, url string) error {
@@ -124,8 +127,8 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return nil
 }
 
-// until calls f every so often until it returns nil; after the limit the error says what
-// was waited for and why it did not come.
+// until calls f until it returns nil. After the limit its error names the condition and
+// the last error of f.
 func until(ctx context.Context, limit, every time.Duration, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

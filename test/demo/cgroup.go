@@ -12,14 +12,16 @@ import (
 	"time"
 )
 
-// This is not package nodeagent/cgroup, on purpose: what measures AWARE must not share
-// its mistakes.
+// The demo does not use package nodeagent/cgroup: a measurement of AWARE must not share
+// its errors.
 
-// A cgroupHost says where a machine has its control groups. On cgroup v1 each controller
-// has its tree, on v2 there is one; a hybrid machine has v1's controllers.
+// cgroupHost is the paths of a machine's control groups. On cgroup v1 each controller
+// has its own tree, on v2 there is one. A hybrid machine has v1's controllers.
 type cgroupHost struct {
-	cpu, cpuacct, memory string // v1
-	unified              string // v2, used when there is no v1 tree for the CPU
+	cpu     string // v1
+	cpuacct string // v1
+	memory  string // v1
+	unified string // v2, used when there is no v1 tree for the CPU
 }
 
 // findCgroups reads a mountinfo, whose lines are, proc(5):
@@ -56,14 +58,14 @@ func findCgroups(mountinfo io.Reader) (cgroupHost, error) {
 	return h, s.Err()
 }
 
-// A reading is what the kernel says of one container.
+// reading is the kernel's values of one container.
 type reading struct {
 	limit  limits
-	usage  time.Duration // CPU time since it began
+	usage  time.Duration // CPU time since it was created
 	memory float64       // MiB in use, the page cache included
 }
 
-// limits are what the kernel enforces: nil for none.
+// limits is the limits in force; nil is no limit.
 type limits struct {
 	milli  *float64
 	memory *float64 // MiB
@@ -74,7 +76,7 @@ func (l limits) String() string {
 }
 
 // read reads the group at a path below the hierarchies' roots. An error that wraps
-// fs.ErrNotExist says that there is no such container (any more).
+// fs.ErrNotExist says that the container does not exist.
 func (h cgroupHost) read(path string) (reading, error) {
 	if h.cpu != "" {
 		return h.readV1(path)
@@ -168,16 +170,16 @@ func (n *files) int(root, path, file string) int64 {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// known is a figure that was observed. A nil pointer is one that was not, which is never
-// the same as zero.
+// known is a pointer to an observed value. A nil pointer is an unknown value, which is
+// not zero.
 func known(v float64) *float64 { return &v }
 
-// machineBusy is the time that all cores have worked since boot. /proc/stat begins with,
-// in hundredths of a second, proc(5):
+// machineBusy is the busy time of all cores since boot. /proc/stat begins with this
+// line, in hundredths of a second, proc(5):
 //
 //	cpu  user nice system idle iowait irq softirq steal guest guest_nice
 //
-// Stolen time was work of the machine's neighbours, and not free for us.
+// Stolen time was used by other machines on the host, so it counts as busy.
 func machineBusy() (time.Duration, error) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -68,11 +68,12 @@ func deployment(t *testing.T, run string) appsv1.Deployment {
 	}
 }
 
-func TestAllRunsHaveTheSameTemplateButForWhatOptsIn(t *testing.T) {
+func TestAllRunsHaveTheSameTemplateExceptForTheOptIn(t *testing.T) {
 	want := deployment(t, static)
 	for _, run := range allRuns {
 		got := deployment(t, run)
-		if !reflect.DeepEqual(got.Spec.Template.Spec.Containers, want.Spec.Template.Spec.Containers) || *got.Spec.Replicas != *want.Spec.Replicas {
+		if !reflect.DeepEqual(got.Spec.Template.Spec.Containers, want.Spec.Template.Spec.Containers) ||
+			*got.Spec.Replicas != *want.Spec.Replicas {
 			t.Errorf("run %s has another container or number of replicas than static", run)
 		}
 		if opted := optin.OptedIn(got.Spec.Template); opted != (run == aware) {
@@ -116,14 +117,16 @@ func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
 	write("v2/none/memory.current", "0\n")
 
 	mountinfo := fmt.Sprintf("1 0 0:1 / %[1]s/cpu rw - cgroup cgroup rw,cpu\n2 0 0:2 / %[1]s/cpuacct rw - cgroup cgroup rw,cpuacct\n"+
-		"3 0 0:3 / %[1]s/memory rw - cgroup cgroup rw,memory\n4 0 0:4 / %[1]s/v2 rw - cgroup2 cgroup2 rw\n", root)
+		"3 0 0:3 / %[1]s/memory rw - cgroup cgroup rw,memory\n4 0 0:4 / %[1]s/v2 rw - cgroup2 cgroup2 rw\n",
+		root)
 	v1, err := findCgroups(strings.NewReader(mountinfo))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for version, host := range map[string]cgroupHost{"v1": v1, "v2": {unified: root + "/v2"}} {
 		r, err := host.read("c")
-		if err != nil || *r.limit.milli != 600 || *r.limit.memory != 192 || r.usage != 1500*time.Millisecond || r.memory != 64 {
+		if err != nil || *r.limit.milli != 600 || *r.limit.memory != 192 || r.usage != 1500*time.Millisecond ||
+			r.memory != 64 {
 			t.Errorf("%s: got %+v, %v", version, r, err)
 		}
 		r, err = host.read("none")
@@ -139,7 +142,7 @@ func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A machine is a directory of control groups, and the pods that are said to be in them.
+// machine is a directory of control groups, and the pods that belong to them.
 type machine struct {
 	t    *testing.T
 	root string
@@ -170,24 +173,36 @@ func (m machine) kernel(uid string, milli, usage int) {
 func pod(uid, cpu string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
-			Limits:   corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("100Mi")},
-		}}}},
-		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable, ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "c", ContainerID: "containerd://id-" + uid, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "c",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
+				Limits: corev1.ResourceList{
+					"cpu":    resource.MustParse(cpu),
+					"memory": resource.MustParse("100Mi"),
+				},
+			},
 		}}},
+		Status: corev1.PodStatus{
+			QOSClass: corev1.PodQOSBurstable,
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name:        "c",
+				ContainerID: "containerd://id-" + uid,
+				State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			}},
+		},
 	}
 }
 
-func TestASampleSumsWhatIsKnownAndNothingElse(t *testing.T) {
+func TestASampleSumsKnownValuesOnly(t *testing.T) {
 	m := newMachine(t)
 	a, b := pod("a", "600m"), pod("b", "600m")
 	m.kernel("a", 600, 1_000_000)
 	m.kernel("b", 300, 2_000_000)
 	start := time.Unix(1000, 0)
 	first := m.sample(start, []*corev1.Pod{a, b})
-	if *first.AllocatedMilli != 900 || *first.MemoryMiB != 200 || *first.MemoryUsedMiB != 100 || *first.Replicas != 2 || *first.RequestedMilli != 200 {
+	if *first.AllocatedMilli != 900 || *first.MemoryMiB != 200 || *first.MemoryUsedMiB != 100 ||
+		*first.Replicas != 2 || *first.RequestedMilli != 200 {
 		t.Errorf("got %s", text(first))
 	}
 	if first.UsedMilli != nil {
@@ -203,11 +218,13 @@ func TestASampleSumsWhatIsKnownAndNothingElse(t *testing.T) {
 	if s.AllocatedMilli != nil || s.UsedMilli != nil || s.MemoryMiB != nil {
 		t.Errorf("a container that cannot be read makes the sum unknown, got %s", text(s))
 	}
-	if s := m.sample(start.Add(3*time.Second), []*corev1.Pod{a, b}); s.AllocatedMilli == nil || s.UsedMilli != nil {
+	if s := m.sample(start.Add(3*time.Second), []*corev1.Pod{a, b}); s.AllocatedMilli == nil ||
+		s.UsedMilli != nil {
 		t.Errorf("what was used since a sample that failed is not known, got %s", text(s))
 	}
 	gone.DeletionTimestamp = &metav1.Time{Time: start}
-	if s := m.sample(start.Add(4*time.Second), []*corev1.Pod{a, gone}); s.AllocatedMilli == nil || *s.AllocatedMilli != 600 || *s.Replicas != 1 {
+	if s := m.sample(start.Add(4*time.Second), []*corev1.Pod{a, gone}); s.AllocatedMilli == nil ||
+		*s.AllocatedMilli != 600 || *s.Replicas != 1 {
 		t.Errorf("a pod that has left is not missed, got %s", text(s))
 	}
 }
@@ -217,7 +234,7 @@ func text(v any) string {
 	return fmt.Sprint(string(data), err)
 }
 
-func TestResizesAreToldApartByWhoMadeThem(t *testing.T) {
+func TestResizesAreCountedByTheirOrigin(t *testing.T) {
 	m := newMachine(t)
 	at := time.Unix(1000, 0)
 	look := func(p *corev1.Pod) { at = at.Add(time.Second); m.sample(at, []*corev1.Pod{p}) }
@@ -249,28 +266,48 @@ func TestResizesAreToldApartByWhoMadeThem(t *testing.T) {
 	}
 }
 
-func TestRestartsAndEvictionsOfPodsThatAreGoneCount(t *testing.T) {
+func TestRestartsAndEvictionsOfDeletedPodsCount(t *testing.T) {
 	m := newMachine(t)
 	p := pod("a", "600m")
 	p.Status.ContainerStatuses[0].RestartCount = 2
 	m.see(nil, p)
 	q := pod("b", "600m")
 	q.Status.ContainerStatuses[0].RestartCount = 1
-	q.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+	q.Status.Conditions = []corev1.PodCondition{{
+		Type:   corev1.DisruptionTarget,
+		Status: corev1.ConditionTrue,
+		Reason: "EvictionByEvictionAPI",
+	}}
 	m.see(nil, q)
 	m.see(nil, q)
 	clients := fake.NewClientset(
-		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "1", Namespace: "n"}, Reason: "EvictedByVPA", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "b"}},
-		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "2", Namespace: "n"}, Reason: "EvictedPod", InvolvedObject: corev1.ObjectReference{Kind: "VerticalPodAutoscaler", UID: "v"}},
-		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "3", Namespace: "n"}, Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "c"}},
-		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "4", Namespace: "n"}, Reason: "Killing", InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "d"}})
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "1", Namespace: "n"},
+			Reason:         "EvictedByVPA",
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "b"},
+		},
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "2", Namespace: "n"},
+			Reason:         "EvictedPod",
+			InvolvedObject: corev1.ObjectReference{Kind: "VerticalPodAutoscaler", UID: "v"},
+		},
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "3", Namespace: "n"},
+			Reason:         "Evicted",
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "c"},
+		},
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "4", Namespace: "n"},
+			Reason:         "Killing",
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "d"},
+		})
 	c, err := m.counts(t.Context(), clients, "n")
 	if err != nil || c.Restarts != 3 || c.Evictions != 2 {
 		t.Errorf("got %+v, %v, want 3 restarts and 2 evictions", c, err)
 	}
 }
 
-func TestTheAgentsCountIsOfWhatWasApplied(t *testing.T) {
+func TestTheAgentsCountIsTheNumberOfAppliedResizes(t *testing.T) {
 	const page = `# TYPE aware_agent_resizes_total counter
 aware_agent_resizes_total{effect="applied"} 41
 aware_agent_resizes_total{effect="refused"} 7
@@ -296,25 +333,36 @@ func threeRuns() *Results {
 		record := &Record{Run: run}
 		for s := range 20 {
 			record.Seconds = append(record.Seconds, load.Second{Second: s, OK: 40 + s, P99MS: float64(10*i + s)})
-			sample := Sample{Seconds: float64(s), Replicas: known(float64(1 + s%2)), AllocatedMilli: known(float64(400 * (i + 1))), MemoryMiB: known(256)}
+			sample := Sample{
+				Seconds:        float64(s),
+				Replicas:       known(float64(1 + s%2)),
+				AllocatedMilli: known(float64(400 * (i + 1))),
+				MemoryMiB:      known(256),
+			}
 			if s == 7 {
 				sample.AllocatedMilli = nil
 			}
 			record.Samples = append(record.Samples, sample)
 		}
-		record.sum(load.Result{Requests: 900, P50MS: 9, P99MS: 90, SLOViolationRatio: 0.01 * float64(i), SLOMS: 200}, Counts{ResizesL1: 9 * i, ResizesL2: i})
+		record.sum(load.Result{
+			Requests:          900,
+			P50MS:             9,
+			P99MS:             90,
+			SLOViolationRatio: 0.01 * float64(i),
+			SLOMS:             200,
+		}, Counts{ResizesL1: 9 * i, ResizesL2: i})
 		r.add(record)
 	}
 	return r
 }
 
-func TestWhatIsNotKnownIsLeftOutOfMeans(t *testing.T) {
+func TestMeansLeaveOutUnknownValues(t *testing.T) {
 	record := threeRuns().of(static)
 	if *record.MeanCoresAllocated != 0.4 || *record.ReplicasMax != 2 || *record.MeanReplicas != 1.5 {
 		t.Errorf("got %s", text(record))
 	}
 	if record.MeanCoresUsed != nil {
-		t.Errorf("nobody saw what was used, and its mean is %g", *record.MeanCoresUsed)
+		t.Errorf("the usage is unknown, but its mean is %g", *record.MeanCoresUsed)
 	}
 }
 
@@ -335,8 +383,10 @@ func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 		t.Errorf("got %s", data)
 	}
 	for _, run := range allRuns {
-		for _, key := range []string{"slo_violation_ratio", "p50_ms", "p99_ms", "mean_cores_allocated", "mean_memory_mib", "replicas_max",
-			"resizes_l1", "resizes_l2", "restarts", "evictions", "trace", "seed", "slo_ms", "requests", "errors", "mean_cores_requested", "mean_cores_used"} {
+		for _, key := range []string{"slo_violation_ratio", "p50_ms", "p99_ms", "mean_cores_allocated",
+			"mean_memory_mib", "replicas_max",
+			"resizes_l1", "resizes_l2", "restarts", "evictions", "trace", "seed", "slo_ms", "requests", "errors",
+			"mean_cores_requested", "mean_cores_used"} {
 			if _, ok := got["runs"][run][key]; !ok {
 				t.Errorf("run %s has no %s", run, key)
 			}
@@ -344,7 +394,7 @@ func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 	}
 }
 
-func TestTheLawsOfTheDemo(t *testing.T) {
+func TestTheDemoChecksItsInvariants(t *testing.T) {
 	if err := threeRuns().check(); err != nil {
 		t.Errorf("good results: %v", err)
 	}
@@ -366,7 +416,7 @@ func TestTheLawsOfTheDemo(t *testing.T) {
 	others := threeRuns()
 	others.of(hpaVPA).Evictions, others.of(static).Restarts = 5, 5
 	if err := others.check(); err != nil {
-		t.Errorf("the laws are AWARE's alone: %v", err)
+		t.Errorf("the invariants hold for AWARE only: %v", err)
 	}
 }
 
@@ -379,7 +429,8 @@ func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range append([]string{"p99, ms", "replicas", "memory, MiB", "SLO", "kind: HorizontalPodAutoscaler"}, allRuns...) {
+	for _, want := range append([]string{"p99, ms", "replicas", "memory, MiB", "SLO",
+		"kind: HorizontalPodAutoscaler"}, allRuns...) {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the report has no %q", want)
 		}
@@ -430,15 +481,17 @@ func TestTheTable(t *testing.T) {
 	out.Reset()
 	s.refresh()
 	got := out.String()
-	for _, want := range []string{"\x1b[2A\x1b[J", tableHead, "aware", "50 %", "1m30s", "51", "87", "640m", "12"} {
+	for _, want := range []string{"\x1b[2A\x1b[J", tableHead, "aware", "50 %",
+		"1m30s", "51", "87", "640m", "12"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table has no %q:\n%s", want, got)
 		}
 	}
 	out.Reset()
 	s.say("hello")
-	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) || !strings.HasPrefix(got, "\x1b[2A\x1b[J") {
-		t.Errorf("what is said does not stand above the table:\n%q", got)
+	if got := out.String(); strings.Index(got, "hello") > strings.Index(got, tableHead) ||
+		!strings.HasPrefix(got, "\x1b[2A\x1b[J") {
+		t.Errorf("the message is not above the table:\n%q", got)
 	}
 
 	out.Reset()
@@ -454,12 +507,13 @@ func TestTheTable(t *testing.T) {
 	if len(head) != len(row) {
 		t.Errorf("the columns are not in line:\n%s\n%s", head, row)
 	}
-	if got := (line{run: static, phase: "installing"}).String(); strings.Contains(got, " 0 ") || !strings.Contains(got, "-") {
+	if got := (line{run: static, phase: "installing"}).String(); strings.Contains(got, " 0 ") ||
+		!strings.Contains(got, "-") {
 		t.Errorf("what is not known is not a dash: %s", got)
 	}
 }
 
-func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
+func TestWithoutATerminalThePresentRunHasALine(t *testing.T) {
 	var out bytes.Buffer
 	s := &screen{out: &out, ended: make(chan struct{})}
 	s.begin(static).phase("done")
@@ -472,7 +526,7 @@ func TestWithoutATerminalTheRunThatIsOnHasALine(t *testing.T) {
 	}
 }
 
-func TestTheVPAsManifestsAreTheModules(t *testing.T) {
+func TestTheVPAsManifestsAreThoseOfItsModule(t *testing.T) {
 	dir, err := images.Source(t.Context(), vpaModule)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A stage is what the runs have in common: the cluster with the images, and the screen.
+// stage is shared by the runs: the cluster with the images, and the screen.
 type stage struct {
 	options options
 	screen  *screen
@@ -28,15 +28,15 @@ type stage struct {
 	began   time.Time
 }
 
-// raise starts the cluster and gives it the images. It returns the stage, for strike, as
-// soon as there is a cluster to strike.
+// raise starts the cluster and loads the images. When a later step fails it returns the
+// stage too, so that strike can remove the cluster.
 func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	s := &stage{options: o, screen: screen, began: time.Now()}
 	var err error
 	if s.source, err = images.Source(ctx, images.Module); err != nil {
 		return nil, err
 	}
-	// Compiling comes first: an error of the compiler need not wait for a cluster.
+	// Compile first, so that an error of the compiler does not wait for a cluster.
 	wanted := []images.Image{images.Service}
 	if slices.Contains(o.runs, aware) {
 		wanted = append(wanted, images.Agent, images.Central)
@@ -45,7 +45,7 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	if err := images.Build(ctx, bin, s.screen.say, images.Programs(wanted...)...); err != nil {
 		return nil, err
 	}
-	// A lab that is bound goes with this process, however that goes.
+	// A bound lab ends with this process, also after a crash.
 	s.cluster, err = lab.Up(ctx, lab.Config{Name: o.name, BindParent: !o.keep, Log: screen})
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
@@ -56,7 +56,7 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	return s, images.Load(ctx, s.cluster, bin, wanted...)
 }
 
-// strike removes the cluster, or says how to use it.
+// strike removes the cluster, or prints how to use it.
 func (s *stage) strike(ctx context.Context) error {
 	s.screen.stop()
 	if s.options.keep {
@@ -73,10 +73,10 @@ func (s *stage) strike(ctx context.Context) error {
 	return nil
 }
 
-// awareNamespace is where manifests/default puts AWARE.
+// awareNamespace is AWARE's namespace in manifests/default.
 const awareNamespace = "aware-system"
 
-// installAWARE does what README tells a user to do.
+// installAWARE installs AWARE as README describes it.
 func (s *stage) installAWARE(ctx context.Context) error {
 	dir := filepath.Join(s.source, "manifests", "default")
 	if _, err := s.cluster.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
@@ -87,16 +87,17 @@ func (s *stage) installAWARE(ctx context.Context) error {
 		s.rollout(ctx, awareNamespace, "daemonset/aware-agent"))
 }
 
-// uninstallAWARE removes it. The agents put back what they touched before they go, and
-// what they say of that is kept.
+// uninstallAWARE removes AWARE. The agents restore all containers before they end.
+// Their log of it is kept.
 func (s *stage) uninstallAWARE(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait() // ends with the agent
 	following.Go(func() {
-		said, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow") // what there is
+		// what there is
+		log, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow")
 		file := filepath.Join(s.options.out, "logs", aware, "aware-agent-until-its-end.log")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
-			_ = os.WriteFile(file, said, 0o644) // one file less
+			_ = os.WriteFile(file, log, 0o644) // without it, one file is missing
 		}
 	})
 	dir := filepath.Join(s.source, "manifests", "default")
@@ -106,7 +107,7 @@ func (s *stage) uninstallAWARE(ctx context.Context) error {
 	return nil
 }
 
-// awareObject is the object that AWARE made of the application's annotations.
+// awareObject is the object that AWARE made from the application's annotations.
 func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, error) {
 	out, err := s.cluster.Kubectl(ctx, "get", "mpa", "-n", namespaceOf(aware), "-o", "json")
 	if err != nil {
@@ -117,25 +118,27 @@ func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscale
 		return nil, fmt.Errorf("reading the MultidimPodAutoscalers: %w", err)
 	}
 	if len(list.Items) != 1 {
-		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1", len(list.Items), namespaceOf(aware))
+		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1",
+			len(list.Items), namespaceOf(aware))
 	}
 	return &list.Items[0], nil
 }
 
-// awaitAWARE returns when AWARE says that it acts on the application.
+// awaitAWARE returns when AWARE reports that it acts on the application.
 func (s *stage) awaitAWARE(ctx context.Context) error {
-	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler", func(ctx context.Context) error {
-		object, err := s.awareObject(ctx)
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.Active)
-		if c == nil {
-			return errors.New("it has no condition Active yet")
-		}
-		if c.Status != "True" {
-			return fmt.Errorf("it is %s: %s: %s", c.Status, c.Reason, c.Message)
-		}
-		return nil
-	})
+	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler",
+		func(ctx context.Context) error {
+			object, err := s.awareObject(ctx)
+			if err != nil {
+				return err
+			}
+			c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.Active)
+			if c == nil {
+				return errors.New("it has no condition Active yet")
+			}
+			if c.Status != "True" {
+				return fmt.Errorf("it is %s: %s: %s", c.Status, c.Reason, c.Message)
+			}
+			return nil
+		})
 }

@@ -1,22 +1,23 @@
-// Command demo is what "make demo" runs: one application under one bursty load, three
-// times, on a real Kubernetes on this machine.
+// Command demo is the program of "make demo". It runs one application under one bursty
+// load three times, on a real Kubernetes on this machine.
 //
-//	static   requests and limits as a careful person sets them, for the peak; two replicas
+//	static   requests and limits that are set for the peak; two replicas
 //	hpa-vpa  the HorizontalPodAutoscaler on CPU and the VerticalPodAutoscaler on memory
 //	aware    AWARE, opted in with annotations on the same pod template
 //
-// The runs come one after another, on the same trace with the same seed: the machine has
-// two cores, and side by side the runs would measure each other.
+// The runs are sequential, on the same trace with the same seed. In parallel they would
+// disturb each other on a machine with two cores.
 //
 //	go run ./test/demo                      # everything; about a quarter of an hour
 //	go run ./test/demo --runs aware --keep  # one run, and the cluster stays
 //
-// It writes result.json, report.html, summary.png, and the manifests it applied, below
-// --out. While it runs it shows a table, on a terminal in place.
+// It writes result.json, report.html, summary.png and the applied manifests into the
+// folder --out. While it runs it shows a table.
 //
-// Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through the API,
-// without a restart or an eviction; 1 otherwise, and the reason is on standard error; 2 for
-// a wrong command line; 3 this machine cannot run the cluster; 130 interrupted.
+// Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through
+// the API, without a restart or an eviction; 1 otherwise, and the reason is on
+// standard error; 2 for a wrong command line; 3 this machine cannot run the
+// cluster; 130 interrupted.
 package main
 
 import (
@@ -36,7 +37,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once; the lab then goes by itself
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once; the lab then ends by itself
 	err := command().ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -55,8 +56,8 @@ func main() {
 	os.Exit(1)
 }
 
-// usageError is one that the user can mend on the command line; unfitError says that this
-// machine cannot run the cluster.
+// usageError is an error of the command line. unfitError says that this machine cannot
+// run the cluster.
 type (
 	usageError struct{ error }
 	unfitError struct{ error }
@@ -79,8 +80,10 @@ type options struct {
 func command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use: "demo", Short: "One application, one load, three ways to size it, on a real Kubernetes on this machine",
-		SilenceUsage: true, SilenceErrors: true,
+		Use:           "demo",
+		Short:         "One application, one load, three ways to size it, on a real Kubernetes on this machine",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("argument %q: there are only flags", args[0])}
@@ -98,13 +101,16 @@ func command() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.out, "out", "out/demo", "folder for the results")
 	f.StringVar(&o.name, "name", "demo", "name of the lab; one of that name that runs is replaced")
-	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1", "keep the cluster and the last run's application at the end (or KEEP=1)")
+	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1",
+		"keep the cluster and the last run's application at the end (or KEEP=1)")
 	f.StringSliceVar(&o.runs, "runs", slices.Clone(allRuns), "which runs, in this order")
 	f.Float64Var(&o.timeScale, "time-scale", 1, "how long the trace of 3 minutes is to be, as a factor")
-	f.Float64Var(&o.rps, "rps", 45, "mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
+	f.Float64Var(&o.rps, "rps", 45,
+		"mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals, the same for all runs")
 	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "latency that the 99th percentile of requests may take")
-	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute, "the HPA's window for scaling down; the default is Kubernetes' own")
+	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute,
+		"the HPA's window for scaling down; the default is Kubernetes' own")
 	return c
 }
 
@@ -128,12 +134,13 @@ func (o options) validate() error {
 	case o.hpaStabilization < 0 || o.hpaStabilization > time.Hour:
 		return fmt.Errorf("--hpa-stabilization %v: must be 0s to 1h", o.hpaStabilization)
 	case o.slo < time.Millisecond || o.slo >= requestTimeout:
-		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v", o.slo, requestTimeout)
+		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v", o.slo,
+			requestTimeout)
 	}
 	return nil
 }
 
-// demo is the story.
+// demo makes the cluster, runs all runs, and writes the report.
 func demo(ctx context.Context, o options) (err error) {
 	if err := lab.Preflight(ctx, true); err != nil {
 		return unfitError{fmt.Errorf("this machine cannot run the demo's cluster:\n%w\n"+
@@ -162,11 +169,13 @@ func demo(ctx context.Context, o options) (err error) {
 		}
 		results.add(record)
 	}
-	if err := errors.Join(results.write(o.out), writeReport(o.out, results), writeSummary(o.out, results)); err != nil {
+	if err := errors.Join(results.write(o.out), writeReport(o.out, results),
+		writeSummary(o.out, results)); err != nil {
 		return err
 	}
 	screen.say("")
 	screen.say("%s", results.table())
-	screen.say("results  %s\nreport   %s\npicture  %s", filepath.Join(o.out, "result.json"), filepath.Join(o.out, "report.html"), filepath.Join(o.out, "summary.png"))
+	screen.say("results  %s\nreport   %s\npicture  %s", filepath.Join(o.out, "result.json"),
+		filepath.Join(o.out, "report.html"), filepath.Join(o.out, "summary.png"))
 	return results.check()
 }

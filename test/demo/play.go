@@ -22,13 +22,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// warmUp is what every run begins with: connections are made, caches are filled, and
-// nothing of it is measured.
+// warmUp is how long each run has load before it is measured: connections are opened
+// and caches are filled.
 const warmUp = 8 * time.Second
 
-// play is one run: install who sizes, start the application, wait until who sizes is
-// ready to act, warm up, measure under the load, and remove all of it. The last run's
-// application stays if the cluster does.
+// play is one run: install the autoscaler, start the application, wait until the
+// autoscaler is ready, warm up, measure under the load, and remove everything. With
+// --keep the last run's application stays.
 func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err error) {
 	row := s.screen.begin(run)
 	defer func() {
@@ -49,7 +49,7 @@ func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err
 	}
 	watch, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
-	// From before the first pod is there, so that nothing is missed.
+	// Watching starts before the first pod is created, so that nothing is missed.
 	sampler, err := watchPods(watch, s.clients, namespaceOf(run), s.cluster.CgroupParent())
 	if err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (s *stage) await(ctx context.Context, run string) error {
 	return nil
 }
 
-// uninstall removes who sizes while the application still runs. Of AWARE that shows
-// whether it puts back what it touched.
+// uninstall removes the autoscaler while the application runs. For AWARE this checks
+// that it restores the limits.
 func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampler *sampler) error {
 	switch run {
 	case hpaVPA:
@@ -126,9 +126,15 @@ func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampl
 	return nil
 }
 
-// load is what is sent to the application, whoever sizes it.
+// load is the load of the application, the same in all runs.
 func (s *stage) load(url string, t trace.Trace) load.Config {
-	return load.Config{Targets: []string{url}, Trace: t, Seed: s.options.seed, SLO: s.options.slo, Timeout: requestTimeout}
+	return load.Config{
+		Targets: []string{url},
+		Trace:   t,
+		Seed:    s.options.seed,
+		SLO:     s.options.slo,
+		Timeout: requestTimeout,
+	}
 }
 
 // warmUpTrace is half the mean rate.
@@ -182,7 +188,8 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 		record.MachineCoresBusy = known((busy - busyBefore).Seconds() / result.DurationS)
 	}
 	if record.Disturbed() {
-		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: the machine had too much to do, and the latencies are more than the application's",
+		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: "+
+			"the machine had too much to do, and the latencies are more than the application's",
 			run, record.SenderLagP99MS)
 	}
 	if run == aware {
@@ -203,8 +210,8 @@ func (s *stage) countAgentResizes(ctx context.Context, record *Record, agents *a
 	}
 }
 
-// An agentCounter reads what the agents of AWARE say they did. For the other runs it knows
-// nothing.
+// An agentCounter reads what the agents of AWARE say they did. For the other runs
+// it knows nothing.
 type agentCounter struct {
 	stage *stage
 	on    bool
@@ -245,7 +252,8 @@ func (a *agentCounter) last() (int, bool) {
 func (a *agentCounter) read(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	pods, err := a.stage.clients.CoreV1().Pods(awareNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+	pods, err := a.stage.clients.CoreV1().Pods(awareNamespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
 	if err != nil {
 		return 0, err
 	}
@@ -286,7 +294,8 @@ func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, erro
 	return parser.TextToMetricFamilies(resp.Body)
 }
 
-// resizesIn sums aware_agent_resizes_total over what was applied, and not what was refused or failed.
+// resizesIn sums aware_agent_resizes_total over what was applied, and not what was
+// refused or failed.
 func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 	family := families["aware_agent_resizes_total"]
 	if family == nil {
@@ -294,7 +303,9 @@ func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 	}
 	sum := 0.
 	for _, m := range family.Metric {
-		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "effect" && l.GetValue() == "applied" }) {
+		if slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
+			return l.GetName() == "effect" && l.GetValue() == "applied"
+		}) {
 			sum += m.GetCounter().GetValue()
 		}
 	}
@@ -332,7 +343,8 @@ func (s *stage) diagnose(ctx context.Context, run string) {
 			keep(pod.Name+".log", "logs", "-n", namespace, pod.Name, "--all-containers", "--tail=2000")
 			for _, c := range pod.Status.ContainerStatuses {
 				if c.RestartCount > 0 {
-					keep(pod.Name+"-previous.log", "logs", "-n", namespace, pod.Name, "-c", c.Name, "--previous", "--tail=2000")
+					keep(pod.Name+"-previous.log", "logs", "-n", namespace, pod.Name, "-c", c.Name,
+						"--previous", "--tail=2000")
 				}
 			}
 		}
@@ -349,9 +361,10 @@ func (s *stage) diagnose(ctx context.Context, run string) {
 // restored waits up to 20 s until all limits in force are what the API says, and returns
 // what is still in the way.
 func (s *sampler) restored(ctx context.Context) error {
-	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again", func(context.Context) error {
-		return s.asSpecified()
-	})
+	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again",
+		func(context.Context) error {
+			return s.asSpecified()
+		})
 }
 
 // asSpecified returns an error that names the containers whose limits in force are not
@@ -367,7 +380,8 @@ func (s *sampler) asSpecified() error {
 			if err != nil {
 				others = append(others, fmt.Sprintf("%s: %v", pod.Name, err))
 			} else if !same(r.limit.milli, c.spec.milli) || !same(r.limit.memory, c.spec.memory) {
-				others = append(others, fmt.Sprintf("%s has %v in force and %v in its spec", pod.Name, r.limit, c.spec))
+				others = append(others,
+					fmt.Sprintf("%s has %v in force and %v in its spec", pod.Name, r.limit, c.spec))
 			}
 		}
 	}

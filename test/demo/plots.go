@@ -18,21 +18,23 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// sans is as wide as Arial and Helvetica, which every browser has one of.
+// sans is as wide as Arial and Helvetica. Every browser has one of them.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
 
-// Colours that people who do not see all of them can tell apart (Okabe and Ito).
+// Colours for all kinds of colour vision (Okabe and Ito).
 var (
 	runColours = map[string]color.Color{
-		static: color.RGBA{0x00, 0x72, 0xb2, 0xff}, hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff}, aware: color.RGBA{0x00, 0x9e, 0x73, 0xff},
+		static: color.RGBA{0x00, 0x72, 0xb2, 0xff},
+		hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+		aware:  color.RGBA{0x00, 0x9e, 0x73, 0xff},
 	}
 	sloColour   = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
 	faintColour = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
 )
 
-// A series is one figure over time; a point without a value is a gap in the line.
+// series is one value over time. A point without a value is a gap in the line.
 type series struct {
 	colour color.Color
 	dashed bool
@@ -70,12 +72,13 @@ func (r *Record) rps() series {
 	return s
 }
 
-// A chart is what a plot is made of.
+// chart is the content of a plot.
 type chart struct {
-	title, y string
-	log      bool
-	line     *float64 // a horizontal line, such as the SLO
-	series   []series
+	title  string
+	y      string   // label of the axis
+	log    bool     // the y axis is logarithmic
+	line   *float64 // a horizontal line, such as the SLO
+	series []series
 }
 
 // spread gives all charts the same range of y, so that they can be compared by eye.
@@ -97,7 +100,8 @@ func spread(charts []chart) (lo, hi float64) {
 		if math.IsInf(lo, 1) {
 			lo, hi = 1, 10
 		}
-		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))), math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
+		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))),
+			math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
 	}
 	if len(charts) > 0 && len(charts[0].series) > 1 {
 		hi *= 1.2 // room for the legend
@@ -156,8 +160,13 @@ func (c chart) plot(lo, hi float64) (*plot.Plot, error) {
 	}
 	p.X.Tick.Marker = plot.TickerFunc(everyHalfMinute)
 	p.Legend.Padding, p.Legend.TextStyle.Font.Size = vg.Points(2), vg.Points(9)
-	p.Legend.Top, p.Legend.XOffs, p.Legend.YOffs = true, vg.Points(-4), vg.Points(-2)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, max(end, 1), lo, hi
+	p.Legend.Top = true
+	p.Legend.XOffs = vg.Points(-4)
+	p.Legend.YOffs = vg.Points(-2)
+	p.X.Min = 0
+	p.X.Max = max(end, 1)
+	p.Y.Min = lo
+	p.Y.Max = hi
 	if c.log {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
@@ -174,7 +183,7 @@ func everyHalfMinute(from, to float64) []plot.Tick {
 	return ticks
 }
 
-// segments are the stretches without a gap.
+// segments splits a series at its gaps.
 func (s series) segments() []plotter.XYs {
 	var all []plotter.XYs
 	var now plotter.XYs
@@ -193,7 +202,8 @@ func (s series) segments() []plotter.XYs {
 	return all
 }
 
-// overTime is one column of charts a run, one row a figure; charts of a row have one range.
+// overTime has one column of charts for each run and one row for each value. The
+// charts of a row have the same range.
 func (r *Results) overTime() ([][]*plot.Plot, error) {
 	slo := known(float64(r.options.slo.Microseconds()) / 1000)
 	rows := []func(*Record, color.Color) chart{
@@ -204,17 +214,27 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 			return chart{y: "p99, ms (dashed: SLO)", log: true, line: slo, series: []series{record.p99("")}}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "CPU, millicores", series: []series{
-				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.AllocatedMilli }),
-				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.UsedMilli })}}
+			return chart{
+				y: "CPU, millicores",
+				series: []series{
+					record.samples(c, false, "allocated", func(s Sample) *float64 { return s.AllocatedMilli }),
+					record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.UsedMilli })},
+			}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "memory, MiB", series: []series{
-				record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
-				record.samples(color.Black, true, "used", func(s Sample) *float64 { return s.MemoryUsedMiB })}}
+			return chart{
+				y: "memory, MiB",
+				series: []series{
+					record.samples(c, false, "allocated", func(s Sample) *float64 { return s.MemoryMiB }),
+					record.samples(color.Black, true, "used",
+						func(s Sample) *float64 { return s.MemoryUsedMiB })},
+			}
 		},
 		func(record *Record, c color.Color) chart {
-			return chart{y: "replicas", series: []series{record.samples(c, false, "", func(s Sample) *float64 { return s.Replicas })}}
+			return chart{
+				y:      "replicas",
+				series: []series{record.samples(c, false, "", func(s Sample) *float64 { return s.Replicas })},
+			}
 		},
 	}
 	var plots [][]*plot.Plot
@@ -240,8 +260,9 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 	return plots, nil
 }
 
-// bars is one bar a run, with its value above it.
-func (r *Results) bars(title, unit string, digits int, line *float64, value func(*Record) *float64) (*plot.Plot, error) {
+// bars has one bar for each run, with its value above it.
+func (r *Results) bars(title, unit string, digits int, line *float64,
+	value func(*Record) *float64) (*plot.Plot, error) {
 	p := newPlot()
 	p.Title.Text, p.Y.Label.Text = title, unit
 	top := 0.
@@ -257,9 +278,12 @@ func (r *Results) bars(title, unit string, digits int, line *float64, value func
 		if err != nil {
 			return nil, fmt.Errorf("drawing %s: %w", title, err)
 		}
-		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), runColours[record.Run], 0
+		bar.XMin = float64(i)
+		bar.Color = runColours[record.Run]
+		bar.LineStyle.Width = 0
 		p.Add(bar)
-		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels, figure(v, digits))
+		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels,
+			figure(v, digits))
 		top = max(top, *v)
 	}
 	text, err := plotter.NewLabels(labels)
@@ -281,14 +305,19 @@ func (r *Results) bars(title, unit string, digits int, line *float64, value func
 		top = max(top, *line)
 	}
 	p.NominalX(names...)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4, 0, max(top, 0.1)*1.15
+	p.X.Min = -0.6
+	p.X.Max = float64(len(names)) - 0.4
+	p.Y.Min = 0
+	p.Y.Max = max(top, 0.1) * 1.15
 	return p, nil
 }
 
-// pareto has what is paid along x and what is missed along y: best is bottom left.
+// pareto has the cost along x and the violations along y: best is bottom left.
 func (r *Results) pareto() (*plot.Plot, error) {
 	p := newPlot()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "cost and quality: best is bottom left", "mean cores allocated", "requests over the SLO, %"
+	p.Title.Text = "cost and quality: best is bottom left"
+	p.X.Label.Text = "mean cores allocated"
+	p.Y.Label.Text = "requests over the SLO, %"
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = faintColour, faintColour
 	p.Add(grid)
@@ -302,7 +331,11 @@ func (r *Results) pareto() (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		dot.GlyphStyle = draw.GlyphStyle{Color: runColours[record.Run], Radius: vg.Points(5), Shape: draw.CircleGlyph{}}
+		dot.GlyphStyle = draw.GlyphStyle{
+			Color:  runColours[record.Run],
+			Radius: vg.Points(5),
+			Shape:  draw.CircleGlyph{},
+		}
 		name, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: []string{record.Run}})
 		if err != nil {
 			return nil, err
@@ -311,17 +344,24 @@ func (r *Results) pareto() (*plot.Plot, error) {
 		p.Add(dot, name)
 		right, top = max(right, at[0].X), max(top, at[0].Y)
 	}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, max(right, 0.1)*1.3, 0, max(top, 0.1)*1.25
+	p.X.Min = 0
+	p.X.Max = max(right, 0.1) * 1.3
+	p.Y.Min = 0
+	p.Y.Max = max(top, 0.1) * 1.25
 	return p, nil
 }
 
 // comparison is the bars and the pareto plot, in one row.
 func (r *Results) comparison() ([]*plot.Plot, error) {
 	slo := known(float64(r.options.slo.Microseconds()) / 1000)
-	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo, func(r *Record) *float64 { return &r.P99MS })
-	violated, err2 := r.bars("requests over the SLO", "%", 2, nil, func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) })
-	cores, err3 := r.bars("mean CPU allocated", "cores", 2, nil, func(r *Record) *float64 { return r.MeanCoresAllocated })
-	memory, err4 := r.bars("mean memory allocated", "MiB", 0, nil, func(r *Record) *float64 { return r.MeanMemoryMiB })
+	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo,
+		func(r *Record) *float64 { return &r.P99MS })
+	violated, err2 := r.bars("requests over the SLO", "%",
+		2, nil, func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) })
+	cores, err3 := r.bars("mean CPU allocated", "cores", 2, nil,
+		func(r *Record) *float64 { return r.MeanCoresAllocated })
+	memory, err4 := r.bars("mean memory allocated", "MiB", 0, nil,
+		func(r *Record) *float64 { return r.MeanMemoryMiB })
 	pareto, err5 := r.pareto()
 	for _, err := range []error{err1, err2, err3, err4, err5} {
 		if err != nil {
@@ -333,8 +373,16 @@ func (r *Results) comparison() ([]*plot.Plot, error) {
 
 // tile draws plots in rows and columns with their axes in line.
 func tile(plots [][]*plot.Plot, on draw.Canvas) {
-	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: vg.Points(14), PadY: vg.Points(12),
-		PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10)}
+	tiles := draw.Tiles{
+		Rows:      len(plots),
+		Cols:      len(plots[0]),
+		PadX:      vg.Points(14),
+		PadY:      vg.Points(12),
+		PadTop:    vg.Points(6),
+		PadBottom: vg.Points(6),
+		PadLeft:   vg.Points(6),
+		PadRight:  vg.Points(10),
+	}
 	for i, row := range plot.Align(plots, tiles, on) {
 		for j, at := range row {
 			if plots[i][j] != nil {
@@ -344,8 +392,8 @@ func tile(plots [][]*plot.Plot, on draw.Canvas) {
 	}
 }
 
-// svg draws plots to be put into a page. The fonts are named with those that every
-// browser has and that are as wide.
+// svg draws plots for a page. Its fonts are replaced by ones of the same width that
+// every browser has.
 func svg(plots [][]*plot.Plot, width, height vg.Length) ([]byte, error) {
 	canvas := vgsvg.New(width, height)
 	tile(plots, draw.New(canvas))
@@ -355,20 +403,21 @@ func svg(plots [][]*plot.Plot, width, height vg.Length) ([]byte, error) {
 	}
 	out := b.Bytes()
 	if i := bytes.Index(out, []byte("<svg")); i > 0 {
-		out = out[i:] // without the XML declaration, which is none within HTML
+		out = out[i:] // without the XML declaration, which is not allowed within HTML
 	}
-	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
+	return bytes.ReplaceAll(out, []byte("font-family:Liberation Sans"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")), nil
 }
 
-// writeSummary writes summary.png: how the runs went, on top of each other, and what came
-// of it.
+// writeSummary writes summary.png: the runs over time in one plot, and their results.
 func writeSummary(dir string, r *Results) error {
 	slo := known(float64(r.options.slo.Microseconds()) / 1000)
 	latency := chart{title: "p99 of each second, ms", log: true, line: slo}
 	cores := chart{title: "CPU allocated, millicores"}
 	for _, record := range r.records {
 		latency.series = append(latency.series, record.p99(record.Run))
-		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run, func(s Sample) *float64 { return s.AllocatedMilli }))
+		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run,
+			func(s Sample) *float64 { return s.AllocatedMilli }))
 	}
 	var plots [2][2]*plot.Plot
 	for i, c := range []chart{latency, cores} {

@@ -32,11 +32,15 @@ func writeReport(dir string, r *Results) error {
 	if err != nil {
 		return err
 	}
-	bars, err := svg([][]*plot.Plot{{compared[0], compared[1], compared[4]}, {compared[2], compared[3], nil}}, vg.Points(860), vg.Points(400))
+	bars, err := svg([][]*plot.Plot{{compared[0], compared[1], compared[4]}, {compared[2], compared[3], nil}},
+		vg.Points(860), vg.Points(400))
 	if err != nil {
 		return err
 	}
-	type manifest struct{ Run, Text string }
+	type manifest struct {
+		Run  string
+		Text string
+	}
 	var used []manifest
 	var heads []string
 	rows := make([][]string, len(r.records))
@@ -64,9 +68,11 @@ func writeReport(dir string, r *Results) error {
 	}
 	defer f.Close()
 	if err := reportTemplate.Execute(f, map[string]any{
-		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace, "Seed": r.options.seed, "SLO": r.options.slo,
-		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp, "Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
-		// Drawn here, from numbers and the runs' names.
+		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace,
+		"Seed": r.options.seed, "SLO": r.options.slo,
+		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp,
+		"Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
+		// The SVG was drawn here, from numbers and the runs' names. So it is safe.
 		"Comparison": template.HTML(bars), "OverTime": template.HTML(series),
 	}); err != nil {
 		return fmt.Errorf("writing %s: %w", file, err)

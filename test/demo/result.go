@@ -12,8 +12,8 @@ import (
 	"awarescale.dev/aware/test/apps/load"
 )
 
-// A Record is what came of one run: the summary, which is its entry in result.json, and
-// the series that the report draws. A nil figure was never observed.
+// Record is the result of one run: the summary, which is its entry in result.json,
+// and the series that the report draws. A nil value was never observed.
 type Record struct {
 	Run     string        `json:"-"`
 	Seconds []load.Second `json:"-"`
@@ -28,10 +28,10 @@ type Record struct {
 	FirstError        string  `json:"first_error,omitempty"`
 	SenderLagP99MS    float64 `json:"sender_lag_p99_ms"` // large: the machine was too small for the load
 
-	// Of all that the machine does: control plane, load, application, and what else there is.
+	// Of the whole machine: control plane, load generator, application, and the rest.
 	MachineCoresBusy *float64 `json:"machine_cores_busy"`
 
-	// From samples, once a second while the load lasted.
+	// From samples, taken once a second under the load.
 	MeanCoresAllocated *float64 `json:"mean_cores_allocated"` // limits in force
 	MeanCoresRequested *float64 `json:"mean_cores_requested"`
 	MeanCoresUsed      *float64 `json:"mean_cores_used"`
@@ -40,7 +40,7 @@ type Record struct {
 	MeanReplicas       *float64 `json:"mean_replicas"`
 	ReplicasMax        *float64 `json:"replicas_max"`
 
-	// Since the application was made, see Counts.
+	// Since the application was created, see Counts.
 	ResizesL1        int    `json:"resizes_l1"`
 	ResizesL1Source  string `json:"resizes_l1_source"`
 	ResizesL1Sampled int    `json:"resizes_l1_sampled"`
@@ -48,7 +48,7 @@ type Record struct {
 	Restarts         int    `json:"restarts"`
 	Evictions        int    `json:"evictions"`
 
-	// Whether, once AWARE was uninstalled, all limits in force were the API's again.
+	// Whether all limits in force were the API's after AWARE was uninstalled.
 	RestoredOnUninstall *bool `json:"restored_on_uninstall,omitempty"`
 
 	// What was run.
@@ -61,9 +61,15 @@ type Record struct {
 
 // sum fills the summary.
 func (r *Record) sum(l load.Result, c Counts) {
-	r.SLOViolationRatio, r.P50MS, r.P99MS = l.SLOViolationRatio, l.P50MS, l.P99MS
-	r.Requests, r.Errors, r.FirstError = l.Requests, l.Errors+l.Timeouts+l.Dropped, l.FirstError
-	r.SenderLagP99MS, r.SLOMS, r.TookS = l.SenderLagP99MS, l.SLOMS, l.DurationS
+	r.SLOViolationRatio = l.SLOViolationRatio
+	r.P50MS = l.P50MS
+	r.P99MS = l.P99MS
+	r.Requests = l.Requests
+	r.Errors = l.Errors + l.Timeouts + l.Dropped
+	r.FirstError = l.FirstError
+	r.SenderLagP99MS = l.SenderLagP99MS
+	r.SLOMS = l.SLOMS
+	r.TookS = l.DurationS
 
 	cores := func(figure func(Sample) *float64) *float64 { return scaled(r.mean(figure), 0.001) }
 	r.MeanCoresAllocated = cores(func(s Sample) *float64 { return s.AllocatedMilli })
@@ -77,15 +83,19 @@ func (r *Record) sum(l load.Result, c Counts) {
 			r.ReplicasMax = s.Replicas
 		}
 	}
-	r.ResizesL1, r.ResizesL1Sampled, r.ResizesL1Source = c.ResizesL1, c.ResizesL1, "sampled"
-	r.ResizesL2, r.Restarts, r.Evictions = c.ResizesL2, c.Restarts, c.Evictions
+	r.ResizesL1 = c.ResizesL1
+	r.ResizesL1Sampled = c.ResizesL1
+	r.ResizesL1Source = "sampled"
+	r.ResizesL2 = c.ResizesL2
+	r.Restarts = c.Restarts
+	r.Evictions = c.Evictions
 }
 
-// Disturbed tells whether the load generator was so late that its lag is seen in the
-// latencies: a tenth of the SLO, at its 99th percentile.
+// Disturbed reports whether the lag of the load generator is visible in the
+// latencies: at its 99th percentile it is above a tenth of the SLO.
 func (r *Record) Disturbed() bool { return r.SenderLagP99MS > r.SLOMS/10 }
 
-// mean is over the samples that have the figure, nil if none has.
+// mean is the mean over the samples that have the value; nil if none has.
 func (r *Record) mean(figure func(Sample) *float64) *float64 {
 	sum, n := 0., 0
 	for _, s := range r.Samples {
@@ -106,7 +116,7 @@ func scaled(v *float64, by float64) *float64 {
 	return known(*v * by)
 }
 
-// Results are the runs that have ended, in the order in which they were run.
+// Results is the completed runs, in their order.
 type Results struct {
 	options options
 	trace   string
@@ -114,11 +124,16 @@ type Results struct {
 }
 
 func newResults(o options) *Results {
-	return &Results{options: o, trace: fmt.Sprintf("bursty-3min, time x %g, mean %g requests/s", o.timeScale, o.rps)}
+	return &Results{
+		options: o,
+		trace:   fmt.Sprintf("bursty-3min, time x %g, mean %g requests/s", o.timeScale, o.rps),
+	}
 }
 
 func (r *Results) add(record *Record) {
-	record.Trace, record.RPS, record.Seed = r.trace, r.options.rps, r.options.seed
+	record.Trace = r.trace
+	record.RPS = r.options.rps
+	record.Seed = r.options.seed
 	r.records = append(r.records, record)
 }
 
@@ -132,8 +147,8 @@ func (r *Results) of(run string) *Record {
 	return nil
 }
 
-// write writes result.json, and the series beside it. With no run ended it leaves what an
-// earlier demo wrote.
+// write writes result.json and series.json. If no run ended, it keeps the files of an
+// earlier demo.
 func (r *Results) write(dir string) error {
 	if len(r.records) == 0 {
 		return nil
@@ -156,7 +171,7 @@ func writeJSON(file string, v any) error {
 	return os.WriteFile(file, append(data, '\n'), 0o644)
 }
 
-// columns are those of the table at the end, and of the report's.
+// columns are the columns of the final table and of the report's table.
 var columns = []struct {
 	head string
 	cell func(*Record) string
@@ -197,8 +212,8 @@ func (r *Results) table() string {
 	return b.String()
 }
 
-// check holds the results to the demo's laws. They say what AWARE did and did not do to
-// pods; how well it did is for the reader to see.
+// check checks the demo's invariants: what AWARE must do to pods, and what it must
+// not do. It does not evaluate AWARE's performance.
 func (r *Results) check() error {
 	var errs []error
 	for _, run := range r.options.runs {
@@ -214,13 +229,16 @@ func (r *Results) check() error {
 			errs = append(errs, errors.New("AWARE's agents resized nothing: resizes_l1 is 0, and must be more"))
 		}
 		if record.ResizesL2 == 0 {
-			errs = append(errs, errors.New("AWARE resized nothing through the API: resizes_l2 is 0, and must be more"))
+			errs = append(errs,
+				errors.New("AWARE resized nothing through the API: resizes_l2 is 0, and must be more"))
 		}
 		if record.Restarts != 0 {
-			errs = append(errs, fmt.Errorf("containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts))
+			errs = append(errs,
+				fmt.Errorf("containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts))
 		}
 		if record.Evictions != 0 {
-			errs = append(errs, fmt.Errorf("pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions))
+			errs = append(errs,
+				fmt.Errorf("pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions))
 		}
 	}
 	return errors.Join(errs...)

@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A Sample is what was seen of the application at one moment, from outside: limits and
-// usage from the host's control groups, requests and replicas from the API. A nil figure
-// was not observed, for instance since a container had just gone: it is left out of the
-// means and of the plots.
+// Sample is an observation of the application from outside: limits and usage from
+// the host's control groups, requests and replicas from the API. A nil value was not
+// observed, for example because a container had just ended. Means and plots leave it
+// out.
 type Sample struct {
 	Seconds        float64  `json:"t"` // since the load began
 	Replicas       *float64 `json:"replicas"`
@@ -35,15 +35,15 @@ type Sample struct {
 	MemoryUsedMiB  *float64 `json:"memory_used_mib"`
 }
 
-// Counts are what happened to the application's pods since it was made.
+// Counts is what happened to the application's pods since it was created.
 type Counts struct {
-	ResizesL1 int // limits in force that changed to what no pod spec ever said
+	ResizesL1 int // changes of the limits in force to values that no pod spec ever had
 	ResizesL2 int // changes of the resources in the spec of a pod that exists
-	Restarts  int // of containers, of all pods there were
+	Restarts  int // of containers, in all pods so far
 	Evictions int // pods that were evicted or preempted
 }
 
-// A sampler watches the pods of one run.
+// sampler watches the pods of one run.
 type sampler struct {
 	host    cgroupHost
 	parent  string // the lab's control group
@@ -55,14 +55,15 @@ type sampler struct {
 	resizesL1  int
 	restarts   map[types.UID]int
 	disrupted  map[types.UID]bool
-	specified  map[string][]limits // by container path: all that the API ever said
+	specified  map[string][]limits // by container path: all limits that the spec ever had
 	inForce    map[string]limits
 	usage      map[string]time.Duration
 	lastSample time.Time
 }
 
-// watchPods starts to watch the pods of a namespace, and returns when it knows them.
-func watchPods(ctx context.Context, clients kubernetes.Interface, namespace, cgroupParent string) (*sampler, error) {
+// watchPods starts to watch the pods of a namespace. It returns after the first list.
+func watchPods(ctx context.Context, clients kubernetes.Interface,
+	namespace, cgroupParent string) (*sampler, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -96,12 +97,17 @@ func watchPods(ctx context.Context, clients kubernetes.Interface, namespace, cgr
 
 func newSampler(host cgroupHost, parent string) *sampler {
 	return &sampler{
-		host: host, parent: parent, restarts: map[types.UID]int{}, disrupted: map[types.UID]bool{},
-		specified: map[string][]limits{}, inForce: map[string]limits{}, usage: map[string]time.Duration{},
+		host:      host,
+		parent:    parent,
+		restarts:  map[types.UID]int{},
+		disrupted: map[types.UID]bool{},
+		specified: map[string][]limits{},
+		inForce:   map[string]limits{},
+		usage:     map[string]time.Duration{},
 	}
 }
 
-// see takes a pod's news. old is nil when the pod was not known.
+// see handles a change of a pod. old is nil for a new pod.
 func (s *sampler) see(old, pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,40 +120,43 @@ func (s *sampler) see(old, pod *corev1.Pod) {
 	}
 	s.restarts[pod.UID] = max(s.restarts[pod.UID], restarts)
 	for _, c := range pod.Status.Conditions {
-		// Set by the eviction API, by a kubelet short of something, and by a preempting
-		// scheduler; not by scaling down.
+		// The eviction API, a kubelet under pressure and a preempting scheduler set this
+		// condition. Scaling down does not.
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
 			s.disrupted[pod.UID] = true
 		}
 	}
 	for _, c := range containersOf(pod, s.parent) {
-		said := s.specified[c.path]
-		if len(said) == 0 || !same(said[len(said)-1].milli, c.spec.milli) || !same(said[len(said)-1].memory, c.spec.memory) {
-			s.specified[c.path] = append(said, c.spec)
+		specified := s.specified[c.path]
+		if len(specified) == 0 || !same(specified[len(specified)-1].milli, c.spec.milli) ||
+			!same(specified[len(specified)-1].memory, c.spec.memory) {
+			s.specified[c.path] = append(specified, c.spec)
 		}
 	}
 }
 
-// resized tells whether the resources of a container were changed in the pod's spec.
+// resized reports whether the resources of a container were changed in the pod's spec.
 func resized(old, pod *corev1.Pod) bool {
 	for i := range pod.Spec.Containers {
-		if i < len(old.Spec.Containers) && !apiequality.Semantic.DeepEqual(old.Spec.Containers[i].Resources, pod.Spec.Containers[i].Resources) {
+		if i < len(old.Spec.Containers) &&
+			!apiequality.Semantic.DeepEqual(old.Spec.Containers[i].Resources, pod.Spec.Containers[i].Resources) {
 			return true
 		}
 	}
 	return false
 }
 
-// A container that runs, and where its control group is.
+// container is a running container and the path of its control group.
 type container struct {
 	path    string
 	spec    limits
 	request float64 // millicores
-	leaving bool    // its pod is being deleted, so the group may go before we hear of it
+	leaving bool    // its pod is being deleted, so the group may be gone already
 }
 
-// containersOf lists the running containers of a pod. The kubelet calls their groups, with
-// the driver cgroupfs, <parent>/kubepods[/<qos>]/pod<uid>/<container id>.
+// containersOf lists the running containers of a pod. The kubelet calls their
+// groups, with the driver cgroupfs, <parent>/kubepods[/<qos>]/pod<uid>/<container
+// id>.
 func containersOf(pod *corev1.Pod, parent string) []container {
 	var cs []container
 	group := path.Join(parent, "kubepods")
@@ -193,7 +202,7 @@ func (s *sampler) run(ctx context.Context, each func(now time.Time, sample Sampl
 	}
 }
 
-// podsNow are the pods that there are, as far as we have heard.
+// podsNow is the pods of the watch's cache.
 func (s *sampler) podsNow() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, o := range s.pods.List() {
@@ -202,15 +211,18 @@ func (s *sampler) podsNow() []*corev1.Pod {
 	return pods
 }
 
-// sample looks at all running containers. One that is leaving still holds what it was
-// given, so it counts, but not as a replica. If one figure of one container is unknown, so
-// is their sum.
+// sample reads all running containers. One that is being deleted still has its
+// limits, so it counts, but not as a replica. If a value of one container is unknown,
+// the sum is unknown.
 func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	replicas, requested := 0., 0.
-	allocated, used, memory, memoryUsed := known(0), known(0), known(0), known(0)
-	whole := true
+	allocated := known(0)
+	used := known(0)
+	memory := known(0)
+	memoryUsed := known(0)
+	complete := true // every container was read
 	usage := map[string]time.Duration{}
 	for _, pod := range pods {
 		containers := containersOf(pod, s.parent)
@@ -220,35 +232,48 @@ func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 		for _, c := range containers {
 			r, err := s.host.read(c.path)
 			if errors.Is(err, fs.ErrNotExist) && c.leaving {
-				continue // it has left
+				continue // it is gone
 			}
 			requested += c.request
 			if err != nil {
-				allocated, used, memory, memoryUsed, whole = nil, nil, nil, nil, false
+				allocated = nil
+				used = nil
+				memory = nil
+				memoryUsed = nil
+				complete = false
 				continue
 			}
 			usage[c.path] = r.usage
 			s.compare(c, r.limit)
-			allocated, memory, memoryUsed = plus(allocated, r.limit.milli), plus(memory, r.limit.memory), plus(memoryUsed, &r.memory)
-			// A container that is new since the last sample has used all that it ever has.
+			allocated = plus(allocated, r.limit.milli)
+			memory = plus(memory, r.limit.memory)
+			memoryUsed = plus(memoryUsed, &r.memory)
+			// All CPU time of a container that is new since the last sample counts.
 			used = plus(used, known(float64(r.usage-s.usage[c.path])))
 		}
 	}
-	if whole && !s.lastSample.IsZero() {
+	if complete && !s.lastSample.IsZero() {
 		used = known(1000 * *used / float64(now.Sub(s.lastSample)))
 	} else {
 		used = nil
 	}
 	s.usage, s.lastSample = usage, now
-	if !whole {
-		s.lastSample = time.Time{} // the next sample cannot tell what was used since this one
+	if !complete {
+		s.lastSample = time.Time{} // the next sample cannot compute the usage since this one
 	}
-	return Sample{Replicas: &replicas, RequestedMilli: &requested, AllocatedMilli: allocated, UsedMilli: used, MemoryMiB: memory, MemoryUsedMiB: memoryUsed}
+	return Sample{
+		Replicas:       &replicas,
+		RequestedMilli: &requested,
+		AllocatedMilli: allocated,
+		UsedMilli:      used,
+		MemoryMiB:      memory,
+		MemoryUsedMiB:  memoryUsed,
+	}
 }
 
-// compare counts a change of the limits in force as the node's own when no pod spec ever
-// said so: the kubelet sets nothing else. That is a lower bound, for we look once a second,
-// and a node may come back to what a spec once said.
+// compare counts a change of the limits in force as the node's when no pod spec ever
+// had the new values, because the kubelet sets only those. The count is a lower bound:
+// samples are a second apart, and a node may return to values of an older spec.
 func (s *sampler) compare(c container, now limits) {
 	before, seen := s.inForce[c.path]
 	s.inForce[c.path] = now
@@ -266,12 +291,13 @@ func (s *sampler) compare(c container, now limits) {
 		}
 		return true
 	}
-	if own(before.milli, now.milli, func(l limits) *float64 { return l.milli }) || own(before.memory, now.memory, func(l limits) *float64 { return l.memory }) {
+	if own(before.milli, now.milli, func(l limits) *float64 { return l.milli }) ||
+		own(before.memory, now.memory, func(l limits) *float64 { return l.memory }) {
 		s.resizesL1++
 	}
 }
 
-// same allows for the kernel's and the runtime's rounding.
+// same compares with a tolerance for the rounding of the kernel and the runtime.
 func same(a, b *float64) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -279,7 +305,7 @@ func same(a, b *float64) bool {
 	return math.Abs(*a-*b) <= 0.005*max(*a, *b)
 }
 
-// plus is unknown when one of the two is.
+// plus is the sum; nil if one of the two is nil.
 func plus(a, b *float64) *float64 {
 	if a == nil || b == nil {
 		return nil
@@ -287,8 +313,9 @@ func plus(a, b *float64) *float64 {
 	return known(*a + *b)
 }
 
-// counts are so far. Evictions are pods with the condition DisruptionTarget, or named in
-// an event of the kubelet's, the scheduler's or the VPA's that says so; each pod once.
+// counts is the counts so far. Evictions are pods with the condition
+// DisruptionTarget, or with an event about an eviction from the kubelet, the scheduler
+// or the VPA. Each pod counts once.
 func (s *sampler) counts(ctx context.Context, clients kubernetes.Interface, namespace string) (Counts, error) {
 	events, err := clients.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -311,7 +338,7 @@ func (s *sampler) counts(ctx context.Context, clients kubernetes.Interface, name
 	return c, nil
 }
 
-// soFar is what the table shows while the run lasts.
+// soFar is the values that the table shows during the run.
 func (s *sampler) soFar() (resizesL1, resizesL2 int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

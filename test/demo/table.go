@@ -12,16 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A line is what the table shows of one run. A nil figure is not known (yet).
+// line is a run's line of the table. A nil value is unknown.
 type line struct {
-	run, phase string
-	elapsed    time.Duration
-	total      time.Duration // 0 until the load begins
-	rps        *float64
-	p99        *float64 // of all requests so far, in ms
-	replicas   *float64
-	allocated  *float64 // millicores
-	l1, l2     *float64 // resizes
+	run       string
+	phase     string        // of the run, such as measuring
+	elapsed   time.Duration // under load
+	total     time.Duration // of the load; 0 until it begins
+	rps       *float64
+	p99       *float64 // of all requests so far, in ms
+	replicas  *float64
+	allocated *float64 // millicores
+	l1        *float64 // resizes by the node
+	l2        *float64 // resizes through the API
 }
 
 const tableHead = "RUN      PHASE                         DONE  ELAPSED  REMAINS    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
@@ -45,7 +47,7 @@ func (l line) String() string {
 		figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
 }
 
-// figure writes a number, and what is not known as a dash.
+// figure formats a number. An unknown one is a dash.
 func figure(v *float64, digits int) string {
 	if v == nil {
 		return "-"
@@ -53,12 +55,12 @@ func figure(v *float64, digits int) string {
 	return fmt.Sprintf("%.*f", digits, *v)
 }
 
-// A screen shows a table of the runs below what is said: on a terminal in place, drawn
-// again each second; elsewhere as a line of the run every ten seconds.
+// screen shows messages and below them a table of the runs. On a terminal the table is
+// redrawn every second. Elsewhere it prints a line of the run every ten seconds.
 type screen struct {
 	out      io.Writer
 	terminal bool
-	width    func() int    // of the terminal now; 0 or nil when it is not known
+	width    func() int    // of the terminal now; 0 or nil when it is unknown
 	plain    time.Duration // between two lines where there is no terminal
 	ended    chan struct{}
 
@@ -68,15 +70,21 @@ type screen struct {
 	partial string
 }
 
-// newScreen shows on out until stop.
+// newScreen writes to out until stop is called.
 func newScreen(out *os.File) *screen {
 	_, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ)
-	s := &screen{out: out, terminal: err == nil, width: func() int {
-		if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil {
-			return int(size.Col)
-		}
-		return 0
-	}, plain: 10 * time.Second, ended: make(chan struct{})}
+	s := &screen{
+		out:      out,
+		terminal: err == nil,
+		width: func() int {
+			if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil {
+				return int(size.Col)
+			}
+			return 0
+		},
+		plain: 10 * time.Second,
+		ended: make(chan struct{}),
+	}
 	every := s.plain
 	if s.terminal {
 		every = time.Second
@@ -96,7 +104,7 @@ func newScreen(out *os.File) *screen {
 	return s
 }
 
-// stop ends the table; what is said afterwards is said below it.
+// stop ends the table. Later messages appear below it.
 func (s *screen) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +137,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	s.partial += string(p)
 	for {
-		text, rest, whole := strings.Cut(s.partial, "\n")
-		if !whole {
+		text, rest, complete := strings.Cut(s.partial, "\n")
+		if !complete {
 			return len(p), nil
 		}
 		s.partial = rest
@@ -157,13 +165,14 @@ func (l line) ended() bool {
 	return l.phase == "done" || l.phase == "failed" || l.phase == "interrupted"
 }
 
-// plain is a line that can be read without a head.
+// plain is a line that needs no table head.
 func (l line) plain() string {
 	text := l.run + ": " + l.phase
 	if l.total > 0 && l.phase == "measuring" {
 		allocated := figure(l.allocated, 0) + " m"
 		text += fmt.Sprintf(" %s of %s, %s requests/s, p99 %s ms, %s replicas, %s allocated, resizes L1 %s L2 %s",
-			l.elapsed.Round(time.Second), l.total, figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
+			l.elapsed.Round(time.Second), l.total, figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0),
+			allocated, figure(l.l1, 0), figure(l.l2, 0))
 	}
 	return text
 }
@@ -192,7 +201,7 @@ func (s *screen) draw() {
 	s.drawn = len(s.rows) + 1
 }
 
-// cut keeps a line from being broken by a narrow terminal: erase counts lines.
+// cut shortens a line to the width of the terminal, because erase counts lines.
 func cut(text string, width int) string {
 	if width > 0 && len(text) > width {
 		return text[:width]
@@ -200,7 +209,7 @@ func cut(text string, width int) string {
 	return text
 }
 
-// A row is a run's line, and can be changed by the run while the screen draws it.
+// row is a run's line. The run may change it while the screen draws it.
 type row struct {
 	screen *screen
 	mu     sync.Mutex

@@ -21,9 +21,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The VerticalPodAutoscaler runs as its own manifests say, in the module that its
-// programs are built from; only the flags below are ours, and all of them make it react
-// faster: its defaults are made for days, and the trace lasts minutes.
+// The VerticalPodAutoscaler runs with its own manifests, from the module that its
+// programs are built from. Only these flags are changed. They make it react faster: its
+// defaults are for days, and the trace lasts minutes.
 const (
 	vpaModule  = "k8s.io/autoscaler/vertical-pod-autoscaler"
 	vpaVersion = "1.8.1"
@@ -39,8 +39,9 @@ var vpaFlags = map[string][]string{
 		"--memory-histogram-decay-half-life=2m", // default 24h
 		"--round-memory-bytes=1048576", "--v=2"},
 	"vpa-updater": {
-		"--updater-interval=10s",                                     // default 1m
-		"--in-recommendation-bounds-eviction-lifetime-threshold=30s", // default 12h: acts on small differences, too
+		"--updater-interval=10s", // default 1m
+		// default 12h: acts on small differences, too
+		"--in-recommendation-bounds-eviction-lifetime-threshold=30s",
 		"--v=2"},
 }
 
@@ -53,7 +54,8 @@ func (s *stage) installVPA(ctx context.Context) error {
 			return err
 		}
 		ref := "registry.k8s.io/autoscaling/" + program + ":" + vpaVersion // the name in the manifests
-		if err := s.cluster.LoadImage(ctx, ref, map[string]string{"/" + program: file}, []string{"/" + program}); err != nil {
+		if err := s.cluster.LoadImage(ctx, ref, map[string]string{"/" + program: file},
+			[]string{"/" + program}); err != nil {
 			return err
 		}
 	}
@@ -75,21 +77,25 @@ func (s *stage) installVPA(ctx context.Context) error {
 	if err := s.rollout(ctx, "kube-system", "deployment/vpa-admission-controller"); err != nil {
 		return err
 	}
-	return until(ctx, time.Minute, time.Second, "the VPA's webhook to be registered", func(ctx context.Context) error {
-		_, err := s.clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "vpa-webhook-config", metav1.GetOptions{})
-		return err
-	})
+	return until(ctx, time.Minute, time.Second, "the VPA's webhook to be registered",
+		func(ctx context.Context) error {
+			_, err := s.clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx,
+				"vpa-webhook-config", metav1.GetOptions{})
+			return err
+		})
 }
 
-// uninstallVPA removes it with the webhook, which its admission controller made by
-// itself: left there, each new pod would wait for an answer that never comes.
+// uninstallVPA removes the VPA, and the webhook that its admission controller
+// registered. Otherwise each new pod would wait for an answer of a missing server.
 func (s *stage) uninstallVPA(ctx context.Context) error {
-	_, err := s.cluster.Kubectl(ctx, "delete", "-k", filepath.Join(s.options.out, "manifests", "vpa"), "--ignore-not-found", "--timeout=60s")
-	_, err2 := s.cluster.Kubectl(ctx, "delete", "mutatingwebhookconfiguration", "vpa-webhook-config", "--ignore-not-found")
+	_, err := s.cluster.Kubectl(ctx, "delete", "-k", filepath.Join(s.options.out, "manifests", "vpa"),
+		"--ignore-not-found", "--timeout=60s")
+	_, err2 := s.cluster.Kubectl(ctx, "delete", "mutatingwebhookconfiguration", "vpa-webhook-config",
+		"--ignore-not-found")
 	return errors.Join(err, err2)
 }
 
-// vpaManifests copies the module's manifests and puts our flags on top.
+// vpaManifests copies the module's manifests and adds the flags.
 func (s *stage) vpaManifests(ctx context.Context) (string, error) {
 	module, err := images.Source(ctx, vpaModule)
 	if err != nil {
@@ -105,31 +111,50 @@ func (s *stage) vpaManifests(ctx context.Context) (string, error) {
 	}
 	patches := []map[string]any{}
 	for program, flags := range vpaFlags {
-		patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": flags}})
+		patch, err := json.Marshal([]map[string]any{{
+			"op":    "add",
+			"path":  "/spec/template/spec/containers/0/args",
+			"value": flags,
+		}})
 		if err != nil {
 			return "", err
 		}
-		patches = append(patches, map[string]any{"target": map[string]string{"kind": "Deployment", "name": program}, "patch": string(patch)})
+		patches = append(patches, map[string]any{
+			"target": map[string]string{"kind": "Deployment", "name": program},
+			"patch":  string(patch),
+		})
 	}
-	kustomization, err := json.MarshalIndent(map[string]any{"resources": []string{"deploy"}, "patches": patches}, "", "  ")
+	kustomization, err := json.MarshalIndent(map[string]any{
+		"resources": []string{"deploy"},
+		"patches":   patches,
+	}, "", "  ")
 	if err != nil {
 		return "", err
 	}
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), kustomization, 0o644) // JSON is YAML
 }
 
-// vpaCertificates makes what the VPA's gencerts.sh makes: an authority, a certificate of
-// the webhook's service, and the secret that its Deployment mounts.
+// vpaCertificates does the work of the VPA's gencerts.sh: it makes an authority, a
+// certificate of the webhook's service, and the secret that its Deployment mounts.
 func (s *stage) vpaCertificates(ctx context.Context) error {
 	year := 365 * 24 * time.Hour
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "vpa_webhook_ca"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(year),
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "vpa_webhook_ca"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(year),
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: vpaService}, DNSNames: []string{vpaService},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: vpaService},
+		DNSNames:     []string{vpaService},
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore:    authority.NotBefore,
+		NotAfter:     authority.NotAfter,
 	}
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -139,7 +164,8 @@ func (s *stage) vpaCertificates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, authorityKey.Public(), authorityKey)
+	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, authorityKey.Public(),
+		authorityKey)
 	if err != nil {
 		return err
 	}
@@ -151,7 +177,12 @@ func (s *stage) vpaCertificates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	block := func(kind string, der []byte) []byte {
+		return pem.EncodeToMemory(&pem.Block{
+			Type:  kind,
+			Bytes: der,
+		})
+	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "vpa-tls-certs", Namespace: "kube-system"},
 		Data: map[string][]byte{
@@ -163,22 +194,23 @@ func (s *stage) vpaCertificates(ctx context.Context) error {
 	return err
 }
 
-// awaitHPAVPA returns when both autoscalers have figures to decide on.
+// awaitHPAVPA returns when both autoscalers have the data to decide on.
 func (s *stage) awaitHPAVPA(ctx context.Context) error {
 	namespace := namespaceOf(hpaVPA)
 	conditions := map[string]string{"hpa": "ScalingActive", "vpa": "RecommendationProvided"}
 	for kind, condition := range conditions {
-		err := until(ctx, 90*time.Second, time.Second, "condition "+condition+" of the "+kind, func(ctx context.Context) error {
-			out, err := s.cluster.Kubectl(ctx, "get", kind, appName, "-n", namespace, "-o",
-				"jsonpath={.status.conditions[?(@.type=='"+condition+"')].status} {.status.conditions[?(@.type=='"+condition+"')].message}")
-			if err != nil {
-				return err
-			}
-			if len(out) < 4 || string(out[:4]) != "True" {
-				return fmt.Errorf("it is %q", out)
-			}
-			return nil
-		})
+		err := until(ctx, 90*time.Second, time.Second, "condition "+condition+" of the "+kind,
+			func(ctx context.Context) error {
+				out, err := s.cluster.Kubectl(ctx, "get", kind, appName, "-n", namespace, "-o",
+					"jsonpath={.status.conditions[?(@.type=='"+condition+"')].status} {.status.conditions[?(@.type=='"+condition+"')].message}")
+				if err != nil {
+					return err
+				}
+				if len(out) < 4 || string(out[:4]) != "True" {
+					return fmt.Errorf("it is %q", out)
+				}
+				return nil
+			})
 		if err != nil {
 			return err
 		}

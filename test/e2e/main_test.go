@@ -1,13 +1,16 @@
-// Package e2e installs AWARE on a real cluster exactly as users do, with kubectl apply -k manifests/default, and checks laws
-// that must hold whatever is decided:
+// Package e2e installs AWARE on a real cluster as users do, with
+// kubectl apply -k manifests/default, and checks invariants that hold for every
+// decision:
 //
-//   - a container's limits in force never exceed those that its node has allocated, at any sample;
-//   - what the pods use is what the node uses;
-//   - whoever is killed, and whatever is taken away, containers end with their API values;
-//   - no pod is ever restarted by us.
+//   - in every sample, a container's limits in force are not above the limits that
+//     its node has allocated;
+//   - the CPU time of the pods is the CPU time of the node's pods' group;
+//   - after a part of AWARE was killed or removed, containers get their API values
+//     back;
+//   - AWARE never restarts a container.
 //
-// The tests run one after another on one cluster and one workload, like chapters: the first law is watched from the first to
-// the last of them.
+// The tests run one after another on one cluster and one workload. A watchdog
+// samples the limits in force during all of them.
 package e2e
 
 import (
@@ -31,20 +34,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Shared by the chapters.
+// Shared by the tests.
 var (
 	cluster *lab.Cluster
 	kube    client.Client
 	tree    *cgroup.Tree
-	law     *watchdog
-	bin     string // our binaries
+	watch   *watchdog // of the limits in force
+	bin     string    // folder of AWARE's binaries
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, and cannot have one: %s\n", "test/e2e", strings.Join(why, "; "))
+		fmt.Printf("the tests of %s need a lab cluster, which cannot be made here: %s\n",
+			"test/e2e", strings.Join(why, "; "))
 		if os.Getenv("CI") != "" {
 			return 1
 		}
@@ -68,8 +72,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	stop, done := context.WithCancel(ctx)
-	law = newWatchdog()
-	go law.run(stop)
+	watch = newWatchdog()
+	go watch.run(stop)
 	defer done()
 	code := m.Run()
 	if code != 0 {
@@ -80,11 +84,11 @@ func run(m *testing.M) int {
 
 // install builds the images, and installs AWARE and the workload.
 func install(ctx context.Context) error {
-	ours := []images.Image{images.Agent, images.Central, images.Service}
-	if err := images.Build(ctx, bin, nil, append(images.Programs(ours...), "./cmd/aware")...); err != nil {
+	built := []images.Image{images.Agent, images.Central, images.Service}
+	if err := images.Build(ctx, bin, nil, append(images.Programs(built...), "./cmd/aware")...); err != nil {
 		return err
 	}
-	if err := images.Load(ctx, cluster, bin, ours...); err != nil {
+	if err := images.Load(ctx, cluster, bin, built...); err != nil {
 		return err
 	}
 	scheme := runtime.NewScheme()
@@ -116,7 +120,8 @@ func kubectl(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, path,
+		append([]string{"--kubeconfig", cluster.Kubeconfig()}, args...)...).CombinedOutput()
 	return string(out), err
 }
 
@@ -130,11 +135,12 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// diagnose prints what one wants to know of a failure.
+// diagnose prints the state of the cluster after a failure.
 func diagnose(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,mpa", "-A", "-o", "wide"}, {"describe", "mpa", "-A"},
-		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"}, {"-n", "aware-system", "logs", "deployment/aware-central", "--tail=60"},
+		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"},
+		{"-n", "aware-system", "logs", "deployment/aware-central", "--tail=60"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 	} {
 		out, _ := kubectl(ctx, args...)
@@ -142,10 +148,11 @@ func diagnose(ctx context.Context) {
 	}
 }
 
-// shop is the workload's pods that run, by name.
+// shop is the running pods of the workload, by name.
 func shop(ctx context.Context) ([]corev1.Pod, error) {
 	var all corev1.PodList
-	if err := kube.List(ctx, &all, client.InNamespace("default"), client.MatchingLabels{"app": "shop"}); err != nil {
+	if err := kube.List(ctx, &all, client.InNamespace("default"),
+		client.MatchingLabels{"app": "shop"}); err != nil {
 		return nil, err
 	}
 	var running []corev1.Pod
@@ -157,7 +164,8 @@ func shop(ctx context.Context) ([]corev1.Pod, error) {
 	return running, nil
 }
 
-// play sends load to the workload for about so long, in the background; wait returns its result.
+// play sends load to the workload in the background, for about the given time.
+// wait returns its result.
 func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 	t.Helper()
 	var service corev1.Service
@@ -171,8 +179,15 @@ func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 	}
 	done := make(chan load.Result, 1)
 	go func() {
-		r, err := load.Run(t.Context(), load.Config{Targets: []string{"http://" + service.Spec.ClusterIP + "/"}, Trace: trace, Arrivals: "poisson",
-			Timeout: 2 * time.Second, MaxInFlight: 500, SLO: 500 * time.Millisecond, ConnMaxRequests: 20}, nil)
+		r, err := load.Run(t.Context(), load.Config{
+			Targets:         []string{"http://" + service.Spec.ClusterIP + "/"},
+			Trace:           trace,
+			Arrivals:        "poisson",
+			Timeout:         2 * time.Second,
+			MaxInFlight:     500,
+			SLO:             500 * time.Millisecond,
+			ConnMaxRequests: 20,
+		}, nil)
 		if err != nil {
 			t.Errorf("load: %v", err)
 		}
@@ -181,7 +196,7 @@ func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 	return func() load.Result { return <-done }
 }
 
-// eventually waits until something is so.
+// eventually waits until is reports true, and fails the test after the given time.
 func eventually(t *testing.T, within time.Duration, what string, is func() (bool, string)) {
 	t.Helper()
 	last := ""

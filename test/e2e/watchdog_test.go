@@ -14,11 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// grace is how long after a change of the API's limits the larger of old and new may be in force: the kubelet carries a
-// change out some time after it was accepted, and tells so later still.
+// grace is how long after a change of the API's limits the larger of old and new
+// may be in force. The kubelet carries out a change some time after it was
+// accepted, and reports it later.
 const grace = 5 * time.Second
 
-// watchdog samples the limits in force and those of the API, as long as the tests run.
+// watchdog samples the limits in force and the API's limits while the tests run.
 type watchdog struct {
 	mu         sync.Mutex
 	samples    int
@@ -28,8 +29,9 @@ type watchdog struct {
 	allowed    map[string][]ceilings // by pod UID, oldest first
 }
 
+// ceilings is the limits that the API allowed up to a time.
 type ceilings struct {
-	until time.Time // zero: still
+	until time.Time // zero: they are the present ones
 	size  mdp.Size
 }
 
@@ -40,11 +42,12 @@ func newWatchdog() *watchdog {
 func (w *watchdog) run(ctx context.Context) {
 	var pods []corev1.Pod
 	for ctx.Err() == nil {
-		// The limits in force are read before the API's: a raise that comes in between is then known when they are
-		// compared. A cut that comes in between has its grace.
+		// The limits in force are read before the API's. So a raise between the two
+		// reads is known when they are compared. A cut between them is covered by
+		// grace.
 		force := map[string]mdp.Size{}
 		for i := range pods {
-			if size, err := inForce(&pods[i]); err == nil { // otherwise it starts, or it is gone
+			if size, err := inForce(&pods[i]); err == nil { // otherwise it is starting, or gone
 				force[string(pods[i].UID)] = size
 			}
 		}
@@ -85,7 +88,8 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		}
 		w.samples++
 		if force.CPU > most.CPU || force.Memory > most.Memory {
-			w.violations = append(w.violations, fmt.Sprintf("%s %s: %v in force, %v allocated", now.Format("15:04:05.0"), p.Name, force, most))
+			w.violations = append(w.violations,
+				fmt.Sprintf("%s %s: %v in force, %v allocated", now.Format("15:04:05.0"), p.Name, force, most))
 		}
 		if force.CPU < spec.CPU || force.Memory < spec.Memory {
 			w.moved++
@@ -93,7 +97,7 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 	}
 }
 
-// verdict tells what was seen so far.
+// verdict is the counts of all samples so far.
 func (w *watchdog) verdict() (samples, moved int, violations []string, restarts int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +114,7 @@ func restarts(p *corev1.Pod) (n int32) {
 	return n
 }
 
-// limits is the API's word on the pod's one container.
+// limits is the API's limits of the pod's one container.
 func limits(p *corev1.Pod) mdp.Size {
 	l := p.Spec.Containers[0].Resources.Limits
 	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
@@ -118,7 +122,8 @@ func limits(p *corev1.Pod) mdp.Size {
 
 // podGroup is the pod's cgroup.
 func podGroup(p *corev1.Pod) string {
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID))
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
+		"pod"+string(p.UID))
 }
 
 // inForce reads the limits of the pod's one container from its cgroup.
@@ -139,7 +144,7 @@ func inForce(p *corev1.Pod) (mdp.Size, error) {
 	return l.Size(), err
 }
 
-// used is the CPU time of a cgroup since it was made.
+// used is the CPU time of a cgroup since it was created.
 func used(group string) (time.Duration, error) {
 	g, err := tree.Group(group)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command learn checks that the learners learn: every gate of the list,
-// for some seeds, as many trainings at a time as there are CPUs; and what BCQ
-// learns of fixed data beside cloning and DDPG. It prints a table, writes
-// out/learn/learn.json, and fails when a gate does not hold. (That tabular Q is
-// value iteration is a unit test of learner/dqn.)
+// Command learn checks that the learners learn: it runs every gate of the list for some
+// seeds, with one training per CPU at a time, and compares BCQ with cloning and DDPG on
+// fixed data. It prints a table, writes out/learn/learn.json, and fails when a gate does
+// not hold. (A unit test of learner/algo/dqn compares tabular Q-learning with value
+// iteration.)
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// gate is what an algorithm must reach in an environment within so many steps,
-// on all seeds but some.
+// gate is the return that an algorithm must reach in an environment within a number of
+// steps. Some seeds may miss it.
 type gate struct {
 	env       string
 	algorithm string
@@ -43,8 +43,8 @@ var gates = []gate{
 	{"MountainCarContinuous-v0", "ddpg", 100_000, 90, 1},
 }
 
-// offline is what came of learning from fixed data: mean returns of BCQ, of
-// behaviour cloning, and of DDPG, on the same batches.
+// offline is the result of learning from fixed data: mean returns of BCQ, of behaviour
+// cloning, and of DDPG, on the same batches.
 type offline struct {
 	Seed  uint64  `json:"seed"`
 	Data  float64 `json:"data"`
@@ -70,7 +70,7 @@ func (o *offline) run() error {
 	return nil
 }
 
-// result is a training's.
+// result is the result of one training.
 type result struct {
 	Env   string  `json:"env"`
 	Algo  string  `json:"algo"`
@@ -141,7 +141,9 @@ func prove(ctx context.Context, first uint64, seeds int, only string) error {
 			if err := o.run(); err != nil {
 				return err
 			}
-			fmt.Printf("%4.0f s  bcq   Pendulum-v1, fixed data    seed %d: %8.1f (cloning %.1f, ddpg %.1f, the data %.1f) in %.0f s\n", time.Since(begin).Seconds(), o.Seed, o.BCQ, o.Clone, o.DDPG, o.Data, o.Wall)
+			fmt.Printf("%4.0f s  bcq   Pendulum-v1, fixed data    seed %d: %8.1f "+
+				"(cloning %.1f, ddpg %.1f, the data %.1f) in %.0f s\n",
+				time.Since(begin).Seconds(), o.Seed, o.BCQ, o.Clone, o.DDPG, o.Data, o.Wall)
 			return nil
 		})
 	}

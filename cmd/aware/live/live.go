@@ -31,19 +31,22 @@ type Target struct {
 
 func (t Target) String() string { return t.Namespace + "/" + t.Kind + "/" + t.Name }
 
-// kinds is the kinds of workloads by the names that people write.
+// kinds maps the names of kinds that users write to the kinds.
 var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
-	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet", "replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet"}
+	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet",
+	"replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet"}
 
 // Parse reads a workload as NAMESPACE/KIND/NAME.
 func Parse(s string) (Target, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || slices.Contains(parts, "") {
-		return Target{}, fmt.Errorf("workload %q: it must be NAMESPACE/KIND/NAME, such as prod/deployment/shop", s)
+		return Target{}, fmt.Errorf(
+			"workload %q: it must be NAMESPACE/KIND/NAME, such as prod/deployment/shop", s)
 	}
 	kind, known := kinds[strings.ToLower(parts[1])]
 	if !known {
-		return Target{}, fmt.Errorf("workload %q: kind %q: it must be deployment, statefulset or replicaset", s, parts[1])
+		return Target{}, fmt.Errorf("workload %q: kind %q: it must be deployment, statefulset or replicaset",
+			s, parts[1])
 	}
 	return Target{Namespace: parts[0], Kind: kind, Name: parts[2]}, nil
 }
@@ -56,16 +59,19 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "workload " + e.Workload + ": " + e.Why }
 
-// patience is how long a resize may stay deferred before the workload is scaled out instead; central's default.
+// patience is how long a resize may stay deferred before the workload is scaled
+// out instead; central's default.
 const patience = 2 * time.Minute
 
-// recent is how old central's decision may be at the first Sense. Central decides every 10 s.
+// recent is how old central's decision may be at the first Sense. Central decides
+// every 10 s.
 const recent = time.Minute
 
 // Open makes an environment of the target. The client's user needs to read
-// MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other autoscalers,
-// and to patch pods/resize and /scale.
-func Open(ctx context.Context, c client.Client, t Target, step time.Duration, guards guard.Settings) (*workload.Running, error) {
+// MultidimPodAutoscalers, the workload, its pods, PodDisruptionBudgets and other
+// autoscalers, and to patch pods/resize and /scale.
+func Open(ctx context.Context, c client.Client, t Target, step time.Duration,
+	guards guard.Settings) (*workload.Running, error) {
 	w := &world{client: c, target: t}
 	mpa, loaded, err := w.load(ctx)
 	if err != nil {
@@ -84,19 +90,32 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration, gu
 	}
 	w.target.Container, w.replicas = container, loaded.Replicas
 	w.sensor = recommender.Sensor{Fleet: fleet.New(time.Minute), Container: container}
-	w.updater = updater.Updater{Client: c, Container: container, Bounds: bounds, Knobs: knobs, Patience: patience}
+	w.updater = updater.Updater{
+		Client:    c,
+		Container: container,
+		Bounds:    bounds,
+		Knobs:     knobs,
+		Patience:  patience,
+	}
 	objective := recommender.Objective(mpa.Spec)
 	if err := objective.SLO.Check(); err != nil {
 		return nil, &RefusedError{t.String(), "spec.slo: " + err.Error()}
 	}
 	return workload.Live(workload.Pair{Sensor: w, Actuator: w}, workload.Spaces{
-		Workload: t.String(), Service: container, Knobs: knobs, Bounds: bounds, Signals: mdp.All, Step: step,
-		SLO: objective.SLO, Guards: guards,
+		Workload: t.String(),
+		Service:  container,
+		Knobs:    knobs,
+		Bounds:   bounds,
+		Signals:  mdp.All,
+		Step:     step,
+		SLO:      objective.SLO,
+		Guards:   guards,
 	}, objective, w.restore)
 }
 
 // envelope is the container to control and how far, as central has it.
-func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, container string) (string, mdp.Bounds, mdp.Set, error) {
+func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload,
+	container string) (string, mdp.Bounds, mdp.Set, error) {
 	var names []string
 	for i, c := range w.Template.Spec.Containers {
 		names = append(names, c.Name)
@@ -117,7 +136,8 @@ func envelope(mpa *v1alpha1.MultidimPodAutoscaler, w *updater.Workload, containe
 	if container != "" && !slices.Contains(names, container) {
 		return "", mdp.Bounds{}, 0, &workload.NotFoundError{Key: "container", Value: container, Known: names}
 	}
-	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(), "no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
+	return "", mdp.Bounds{}, 0, &RefusedError{w.Key(),
+		"no container has a CPU or memory limit, and no replicas are given: there is nothing to move"}
 }
 
 // world is the workload as a Sensor and an Actuator. Both load it each time.
@@ -126,26 +146,30 @@ type world struct {
 	target   Target
 	sensor   recommender.Sensor
 	updater  updater.Updater
-	replicas int32 // at the beginning
+	replicas int32 // when the environment was opened
 
 	looked  bool      // Sense was called
 	decided time.Time // central's decision that was read last
-	why     string    // the last Act did what it did
+	why     string    // the reason of the last Act's effect
 }
 
 func (w *world) load(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, *updater.Workload, error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := w.client.List(ctx, &all, client.InNamespace(w.target.Namespace)); err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, nil, &RefusedError{w.target.String(), "the cluster has no MultidimPodAutoscaler: AWARE is not installed there"}
+			return nil, nil, &RefusedError{w.target.String(),
+				"the cluster has no MultidimPodAutoscaler: AWARE is not installed there"}
 		}
-		return nil, nil, fmt.Errorf("listing the MultidimPodAutoscalers of namespace %s: %w", w.target.Namespace, err)
+		return nil, nil, fmt.Errorf("listing the MultidimPodAutoscalers of namespace %s: %w",
+			w.target.Namespace, err)
 	}
 	i := slices.IndexFunc(all.Items, func(m v1alpha1.MultidimPodAutoscaler) bool {
 		return m.Spec.TargetRef.Kind == w.target.Kind && m.Spec.TargetRef.Name == w.target.Name
 	})
 	if i < 0 {
-		return nil, nil, &RefusedError{w.target.String(), fmt.Sprintf("it has no MultidimPodAutoscaler: is its pod template labelled %s=true?", v1alpha1.ManagedLabel)}
+		return nil, nil, &RefusedError{w.target.String(),
+			fmt.Sprintf("it has no MultidimPodAutoscaler: is its pod template labelled %s=true?",
+				v1alpha1.ManagedLabel)}
 	}
 	loaded, err := updater.Load(ctx, w.client, w.target.Namespace, w.target.Kind, w.target.Name)
 	if apierrors.IsNotFound(err) {
@@ -163,7 +187,8 @@ func (w *world) forbidden(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscal
 	case mode == api.Off:
 		return "its mode is off, so central does not observe it: it must be observe or recommend", nil
 	case mode != api.Observe && mode != api.Recommend:
-		return fmt.Sprintf("its mode is %s, so central moves it: the mode must be observe or recommend", mode), nil
+		return fmt.Sprintf("its mode is %s, so central moves it: the mode must be observe or recommend", mode),
+			nil
 	case mpa.Spec.Paused:
 		return "it is paused by its owner", nil
 	}
@@ -238,8 +263,8 @@ func (w *world) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Actio
 // Why is the reason of the last Act.
 func (w *world) Why() string { return w.why }
 
-// restore gives the pods the template's sizes, and the workload its replicas. A workload that
-// central or another autoscaler moves by now is left to it.
+// restore gives the pods the template's sizes, and the workload its replicas. A
+// workload that central or another autoscaler moves by now is left to it.
 func (w *world) restore(ctx context.Context) error {
 	mpa, loaded, err := w.load(ctx)
 	var gone *RefusedError
@@ -265,8 +290,14 @@ func (w *world) restore(ctx context.Context) error {
 	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(api.Off) {
 		return nil
 	}
-	scale := updater.Updater{Client: w.client, Container: w.target.Container, Knobs: mdp.SetOf(mdp.Replicas), Patience: patience, Workload: loaded,
-		Bounds: mdp.Bounds{Replicas: mdp.Range[int]{Min: int(w.replicas), Max: int(w.replicas)}}}
+	scale := updater.Updater{
+		Client:    w.client,
+		Container: w.target.Container,
+		Knobs:     mdp.SetOf(mdp.Replicas),
+		Patience:  patience,
+		Workload:  loaded,
+		Bounds:    mdp.Bounds{Replicas: mdp.Range[int]{Min: int(w.replicas), Max: int(w.replicas)}},
+	}
 	_, effect, err := scale.Act(ctx, time.Now(), mdp.Action{}.WithReplicas(int(w.replicas)))
 	if err == nil && effect == mdp.Refused {
 		err = errors.New(scale.Reason)

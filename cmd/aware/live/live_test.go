@@ -26,7 +26,8 @@ func TestParseReadsNamespaceKindAndName(t *testing.T) {
 	if got, err := Parse("prod/deploy/shop"); err != nil || got.String() != "prod/Deployment/shop" {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, wrong := range []string{"", "shop", "deployment/shop", "prod/deployment/", "prod/daemonset/shop", "a/b/c/d"} {
+	for _, wrong := range []string{"", "shop", "deployment/shop", "prod/deployment/", "prod/daemonset/shop",
+		"a/b/c/d"} {
 		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), `"`+wrong+`"`) {
 			t.Errorf("%q: %v", wrong, err)
 		}
@@ -39,19 +40,44 @@ func shop(t *testing.T, change func(*v1alpha1.MultidimPodAutoscaler), others ...
 	scheme := runtime.NewScheme()
 	clientgoscheme.AddToScheme(scheme)
 	v1alpha1.AddToScheme(scheme)
-	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	size := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("400m"),
+		corev1.ResourceMemory: resource.MustParse("128Mi"),
+	}
 	labels := map[string]string{"app": "shop", v1alpha1.ManagedLabel: "true"}
-	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "helper"}, {Name: "web", Resources: corev1.ResourceRequirements{Limits: size}}}}
-	m := &v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"},
-		Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: "observe", TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "shop"}}}
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "helper"}, {
+		Name:      "web",
+		Resources: corev1.ResourceRequirements{Limits: size},
+	}}}
+	m := &v1alpha1.MultidimPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"},
+		Spec: v1alpha1.MultidimPodAutoscalerSpec{
+			Mode:      "observe",
+			TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "shop"},
+		},
+	}
 	if change != nil {
 		change(m)
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(others, m,
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"}, Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop-1", Labels: labels}, Spec: spec, Status: corev1.PodStatus{Phase: corev1.PodRunning,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})...).Build()
+		&appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop"},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       spec,
+				},
+			},
+		},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "shop-1", Labels: labels},
+			Spec:       spec,
+			Status: corev1.PodStatus{
+				Phase:      corev1.PodRunning,
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			},
+		})...).Build()
 }
 
 var target = Target{Namespace: "prod", Kind: "Deployment", Name: "shop"}
@@ -65,13 +91,28 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 		target Target
 		says   string
 	}{
-		"auto":            {shop(t, mode("auto")), target, "mode is auto, so central moves it"},
-		"canary":          {shop(t, mode("canary")), target, "mode is canary"},
-		"off":             {shop(t, mode("off")), target, "central does not observe it"},
-		"paused":          {shop(t, func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Paused = true }), target, "paused"},
-		"another HPA":     {shop(t, nil, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"}}}), target, "HorizontalPodAutoscaler old moves it"},
-		"not opted in":    {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "bank"}, "prod/Deployment/bank: it has no MultidimPodAutoscaler"},
-		"nothing to move": {shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "helper"}, "nothing to move"},
+		"auto":   {shop(t, mode("auto")), target, "mode is auto, so central moves it"},
+		"canary": {shop(t, mode("canary")), target, "mode is canary"},
+		"off":    {shop(t, mode("off")), target, "central does not observe it"},
+		"paused": {shop(t, func(m *v1alpha1.MultidimPodAutoscaler) { m.Spec.Paused = true }), target,
+			"paused"},
+		"another HPA": {shop(t, nil, &autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "old"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "shop"},
+			},
+		}), target, "HorizontalPodAutoscaler old moves it"},
+		"not opted in": {shop(t, nil), Target{
+			Namespace: "prod",
+			Kind:      "Deployment",
+			Name:      "bank",
+		}, "prod/Deployment/bank: it has no MultidimPodAutoscaler"},
+		"nothing to move": {shop(t, nil), Target{
+			Namespace: "prod",
+			Kind:      "Deployment",
+			Name:      "shop",
+			Container: "helper",
+		}, "nothing to move"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Open(t.Context(), c.client, c.target, time.Second, guard.Central)
@@ -82,12 +123,18 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 		})
 	}
 	for _, harmless := range []string{"observe", "recommend"} {
-		if env, err := Open(t.Context(), shop(t, mode(harmless)), target, time.Second, guard.Central); err != nil || env.Spaces().Service != "web" {
+		if env, err := Open(t.Context(), shop(t, mode(harmless)), target, time.Second,
+			guard.Central); err != nil || env.Spaces().Service != "web" {
 			t.Errorf("mode %s: %v", harmless, err)
 		}
 	}
 	var unknown *workload.NotFoundError
-	if _, err := Open(t.Context(), shop(t, nil), Target{Namespace: "prod", Kind: "Deployment", Name: "shop", Container: "cache"}, time.Second, guard.Central); !errors.As(err, &unknown) {
+	if _, err := Open(t.Context(), shop(t, nil), Target{
+		Namespace: "prod",
+		Kind:      "Deployment",
+		Name:      "shop",
+		Container: "cache",
+	}, time.Second, guard.Central); !errors.As(err, &unknown) {
 		t.Errorf("an unknown container: %v", err)
 	}
 }
@@ -95,7 +142,8 @@ func TestOpenRefusesAWorkloadThatOthersMove(t *testing.T) {
 func TestEachDecisionOfCentralIsReadOnce(t *testing.T) {
 	now := time.Now()
 	web := recommender.Signals(mdp.State{
-		Observed:   mdp.SetOf(mdp.Replicas, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure),
+		Observed: mdp.SetOf(mdp.Replicas, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput,
+			mdp.CPUPressure),
 		Replicas:   9,
 		Usage:      mdp.Size{CPU: 180, Memory: 40 * mdp.MiB},
 		Latency:    12340 * time.Microsecond,
@@ -117,7 +165,8 @@ func TestEachDecisionOfCentralIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure)
-	if s.Observed != want || s.Usage != (mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}) || s.Latency != 12340*time.Microsecond || s.Throughput != 9.5 {
+	if s.Observed != want || s.Usage != (mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}) ||
+		s.Latency != 12340*time.Microsecond || s.Throughput != 9.5 {
 		t.Errorf("the first state is %+v: want central's figures of web", s)
 	}
 	if s.Replicas != 1 || s.Limit != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {

@@ -1,20 +1,20 @@
-// Package client makes the HTTP client that the test applications and the load
-// generator call each other with.
+// Package client makes the HTTP client of the test applications and of the load
+// generator.
 //
-// It differs from net/http's own in three ways. Each is there because we
-// measure replicas that come and go:
+// It differs from net/http's in three ways, because the number of replicas changes
+// while we measure:
 //
 //  1. A connection is closed after a number of requests (ConnMaxRequests).
 //     A Kubernetes ClusterIP picks a pod per connection, not per request, so a
-//     kept-alive connection sticks to its pod for good: a replica that starts
-//     during a burst would never see a request. With 20 requests to a
+//     kept-alive connection stays at its pod: a replica that starts during a
+//     burst would never get a request. With 20 requests to a
 //     connection the load evens out within a second at 20 requests/s, and
 //     setting up a connection is a small part of the cost.
 //  2. The pool of idle connections is as large as the requests in flight, so a
-//     burst does not open connections only to close them again. There is no
-//     HTTP/2, which would send everything over a single connection.
+//     burst does not open connections and close them at once. There is no HTTP/2,
+//     which would send all requests over one connection.
 //  3. It connects to loopback and private addresses only. The load generator
-//     can be told to send a lot, and the lab is the one place for it.
+//     can send much load, which is permitted in the lab only.
 package client
 
 import (
@@ -33,12 +33,12 @@ import (
 // Config is how a client keeps its connections. The zero value is usable.
 type Config struct {
 	// ConnMaxRequests is how many requests a connection serves before it is
-	// closed. Default 20; 1 for a connection per request; a negative number
-	// keeps connections for good.
+	// closed. Default 20; 1 is a connection per request; a negative number is no
+	// limit.
 	ConnMaxRequests int
 
-	// MaxInFlight is how many requests are expected at once; so many idle
-	// connections are kept per host. Default 100.
+	// MaxInFlight is how many requests are expected at once, and the number of idle
+	// connections that are kept per host. Default 100.
 	MaxInFlight int
 }
 
@@ -76,8 +76,7 @@ func New(c Config) *http.Client {
 	return &http.Client{Transport: limited{transport, int64(c.ConnMaxRequests)}}
 }
 
-// refusePublic looks at the address that is really connected to, after name
-// resolution.
+// refusePublic checks the address after name resolution.
 func refusePublic(_ context.Context, _, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -95,7 +94,8 @@ type countedConn struct {
 	requests atomic.Int64
 }
 
-// limited asks for the last request on a connection to be its last one.
+// limited marks the last request of a connection, so that the connection is closed
+// after it.
 type limited struct {
 	transport *http.Transport
 	most      int64
@@ -117,5 +117,5 @@ func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.transport.RoundTrip(last)
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+// CloseIdleConnections is for http.Client.CloseIdleConnections.
 func (l limited) CloseIdleConnections() { l.transport.CloseIdleConnections() }

@@ -43,11 +43,15 @@ func get(ctx context.Context, c *http.Client, url string) error {
 }
 
 func TestAConnectionServesAtMostItsShareOfRequests(t *testing.T) {
-	for name, c := range map[string]struct{ most, requests, connections int }{
-		"three to a connection":   {3, 10, 4},
-		"one to a connection":     {1, 5, 5},
-		"twenty by default":       {0, 41, 3},
-		"a connection kept whole": {-1, 50, 1},
+	for name, c := range map[string]struct {
+		most        int // requests per connection; 0 is the default
+		requests    int
+		connections int // that the requests need
+	}{
+		"three to a connection": {3, 10, 4},
+		"one to a connection":   {1, 5, 5},
+		"twenty by default":     {0, 41, 3},
+		"no limit":              {-1, 50, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, counts := requestsPerConn(t)
@@ -59,7 +63,8 @@ func TestAConnectionServesAtMostItsShareOfRequests(t *testing.T) {
 				}
 			}
 			if got := counts(); len(got) != c.connections {
-				t.Errorf("%d requests took %d connections, want %d: %v", c.requests, len(got), c.connections, got)
+				t.Errorf("%d requests took %d connections, want %d: %v",
+					c.requests, len(got), c.connections, got)
 			}
 		})
 	}
@@ -93,7 +98,7 @@ func TestManyRequestsAtOnceAllArrive(t *testing.T) {
 }
 
 func TestAPublicAddressIsRefused(t *testing.T) {
-	// 192.0.2.1 and 2001:db8::1 are for documentation: nobody has them.
+	// 192.0.2.1 and 2001:db8::1 are reserved for documentation.
 	for _, url := range []string{"http://192.0.2.1/", "http://[2001:db8::1]/", "http://[::ffff:192.0.2.1]/"} {
 		err := get(t.Context(), New(Config{}), url)
 		if !errors.Is(err, ErrPublicAddress) {

@@ -15,7 +15,7 @@ const (
 	MaxRequests = 10_000_000
 )
 
-// Config says what to send where. Targets and Trace are needed; the rest has
+// Config says what to send to which targets. Targets and Trace are needed; the rest has
 // defaults.
 type Config struct {
 	// Targets are the URLs to GET, in turn. Their addresses must be loopback or
@@ -33,7 +33,7 @@ type Config struct {
 	Seed uint64
 
 	// Timeout of a request, from its intended start. Default 5 s. It must exceed
-	// the SLO, for it is the latency that failed requests are counted with.
+	// the SLO, because failed requests count with it as their latency.
 	Timeout time.Duration
 
 	// MaxInFlight bounds the requests that are under way at once. A request over

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// exact is the dumb twin of digest: it keeps everything.
+// exact is a simple second implementation of digest: it keeps all latencies.
 type exact []time.Duration
 
 func (e exact) quantile(q float64) time.Duration {
@@ -42,45 +42,48 @@ func TestDigestAgreesWithKeepingEverything(t *testing.T) {
 			t.Errorf("quantile %v is %v, want %v within 0.2 %%", q, got, want)
 		}
 	}
-	if d.max != slices.Max(latencies) || d.count != 10_000 || d.mean() != sum/10_000 || d.shareOver() != float64(over)/10_000 {
-		t.Errorf("max %v, count %d, mean %v, share over %v", d.max, d.count, d.mean(), d.shareOver())
+	if d.highest != slices.Max(latencies) || d.count != 10_000 || d.mean() != sum/10_000 ||
+		d.shareOver() != float64(over)/10_000 {
+		t.Errorf("max %v, count %d, mean %v, share over %v", d.highest, d.count, d.mean(), d.shareOver())
 	}
 }
 
 func TestMergingDigestsIsAddingAllToOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
-	whole := newDigest(time.Second, 50*time.Millisecond)
+	all := newDigest(time.Second, 50*time.Millisecond)
 	merged := newDigest(time.Second, 50*time.Millisecond)
 	for range 10 {
 		part := newDigest(time.Second, 50*time.Millisecond)
 		for _, l := range someLatencies(r, 300) {
-			whole.add(l)
+			all.add(l)
 			part.add(l)
 		}
 		merged.merge(part)
 	}
-	if !whole.histogram.Equals(merged.histogram) {
+	if !all.histogram.Equals(merged.histogram) {
 		t.Error("histograms differ")
 	}
-	if whole.count != merged.count || whole.over != merged.over || whole.sum != merged.sum || whole.max != merged.max {
-		t.Errorf("merged %+v, want %+v", merged, whole)
+	if all.count != merged.count || all.over != merged.over || all.sum != merged.sum ||
+		all.highest != merged.highest {
+		t.Errorf("merged %+v, want %+v", merged, all)
 	}
 }
 
 func TestEdgesOfADigest(t *testing.T) {
 	d := newDigest(time.Second, 100*time.Millisecond)
-	if d.quantile(0.99) != 0 || d.mean() != 0 || d.max != 0 || d.shareOver() != 0 {
+	if d.quantile(0.99) != 0 || d.mean() != 0 || d.highest != 0 || d.shareOver() != 0 {
 		t.Error("an empty digest has latencies")
 	}
-	d.add(-time.Millisecond)      // a clock's whim
+	d.add(-time.Millisecond)      // a clock may step back
 	d.add(100 * time.Millisecond) // exactly the SLO is within it
 	d.add(time.Hour)              // beyond the longest
-	if d.count != 3 || d.max != time.Second || d.over != 1 || d.quantile(1) != time.Second || d.quantile(0.01) != 0 {
+	if d.count != 3 || d.highest != time.Second || d.over != 1 || d.quantile(1) != time.Second ||
+		d.quantile(0.01) != 0 {
 		t.Errorf("%+v, quantiles 1 and 0.01: %v, %v", d, d.quantile(1), d.quantile(0.01))
 	}
 	tiny := newDigest(2*time.Microsecond, time.Microsecond)
 	tiny.add(time.Minute)
-	if tiny.max != 2*time.Microsecond || tiny.histogram.TotalCount() != 1 {
+	if tiny.highest != 2*time.Microsecond || tiny.histogram.TotalCount() != 1 {
 		t.Errorf("%+v", tiny)
 	}
 }

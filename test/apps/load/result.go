@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Second is what became of the requests that were intended to start within one
+// Second is the result of the requests that were intended to start within one
 // second. Latencies are in milliseconds, from the intended start.
 type Second struct {
 	Second      int // since the start: 0 is the first
@@ -24,7 +24,7 @@ type Second struct {
 	P99SoFarMS  float64 // over this second and all before it
 }
 
-// Result is what became of a whole run. Latencies are in milliseconds, from
+// Result is the result of a run. Latencies are in milliseconds, from
 // the intended start.
 type Result struct {
 	Requests  int     `json:"requests"` // the sum of the next four
@@ -45,13 +45,14 @@ type Result struct {
 
 	AchievedRPS float64 `json:"achieved_rps"` // requests answered well, by the duration
 
-	SLOMS                   float64 `json:"slo_ms"`
-	SLOViolationRatio       float64 `json:"slo_violation_ratio"`        // of the requests
-	SLOWindowsViolatedRatio float64 `json:"slo_windows_violated_ratio"` // of the 10 s windows with a request, by their p99
+	SLOMS             float64 `json:"slo_ms"`
+	SLOViolationRatio float64 `json:"slo_violation_ratio"` // of the requests
+	// of the 10 s windows with a request, by their p99
+	SLOWindowsViolatedRatio float64 `json:"slo_windows_violated_ratio"`
 
 	// How late the generator itself got to a request. It is part of the
-	// latencies above, so a large lag says that the generator's machine, not the
-	// service, was measured.
+	// latencies above, so with a large lag they show the generator's machine
+	// and not the service.
 	SenderLagP99MS float64 `json:"sender_lag_p99_ms"`
 	SenderLagMaxMS float64 `json:"sender_lag_max_ms"`
 
@@ -64,7 +65,8 @@ type CSV struct{ w *csv.Writer }
 // NewCSV writes the table's head to w.
 func NewCSV(w io.Writer) (*CSV, error) {
 	c := &CSV{csv.NewWriter(w)}
-	return c, c.line("second", "intended_rps", "sent", "ok", "errors", "dropped", "timeouts", "p50_ms", "p90_ms", "p99_ms", "max_ms")
+	return c, c.line("second", "intended_rps", "sent", "ok", "errors", "dropped", "timeouts", "p50_ms", "p90_ms",
+		"p99_ms", "max_ms")
 }
 
 // Write writes a second, at once, so that a reader can follow.

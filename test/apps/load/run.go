@@ -47,7 +47,9 @@ func Run(ctx context.Context, c Config, each func(Second)) (Result, error) {
 		}
 	}
 
-	results, traceOver, stopped := s.ended, over.C, ctx.Done()
+	results := s.ended
+	traceOver := over.C
+	stopped := ctx.Done()
 	for results != nil || traceOver != nil {
 		select {
 		case e, more := <-results:
@@ -69,7 +71,8 @@ func Run(ctx context.Context, c Config, each func(Second)) (Result, error) {
 		report()
 		return t.end(t.length), nil
 	}
-	return t.end(min(took, t.length)), fmt.Errorf("load stopped %v into %v: %w", took.Round(time.Millisecond), t.length, context.Cause(ctx))
+	return t.end(min(took, t.length)),
+		fmt.Errorf("load stopped %v into %v: %w", took.Round(time.Millisecond), t.length, context.Cause(ctx))
 }
 
 // sender starts requests and reports each when it has ended.
@@ -87,12 +90,12 @@ func newSender(c Config) *sender {
 		slots:  make(chan struct{}, c.MaxInFlight),
 		ended:  make(chan ended, 1024),
 	}
-	// An answer that sends us elsewhere is not the answer.
+	// Redirects are not followed.
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s
 }
 
-// send starts each request at its time, whatever became of those before.
+// send starts each request at its time, independent of earlier requests.
 func (s *sender) send(ctx context.Context, start time.Time, arrivals []time.Duration) {
 	defer close(s.ended)
 	var inFlight sync.WaitGroup
@@ -121,9 +124,9 @@ func (s *sender) send(ctx context.Context, start time.Time, arrivals []time.Dura
 	}
 }
 
-// coarse is how early a Go timer has to ring to be in time. The runtime waits
-// for timers in whole milliseconds, so they ring up to a millisecond late: much,
-// beside an answer that takes five.
+// coarse is how much earlier a Go timer must fire. The runtime waits for timers in
+// whole milliseconds, so they fire up to a millisecond late. That is much, compared
+// with an answer that takes five.
 const coarse = 2 * time.Millisecond
 
 // waitUntil returns false if ctx is done first. The last two milliseconds it
@@ -145,15 +148,16 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// request sends one request and reads the whole answer. The error is that of a
-// failed one.
+// request sends one request and reads the complete answer. The error is the reason of
+// a failed request.
 func (s *sender) request(ctx context.Context, target string, deadline time.Time) (outcome, error) {
 	err := s.get(ctx, target, deadline)
 	var network net.Error
 	switch {
 	case ctx.Err() != nil:
 		return abandoned, nil
-	case !time.Now().Before(deadline), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case !time.Now().Before(deadline), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) &&
+		network.Timeout():
 		return timedOut, nil
 	case err != nil:
 		return failed, err

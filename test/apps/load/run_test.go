@@ -16,8 +16,9 @@ import (
 // stalling answers at once, except while it stalls: then answers wait for the
 // end of the stall.
 type stalling struct {
-	from, until time.Time
-	requests    atomic.Int64
+	from     time.Time // of the stall
+	until    time.Time // of the stall
+	requests atomic.Int64
 }
 
 func (s *stalling) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +38,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// constant asks for rate requests/s for so many seconds.
+// constant is a trace of rate requests/s for the given seconds.
 func constant(rate float64, seconds int) (rates []float64) {
 	for range seconds {
 		rates = append(rates, rate)
@@ -45,8 +46,8 @@ func constant(rate float64, seconds int) (rates []float64) {
 	return rates
 }
 
-// closedLoopP99 is how not to measure: one user at the given pace who waits for
-// each answer, and a latency from when the request was written.
+// closedLoopP99 measures with a closed loop, which is wrong: one user at the given pace
+// waits for each answer, and the latency is measured from the time of writing.
 func closedLoopP99(t *testing.T, url string, pace, length time.Duration) time.Duration {
 	d := newDigest(time.Minute, time.Second)
 	for start := time.Now(); time.Since(start) < length; {
@@ -84,19 +85,22 @@ func TestAStallShowsInTheTail(t *testing.T) {
 		t.Errorf("p99 of the open loop is %v ms, want about 960", got.P99MS)
 	}
 	if milliseconds(closed) > got.P99MS/2 {
-		t.Errorf("p99 of the closed loop is %v, of the open one %v ms: the stall should hide from the former", closed, got.P99MS)
+		t.Errorf("p99 of the closed loop is %v, of the open one %v ms: the stall should hide from the former",
+			closed, got.P99MS)
 	}
 	if share := got.SLOViolationRatio; share < 0.1 || share > 0.5 {
 		t.Errorf("%.2f of the requests took over 200 ms, want about 0.2", share)
 	}
 }
 
-func TestWhatIsSentIsWhatWasIntended(t *testing.T) {
+func TestAllIntendedRequestsAreSent(t *testing.T) {
 	t.Parallel()
 	server, second := &stalling{}, &stalling{}
 	c := Config{
 		Targets: []string{serve(t, server), serve(t, second)},
-		Trace:   steps(100, 0, 50), Seed: 4, SLO: 4 * time.Second,
+		Trace:   steps(100, 0, 50),
+		Seed:    4,
+		SLO:     4 * time.Second,
 	}
 	intended := len(Schedule(c.Trace, Poisson, 4))
 
@@ -127,7 +131,7 @@ func TestWhatIsSentIsWhatWasIntended(t *testing.T) {
 }
 
 // The server never answers, so the first 10 requests keep their places.
-func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
+func TestRequestsOverTheLimitAreDroppedAndCounted(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
 	url := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -135,8 +139,12 @@ func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	got, err := Run(t.Context(), Config{
-		Targets: []string{url}, Trace: steps(100), Arrivals: Uniform,
-		MaxInFlight: 10, Timeout: 3 * time.Second, SLO: time.Second,
+		Targets:     []string{url},
+		Trace:       steps(100),
+		Arrivals:    Uniform,
+		MaxInFlight: 10,
+		Timeout:     3 * time.Second,
+		SLO:         time.Second,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -149,41 +157,64 @@ func TestWhatIsOverTheBoundIsDroppedAndCounted(t *testing.T) {
 	}
 }
 
-func TestFailuresAreToldApart(t *testing.T) {
+func TestKindsOfFailuresAreCountedSeparately(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	for name, c := range map[string]struct {
-		target           string
-		errors, timeouts int
-		first            string
+		target   string
+		errors   int
+		timeouts int
+		first    string // a part of the first error
 	}{
-		"a status of 500": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
-		})), errors: 20, first: "answered 500 Internal Server Error"},
-		"sent elsewhere": {target: serve(t, http.RedirectHandler("/there", http.StatusFound)), errors: 20, first: "answered 302 Found"},
-		"nobody listens": {target: gone.URL, errors: 20, first: "connection refused"},
-		"a public address": {target: "http://192.0.2.1:9", errors: 20,
-			first: "neither a loopback nor a private address"},
-		"an answer cut short": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "short")
-		})), errors: 20, first: "reading the answer of http://"},
-		"an answer without end": {target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		})), timeouts: 20},
+		"a status of 500": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusInternalServerError)
+			})),
+			errors: 20,
+			first:  "answered 500 Internal Server Error",
+		},
+		"sent elsewhere": {
+			target: serve(t, http.RedirectHandler("/there", http.StatusFound)),
+			errors: 20,
+			first:  "answered 302 Found",
+		},
+		"no listener": {target: gone.URL, errors: 20, first: "connection refused"},
+		"a public address": {
+			target: "http://192.0.2.1:9",
+			errors: 20,
+			first:  "neither a loopback nor a private address",
+		},
+		"an answer cut short": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				_, _ = io.WriteString(w, "short")
+			})),
+			errors: 20,
+			first:  "reading the answer of http://",
+		},
+		"an answer without end": {
+			target: serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})),
+			timeouts: 20,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Run(t.Context(), Config{
-				Targets: []string{c.target}, Trace: steps(20), Arrivals: Uniform,
-				Timeout: 2 * time.Second, SLO: 1999 * ms,
+				Targets:  []string{c.target},
+				Trace:    steps(20),
+				Arrivals: Uniform,
+				Timeout:  2 * time.Second,
+				SLO:      1999 * ms,
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Errors != c.errors || got.Timeouts != c.timeouts || got.Requests != 20 || got.SLOViolationRatio != 1 {
+			if got.Errors != c.errors || got.Timeouts != c.timeouts || got.Requests != 20 ||
+				got.SLOViolationRatio != 1 {
 				t.Errorf("result %+v, want %d errors, %d timeouts", got, c.errors, c.timeouts)
 			}
 			if !strings.Contains(got.FirstError, c.first) {
@@ -232,15 +263,19 @@ func TestConfigErrorsNameTheValue(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"no target":             {func(c *Config) { c.Targets = nil }, "no targets"},
-		"a target of no kind":   {func(c *Config) { c.Targets = []string{"front:80"} }, `target "front:80": want http`},
-		"a target unreadable":   {func(c *Config) { c.Targets = []string{"http://a b"} }, `"http://a b"`},
-		"no trace":              {func(c *Config) { c.Trace.Rates = nil }, "trace of 0 steps"},
-		"too long":              {func(c *Config) { c.Trace.Step = 7 * time.Hour }, "lasts 7h0m0s: at most 6h"},
-		"too much":              {func(c *Config) { c.Trace = steps(constant(1e6, 11)...) }, "asks for 11000000 requests: at most 10000000"},
-		"arrivals of no kind":   {func(c *Config) { c.Arrivals = "pareto" }, `arrivals "pareto": want poisson or uniform`},
-		"SLO negative":          {func(c *Config) { c.SLO = -1 }, "SLO -1ns"},
-		"timeout below SLO":     {func(c *Config) { c.Timeout = 100 * ms }, "timeout 100ms: must be longer than the SLO, 200ms"},
+		"no target": {func(c *Config) { c.Targets = nil }, "no targets"},
+		"a target of no kind": {func(c *Config) { c.Targets = []string{"front:80"} },
+			`target "front:80": want http`},
+		"a target unreadable": {func(c *Config) { c.Targets = []string{"http://a b"} }, `"http://a b"`},
+		"no trace":            {func(c *Config) { c.Trace.Rates = nil }, "trace of 0 steps"},
+		"too long":            {func(c *Config) { c.Trace.Step = 7 * time.Hour }, "lasts 7h0m0s: at most 6h"},
+		"too much": {func(c *Config) { c.Trace = steps(constant(1e6, 11)...) },
+			"asks for 11000000 requests: at most 10000000"},
+		"arrivals of no kind": {func(c *Config) { c.Arrivals = "pareto" },
+			`arrivals "pareto": want poisson or uniform`},
+		"SLO negative": {func(c *Config) { c.SLO = -1 }, "SLO -1ns"},
+		"timeout below SLO": {func(c *Config) { c.Timeout = 100 * ms },
+			"timeout 100ms: must be longer than the SLO, 200ms"},
 		"endless timeout":       {func(c *Config) { c.Timeout = 2 * time.Hour }, "timeout 2h0m0s: at most 1h"},
 		"none may be in flight": {func(c *Config) { c.MaxInFlight = -1 }, "at most -1 requests in flight"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"awarescale.dev/aware/test/apps/trace"
 )
 
-// Arrivals is how requests fall within the rate.
+// Arrivals is the distribution of arrivals at a given rate.
 type Arrivals string
 
 const (

@@ -27,7 +27,7 @@ func TestARateBelowOnePerSecondAddsUp(t *testing.T) {
 	}
 }
 
-// The laws that hold for any trace, seed and kind of arrivals.
+// Invariants for any trace, seed and kind of arrivals.
 func TestArrivalsFollowTheRate(t *testing.T) {
 	for name, tr := range map[string]trace.Trace{
 		"constant":        steps(slices.Repeat([]float64{100}, 100)...),

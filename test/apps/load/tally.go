@@ -2,7 +2,7 @@ package load
 
 import "time"
 
-// outcome is what became of a request.
+// outcome is how a request ended.
 type outcome int
 
 const (
@@ -22,18 +22,17 @@ type ended struct {
 	err      error // of a failed one
 }
 
-// window is the length of the windows that the SLO is judged over.
+// window is the length of the windows over which the SLO is evaluated.
 const window = 10 * time.Second
 
-// tally keeps the accounts of one run. It knows the time only from what it is
-// told, so that a test can tell it anything.
+// tally counts the results of one run. Times are arguments, so that tests choose them.
 type tally struct {
 	config   Config
 	length   time.Duration
 	intended []int // requests by second
 
-	open     []*account // by second; nil before its first request and after it is finished
-	finished int        // seconds
+	open     []*counts // by second; nil before its first request and after it is finished
+	finished int       // seconds
 
 	total      *digest // of the finished seconds
 	result     Result  // counts only, until it is complete
@@ -44,11 +43,11 @@ type tally struct {
 	firstError error
 }
 
-// account is what is known of one second.
-type account struct {
-	counts  [abandoned + 1]int // by outcome
-	counted int
-	digest  *digest
+// counts is the results of one second.
+type counts struct {
+	outcomes [abandoned + 1]int // by outcome
+	counted  int
+	digest   *digest
 }
 
 func newTally(c Config, arrivals []time.Duration) *tally {
@@ -58,7 +57,7 @@ func newTally(c Config, arrivals []time.Duration) *tally {
 		config:   c,
 		length:   length,
 		intended: make([]int, seconds),
-		open:     make([]*account, seconds),
+		open:     make([]*counts, seconds),
 		total:    newDigest(c.Timeout, c.SLO),
 		lag:      newDigest(time.Hour, time.Hour),
 		inWindow: newDigest(c.Timeout, c.SLO),
@@ -74,11 +73,11 @@ func (t *tally) add(e ended) {
 	second := e.intended / time.Second
 	a := t.open[second]
 	if a == nil {
-		a = &account{digest: newDigest(t.config.Timeout, t.config.SLO)}
+		a = &counts{digest: newDigest(t.config.Timeout, t.config.SLO)}
 		t.open[second] = a
 	}
 	a.counted++
-	a.counts[e.outcome]++
+	a.outcomes[e.outcome]++
 	if e.outcome == abandoned {
 		return
 	}
@@ -96,7 +95,7 @@ func (t *tally) add(e ended) {
 // the lack of one.
 func (t *tally) allEnded() bool {
 	for i := t.finished; i < len(t.intended); i++ {
-		if a := t.open[i]; t.intended[i] > 0 && (a == nil || a.counted-a.counts[abandoned] < t.intended[i]) {
+		if a := t.open[i]; t.intended[i] > 0 && (a == nil || a.counted-a.outcomes[abandoned] < t.intended[i]) {
 			return false
 		}
 	}
@@ -125,12 +124,12 @@ func (t *tally) finish(now time.Duration) []Second {
 func (t *tally) close(i int) Second {
 	a := t.open[i]
 	if a == nil {
-		a = &account{digest: newDigest(t.config.Timeout, t.config.SLO)}
+		a = &counts{digest: newDigest(t.config.Timeout, t.config.SLO)}
 	}
 	t.open[i] = nil
 	t.finished = i + 1
 
-	n := a.counts
+	n := a.outcomes
 	t.result.OK += n[ok]
 	t.result.Errors += n[failed]
 	t.result.Timeouts += n[timedOut]
@@ -152,7 +151,7 @@ func (t *tally) close(i int) Second {
 		P50MS:       milliseconds(a.digest.quantile(0.50)),
 		P90MS:       milliseconds(a.digest.quantile(0.90)),
 		P99MS:       milliseconds(a.digest.quantile(0.99)),
-		MaxMS:       milliseconds(a.digest.max),
+		MaxMS:       milliseconds(a.digest.highest),
 		P99SoFarMS:  milliseconds(t.total.quantile(0.99)),
 	}
 }
@@ -188,7 +187,7 @@ func (t *tally) end(took time.Duration) Result {
 	r.P95MS = milliseconds(t.total.quantile(0.95))
 	r.P99MS = milliseconds(t.total.quantile(0.99))
 	r.P999MS = milliseconds(t.total.quantile(0.999))
-	r.MaxMS = milliseconds(t.total.max)
+	r.MaxMS = milliseconds(t.total.highest)
 	r.MeanMS = milliseconds(t.total.mean())
 	if took > 0 {
 		r.AchievedRPS = float64(r.OK) / took.Seconds()
@@ -199,7 +198,7 @@ func (t *tally) end(took time.Duration) Result {
 		r.SLOWindowsViolatedRatio = float64(t.violated) / float64(t.windows)
 	}
 	r.SenderLagP99MS = milliseconds(t.lag.quantile(0.99))
-	r.SenderLagMaxMS = milliseconds(t.lag.max)
+	r.SenderLagMaxMS = milliseconds(t.lag.highest)
 	if t.firstError != nil {
 		r.FirstError = t.firstError.Error()
 	}

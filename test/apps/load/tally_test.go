@@ -34,10 +34,12 @@ func TestASecondIsFinishedWhenItsRequestsHaveEndedAndItIsOver(t *testing.T) {
 	if got := tally.finish(999 * ms); len(got) != 0 {
 		t.Fatalf("finished before it was over: %v", got)
 	}
-	if got := tally.finish(2500 * ms); len(got) != 2 || got[0].OK != 2 || got[0].MaxMS != 30 || got[1].OK != 1 || got[1].P99MS != 10 {
+	if got := tally.finish(2500 * ms); len(got) != 2 || got[0].OK != 2 || got[0].MaxMS != 30 || got[1].OK != 1 ||
+		got[1].P99MS != 10 {
 		t.Fatalf("seconds 0 and 1: %+v", got)
 	}
-	if got := tally.finish(3500 * ms); len(got) != 1 || got[0] != (Second{Second: 2, P99SoFarMS: got[0].P99SoFarMS}) {
+	if got := tally.finish(3500 * ms); len(got) != 1 ||
+		got[0] != (Second{Second: 2, P99SoFarMS: got[0].P99SoFarMS}) {
 		t.Fatalf("second 2, without a request: %+v", got)
 	}
 }
@@ -56,8 +58,19 @@ func TestEveryRequestIsCountedOnceAndTheFailedAsTheTimeout(t *testing.T) {
 	if len(seconds) != 1 {
 		t.Fatalf("%d seconds finished, want 1", len(seconds))
 	}
-	want := Second{IntendedRPS: 6, Sent: 4, OK: 2, Errors: 1, Dropped: 1, Timeouts: 1,
-		P50MS: 1000, P90MS: 1000, P99MS: 1000, MaxMS: 1000, P99SoFarMS: 1000}
+	want := Second{
+		IntendedRPS: 6,
+		Sent:        4,
+		OK:          2,
+		Errors:      1,
+		Dropped:     1,
+		Timeouts:    1,
+		P50MS:       1000,
+		P90MS:       1000,
+		P99MS:       1000,
+		MaxMS:       1000,
+		P99SoFarMS:  1000,
+	}
 	if seconds[0] != want {
 		t.Errorf("second %+v, want %+v", seconds[0], want)
 	}
@@ -65,14 +78,15 @@ func TestEveryRequestIsCountedOnceAndTheFailedAsTheTimeout(t *testing.T) {
 	if r.Requests != 5 || r.OK != 2 || r.Errors != 1 || r.Timeouts != 1 || r.Dropped != 1 || r.Abandoned != 1 {
 		t.Errorf("counts %+v", r)
 	}
-	if r.SLOViolationRatio != 0.6 || r.AchievedRPS != 2 || r.MeanMS != (2*10+3*1000)/5.0 || r.FirstError != "connection refused" {
+	if r.SLOViolationRatio != 0.6 || r.AchievedRPS != 2 || r.MeanMS != (2*10+3*1000)/5.0 ||
+		r.FirstError != "connection refused" {
 		t.Errorf("result %+v", r)
 	}
 }
 
-// A run of 25 s in which seconds 10 to 19 are slow, against a dumb twin that
-// keeps everything.
-func TestWindowsAreJudgedByTheirOwnP99(t *testing.T) {
+// A run of 25 s in which seconds 10 to 19 are slow, compared with a simple second
+// implementation that keeps everything.
+func TestEachWindowIsEvaluatedByItsOwnP99(t *testing.T) {
 	tally, arrivals := tallyOf(slices.Repeat([]float64{50}, 25)...)
 	r := rand.New(rand.NewPCG(5, 5))
 	windows := make([]exact, 3)
@@ -92,7 +106,7 @@ func TestWindowsAreJudgedByTheirOwnP99(t *testing.T) {
 	}
 	for i, want := range []bool{false, true, false} {
 		if got := windows[i].quantile(0.99) > 100*ms; got != want {
-			t.Fatalf("window %d violates: %v, the story wants %v", i, got, want)
+			t.Fatalf("window %d violates: %v, want %v", i, got, want)
 		}
 	}
 	seconds := tally.finish(25 * time.Second)
@@ -107,7 +121,8 @@ func TestWindowsAreJudgedByTheirOwnP99(t *testing.T) {
 		t.Errorf("p99 %v, want %v within 0.2 %%", got.P99MS, want)
 	}
 	if last := seconds[len(seconds)-1]; len(seconds) != 25 || last.P99SoFarMS != got.P99MS {
-		t.Errorf("%d seconds, the last says p99 so far %v, the result %v", len(seconds), last.P99SoFarMS, got.P99MS)
+		t.Errorf("%d seconds, the last says p99 so far %v, the result %v",
+			len(seconds), last.P99SoFarMS, got.P99MS)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Loadgen sends requests at the times that a trace of rates asks for and
-// reports the latencies, by second as CSV and in all as JSON. What it counts
-// how is told in package load.
+// Loadgen sends requests at the times that a trace of rates gives. It reports the
+// latencies of each second as CSV and of the run as JSON. Package load documents
+// the counts.
 //
 //	loadgen --target http://10.96.0.10 --trace test/apps/traces/bursty-3min.txt --rate-scale 50 \
 //	    --slo 200ms --seconds seconds.csv
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// usageError is one that the user can mend on the command line.
+// usageError is an error of the command line.
 type usageError struct{ error }
 
 // run is main with its surroundings as parameters; it returns the exit code.
@@ -80,16 +80,21 @@ func command(stdout io.Writer) *cobra.Command {
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := c.Flags()
-	f.StringSliceVar(&s.load.Targets, "target", nil, "URLs to GET in turn; loopback or private addresses only (required)")
+	f.StringSliceVar(&s.load.Targets, "target", nil,
+		"URLs to GET in turn; loopback or private addresses only (required)")
 	f.StringVar(&s.trace, "trace", "", "file with a rate in requests/s per line, one per second (required)")
 	f.Float64Var(&s.timeScale, "time-scale", 1, "how many times as long the trace takes")
 	f.Float64Var(&s.rateScale, "rate-scale", 1, "how many times as high its rates are")
-	f.StringVar(&s.arrivals, "arrivals", string(load.Poisson), "how requests fall within the rate: poisson or uniform")
+	f.StringVar(&s.arrivals, "arrivals", string(load.Poisson),
+		"how requests fall within the rate: poisson or uniform")
 	f.Uint64Var(&s.load.Seed, "seed", 1, "of the poisson arrivals")
-	f.DurationVar(&s.load.Timeout, "timeout", 5*time.Second, "of a request, from its intended start; failed requests count as having taken this long")
+	f.DurationVar(&s.load.Timeout, "timeout", 5*time.Second,
+		"of a request, from its intended start; failed requests count as having taken this long")
 	f.DurationVar(&s.load.SLO, "slo", 200*time.Millisecond, "the latency that a request may take")
-	f.IntVar(&s.load.MaxInFlight, "max-in-flight", 1000, "requests under way at once; more are dropped, and counted")
-	f.IntVar(&s.load.ConnMaxRequests, "conn-max-requests", 20, "requests to a connection, so that new replicas get their share; -1 for no limit")
+	f.IntVar(&s.load.MaxInFlight, "max-in-flight", 1000,
+		"requests under way at once; more are dropped, and counted")
+	f.IntVar(&s.load.ConnMaxRequests, "conn-max-requests", 20,
+		"requests to a connection, so that new replicas get their share; -1 for no limit")
 	f.StringVar(&s.seconds, "seconds", "", "file for the CSV with one line per second; - for standard output")
 	f.StringVar(&s.summary, "summary", "-", "file for the JSON summary; - for standard output")
 	return c

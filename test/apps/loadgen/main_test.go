@@ -73,7 +73,8 @@ func TestAnInterruptedRunStillPrintsItsSummary(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	code := run(ctx, []string{"--target", server.URL, "--trace", shortTrace, "--rate-scale", "20"}, &stdout, &stderr)
+	code := run(ctx, []string{"--target", server.URL, "--trace", shortTrace, "--rate-scale", "20"}, &stdout,
+		&stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "into 20s: ") {
 		t.Errorf("code %d, stderr %q", code, &stderr)
 	}
@@ -83,31 +84,33 @@ func TestAnInterruptedRunStillPrintsItsSummary(t *testing.T) {
 	}
 }
 
-func TestAWrongCommandLineSaysWhatAndExitsWith2(t *testing.T) {
+func TestAWrongCommandLineNamesTheFlagAndExitsWith2(t *testing.T) {
 	words := filepath.Join(t.TempDir(), "words.txt")
 	if err := os.WriteFile(words, []byte("1\nmany\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	good := "--target http://127.0.0.1:1 --trace " + shortTrace
 	for name, c := range map[string]struct{ args, want string }{
-		"nothing":             {"", "--target is missing"},
-		"no trace":            {"--target http://127.0.0.1:1", "--trace is missing"},
-		"a trace not there":   {"--target http://127.0.0.1:1 --trace none.txt", "--trace: reading trace: open none.txt"},
-		"a trace of words":    {"--target http://127.0.0.1:1 --trace " + words, `words.txt, line 2: rate "many"`},
-		"an unknown flag":     {good + " --rps 5", "unknown flag: --rps"},
-		"a flag of words":     {good + " --seed many", `invalid argument "many" for "--seed" flag`},
-		"an argument":         {good + " more", `argument "more"`},
-		"no time":             {good + " --time-scale 0", "--time-scale 0, --rate-scale 1: "},
-		"arrivals of no kind": {good + " --arrivals pareto", `arrivals "pareto"`},
-		"no timeout":          {good + " --timeout 0s", "--timeout 0s"},
-		"SLO over timeout":    {good + " --slo 6s", "timeout 5s: must be longer than the SLO, 6s"},
-		"a target of no kind": {"--target front --trace " + shortTrace, `target "front"`},
-		"no place for output": {good + " --seconds /none/at/all.csv", "--seconds: open /none/at/all.csv"},
+		"nothing":           {"", "--target is missing"},
+		"no trace":          {"--target http://127.0.0.1:1", "--trace is missing"},
+		"a trace not there": {"--target http://127.0.0.1:1 --trace none.txt", "--trace: reading trace: open none.txt"},
+		"a trace that is no number": {"--target http://127.0.0.1:1 --trace " + words,
+			`words.txt, line 2: rate "many"`},
+		"an unknown flag":          {good + " --rps 5", "unknown flag: --rps"},
+		"a flag that is no number": {good + " --seed many", `invalid argument "many" for "--seed" flag`},
+		"an argument":              {good + " more", `argument "more"`},
+		"no time":                  {good + " --time-scale 0", "--time-scale 0, --rate-scale 1: "},
+		"arrivals of no kind":      {good + " --arrivals pareto", `arrivals "pareto"`},
+		"no timeout":               {good + " --timeout 0s", "--timeout 0s"},
+		"SLO over timeout":         {good + " --slo 6s", "timeout 5s: must be longer than the SLO, 6s"},
+		"a target of no kind":      {"--target front --trace " + shortTrace, `target "front"`},
+		"no place for output":      {good + " --seconds /none/at/all.csv", "--seconds: open /none/at/all.csv"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), strings.Fields(c.args), &stdout, &stderr)
-			if code != 2 || !strings.Contains(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
+			if code != 2 || !strings.Contains(stderr.String(), c.want) ||
+				strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("code %d, stderr %q, want 2 and one line with %q", code, &stderr, c.want)
 			}
 		})

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// What one request may ask for. A service takes compositions from its query,
-// so a typing error must not buy an hour of work: 32 steps of 100 times a
-// millisecond are about three seconds.
+// Limits of one request. A service reads compositions from its query, so a typing
+// error must not cause an hour of work: 32 steps of 100 times a millisecond are about
+// three seconds.
 const (
 	maxSteps = 32
 	maxTimes = 100
@@ -71,7 +71,8 @@ func parseStep(word string) (Step, error) {
 	}
 	times, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(times > 0 && times <= maxTimes) {
-		return Step{}, fmt.Errorf("segment %q: times %q: must be a number over 0, at most %d", name, number, maxTimes)
+		return Step{}, fmt.Errorf("segment %q: times %q: must be a number over 0, at most %d",
+			name, number, maxTimes)
 	}
 	return Step{s, times}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// gzipWriters are used again, as servers do: a new one takes 0.8 MB.
+// gzipWriters are reused, as in servers: a new one takes 0.8 MB.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 func runCompress(ctx context.Context, r *rand.Rand, size int) error {

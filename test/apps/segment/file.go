@@ -23,8 +23,8 @@ const fileBlock = 64 << 10
 // 4 MiB.
 const sharedBlocks = 64
 
-// sharedFile is filled once per process. It has no name any more when it is
-// returned, so it goes away with the process, however that ends.
+// sharedFile is filled once per process. Its name is removed before it is returned, so
+// the file ends with the process, also after a crash.
 var sharedFile = sync.OnceValues(func() (*os.File, error) {
 	f, err := os.CreateTemp("", "segment-read-*")
 	if err != nil {
@@ -104,8 +104,8 @@ func runStream(ctx context.Context, r *rand.Rand, size int) error {
 	})
 }
 
-// stream copies and returns the checksum of what went by. The checksum also
-// keeps the kernel from copying file to file without us.
+// stream copies and returns the checksum of the data. The checksum also prevents that
+// the kernel copies from file to file by itself.
 func stream(to io.Writer, from io.Reader) (uint32, error) {
 	sum := crc32.NewIEEE()
 	if _, err := io.Copy(io.MultiWriter(to, sum), from); err != nil {
@@ -114,7 +114,7 @@ func stream(to io.Writer, from io.Reader) (uint32, error) {
 	return sum.Sum32(), nil
 }
 
-// withNewFile hands do a new temporary file and removes it afterwards.
+// withNewFile calls do with a new temporary file and removes it afterwards.
 func withNewFile(pattern string, do func(*os.File) error) error {
 	f, err := os.CreateTemp("", pattern)
 	if err != nil {

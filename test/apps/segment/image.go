@@ -18,7 +18,9 @@ const imageSide = 128
 // looks smooth to a filter and to JPEG, as photographs do.
 func randomImage(r *rand.Rand) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, imageSide, imageSide))
-	dx, dy, offset := 1+r.IntN(4), 1+r.IntN(4), r.IntN(256)
+	dx := 1 + r.IntN(4)
+	dy := 1 + r.IntN(4)
+	offset := r.IntN(256)
 	for y := range imageSide {
 		row := m.Pix[y*m.Stride : y*m.Stride+4*imageSide]
 		for x := range imageSide {

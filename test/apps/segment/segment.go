@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Stress is the resource that a segment leans on.
+// Stress is the resource that a segment uses most.
 type Stress string
 
 const (

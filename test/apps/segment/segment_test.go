@@ -132,12 +132,18 @@ func TestACompositionStopsAtTheFirstErrorAndNamesTheStep(t *testing.T) {
 	broken := errors.New("broken")
 	var done []string
 	step := func(name string, err error) Step {
-		return Step{Segment{Name: name, Size: 10, Unit: "things", Run: func(context.Context, *rand.Rand, int) error {
-			done = append(done, name)
-			return err
-		}}, 0.5}
+		return Step{Segment{
+			Name: name,
+			Size: 10,
+			Unit: "things",
+			Run: func(context.Context, *rand.Rand, int) error {
+				done = append(done, name)
+				return err
+			},
+		}, 0.5}
 	}
-	err := Composition{step("first", nil), step("second", broken), step("third", nil)}.Run(t.Context(), source(1))
+	err := Composition{step("first", nil), step("second", broken), step("third", nil)}.Run(t.Context(),
+		source(1))
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "segment second with 5 things") {
 		t.Errorf("error %v", err)
 	}
@@ -181,7 +187,7 @@ func BenchmarkSegment(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used so far.
+// cpuTime is the CPU time of this process so far.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -15,8 +15,8 @@ type sales struct {
 
 const regions = 16
 
-// sharedSales has 2^18 rows, 3.25 MiB: more than a core's own cache, little
-// beside a container's limit.
+// sharedSales has 2^18 rows, 3.25 MiB: more than a core's own cache, and
+// little compared with a container's limit.
 var sharedSales = sync.OnceValue(func() sales {
 	return randomSales(rand.New(rand.NewPCG(18, 16)), 1<<18)
 })
@@ -44,7 +44,9 @@ func runTable(ctx context.Context, r *rand.Rand, size int) error {
 // turnover answers: select region, sum(pieces*cents) where pieces >= least
 // group by region, over the rows from first up to end.
 func (s sales) turnover(first, end int, least int32) (cents [regions]int64) {
-	region, pieces, price := s.region[first:end], s.pieces[first:end], s.cents[first:end]
+	region := s.region[first:end]
+	pieces := s.pieces[first:end]
+	price := s.cents[first:end]
 	for i, n := range pieces {
 		if n >= least {
 			cents[region[i]%regions] += int64(n) * price[i]

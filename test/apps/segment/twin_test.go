@@ -20,7 +20,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Each test here compares a segment's work with a dumb twin of it.
+// Each test here compares a segment with a simple second implementation.
 
 func TestIntegralAgreesWithItsClosedForm(t *testing.T) {
 	r := source(1)
@@ -33,8 +33,8 @@ func TestIntegralAgreesWithItsClosedForm(t *testing.T) {
 	}
 }
 
-// dumbProduct is the definition of the matrix product.
-func dumbProduct(a, b *mat.Dense) *mat.Dense {
+// simpleProduct is the definition of the matrix product.
+func simpleProduct(a, b *mat.Dense) *mat.Dense {
 	rows, inner := a.Dims()
 	_, columns := b.Dims()
 	c := mat.NewDense(rows, columns, nil)
@@ -53,7 +53,7 @@ func TestProductAgreesWithThreeLoops(t *testing.T) {
 	a, b := randomMatrix(r, matmulSide, matmulSide), randomMatrix(r, matmulSide, matmulSide)
 	var got mat.Dense
 	got.Mul(a, b)
-	if !mat.EqualApprox(&got, dumbProduct(a, b), 1e-10) {
+	if !mat.EqualApprox(&got, simpleProduct(a, b), 1e-10) {
 		t.Error("the product is not the sum over rows and columns")
 	}
 }
@@ -61,7 +61,7 @@ func TestProductAgreesWithThreeLoops(t *testing.T) {
 func TestClassesAgreeWithLoops(t *testing.T) {
 	p := sharedModel()
 	inputs := randomMatrix(source(3), 16, 64)
-	h := dumbProduct(inputs, p.hidden)
+	h := simpleProduct(inputs, p.hidden)
 	for i := range 16 {
 		for j := range 128 {
 			if h.At(i, j) < 0 {
@@ -69,7 +69,7 @@ func TestClassesAgreeWithLoops(t *testing.T) {
 			}
 		}
 	}
-	scores := dumbProduct(h, p.output)
+	scores := simpleProduct(h, p.output)
 	classes := p.classify(inputs)
 	for i, class := range classes {
 		if best := slices.Max(mat.Row(nil, i, scores)); math.Abs(scores.At(i, class)-best) > 1e-10 {
@@ -102,7 +102,7 @@ func TestFrequentWordsAgreeWithCountingOneByOne(t *testing.T) {
 			t.Errorf("%q is there %d times, got %d", w.word, count, w.count)
 		}
 		if i > 0 && frequent[i-1].count < w.count {
-			t.Errorf("%v stands after %v", w, frequent[i-1])
+			t.Errorf("%v is after %v", w, frequent[i-1])
 		}
 	}
 	if got := frequentWords("b a. B c", 2); !reflect.DeepEqual(got, []wordCount{{"b", 2}, {"a", 1}}) {
@@ -163,9 +163,9 @@ func TestTextSurvivesCompressionAndShrinks(t *testing.T) {
 	}
 }
 
-// dumbHalved weighs, for each new pixel, all old pixels of the square around
+// simpleHalved weighs, for each new pixel, all old pixels of the square around
 // its middle by 1 - distance/2 in either direction.
-func dumbHalved(m *image.RGBA, x, y int) color.RGBA {
+func simpleHalved(m *image.RGBA, x, y int) color.RGBA {
 	var sums [3]float64
 	var weights float64
 	cx, cy := float64(2*x+1), float64(2*y+1)
@@ -202,7 +202,7 @@ func TestHalvedImageAgreesWithAWeighedSum(t *testing.T) {
 		points = append(points, image.Pt(r.IntN(64), r.IntN(64)))
 	}
 	for _, p := range points {
-		if got, want := small.RGBAAt(p.X, p.Y), dumbHalved(m, p.X, p.Y); apart(got, want) > 1 {
+		if got, want := small.RGBAAt(p.X, p.Y), simpleHalved(m, p.X, p.Y); apart(got, want) > 1 {
 			t.Errorf("pixel %v is %v, want %v", p, got, want)
 		}
 	}
@@ -285,7 +285,8 @@ func TestFilesHoldWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(whole) != 5*fileBlock || crc32.ChecksumIEEE(whole) != sum {
-		t.Errorf("%d bytes with checksum %x, want %d with %x", len(whole), crc32.ChecksumIEEE(whole), 5*fileBlock, sum)
+		t.Errorf("%d bytes with checksum %x, want %d with %x",
+			len(whole), crc32.ChecksumIEEE(whole), 5*fileBlock, sum)
 	}
 
 	for n := range 5 {

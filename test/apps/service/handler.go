@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// statusGone is nginx's code for a caller who left before the answer. It is
-// seen in the metrics only.
+// statusGone is nginx's code for a request that the caller canceled. It appears in
+// the metrics only.
 const statusGone = 499
 
 // worker answers requests for work.
@@ -43,7 +43,8 @@ func newWorker(s *settings) *worker {
 func (w *worker) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", w)
-	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { write(rw, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /healthz",
+		func(rw http.ResponseWriter, _ *http.Request) { write(rw, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		if w.leaving.Load() {
 			write(rw, http.StatusServiceUnavailable, "leaving")
@@ -54,8 +55,8 @@ func (w *worker) handler() http.Handler {
 	return mux
 }
 
-// ServeHTTP measures from here on. What a request waits for before, in the
-// kernel's queue or for this goroutine to get a core, only its sender can see.
+// ServeHTTP measures from here on. Only the sender can measure the time before, in the
+// kernel's queue or until this goroutine gets a core.
 func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	w.metrics.inFlight.Inc()
@@ -63,7 +64,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 	code, err := w.answer(r)
 	if w.leaving.Load() {
-		// Those who keep a connection to us would never learn that we leave.
+		// Otherwise callers with an open connection would keep sending to this process.
 		rw.Header().Set("Connection", "close")
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func write(rw http.ResponseWriter, code int, text string) {
 	rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rw.WriteHeader(code)
-	_, _ = io.WriteString(rw, text+"\n") // a caller who left needs no answer
+	_, _ = io.WriteString(rw, text+"\n") // a caller that canceled needs no answer
 }
 
 // answer does the request's work and returns its status.
@@ -104,7 +105,7 @@ func (w *worker) answer(r *http.Request) (int, error) {
 	return http.StatusOK, nil
 }
 
-// status is code, unless the caller left, which makes every kind of error.
+// status is code, unless the caller canceled, which causes all kinds of errors.
 func (w *worker) status(r *http.Request, code int) int {
 	if r.Context().Err() != nil {
 		return statusGone
@@ -112,8 +113,7 @@ func (w *worker) status(r *http.Request, code int) int {
 	return code
 }
 
-// enter waits for the request's turn. The caller must call leave when it is
-// done.
+// enter waits for a slot. The caller must call leave at the end.
 func (w *worker) enter(ctx context.Context) (leave func(), err error) {
 	if w.slots == nil {
 		return func() {}, nil
@@ -128,8 +128,8 @@ func (w *worker) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// callOthers asks the --calls at the same time, then each of --then. The first
-// failure ends it.
+// callOthers calls all --calls at the same time, then each of --then. It stops at the
+// first failure.
 func (w *worker) callOthers(ctx context.Context) error {
 	together, ctx2 := errgroup.WithContext(ctx)
 	for _, address := range w.settings.calls {

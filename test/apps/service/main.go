@@ -7,22 +7,21 @@
 //	GET /readyz                      200 until SIGTERM, then 503
 //	GET /metrics                     on --metrics-listen only, for Prometheus
 //
-// Four deployments of one image make a small application, a front which asks
-// two services at once, of which each has a store:
+// Four deployments of one image make a small application: a front that calls two
+// services at the same time, which call a store:
 //
 //	service --segments page      --calls http://cart,http://search   front
 //	service --segments json      --then http://store                 cart
 //	service --segments text      --then http://store                 search
 //	service --segments table                                         store
 //
-// On SIGTERM it keeps serving for --drain, since load balancers take a moment
-// to learn that it is leaving, and then ends when the last answer is sent. It
-// exits with 2 for a wrong command line and with 1 if serving failed.
+// On SIGTERM it keeps serving for --drain, because load balancers need some time to
+// remove it. Then it ends when the last answer is sent. It exits with 2 for a wrong
+// command line and with 1 if serving failed.
 //
-// GOMAXPROCS is left alone: since Go 1.25 the runtime derives it from the CPU
-// limit of the container, at least 2 and rounded up, and follows the limit
-// within about a second when it is resized in place. That is what an autoscaler
-// has to reckon with in a modern Go service, so nothing here interferes.
+// GOMAXPROCS is not set. Since Go 1.25 the runtime derives it from the CPU limit of the
+// container, at least 2 and rounded up, and follows a resize in place within about a
+// second. An autoscaler meets this behaviour in every modern Go service.
 package main
 
 import (
@@ -44,7 +43,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError is one that the user can mend on the command line.
+// usageError is an error of the command line.
 type usageError struct{ error }
 
 // run is main with its surroundings as parameters; it returns the exit code.

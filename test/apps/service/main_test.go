@@ -27,7 +27,8 @@ func TestAWrongCommandLineNamesFlagAndValueAndExitsWith2(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), strings.Fields(c.args), &stdout, &stderr)
-			if code != 2 || !strings.Contains(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
+			if code != 2 || !strings.Contains(stderr.String(), c.want) ||
+				strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("code %d, stderr %q, want 2 and one line with %q", code, &stderr, c.want)
 			}
 		})
@@ -44,7 +45,8 @@ func TestAPortInUseIsAnErrorThatNamesTheFlag(t *testing.T) {
 	defer l.work.Close()
 	defer l.metrics.Close()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"--listen", "127.0.0.1:0", "--metrics-listen", l.metrics.Addr().String()}, &stdout, &stderr)
+	code := run(t.Context(), []string{"--listen", "127.0.0.1:0", "--metrics-listen", l.metrics.Addr().String()},
+		&stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), `--metrics-listen "127.0.0.1:`) {
 		t.Errorf("code %d, stderr %q", code, &stderr)
 	}
@@ -52,7 +54,8 @@ func TestAPortInUseIsAnErrorThatNamesTheFlag(t *testing.T) {
 
 func TestSizesAreReadAsKubernetesWritesThem(t *testing.T) {
 	for text, want := range map[string]size{
-		"0": 0, "1234": 1234, "4k": 4000, "4Ki": 4096, "32Mi": 32 << 20, "5M": 5e6, "2Gi": 2 << 30, "1G": 1e9, "64Gi": 64 << 30,
+		"0": 0, "1234": 1234, "4k": 4000, "4Ki": 4096, "32Mi": 32 << 20, "5M": 5e6, "2Gi": 2 << 30, "1G": 1e9,
+		"64Gi": 64 << 30,
 	} {
 		var got size
 		if err := got.Set(text); err != nil || got != want {

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets are in seconds. Neighbours are a factor of 1.3 to 2 apart, so that is
-// how far off a quantile taken from them can be.
+// buckets are in seconds. Neighbours are a factor of 1.3 to 2 apart, which is
+// the possible error of a quantile.
 var buckets = []float64{
 	.001, .0015, .002, .003, .005, .0075,
 	.01, .015, .02, .03, .05, .075,
@@ -19,8 +19,8 @@ var buckets = []float64{
 	1, 1.5, 2, 3, 5, 10,
 }
 
-// metrics are what the service tells Prometheus. They cover requests for work,
-// not probes.
+// metrics are the service's Prometheus metrics. They cover requests for work, not
+// probes.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -40,9 +40,9 @@ func newMetrics() *metrics {
 			Name:    "http_request_duration_seconds",
 			Help:    "Time from accepting a request to the end of its answer, queueing included, by status.",
 			Buckets: buckets,
-			// The same as a native histogram, for a scraper that asks for it: each
-			// bucket is at most 10 % wider than the one before. After 160 buckets
-			// and an hour it starts anew.
+			// The same as a native histogram, if the scraper requests it: each bucket
+			// is at most 10 % wider than the one before. With more than 160 buckets it
+			// is reset, at most once an hour.
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  160,
 			NativeHistogramMinResetDuration: time.Hour,
@@ -58,8 +58,8 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(m.requests, m.duration, m.inFlight, m.queued,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// A series that appears only with the first request hides that request from
-	// rate().
+	// Create the series now: if one appears with the first request, rate() does not
+	// count that request.
 	m.requests.WithLabelValues("200")
 	m.duration.WithLabelValues("200")
 	return m

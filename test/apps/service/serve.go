@@ -19,10 +19,12 @@ import (
 const lastAnswers = 10 * time.Second
 
 // listeners are the service's open ports.
-type listeners struct{ work, metrics net.Listener }
+type listeners struct {
+	work    net.Listener
+	metrics net.Listener
+}
 
-// open opens both ports, so that a port in use is known before anything else
-// happens.
+// open opens both ports first, so that a port in use is reported at the start.
 func (s *settings) open() (listeners, error) {
 	work, err := net.Listen("tcp", s.listen)
 	if err != nil {
@@ -30,7 +32,8 @@ func (s *settings) open() (listeners, error) {
 	}
 	metrics, err := net.Listen("tcp", s.metricsListen)
 	if err != nil {
-		return listeners{}, errors.Join(fmt.Errorf("--metrics-listen %q: %w", s.metricsListen, err), work.Close())
+		return listeners{}, errors.Join(fmt.Errorf("--metrics-listen %q: %w", s.metricsListen, err),
+			work.Close())
 	}
 	return listeners{work, metrics}, nil
 }
@@ -50,8 +53,10 @@ func serve(ctx context.Context, s *settings, l listeners, log *slog.Logger) erro
 	both, failed := errgroup.WithContext(ctx)
 	both.Go(func() error { return serveOn(work, l.work) })
 	both.Go(func() error { return serveOn(metrics, l.metrics) })
-	log.Info("serving", "listen", l.work.Addr(), "metrics", l.metrics.Addr(), "segments", segment.Composition(s.segments),
-		"calls", s.calls, "then", s.then, "concurrency", s.concurrency, "memory", s.memory.String(), "gomaxprocs", runtime.GOMAXPROCS(0))
+	log.Info("serving", "listen", l.work.Addr(), "metrics", l.metrics.Addr(), "segments",
+		segment.Composition(s.segments),
+		"calls", s.calls, "then", s.then, "concurrency", s.concurrency, "memory", s.memory.String(),
+		"gomaxprocs", runtime.GOMAXPROCS(0))
 
 	<-failed.Done() // ctx's end, or a server's
 	if ctx.Err() != nil {
@@ -67,9 +72,9 @@ func serve(ctx context.Context, s *settings, l listeners, log *slog.Logger) erro
 	return err
 }
 
-// newServer keeps idle connections for longer than package client does (30 s):
-// the side that sends should be the one to close, or it may send on a
-// connection that is just being closed.
+// newServer keeps idle connections for longer than package client (30 s). The client
+// should close a connection first. Otherwise it may send on one that the server is
+// closing.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 }

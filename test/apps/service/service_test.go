@@ -21,16 +21,19 @@ import (
 
 // running is a service in this process.
 type running struct {
-	url, metrics string
-	terminate    context.CancelFunc // as SIGTERM would
-	ended        chan error
+	url       string
+	metrics   string             // URL
+	terminate context.CancelFunc // like SIGTERM
+	ended     chan error
 }
 
 // start starts the service with these flags and stops it after the test.
 func start(t *testing.T, change func(*settings)) *running {
 	t.Helper()
 	s := defaults()
-	s.listen, s.metricsListen, s.drain = "127.0.0.1:0", "127.0.0.1:0", 0
+	s.listen = "127.0.0.1:0"
+	s.metricsListen = "127.0.0.1:0"
+	s.drain = 0
 	s.segments, s.memory = nil, 0
 	if change != nil {
 		change(s)
@@ -43,7 +46,8 @@ func start(t *testing.T, change func(*settings)) *running {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{"http://" + l.work.Addr().String(), "http://" + l.metrics.Addr().String() + "/metrics", cancel, make(chan error, 1)}
+	r := &running{"http://" + l.work.Addr().String(), "http://" + l.metrics.Addr().String() + "/metrics", cancel,
+		make(chan error, 1)}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -86,7 +90,7 @@ func (r *running) metric(t *testing.T, name, code string) *dto.Metric {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Prometheus asks so if it wants native histograms.
+	// Prometheus sends this header for native histograms.
 	req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -176,7 +180,7 @@ func TestMetricsCoverWorkAndNotProbes(t *testing.T) {
 }
 
 // Four requests of 60 ms, one at a time: the k-th takes at least k times 60 ms.
-func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
+func TestWaitingForASlotIsPartOfTheLatency(t *testing.T) {
 	s := start(t, func(s *settings) { s.concurrency = 1 })
 	began := time.Now()
 	var all sync.WaitGroup
@@ -184,7 +188,8 @@ func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
 		all.Go(func() { s.expect(t, "/?segments=sleep:60", 200, "ok") })
 	}
 	eventually(t, "a request waits for its turn", func() bool {
-		return s.metric(t, "http_requests_queued", "").Gauge.GetValue() > 0 || time.Since(began) > 200*time.Millisecond
+		return s.metric(t, "http_requests_queued", "").Gauge.GetValue() > 0 ||
+			time.Since(began) > 200*time.Millisecond
 	})
 	all.Wait()
 	if took := time.Since(began); took < 240*time.Millisecond {
@@ -193,7 +198,8 @@ func TestWaitingForATurnIsPartOfTheLatency(t *testing.T) {
 	eventually(t, "4 requests are counted", func() bool {
 		return s.metric(t, "http_requests_total", "200").Counter.GetValue() == 4
 	})
-	if sum := s.metric(t, "http_request_duration_seconds", "200").Histogram.GetSampleSum(); sum < 0.06*(1+1+1+1) {
+	if sum := s.metric(t, "http_request_duration_seconds",
+		"200").Histogram.GetSampleSum(); sum < 0.06*(1+1+1+1) {
 		t.Errorf("latencies add up to %v s", sum)
 	}
 }
@@ -211,7 +217,7 @@ func TestWithoutALimitRequestsRunAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestACallerWhoLeavesFreesItsPlace(t *testing.T) {
+func TestACanceledRequestFreesItsSlot(t *testing.T) {
 	s := start(t, func(s *settings) { s.concurrency = 1 })
 	long := "/?segments=" + strings.Repeat("sleep:100,", 20) + "sleep" // 2 s and something
 	ctx, leave := context.WithCancel(t.Context())
@@ -250,7 +256,7 @@ func TestACallGraphOfFourServices(t *testing.T) {
 	}
 }
 
-func TestAFailingCallFailsTheRequestAndSaysWhere(t *testing.T) {
+func TestAFailingCallFailsTheRequestAndNamesTheCall(t *testing.T) {
 	broken := start(t, nil)
 	bad := broken.url + "/?segments=none"
 	front := start(t, func(s *settings) { s.calls = addresses{broken.url, bad} })
@@ -290,7 +296,7 @@ func TestSIGTERMDrainsAndThenEnds(t *testing.T) {
 	}
 }
 
-func TestWhileDrainingNewRequestsAreServedAndSentAway(t *testing.T) {
+func TestWhileDrainingNewRequestsAreServedAndConnectionsAreClosed(t *testing.T) {
 	w := newWorker(defaults())
 	w.leaving.Store(true)
 	s := newServer(w.handler())
@@ -331,7 +337,7 @@ func TestHeldMemoryIsResident(t *testing.T) {
 	}
 }
 
-// resident is this process's memory in bytes.
+// resident is this process's resident memory in bytes.
 func resident(t *testing.T) int {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -47,7 +47,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Var(&s.calls, "calls", "URLs to call at the same time, after the own work")
 	f.Var(&s.then, "then", "URLs to call one after the other, after --calls")
 	f.DurationVar(&s.callTimeout, "call-timeout", s.callTimeout, "of one call")
-	f.IntVar(&s.concurrency, "concurrency", s.concurrency, "requests worked on at once, calls included; others queue (0: no limit)")
+	f.IntVar(&s.concurrency, "concurrency", s.concurrency,
+		"requests worked on at once, calls included; others queue (0: no limit)")
 	f.Var(&s.memory, "memory", "memory to hold beside what requests need, such as 32Mi")
 	f.DurationVar(&s.drain, "drain", s.drain, "how long to keep serving after SIGTERM")
 }
@@ -113,10 +114,10 @@ var units = []struct {
 	{"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9},
 }
 
-// maxSize keeps a typing error from taking the whole machine.
+// maxSize limits the effect of a typing error.
 const maxSize = 64 << 30
 
-// String uses the largest binary unit that leaves a whole number.
+// String uses the largest binary unit that gives an integer.
 func (s *size) String() string {
 	n := int64(*s)
 	for _, u := range []string{"", "Ki", "Mi"} {

@@ -1,4 +1,4 @@
-// Package trace reads request-rate traces and says what they ask for.
+// Package trace reads traces of request rates.
 //
 // A trace is a text file with one number per line: the rate, in requests per
 // second, of one step of the trace. A step lasts one second until the trace is
@@ -12,8 +12,8 @@
 // asks for 210 requests in 3 seconds. Blank lines, and lines that begin with #,
 // are left out.
 //
-// The package owns the file format and the arithmetic on rates. Turning rates
-// into the arrivals of single requests is package load's affair.
+// The package owns the file format and the arithmetic on rates. Package load
+// turns rates into arrivals.
 package trace
 
 import (
@@ -64,7 +64,8 @@ func (t Trace) Scale(time, rate float64) (Trace, error) {
 		return Trace{}, fmt.Errorf("scaling a trace in time by %g: %w", time, err)
 	}
 	if !(rate >= 0) || t.Peak()*rate > MaxRate {
-		return Trace{}, fmt.Errorf("scaling a trace with a peak of %g requests/s by %g: must give 0 to %g", t.Peak(), rate, MaxRate)
+		return Trace{}, fmt.Errorf("scaling a trace with a peak of %g requests/s by %g: must give 0 to %g",
+			t.Peak(), rate, MaxRate)
 	}
 	scaled := Trace{Step: step, Rates: make([]float64, len(t.Rates))}
 	for i, r := range t.Rates {
@@ -90,10 +91,10 @@ func (t Trace) At(at time.Duration) float64 {
 	return t.Rates[at/t.Step]
 }
 
-// Duration is the length of the whole trace.
+// Duration is the length of the trace.
 func (t Trace) Duration() time.Duration { return time.Duration(len(t.Rates)) * t.Step }
 
-// Requests is how many requests the whole trace asks for.
+// Requests is the number of requests of the trace.
 func (t Trace) Requests() float64 {
 	sum := 0.0
 	for _, rate := range t.Rates {

@@ -57,7 +57,7 @@ func TestReadErrorsNameFileLineAndValue(t *testing.T) {
 	}
 }
 
-func TestReadErrorsCanBeToldApart(t *testing.T) {
+func TestReadErrorsCanBeDistinguished(t *testing.T) {
 	if _, err := Read("t", strings.NewReader("#\n")); !errors.Is(err, ErrNoRates) {
 		t.Errorf("error %v, want ErrNoRates", err)
 	}
@@ -70,19 +70,22 @@ func TestReadErrorsCanBeToldApart(t *testing.T) {
 	}
 }
 
-func TestFactsOfATrace(t *testing.T) {
+func TestDurationRequestsMeanAndPeakOfATrace(t *testing.T) {
 	tr := Trace{time.Second, []float64{10, 100, 100, 0}}
 	if tr.Duration() != 4*time.Second || tr.Requests() != 210 || tr.Mean() != 52.5 || tr.Peak() != 100 {
-		t.Errorf("duration %v, requests %v, mean %v, peak %v", tr.Duration(), tr.Requests(), tr.Mean(), tr.Peak())
+		t.Errorf("duration %v, requests %v, mean %v, peak %v",
+			tr.Duration(), tr.Requests(), tr.Mean(), tr.Peak())
 	}
 	for at, want := range map[time.Duration]float64{
-		-1: 0, 0: 10, time.Second - 1: 10, time.Second: 100, 3 * time.Second: 0, 4 * time.Second: 0, time.Hour: 0,
+		-1: 0, 0: 10, time.Second - 1: 10, time.Second: 100, 3 * time.Second: 0, 4 * time.Second: 0,
+		time.Hour: 0,
 	} {
 		if got := tr.At(at); got != want {
 			t.Errorf("rate at %v is %v, want %v", at, got, want)
 		}
 	}
-	if zero := (Trace{}); zero.Duration() != 0 || zero.Requests() != 0 || zero.Mean() != 0 || zero.Peak() != 0 || zero.At(0) != 0 {
+	if zero := (Trace{}); zero.Duration() != 0 || zero.Requests() != 0 || zero.Mean() != 0 || zero.Peak() != 0 ||
+		zero.At(0) != 0 {
 		t.Errorf("an empty trace asks for something: %+v", zero)
 	}
 }
@@ -97,8 +100,9 @@ func TestScale(t *testing.T) {
 		t.Errorf("scaled asks for %v requests, the original for %v", got.Requests(), tr.Requests())
 	}
 	for name, c := range map[string]struct {
-		time, rate float64
-		want       string
+		time float64 // factor of the length
+		rate float64 // factor of the rates
+		want string  // a part of the error
 	}{
 		"no time":            {0, 1, "in time by 0"},
 		"time backwards":     {-1, 1, "in time by -1"},

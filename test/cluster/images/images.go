@@ -1,4 +1,5 @@
-// Package images gives a lab this repository's own programs as images: each a static binary in one layer.
+// Package images makes images of this repository's programs for a lab. Each image is a
+// static binary in one layer.
 package images
 
 import (
@@ -30,7 +31,7 @@ type Image struct {
 // Module is this module's name.
 const Module = "awarescale.dev/aware"
 
-// Source is the folder of a module's source, ours or one that ours needs.
+// Source is the folder of a module's source: this module, or one that it requires.
 func Source(ctx context.Context, module string) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -39,8 +40,9 @@ func Source(ctx context.Context, module string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Build compiles programs into a folder, as static binaries named after their packages. say is told of progress, for
-// aware-central has the scheduler in it and takes minutes when nothing is cached; it may be nil.
+// Build compiles programs into a folder, as static binaries named after their
+// packages. say gets messages of progress, because aware-central takes minutes to
+// build when nothing is cached. It may be nil.
 func Build(ctx context.Context, bin string, say func(format string, args ...any), programs ...string) error {
 	if say == nil {
 		say = func(string, ...any) {}
@@ -57,7 +59,8 @@ func Build(ctx context.Context, bin string, say func(format string, args ...any)
 	}
 	began := time.Now()
 	say("building %s", strings.Join(programs, " "))
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	done := make(chan struct{})
 	go func() {
@@ -94,7 +97,8 @@ func Programs(images ...Image) []string {
 func Load(ctx context.Context, cluster *lab.Cluster, bin string, images ...Image) error {
 	for _, image := range images {
 		name := "/" + filepath.Base(image.Program)
-		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)}, []string{name}); err != nil {
+		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)},
+			[]string{name}); err != nil {
 			return err
 		}
 	}

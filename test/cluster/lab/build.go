@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// A group is a Go module below test/cluster/bin whose tools are built together.
+// group is a Go module below test/cluster/bin whose tools are built together.
 type group struct {
 	name  string
 	tools []string // the names Binary knows them by
-	// renamed maps what the go command calls a tool to what we call it.
+	// renamed maps the go command's name of a tool to ours.
 	renamed map[string]string
 	cgo     bool
 	tags    string
@@ -29,21 +29,30 @@ type group struct {
 
 // The groups, in the order in which they are built.
 var groups = []group{
-	{name: "kubernetes", tools: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"}},
+	{
+		name: "kubernetes",
+		tools: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
+			"kubectl"},
+	},
 	{name: "etcd", tools: []string{"etcd"}, renamed: map[string]string{"server": "etcd"}},
 	{name: "containerd", tools: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
 	{name: "runc", tools: []string{"runc"}, cgo: true, tags: "seccomp"},
 	{name: "metrics-server", tools: []string{"metrics-server"}},
 	{name: "coredns", tools: []string{"coredns"}},
-	{name: "vpa", tools: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, renamed: map[string]string{
-		"recommender": "vpa-recommender", "updater": "vpa-updater", "admission-controller": "vpa-admission-controller"}},
+	{
+		name:  "vpa",
+		tools: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"},
+		renamed: map[string]string{
+			"recommender": "vpa-recommender", "updater": "vpa-updater",
+			"admission-controller": "vpa-admission-controller"},
+	},
 }
 
 // needed are the groups a lab cannot start without.
 var needed = []string{"kubernetes", "etcd", "containerd", "runc", "metrics-server", "coredns"}
 
 // Build builds the named groups of binaries that are not in the cache yet, one after
-// another; with no names, all of them. It says on c.Log what it builds and for how long.
+// another; with no names, all of them. It writes progress to c.Log.
 func Build(ctx context.Context, c Config, names ...string) error {
 	c = c.withDefaults()
 	if len(names) == 0 {
@@ -90,9 +99,9 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 	}
 	defer unlock()
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // somebody else built it meanwhile
+		return dir, nil // another process built it meanwhile
 	}
-	// With the lock held, another scratch folder is one that a killed build left.
+	// We hold the lock, so any other scratch folder is left from a killed build.
 	if killed, err := filepath.Glob(filepath.Join(c.CacheDir, "building-*")); err == nil {
 		for _, dir := range killed {
 			_ = os.RemoveAll(dir)
@@ -106,7 +115,8 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 
 	stop := progress(c.Log, "building "+g.name)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", g.tags, "-ldflags", key.ldflags, "-o", scratch+"/", "tool")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", g.tags, "-ldflags", key.ldflags,
+		"-o", scratch+"/", "tool")
 	cmd.Dir = key.module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if g.cgo {
@@ -126,7 +136,7 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 	return dir, os.Rename(scratch, dir)
 }
 
-// A cacheKey is all that a group's binaries depend on.
+// cacheKey is everything that a group's binaries depend on.
 type cacheKey struct {
 	module    string            // the folder of the group's go.mod
 	files     map[string]string // what is in it: go.mod, go.sum, at most a main.go
@@ -152,7 +162,12 @@ func cacheDir(ctx context.Context, c Config, g group) (string, cacheKey, error) 
 	if err != nil {
 		return "", cacheKey{}, err
 	}
-	key := cacheKey{module: filepath.Join(source, "bin", g.name), files: map[string]string{}, ldflags: "-s -w", tags: g.tags}
+	key := cacheKey{
+		module:  filepath.Join(source, "bin", g.name),
+		files:   map[string]string{},
+		ldflags: "-s -w",
+		tags:    g.tags,
+	}
 	entries, err := os.ReadDir(key.module)
 	if err != nil {
 		return "", key, err
@@ -184,7 +199,12 @@ func versionFlags(version string) string {
 	minor, _, _ = strings.Cut(minor, ".")
 	var b strings.Builder
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		values := map[string]string{"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+		values := map[string]string{
+			"gitVersion":   version,
+			"gitMajor":     major,
+			"gitMinor":     minor,
+			"gitTreeState": "clean",
+		}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			fmt.Fprintf(&b, " -X %s.%s=%s", pkg, name, values[name])
 		}
@@ -214,7 +234,8 @@ func sourceDir(ctx context.Context) (string, error) {
 	// Built with -trimpath, or moved since: ask the go command.
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "awarescale.dev/aware").Output()
 	if err != nil {
-		return "", fmt.Errorf("looking for the source of awarescale.dev/aware, which the lab is built from: %w", err)
+		return "", fmt.Errorf("looking for the source of awarescale.dev/aware, which the lab is built from: %w",
+			err)
 	}
 	return filepath.Join(strings.TrimSpace(string(out)), "test", "cluster"), nil
 }
@@ -243,7 +264,7 @@ func buildOwn(ctx context.Context, c Config) (string, error) {
 	return dir, nil
 }
 
-// progress writes what is going on to w, again every 15 seconds, and when it ends.
+// progress writes to w what is being done, every 15 seconds, and when it ends.
 func progress(w io.Writer, what string) (stop func()) {
 	start := time.Now()
 	fmt.Fprintf(w, "%s ...\n", what)

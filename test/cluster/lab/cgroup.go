@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is one mounted tree of control groups: one of several on cgroup v1, the
+// hierarchy is one mounted tree of control groups: one of several on cgroup v1, the
 // only one on v2, and both kinds on a hybrid host.
 type hierarchy struct {
 	Dir string // where it is mounted
@@ -38,7 +38,7 @@ func hierarchies() ([]hierarchy, error) {
 //	36 35 98:0 /root /mount/point rw,noatime master:1 - cgroup cgroup rw,cpu
 //	(1)(2)(3)   (4)   (5)          (6)        (7)    (8) (9)   (10)   (11)
 //
-// A tree whose root (4) is not / shows only part of it and is left alone.
+// A tree whose root (4) is not / shows only a part and is ignored.
 func readHierarchies(r io.Reader) ([]hierarchy, error) {
 	var hs []hierarchy
 	seen := map[string]bool{}
@@ -88,8 +88,8 @@ func (h hierarchy) makeGroup(group string) error {
 	return nil
 }
 
-// delegate turns on, below dir, each controller that dir has. One that cannot be is
-// missed by whoever needs it, with a better message than there could be here.
+// delegate enables, below dir, each controller that dir has. An error is ignored: the
+// component that needs the controller reports it with a better message.
 func (h hierarchy) delegate(dir string) {
 	controllers, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	for c := range strings.FieldsSeq(string(controllers)) {
@@ -120,7 +120,7 @@ func removeGroups(ctx context.Context, hs []hierarchy, group string) error {
 }
 
 // removeGroup removes the folder and the folders below it, deepest first. It uses rmdir
-// alone: a group's files go with it, and nothing that is not a group can be removed.
+// alone: it removes a group with its files, and nothing that is not a group.
 func removeGroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,8 @@ func removeGroup(dir string) error {
 	return nil
 }
 
-// thaw lets a frozen group's processes run, for a killed process dies only when it does.
+// thaw lets a frozen group's processes run, because a killed process ends only when it
+// runs.
 func thaw(dir string) {
 	for file, value := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
 		if f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0); err == nil {

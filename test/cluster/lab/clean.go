@@ -76,7 +76,8 @@ func leftMounts() ([]string, error) {
 	}
 	var left []string
 	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 4 && (strings.HasPrefix(f[4], stateBase()+"/") || strings.Contains(f[3], "/aware-cluster/")) {
+		if f := strings.Fields(line); len(f) > 4 &&
+			(strings.HasPrefix(f[4], stateBase()+"/") || strings.Contains(f[3], "/aware-cluster/")) {
 			left = append(left, "mount "+f[4])
 		}
 	}
@@ -123,11 +124,13 @@ func leftFolders(base string) ([]string, error) {
 		dir := filepath.Join(base, e.Name())
 		switch p, err := readPlan(dir); {
 		case err != nil:
-			left = append(left, fmt.Sprintf("state folder %s of lab %s, which never started", dir, owner(e.Name())))
+			left = append(left,
+				fmt.Sprintf("state folder %s of lab %s, which never started", dir, owner(e.Name())))
 		case p.Init.alive():
 			left = append(left, fmt.Sprintf("state folder %s of the running lab %s", dir, owner(p.Name)))
 		default:
-			left = append(left, fmt.Sprintf("state folder %s of lab %s, whose init, process %d, is gone", dir, owner(p.Name), p.Init.PID))
+			left = append(left, fmt.Sprintf("state folder %s of lab %s, whose init, process %d, is gone",
+				dir, owner(p.Name), p.Init.PID))
 		}
 	}
 	slices.Sort(left)

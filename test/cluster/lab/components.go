@@ -28,8 +28,8 @@ const (
 	clusterDomain = "cluster.local"
 )
 
-// A component is one program that init keeps running; its name is also its binary's and
-// its log's.
+// component is one program that init keeps running. Its binary and its log have its
+// name.
 type component struct {
 	name string
 	args []string
@@ -40,9 +40,11 @@ type component struct {
 func (p plan) etcd() component {
 	const clients, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 	return component{"etcd", []string{
-		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync", // it need not outlive the machine
+		// Without fsync: data need not survive a crash of the machine.
+		"--data-dir=" + filepath.Join(p.Dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
-		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" + peers,
+		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" +
+			peers,
 		"--log-level=warn",
 	}, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, clients+"/health", nil)
@@ -69,7 +71,8 @@ func (p plan) apiServer() component {
 		"--service-cluster-ip-range=" + p.Net.Services.String(),
 		"--client-ca-file=" + pki("ca.crt"),
 		"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
 		"--kubelet-client-certificate=" + pki("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + pki("ca.crt"),
@@ -77,10 +80,12 @@ func (p plan) apiServer() component {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=" + pki("service-accounts.key"),
 		"--service-account-key-file=" + pki("service-accounts.key"),
-		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" + pki("front-proxy-client.key"),
+		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" +
+			pki("front-proxy-client.key"),
 		"--enable-aggregator-routing=true",
 		"--feature-gates=" + p.gates(),
 	}, func(ctx context.Context) error {
@@ -94,38 +99,50 @@ func (p plan) apiServer() component {
 
 func (p plan) controllerManager() component {
 	kubeconfig := p.kubeconfigOf("kube-controller-manager")
-	return component{name: "kube-controller-manager", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--leader-elect=false",
-		// It asks a lot at its start; at the default 20 a second a node waits 5 s to be usable.
-		"--kube-api-qps=500", "--kube-api-burst=1000",
-		"--use-service-account-credentials=true",
-		"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
-		"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
-		"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"), "--cluster-signing-key-file=" + filepath.Join(p.pki(), "ca.key"),
-		"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(), "--service-cluster-ip-range=" + p.Net.Services.String(),
-		"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
-		"--feature-gates=" + p.gates(),
-	}}
+	return component{
+		name: "kube-controller-manager",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=127.0.0.1", "--leader-elect=false",
+			// It sends many requests at its start. At the default 20 a second a node is
+			// usable after 5 s only.
+			"--kube-api-qps=500", "--kube-api-burst=1000",
+			"--use-service-account-credentials=true",
+			"--service-account-private-key-file=" + filepath.Join(p.pki(), "service-accounts.key"),
+			"--root-ca-file=" + filepath.Join(p.pki(), "ca.crt"),
+			"--cluster-signing-cert-file=" + filepath.Join(p.pki(), "ca.crt"),
+			"--cluster-signing-key-file=" + filepath.Join(p.pki(), "ca.key"),
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + p.Net.Pods.String(),
+			"--service-cluster-ip-range=" + p.Net.Services.String(),
+			"--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
+			"--feature-gates=" + p.gates(),
+		},
+	}
 }
 
 func (p plan) scheduler() component {
 	kubeconfig := p.kubeconfigOf("kube-scheduler")
-	return component{name: "kube-scheduler", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--leader-elect=false",
-		"--feature-gates=" + p.gates(),
-	}}
+	return component{
+		name: "kube-scheduler",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--bind-address=127.0.0.1", "--leader-elect=false",
+			"--feature-gates=" + p.gates(),
+		},
+	}
 }
 
 func (p plan) containerd() component {
-	return component{"containerd", []string{"--config=" + p.config("containerd.toml")}, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", criSocket)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}}
+	return component{"containerd", []string{"--config=" + p.config("containerd.toml")},
+		func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", criSocket)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}}
 }
 
 func (p plan) kubelet() component {
@@ -149,14 +166,20 @@ func (p plan) kubeProxy() component {
 
 func (p plan) metricsServer() component {
 	kubeconfig := p.kubeconfigOf("metrics-server")
-	return component{name: "metrics-server", args: []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--secure-port=" + metricsPort,
-		"--tls-cert-file=" + filepath.Join(p.pki(), "metrics-server.crt"),
-		"--tls-private-key-file=" + filepath.Join(p.pki(), "metrics-server.key"),
-		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + filepath.Join(p.pki(), "ca.crt"),
-		"--metric-resolution=10s", "--kubelet-request-timeout=5s", // the least it takes, and what must be below it
-	}}
+	return component{
+		name: "metrics-server",
+		args: []string{
+			"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--secure-port=" + metricsPort,
+			"--tls-cert-file=" + filepath.Join(p.pki(), "metrics-server.crt"),
+			"--tls-private-key-file=" + filepath.Join(p.pki(), "metrics-server.key"),
+			"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" +
+				filepath.Join(p.pki(), "ca.crt"),
+			// the least value it accepts, and one that must be below it
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s",
+		},
+	}
 }
 
 func (p plan) coreDNS() component {
@@ -167,7 +190,7 @@ func (p plan) coreDNS() component {
 var manifests embed.FS
 
 // addons are the objects that metrics-server and CoreDNS need: their rights, and the
-// services of two programs that run beside the control plane and not in pods.
+// services of two programs that do not run in pods.
 func (p plan) addons() ([]byte, error) {
 	ca, err := os.ReadFile(filepath.Join(p.pki(), "ca.crt"))
 	if err != nil {
@@ -182,7 +205,8 @@ func (p plan) addons() ([]byte, error) {
 		b.WriteString("---\n")
 		if err := t.Execute(&b, map[string]string{
 			"Address": p.Net.Lab.String(), "CA": base64.StdEncoding.EncodeToString(ca),
-			"MetricsUser": metricsUser, "MetricsPort": metricsPort, "DNSUser": dnsUser, "DNSAddress": p.Net.dns().String(),
+			"MetricsUser": metricsUser, "MetricsPort": metricsPort, "DNSUser": dnsUser,
+			"DNSAddress": p.Net.dns().String(),
 		}); err != nil {
 			return nil, err
 		}
@@ -195,7 +219,31 @@ type object = map[string]any
 
 // writeConfigs writes the components' configuration files.
 func (p plan) writeConfigs() error {
-	kubelet := object{
+	for file, content := range map[string]object{
+		"kubelet.json":        p.kubeletConfig(),
+		"kube-proxy.json":     p.proxyConfig(),
+		"cni/10-lab.conflist": p.cniConfig(),
+	} {
+		data, err := json.MarshalIndent(content, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.config(file), data, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(p.config("Corefile"), []byte(p.corefile()), 0o600); err != nil {
+		return err
+	}
+	snapshotter, err := snapshotterFor(p.Dir)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.config("containerd.toml"), []byte(p.containerdConfig(snapshotter)), 0o600)
+}
+
+func (p plan) kubeletConfig() object {
+	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": object{
 			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
@@ -205,33 +253,41 @@ func (p plan) writeConfigs() error {
 		"tlsCertFile":              filepath.Join(p.pki(), "kubelet.crt"),
 		"tlsPrivateKeyFile":        filepath.Join(p.pki(), "kubelet.key"),
 		"containerRuntimeEndpoint": "unix://" + criSocket,
-		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(), "enforceNodeAllocatable": []string{"pods"},
-		"failCgroupV1": false, "failSwapOn": false,
-		// The lab shows the kubelet the values it wants, see knobs; it must not write them.
+		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(),
+		"enforceNodeAllocatable": []string{"pods"},
+		"failCgroupV1":           false, "failSwapOn": false,
+		// The kubelet must not write kernel settings. The lab shows it the values that it
+		// requires, see knobs.
 		"protectKernelDefaults": true,
 		"oomScoreAdj":           0, // a negative one may not be permitted
 		"clusterDNS":            []string{p.Net.dns().String()}, "clusterDomain": clusterDomain,
-		"resolvConf": "", // nothing beyond this machine is reached
-		// The host's disk may be nearly full, and that is not the lab's business.
+		"resolvConf": "", // pods reach nothing outside of this machine
+		// The host's disk may be nearly full. That must not evict pods.
 		"evictionHard":                object{"memory.available": "100Mi"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"volumePluginDir": "/var/lib/kubelet/volumeplugins",
 		"maxPods":         110,
 		"featureGates":    p.FeatureGates,
 	}
-	proxy := object{
+}
+
+func (p plan) proxyConfig() object {
+	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"clientConnection": object{"kubeconfig": p.kubeconfigOf("kube-proxy")},
 		"mode":             "nftables", "clusterCIDR": p.Net.Pods.String(), "hostnameOverride": p.Node,
-		// The size of the connection table is the whole machine's.
+		// The size of the connection table is shared by the whole machine.
 		"conntrack":          object{"maxPerCore": 0, "min": 0},
 		"oomScoreAdj":        0,
 		"metricsBindAddress": "127.0.0.1:10249", "healthzBindAddress": "127.0.0.1:10256",
 		"featureGates": p.FeatureGates,
 	}
-	// One routed link per pod: unlike a bridge it needs no br_netfilter for the answers of
-	// a service on the same node to come back the way they went.
-	cni := object{
+}
+
+func (p plan) cniConfig() object {
+	// One routed link per pod. With a bridge, the answers of a service on the same node
+	// would need br_netfilter to return on the same path.
+	return object{
 		"cniVersion": "1.0.0", "name": "lab",
 		"plugins": []object{{
 			"type": "ptp", "mtu": 1500,
@@ -239,34 +295,24 @@ func (p plan) writeConfigs() error {
 				"routes": []object{{"dst": "0.0.0.0/0"}}},
 		}},
 	}
-	for file, content := range map[string]object{"kubelet.json": kubelet, "kube-proxy.json": proxy, "cni/10-lab.conflist": cni} {
-		data, err := json.MarshalIndent(content, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(p.config(file), data, 0o600); err != nil {
-			return err
-		}
-	}
-	corefile := fmt.Sprintf(`.:53 {
+}
+
+func (p plan) corefile() string {
+	return fmt.Sprintf(`.:53 {
 	errors
 	kubernetes %s in-addr.arpa ip6.arpa {
 		kubeconfig %s
 	}
-	# There is nobody to ask for another name.
+	# There is no other name server.
 	template ANY ANY {
 		rcode NXDOMAIN
 	}
 }
 `, clusterDomain, p.kubeconfigOf("coredns"))
-	if err := os.WriteFile(p.config("Corefile"), []byte(corefile), 0o600); err != nil {
-		return err
-	}
-	snapshotter, err := snapshotterFor(p.Dir)
-	if err != nil {
-		return err
-	}
-	containerd := fmt.Sprintf(`version = 3
+}
+
+func (p plan) containerdConfig(snapshotter string) string {
+	return fmt.Sprintf(`version = 3
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = %[1]q
@@ -285,15 +331,14 @@ func (p plan) writeConfigs() error {
       BinaryName = %[5]q
       SystemdCgroup = false
 
-# Its default is outside of what the lab has its own of.
+# The default is not in the lab's private folders.
 [plugins.'io.containerd.internal.v1.opt']
   path = '/var/lib/containerd/opt'
 `, snapshotter, pauseImage, cniPlugins, p.config("cni"), p.Binaries["runc"])
-	return os.WriteFile(p.config("containerd.toml"), []byte(containerd), 0o600)
 }
 
 // snapshotterFor chooses how images are unpacked: overlayfs, unless the state folder is
-// itself on one, which cannot hold the upper folders of others.
+// on an overlayfs itself, which cannot hold upper folders.
 func snapshotterFor(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -305,7 +350,7 @@ func snapshotterFor(dir string) (string, error) {
 	return "overlayfs", nil
 }
 
-// within bounds a single question to a component.
+// within limits the time of each call of f.
 func within(ctx context.Context, d time.Duration, f func(context.Context) error) func() error {
 	return func() error {
 		ctx, cancel := context.WithTimeout(ctx, d)

@@ -29,7 +29,8 @@ import (
 // LoadImage makes an image of one layer, files (path in the image to file on the host,
 // each executable), and gives it to the lab's container runtime under ref. Pods that use
 // it say imagePullPolicy: Never. When it returns, the kubelet can see the image.
-func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]string, entrypoint []string) error {
+func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]string,
+	entrypoint []string) error {
 	image, err := staticImage(files, entrypoint)
 	if err != nil {
 		return err
@@ -45,14 +46,16 @@ func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]st
 	read, write := io.Pipe()
 	go func() { write.CloseWithError(tarball.Write(tag, image, write)) }()
 	defer read.Close()
-	cmd := exec.CommandContext(ctx, ctr, "--address="+c.CRISocket(), "--namespace=k8s.io", "images", "import", "-")
+	cmd := exec.CommandContext(ctx, ctr, "--address="+c.CRISocket(), "--namespace=k8s.io", "images", "import",
+		"-")
 	cmd.Stdin = read
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("loading the image %s: %w\n%s", ref, err, out)
 	}
 
-	// The runtime tells its CRI side of new images a little later.
-	conn, err := grpc.NewClient("unix://"+c.CRISocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// The runtime's CRI plugin sees new images some time later.
+	conn, err := grpc.NewClient("unix://"+c.CRISocket(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("asking the runtime for the image %s: %w", ref, err)
 	}
@@ -88,13 +91,15 @@ func staticImage(files map[string]string, entrypoint []string) (v1.Image, error)
 			return nil, fmt.Errorf("putting %s into the image as %s: %w", files[to], to, err)
 		}
 	}
-	if err := addDirs(t, "/tmp", made); err != nil { // programs expect one
+	if err := addDirs(t, "/tmp", made); err != nil { // programs expect it
 		return nil, err
 	}
 	if err := t.Close(); err != nil {
 		return nil, err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +130,11 @@ func addDirs(t *tar.Writer, dir string, made map[string]bool) error {
 	if dir == "/tmp" {
 		mode = 0o1777
 	}
-	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(dir, "/") + "/", Mode: mode})
+	return t.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeDir,
+		Name:     strings.TrimPrefix(dir, "/") + "/",
+		Mode:     mode,
+	})
 }
 
 func addFile(t *tar.Writer, to, from string) error {
@@ -141,7 +150,12 @@ func addFile(t *tar.Writer, to, from string) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("it is no regular file but %v", info.Mode())
 	}
-	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(to, "/"), Mode: 0o755, Size: info.Size()}); err != nil {
+	if err := t.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     strings.TrimPrefix(to, "/"),
+		Mode:     0o755,
+		Size:     info.Size(),
+	}); err != nil {
 		return err
 	}
 	_, err = io.Copy(t, f)

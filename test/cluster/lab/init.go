@@ -1,43 +1,38 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
 // Why the lab ends.
 var (
-	errTold       = errors.New("told to stop")
+	errStopped    = errors.New("asked to stop")
 	errParentGone = errors.New("the process this lab is bound to is gone")
 )
 
-// Init is the lab's first process, PID 1 of its namespaces; Up starts it, in the program
-// that test/cluster builds. It makes the namespaces into a machine, keeps the components
-// running, and returns when it was told to stop and all other processes are gone.
+// Init is the lab's first process, PID 1 of its namespaces. Up starts it, in the program
+// that test/cluster builds. It sets up the namespaces like a machine, and keeps the
+// components running. It returns after SIGTERM or SIGINT, when all other processes are
+// gone.
 //
 // File descriptor 3 is a pipe from the process in Up. A byte says that the network is
-// connected. With BindParent the other end stays open, and its closing says that the
-// process is gone, however it went.
+// connected. With BindParent the other end stays open. When it closes, the process is
+// gone, also after a crash.
 func Init(dir string) error {
 	if os.Getpid() != 1 {
-		return fmt.Errorf("this is process %d: the lab's init must be the first of its PID namespace", os.Getpid())
+		return fmt.Errorf("this is process %d: the lab's init must be the first of its PID namespace",
+			os.Getpid())
 	}
 	p, err := readPlan(dir)
 	if err != nil {
@@ -45,9 +40,9 @@ func Init(dir string) error {
 	}
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
-	signals, told := make(chan os.Signal, 1), make(chan struct{})
+	signals, asked := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	go func() { <-signals; end(errTold); close(told) }()
+	go func() { <-signals; end(errStopped); close(asked) }()
 
 	parent := os.NewFile(3, "parent")
 	if _, err := parent.Read(make([]byte, 1)); err != nil {
@@ -68,7 +63,12 @@ func Init(dir string) error {
 	if err := p.Net.setUp(ctx); err != nil {
 		return err
 	}
-	s := &supervisor{plan: p, log: log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds), children: map[int]bool{}, jobs: map[string]*job{}}
+	s := &supervisor{
+		plan:     p,
+		log:      log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds),
+		children: map[int]bool{},
+		jobs:     map[string]*job{},
+	}
 	if s.trees, err = hierarchies(); err != nil {
 		return err
 	}
@@ -83,17 +83,17 @@ func Init(dir string) error {
 	}
 	s.stop()
 	if errors.Is(context.Cause(ctx), errParentGone) {
-		return errors.Join(err, p.leave(told))
+		return errors.Join(err, p.leave(asked))
 	}
-	return err // who told us removes the rest
+	return err // the process that sent the signal removes the rest
 }
 
-// mount gives the lab its own /proc, /run, /var/lib and /var/log. What it mounts, and
-// what pods do, is seen by nobody outside.
+// mount gives the lab its own /proc, /run, /var/lib and /var/log. Its mounts, and those
+// of pods, are not visible outside.
 func (p plan) mount() error {
-	// From here on nothing goes to the host or comes from it.
+	// From now on, mounts do not propagate to or from the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("cutting the lab's mounts off from the host's: %w", err)
+		return fmt.Errorf("separating the lab's mounts from the host's: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
@@ -122,7 +122,8 @@ func (p plan) mount() error {
 		}
 	}
 	for knob, value := range knobs {
-		file, sysctl := filepath.Join(p.Dir, "knobs", strings.ReplaceAll(knob, "/", ".")), filepath.Join("/proc/sys", knob)
+		file := filepath.Join(p.Dir, "knobs", strings.ReplaceAll(knob, "/", "."))
+		sysctl := filepath.Join("/proc/sys", knob)
 		if !exists(sysctl) {
 			continue
 		}
@@ -143,8 +144,9 @@ func (p plan) mount() error {
 	return nil
 }
 
-// knobs are kernel settings that a kubelet insists on and that are the whole machine's.
-// The lab shows it a file with the value it wants instead of changing them.
+// knobs is the kernel settings that a kubelet requires. They are shared by the whole
+// machine. The lab does not change them: it shows the kubelet files with the required
+// values.
 var knobs = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -154,12 +156,12 @@ var knobs = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// leave removes what the lab has outside of its namespaces, for nobody else will. Should
-// somebody begin to after all, who holds the lock and tells us to stop, it is theirs.
-func (p plan) leave(told <-chan struct{}) error {
+// leave removes what the lab has outside of its namespaces. It gives up when it is asked
+// to stop: then another process holds the lock and removes it.
+func (p plan) leave(asked <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	go func() { <-told; cancel() }()
+	go func() { <-asked; cancel() }()
 	unlock, err := lockFile(ctx, p.Lock)
 	if err != nil {
 		return err
@@ -180,7 +182,8 @@ func detachBelow(dirs ...string) error {
 	lines := strings.Split(string(data), "\n")
 	for _, line := range slices.Backward(lines) {
 		f := strings.Fields(line)
-		if len(f) < 5 || !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(f[4]+"/", dir+"/") }) {
+		if len(f) < 5 || !slices.ContainsFunc(dirs,
+			func(dir string) bool { return strings.HasPrefix(f[4]+"/", dir+"/") }) {
 			continue
 		}
 		if err := unix.Unmount(f[4], unix.MNT_DETACH); err != nil {
@@ -188,336 +191,4 @@ func detachBelow(dirs ...string) error {
 		}
 	}
 	return nil
-}
-
-// A supervisor keeps the components running.
-type supervisor struct {
-	plan  plan
-	trees []hierarchy
-	log   *log.Logger
-
-	mu       sync.Mutex
-	stopping bool
-	children map[int]bool // those that somebody waits for
-	jobs     map[string]*job
-}
-
-// A job is a component and its present process.
-type job struct {
-	Component
-	process *os.Process
-	ended   chan struct{} // closed when it has ended for good
-}
-
-// start starts every component as soon as what it needs is ready.
-func (s *supervisor) start(ctx context.Context) error {
-	p := s.plan
-	g, ctx := errgroup.WithContext(ctx)
-	runtime := make(chan struct{})
-	g.Go(func() error {
-		if err := s.run(ctx, p.containerd()); err != nil {
-			return err
-		}
-		if err := s.do(ctx, "ctr", nil, "--namespace=k8s.io", "images", "import", filepath.Join(p.Dir, "pause.tar")); err != nil {
-			return err
-		}
-		close(runtime)
-		return nil
-	})
-	g.Go(func() error {
-		if err := s.run(ctx, p.etcd()); err != nil {
-			return err
-		}
-		if err := s.run(ctx, p.apiServer()); err != nil {
-			return err
-		}
-		for _, c := range []component{p.controllerManager(), p.kubelet(), p.scheduler(), p.kubeProxy()} {
-			if c.name == "kubelet" {
-				select {
-				case <-runtime:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			if err := s.run(ctx, c); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	go s.startAddons() // nobody waits for their first answers
-	return nil
-}
-
-// startAddons starts metrics-server and CoreDNS, once the API knows of them.
-func (s *supervisor) startAddons() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	objects, err := s.plan.addons()
-	if err == nil {
-		err = poll(ctx, time.Second, func() error {
-			return s.do(ctx, "kubectl", objects, "apply", "--server-side", "--filename=-")
-		})
-	}
-	if err == nil {
-		err = errors.Join(s.run(ctx, s.plan.coreDNS()), s.run(ctx, s.plan.metricsServer()))
-	}
-	if err != nil {
-		s.log.Printf("metrics or names are not there: %v", err)
-	}
-}
-
-// run starts a component, waits until it is ready, and keeps it running from then on.
-func (s *supervisor) run(ctx context.Context, c component) error {
-	j := &job{Component: Component{Name: c.name, State: "starting"}, ended: make(chan struct{})}
-	out, err := os.OpenFile(s.plan.log(c.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	begun := time.Now()
-	cmd, err := s.launch(c, j, out)
-	if err != nil {
-		return err
-	}
-	go s.keep(c, j, cmd, out)
-	if c.ready != nil {
-		err := poll(ctx, 25*time.Millisecond, within(ctx, 2*time.Second, c.ready))
-		if err != nil {
-			return fmt.Errorf("waiting for %s: %w", c.name, err)
-		}
-	}
-	s.change(j, func() { j.State = "running" })
-	s.log.Printf("%s is ready after %v", c.name, time.Since(begun).Round(time.Millisecond))
-	return nil
-}
-
-// launch starts the component's process once.
-func (s *supervisor) launch(c component, j *job, out *os.File) (*exec.Cmd, error) {
-	cmd := exec.Command(s.plan.Binaries[c.name], c.args...)
-	cmd.Dir, cmd.Env = "/", s.plan.environment()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := s.begin(cmd); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", c.name, err)
-	}
-	for _, h := range s.trees {
-		// Best effort: a hierarchy that takes nobody in does not limit anybody either.
-		if err := h.add(s.plan.systemCgroup(), cmd.Process.Pid); err != nil {
-			s.log.Print(err)
-		}
-	}
-	s.mu.Lock()
-	s.jobs[c.name] = j
-	j.process, j.Since = cmd.Process, time.Now()
-	s.mu.Unlock()
-	return cmd, nil
-}
-
-// keep waits for the process to end and starts it again, until the lab stops.
-func (s *supervisor) keep(c component, j *job, cmd *exec.Cmd, out *os.File) {
-	defer out.Close()
-	defer close(j.ended)
-	for {
-		err := s.wait(cmd)
-		s.mu.Lock()
-		stopping := s.stopping
-		s.mu.Unlock()
-		if stopping {
-			return
-		}
-		s.log.Printf("%s ended and is started again: %v", c.name, err)
-		s.change(j, func() { j.State, j.Restarts = "restarting", j.Restarts+1 })
-		for {
-			time.Sleep(min(time.Duration(j.Restarts)*250*time.Millisecond, 5*time.Second))
-			if cmd, err = s.launch(c, j, out); err == nil {
-				break
-			}
-			s.log.Print(err)
-		}
-		s.change(j, func() { j.State = "running" })
-	}
-}
-
-// change changes what status shows of a job.
-func (s *supervisor) change(j *job, f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-	var all []Component
-	for _, j := range s.jobs {
-		all = append(all, j.Component)
-	}
-	slices.SortFunc(all, func(a, b Component) int { return a.Since.Compare(b.Since) })
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		err = replaceFile(filepath.Join(s.plan.Dir, "components.json"), data)
-	}
-	if err != nil {
-		s.log.Print(err)
-	}
-}
-
-// do runs one of the binaries to its end.
-func (s *supervisor) do(ctx context.Context, binary string, stdin []byte, args ...string) error {
-	cmd := exec.CommandContext(ctx, s.plan.Binaries[binary], args...)
-	cmd.Dir, cmd.Env = "/", s.plan.environment()
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
-	err := s.begin(cmd)
-	if err == nil {
-		err = s.wait(cmd)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", binary, strings.Join(args, " "), err, out.Bytes())
-	}
-	return nil
-}
-
-// begin starts the command as a child that wait waits for, so that nobody else does.
-func (s *supervisor) begin(cmd *exec.Cmd) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return errTold
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.children[cmd.Process.Pid] = true
-	return nil
-}
-
-func (s *supervisor) wait(cmd *exec.Cmd) error {
-	err := cmd.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.children, cmd.Process.Pid)
-	return err
-}
-
-// access is the environment that makes kubectl speak to the lab, and keep what it
-// remembers in the lab's own folder.
-func (p plan) access() []string {
-	return []string{"KUBECONFIG=" + p.kubeconfig(), "KUBECACHEDIR=" + filepath.Join(p.Dir, "kubectl-cache")}
-}
-
-// path is the folders of the binaries and the usual ones. Containerd looks there for its
-// shim.
-func (p plan) path() string {
-	var dirs []string
-	for _, file := range p.Binaries {
-		dirs = append(dirs, filepath.Dir(file))
-	}
-	slices.Sort(dirs)
-	return strings.Join(append(slices.Compact(dirs), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
-}
-
-// environment is all that the components are given.
-func (p plan) environment() []string {
-	return append(p.access(), "PATH="+p.path(), "HOME=/run", "TMPDIR=/run")
-}
-
-// reapOrphans does PID 1's duty once a second: wait for the dead whose parents are gone.
-func (s *supervisor) reapOrphans() {
-	for range time.Tick(time.Second) {
-		s.mu.Lock()
-		for _, pid := range zombiesOf(1) {
-			if !s.children[pid] {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
-		}
-		s.mu.Unlock()
-	}
-}
-
-func zombiesOf(parent int) []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	var pids []int
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-		if f := strings.Fields(rest); len(f) > 1 && f[0] == "Z" && f[1] == strconv.Itoa(parent) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// stop ends every process of the lab but this one: those that speak to the API server
-// first and it with them, for it drains for a while, then etcd, then all the rest, which
-// is containerd, its shims and the pods. Then nobody is left in the control groups.
-func (s *supervisor) stop() {
-	s.mu.Lock()
-	s.stopping = true
-	var clients, store []*job
-	for name, j := range s.jobs {
-		switch name {
-		case "etcd":
-			store = append(store, j)
-		case "containerd":
-		default:
-			clients = append(clients, j)
-		}
-	}
-	s.mu.Unlock()
-	terminate(clients, 3*time.Second)
-	terminate(store, time.Second)
-	_ = unix.Kill(-1, unix.SIGKILL)
-
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
-	defer cancel()
-	for { // until there is nobody to wait for; Wait in keep may get some of them
-		_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		if errors.Is(err, unix.ECHILD) || ctx.Err() != nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if err := removeGroups(ctx, s.trees, s.plan.cgroup()); err != nil {
-		s.log.Print(err)
-	}
-}
-
-// terminate asks the jobs to end, all at once, and waits for them, but not for long.
-func terminate(jobs []*job, patience time.Duration) {
-	for _, j := range jobs {
-		_ = j.process.Signal(unix.SIGTERM)
-	}
-	late := time.After(patience)
-	for _, j := range jobs {
-		select {
-		case <-j.ended:
-		case <-late:
-			return
-		}
-	}
-}
-
-// tail returns the last lines of a log.
-func tail(path string, lines int) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > 16<<10 {
-		_, _ = f.Seek(-16<<10, io.SeekEnd)
-	}
-	data, _ := io.ReadAll(f)
-	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

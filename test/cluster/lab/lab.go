@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A Cluster is a running lab.
+// Cluster is a running lab.
 type Cluster struct {
 	config Config
 	plan   plan
@@ -49,8 +46,14 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	defer unlock()
 
 	p := plan{
-		Name: c.Name, Dir: c.StateDir, Node: "lab-" + c.Name, Lock: c.lock(), Created: time.Now(),
-		NodeLabels: c.NodeLabels, FeatureGates: c.FeatureGates, BindParent: c.BindParent,
+		Name:         c.Name,
+		Dir:          c.StateDir,
+		Node:         "lab-" + c.Name,
+		Lock:         c.lock(),
+		Created:      time.Now(),
+		NodeLabels:   c.NodeLabels,
+		FeatureGates: c.FeatureGates,
+		BindParent:   c.BindParent,
 	}
 	if p.Binaries, p.Version, err = c.binaries(ctx); err != nil {
 		return nil, err
@@ -68,7 +71,8 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, remove(context.WithoutCancel(ctx), c))
 	}
-	fmt.Fprintf(c.Log, "node %s is Ready after %v\n", cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
+	fmt.Fprintf(c.Log, "node %s is Ready after %v\n",
+		cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
 	return cluster, nil
 }
 
@@ -109,7 +113,7 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 			return nil, err
 		}
 	}
-	if err := p.save(); err != nil { // first of all files: it says whose folder this is
+	if err := p.save(); err != nil { // the first file: it names the lab that owns the folder
 		return nil, err
 	}
 	if p.Net, err = claim(ctx, owner(p.Name)); err != nil {
@@ -144,7 +148,8 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(c.Log, "init is process %d, API server %s, logs in %s\n", p.Init.PID, p.server(), filepath.Join(p.Dir, "log"))
+	fmt.Fprintf(c.Log, "init is process %d, API server %s, logs in %s\n",
+		p.Init.PID, p.server(), filepath.Join(p.Dir, "log"))
 	cluster, err := newCluster(c, p)
 	if err != nil {
 		return nil, err
@@ -163,12 +168,12 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	return cluster, g.Wait()
 }
 
-// bound holds the pipes whose closing tells bound labs that this process is gone. They
-// are kept here lest the garbage collector close them.
+// bound holds the pipes of bound labs. A pipe that closes shows the lab that this process
+// is gone. They are kept here so that the garbage collector does not close them.
 var bound sync.Map
 
-// startInit starts the lab's init in namespaces of its own, connects its network, and
-// lets it go on. The channel is closed when it has ended.
+// startInit starts the lab's init in new namespaces, connects its network, and lets it
+// continue. The channel is closed when init has ended.
 func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -185,8 +190,9 @@ func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{read}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // outlive the terminal
-		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Setsid: true, // outlive the terminal
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
+			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := cmd.Start(); err != nil {
 		write.Close()
@@ -204,7 +210,7 @@ func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 		_, err = write.Write([]byte{1})
 	}
 	if err != nil {
-		write.Close() // init ends, for nobody connected it
+		write.Close() // then init ends, because its network was not connected
 		return nil, err
 	}
 	if p.BindParent {
@@ -228,7 +234,8 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 			return err
 		}
 		step = "the default service account"
-		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default",
+			metav1.GetOptions{}); err != nil {
 			return err
 		}
 		step = "node " + c.plan.Node
@@ -252,7 +259,8 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// untainted wants the node to have lost the taint that keeps pods away until it is Ready.
+// untainted is an error while the node has the taint that keeps pods away until it is
+// Ready.
 func untainted(node *corev1.Node) error {
 	for _, t := range node.Spec.Taints {
 		if t.Key == corev1.TaintNodeNotReady {
@@ -262,7 +270,7 @@ func untainted(node *corev1.Node) error {
 	return nil
 }
 
-// Attach returns the lab of that name that somebody else started.
+// Attach returns the running lab of that name.
 func Attach(_ context.Context, c Config) (*Cluster, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -276,7 +284,8 @@ func Attach(_ context.Context, c Config) (*Cluster, error) {
 		return nil, err
 	}
 	if !p.Init.alive() {
-		return nil, fmt.Errorf("the lab %q in %s is not up any more: its init, process %d, is gone", c.Name, c.StateDir, p.Init.PID)
+		return nil, fmt.Errorf("the lab %q in %s is not up any more: its init, process %d, is gone",
+			c.Name, c.StateDir, p.Init.PID)
 	}
 	return newCluster(c, p)
 }
@@ -286,11 +295,11 @@ func newCluster(c Config, p plan) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig %s: %w", p.kubeconfig(), err)
 	}
-	config.QPS, config.Burst = 200, 400 // a test asks often
+	config.QPS, config.Burst = 200, 400 // a test sends many requests
 	return &Cluster{c, p, config}, nil
 }
 
-// clientset speaks to the API server as the administrator.
+// clientset is the administrator's client.
 func (p plan) clientset() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig())
 	if err != nil {
@@ -299,7 +308,7 @@ func (p plan) clientset() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// Down stops the lab and removes all that it made.
+// Down stops the lab and removes everything that it made.
 func (c *Cluster) Down(ctx context.Context) error { return Down(ctx, c.config) }
 
 // Down stops the lab of that name, or removes what is left of one that is not running.
@@ -316,11 +325,12 @@ func Down(ctx context.Context, c Config) error {
 	return remove(ctx, c)
 }
 
-// lock is held by who starts or removes the lab. It is in the cache, and stays.
+// lock is the lock file of starting and removing the lab. It is in the cache, and is not
+// removed.
 func (c Config) lock() string { return filepath.Join(c.CacheDir, "lab-"+c.Name+".lock") }
 
-// remove ends the lab's init, kindly if it can, and removes what is left. It is bounded
-// by itself, whatever ctx says.
+// remove ends the lab's init, first with SIGTERM, and removes what is left. It has
+// its own time limits, in addition to ctx.
 func remove(ctx context.Context, c Config) error {
 	p, err := readPlan(c.StateDir)
 	if err == nil && p.Name != c.Name {
@@ -333,7 +343,7 @@ func remove(ctx context.Context, c Config) error {
 			return err
 		}
 		if p.Init.gone(kindly) != nil {
-			// All of the PID namespace dies with its first process.
+			// The PID namespace's processes end with its first process.
 			if err := p.Init.signal(unix.SIGKILL); err != nil {
 				return err
 			}
@@ -367,8 +377,8 @@ func removeTraces(ctx context.Context, name, dir string) error {
 	return err
 }
 
-// removeState removes a state folder, but not one that was never a lab's: a mistyped
-// --state must not cost more than an error.
+// removeState removes a state folder. It refuses a folder that was never a lab's, so that
+// a mistyped --state does no damage.
 func removeState(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -381,128 +391,4 @@ func removeState(dir string) error {
 		return fmt.Errorf("the folder %s is not a lab's, for it has no lab.json: not removing it", dir)
 	}
 	return os.RemoveAll(dir)
-}
-
-// Kubeconfig is the path of the administrator's kubeconfig, good on the host and inside.
-func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig() }
-
-// REST is a client's configuration for the administrator; change it freely.
-func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
-
-// Node is the name of the node.
-func (c *Cluster) Node() string { return c.plan.Node }
-
-// CgroupParent is the group, in each hierarchy, that holds all that the lab runs:
-// kubepods with the pods, system with the rest.
-func (c *Cluster) CgroupParent() string { return c.plan.cgroup() }
-
-// CRISocket is the container runtime's socket, at a path good on the host.
-func (c *Cluster) CRISocket() string {
-	return filepath.Join("/proc", strconv.Itoa(c.plan.Init.PID), "root", criSocket)
-}
-
-// Address is the address of the node and of the API server, which the host reaches.
-func (c *Cluster) Address() string { return c.plan.Net.Lab.String() }
-
-// HostAddress is this machine's address for those inside the lab.
-func (c *Cluster) HostAddress() string { return c.plan.Net.Host.String() }
-
-// NodeCredentials are what a kubelet joins with, all in PEM but for the kubeconfig.
-type NodeCredentials struct {
-	Kubeconfig  []byte
-	CA          []byte // signed the clients that the kubelet may believe
-	ServingCert []byte
-	ServingKey  []byte
-}
-
-// Join makes the credentials of a further node, which is not of this lab's making, such
-// as a virtual machine. The API server calls its kubelet at one of the addresses.
-func (c *Cluster) Join(node string, addresses ...string) (NodeCredentials, error) {
-	ca, err := readAuthority(filepath.Join(c.plan.pki(), "ca"))
-	if err != nil {
-		return NodeCredentials{}, fmt.Errorf("making credentials of node %q: %w", node, err)
-	}
-	user, group := "system:node:"+node, "system:nodes"
-	kubeconfig, err := ca.kubeconfig(c.plan.server(), user, group)
-	if err != nil {
-		return NodeCredentials{}, err
-	}
-	serving, err := ca.issue(user, []string{group}, append(addresses, node)...)
-	if err != nil {
-		return NodeCredentials{}, err
-	}
-	own, err := ca.pair()
-	return NodeCredentials{kubeconfig, own.cert, serving.cert, serving.key}, err
-}
-
-// StateDir holds the lab's files: log/COMPONENT.log, pki, config.
-func (c *Cluster) StateDir() string { return c.plan.Dir }
-
-// Binary returns the path of a program the lab's modules have, such as kubectl or
-// vpa-recommender, building it if need be.
-func (c *Cluster) Binary(name string) (string, error) {
-	g, ok := groupOf(name)
-	if !ok {
-		return "", fmt.Errorf("none of the lab's modules has a program %q", name)
-	}
-	dir, err := buildGroup(context.Background(), c.config, g.name)
-	return filepath.Join(dir, name), err
-}
-
-// Command prepares a program to run inside the lab's namespaces: name is one of the
-// lab's binaries, or anything on the host's path. When ctx ends, it is killed with all
-// that it started in its process group.
-func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "nsenter", c.nsenter(name, args...)...)
-	cmd.Env = c.Environ()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
-}
-
-// Environ is this process's environment with KUBECONFIG for the lab, and with the lab's
-// binaries on the path.
-func (c *Cluster) Environ() []string {
-	return append(append(os.Environ(), c.plan.access()...), "PATH="+c.plan.path()+":"+os.Getenv("PATH"))
-}
-
-// nsenter is how nsenter(1) is called to run the program inside.
-func (c *Cluster) nsenter(name string, args ...string) []string {
-	if _, ours := groupOf(name); ours {
-		if path, err := c.Binary(name); err == nil {
-			name = path
-		}
-	}
-	enter := []string{"--target", strconv.Itoa(c.plan.Init.PID), "--mount", "--uts", "--ipc", "--net", "--pid"}
-	if dir, err := os.Getwd(); err == nil {
-		enter = append(enter, "--wdns="+dir)
-	}
-	return append(append(enter, "--", name), args...)
-}
-
-// Exec replaces this process by a program inside the lab's namespaces, see [Cluster.Command].
-func (c *Cluster) Exec(name string, args ...string) error {
-	path, err := exec.LookPath("nsenter")
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(path, append([]string{"nsenter"}, c.nsenter(name, args...)...), c.Environ())
-}
-
-// Kubectl runs kubectl as the administrator, on the host, and returns what it wrote.
-func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
-	kubectl, err := c.Binary("kubectl")
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, kubectl, args...)
-	cmd.Env = c.Environ()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return out, fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return out, nil
 }

@@ -32,7 +32,7 @@ import (
 func testLab() Config { return Config{Name: "labtest", BindParent: true, Log: os.Stderr} }
 
 // TestMain is also the program of the process that the killed-parent tests kill: it
-// starts the lab, says so and waits.
+// starts the lab, prints a line and waits.
 func TestMain(m *testing.M) {
 	if os.Getenv("LAB_TEST_HELPER") != "" {
 		if _, err := Up(context.Background(), testLab()); err != nil {
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestACertificateIsGoodForItsHostsAndNoOthers(t *testing.T) {
+func TestACertificateIsValidForItsHostsOnly(t *testing.T) {
 	ca, err := newAuthority("ca")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,8 @@ func TestACertificateIsGoodForItsHostsAndNoOthers(t *testing.T) {
 			t.Errorf("for host %s: %v, want good=%v", host, err, good)
 		}
 	}
-	if u := leaf.cert.Subject; u.CommonName != "system:node:n" || !slices.Equal(u.Organization, []string{"system:nodes"}) {
+	if u := leaf.cert.Subject; u.CommonName != "system:node:n" ||
+		!slices.Equal(u.Organization, []string{"system:nodes"}) {
 		t.Errorf("the user is %v", u)
 	}
 }
@@ -96,12 +97,13 @@ func TestAKubeconfigLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Host != "https://10.88.0.2:6443" || len(config.CertData) == 0 || len(config.KeyData) == 0 || len(config.CAData) == 0 {
+	if config.Host != "https://10.88.0.2:6443" || len(config.CertData) == 0 || len(config.KeyData) == 0 ||
+		len(config.CAData) == 0 {
 		t.Errorf("got %v", config)
 	}
 }
 
-func TestTheCacheKeyChangesWithAllThatABinaryDependsOn(t *testing.T) {
+func TestTheCacheKeyChangesWithEachInputOfABinary(t *testing.T) {
 	module := func(goMod, goSum string) map[string]string {
 		return map[string]string{"go.mod": goMod, "go.sum": goSum}
 	}
@@ -140,7 +142,8 @@ func TestKubernetesVersionComesFromItsGoMod(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", goMod, got, want)
 		}
 	}
-	if flags := versionFlags("v1.37.1"); !strings.Contains(flags, "component-base/version.gitVersion=v1.37.1") || !strings.Contains(flags, "gitMinor=37 ") {
+	if flags := versionFlags("v1.37.1"); !strings.Contains(flags, "component-base/version.gitVersion=v1.37.1") ||
+		!strings.Contains(flags, "gitMinor=37 ") {
 		t.Errorf("got %s", flags)
 	}
 }
@@ -185,7 +188,8 @@ func TestAGroupIsMadeReadyForProcesses(t *testing.T) {
 
 func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"aware-lab-x/kubepods/burstable/pod1/c1", "aware-lab-x/system", "aware-lab-xy/system", "other"} {
+	for _, dir := range []string{"aware-lab-x/kubepods/burstable/pod1/c1", "aware-lab-x/system",
+		"aware-lab-xy/system", "other"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -199,9 +203,11 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	if exists(root+"/aware-lab-x") || !exists(root+"/aware-lab-xy/system") || !exists(root+"/other") {
 		t.Error("not the group alone is gone")
 	}
-	// On a real tree files go with their group; one that rmdir refuses stays.
+	// In a real tree rmdir removes a group with its files. Here it refuses, so the group
+	// stays.
 	write(t, root+"/aware-lab-xy/system/precious", "")
-	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil || !strings.Contains(err.Error(), "/aware-lab-xy/system") {
+	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil ||
+		!strings.Contains(err.Error(), "/aware-lab-xy/system") {
 		t.Errorf("got %v, want an error that names the group", err)
 	}
 	if !exists(root + "/aware-lab-xy/system/precious") {
@@ -209,7 +215,7 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	}
 }
 
-func TestAProcessIsKnownByItsStart(t *testing.T) {
+func TestAProcessIsIdentifiedByItsStart(t *testing.T) {
 	me, _, err := processAt("/proc", os.Getpid())
 	if err != nil || !me.alive() {
 		t.Fatalf("I am not alive: %v, %v", me, err)
@@ -227,7 +233,7 @@ func TestAProcessIsKnownByItsStart(t *testing.T) {
 	}
 }
 
-func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
+func TestCheckCleanListsWhatALabLeft(t *testing.T) {
 	base := t.TempDir()
 	if left, err := leftFolders(base + "/none"); err != nil || left != nil {
 		t.Errorf("without a folder: %v, %v", left, err)
@@ -250,7 +256,8 @@ func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
 		t.Fatalf("got %q, %v", left, err)
 	}
 	all := strings.Join(left, "\n")
-	for _, want := range []string{"running lab aware-lab-running", "aware-lab-half, which never started", "aware-lab-killed, whose init, process"} {
+	for _, want := range []string{"running lab aware-lab-running", "aware-lab-half, which never started",
+		"aware-lab-killed, whose init, process"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
@@ -258,12 +265,13 @@ func TestWhatALabLeftIsFoundAndNamed(t *testing.T) {
 	write(t, base+"/proc/9/cgroup", "4:memory:/aware-lab-x/kubepods/pod1\n")
 	write(t, base+"/proc/9/stat", "9 (web) S 1 7 7 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 4242 0\n")
 	write(t, base+"/proc/8/cgroup", "4:memory:/user.slice\n")
-	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 || !strings.Contains(left[0], "process 9") || !strings.Contains(left[0], "aware-lab-x/kubepods/pod1") {
+	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 ||
+		!strings.Contains(left[0], "process 9") || !strings.Contains(left[0], "aware-lab-x/kubepods/pod1") {
 		t.Errorf("got %q, %v", left, err)
 	}
 }
 
-func TestAFolderThatIsNotALabsIsNotRemoved(t *testing.T) {
+func TestOnlyALabsFolderIsRemoved(t *testing.T) {
 	base := t.TempDir()
 	write(t, base+"/home/precious", "")
 	write(t, base+"/lab/lab.json", "{}")
@@ -280,7 +288,8 @@ func TestAFolderThatIsNotALabsIsNotRemoved(t *testing.T) {
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	for i := range slots {
 		n := slot(i)
-		if !n.Pods.Contains(n.gateway()) || !n.nodePods().Contains(n.gateway()) || !n.Services.Contains(n.apiService()) || !n.link().Contains(n.Lab) {
+		if !n.Pods.Contains(n.gateway()) || !n.nodePods().Contains(n.gateway()) ||
+			!n.Services.Contains(n.apiService()) || !n.link().Contains(n.Lab) {
 			t.Errorf("slot %d: %+v", i, n)
 		}
 		for j := range i {
@@ -298,7 +307,7 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	}
 }
 
-func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
+func TestInvalidConfigsAreRefused(t *testing.T) {
 	for what, c := range map[string]Config{
 		"a name with a slash":         {Name: "a/b"},
 		"a name that is too long":     {Name: strings.Repeat("a", 41)},
@@ -323,7 +332,8 @@ func TestAnImageHasItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, err := image.ConfigFile()
-	if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) || len(config.RootFS.DiffIDs) != 1 {
+	if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) ||
+		len(config.RootFS.DiffIDs) != 1 {
 		t.Errorf("got %+v, %v", config, err)
 	}
 	if _, err := staticImage(map[string]string{"program": file}, nil); err == nil {
@@ -351,7 +361,7 @@ func needLab(t *testing.T) {
 	}
 }
 
-// mustBeClean wants nothing of the test's lab to be left.
+// mustBeClean fails the test when something of its lab is left.
 func mustBeClean(t *testing.T) {
 	t.Helper()
 	if left := left(t); len(left) > 0 {
@@ -386,7 +396,8 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Errorf("attaching: %v", err)
 	}
 	const ref = "awarescale.dev/test/sleep:1"
-	if err := c.LoadImage(ctx, ref, map[string]string{"/sleep": c.plan.Binaries["pause"]}, []string{"/sleep"}); err != nil {
+	if err := c.LoadImage(ctx, ref, map[string]string{"/sleep": c.plan.Binaries["pause"]},
+		[]string{"/sleep"}); err != nil {
 		t.Fatal(err)
 	}
 	clients, err := kubernetes.NewForConfig(c.REST())
@@ -394,32 +405,7 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := clients.CoreV1().Pods("default")
-	cpu := func(request, limit string) corev1.ResourceRequirements {
-		return corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse(request)}, Limits: corev1.ResourceList{"cpu": resource.MustParse(limit)},
-		}
-	}
-	if _, err = pods.Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "sleep"},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "sleep", Image: ref, ImagePullPolicy: corev1.PullNever, Resources: cpu("100m", "200m"),
-		}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var pod *corev1.Pod
-	err = poll(ctx, 100*time.Millisecond, func() error {
-		if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		if pod.Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("the pod is %s", pod.Status.Phase)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := runSleep(ctx, t, clients, ref)
 	container := strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://")
 	if got := millicores(t, c, container); got != 200 {
 		t.Errorf("the container may use %d millicores, want 200", got)
@@ -436,15 +422,68 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil || pod.Status.ContainerStatuses[0].RestartCount != 0 {
+	if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil ||
+		pod.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the container was started again: %+v, %v", pod.Status, err)
 	}
 
-	// The ways into the lab.
-	if out, err := c.Command(ctx, "hostname").Output(); err != nil || strings.TrimSpace(string(out)) != c.Node() {
+	checkAccess(ctx, t, c, ref)
+	checkAddons(ctx, t, c)
+	checkJoin(ctx, t, c)
+	if resp, err := http.Get("http://" + pod.Status.PodIP + ":1"); err == nil {
+		resp.Body.Close()
+	} else if !errors.Is(err, unix.ECONNREFUSED) { // refused by the pod itself, so it is reached
+		t.Errorf("the host does not reach the pod: %v", err)
+	}
+}
+
+// cpu is a request and a limit of CPU.
+func cpu(request, limit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse(request)},
+		Limits:   corev1.ResourceList{"cpu": resource.MustParse(limit)},
+	}
+}
+
+// runSleep creates a pod of the image with 200m CPU, and waits until it runs.
+func runSleep(ctx context.Context, t *testing.T, clients kubernetes.Interface, image string) *corev1.Pod {
+	t.Helper()
+	pods := clients.CoreV1().Pods("default")
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "sleep"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name:            "sleep",
+			Image:           image,
+			ImagePullPolicy: corev1.PullNever,
+			Resources:       cpu("100m", "200m"),
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(ctx, 100*time.Millisecond, func() error {
+		if pod, err = pods.Get(ctx, "sleep", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the pod is %s", pod.Status.Phase)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// checkAccess checks the ways into the lab.
+func checkAccess(ctx context.Context, t *testing.T, c *Cluster, ref string) {
+	t.Helper()
+	if out, err := c.Command(ctx, "hostname").Output(); err != nil ||
+		strings.TrimSpace(string(out)) != c.Node() {
 		t.Errorf("the host name inside is %q, %v", out, err)
 	}
-	if out, err := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet").Output(); err != nil || !strings.Contains(string(out), ref) {
+	if out, err := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet").Output(); err != nil ||
+		!strings.Contains(string(out), ref) {
 		t.Errorf("ctr inside sees %q, %v", out, err)
 	}
 	if out, err := c.Kubectl(ctx, "get", "pods", "--output=name"); err != nil || string(out) != "pod/sleep\n" {
@@ -456,10 +495,17 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	if left := left(t); len(left) < 10 {
 		t.Errorf("CheckClean does not see a running lab: %q", left)
 	}
-	// Names and figures are not waited for by Up.
-	names := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(c.plan.Net.dns().String(), "53"))
-	}}
+}
+
+// checkAddons waits for CoreDNS and metrics-server, which Up does not wait for.
+func checkAddons(ctx context.Context, t *testing.T, c *Cluster) {
+	t.Helper()
+	names := net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(c.plan.Net.dns().String(), "53"))
+		},
+	}
 	if err := poll(ctx, 100*time.Millisecond, within(ctx, 2*time.Second, func(ctx context.Context) error {
 		got, err := names.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
 		if want := c.plan.Net.apiService().String(); err == nil && !slices.Equal(got, []string{want}) {
@@ -469,23 +515,25 @@ func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
 	})); err != nil {
 		t.Errorf("the API server's name: %v", err)
 	}
-	if err := poll(ctx, time.Second, func() error { _, err := c.Kubectl(ctx, "top", "nodes"); return err }); err != nil {
+	if err := poll(ctx, time.Second,
+		func() error { _, err := c.Kubectl(ctx, "top", "nodes"); return err }); err != nil {
 		t.Errorf("the node's figures: %v", err)
 	}
+}
+
+// checkJoin checks that the credentials of a further node are those of that node.
+func checkJoin(ctx context.Context, t *testing.T, c *Cluster) {
+	t.Helper()
 	if joined, err := c.Join("other", "10.0.2.15"); err != nil {
 		t.Error(err)
 	} else if config, err := clientcmd.RESTConfigFromKubeConfig(joined.Kubeconfig); err != nil {
 		t.Error(err)
 	} else if other, err := kubernetes.NewForConfig(config); err != nil {
 		t.Error(err)
-	} else if review, err := other.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil ||
+	} else if review, err := other.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil ||
 		review.Status.UserInfo.Username != "system:node:other" {
 		t.Errorf("another node is taken for %v, %v", review, err)
-	}
-	if resp, err := http.Get("http://" + pod.Status.PodIP + ":1"); err == nil {
-		resp.Body.Close()
-	} else if !errors.Is(err, unix.ECONNREFUSED) { // refused by the pod itself, so it is reached
-		t.Errorf("the host does not reach the pod: %v", err)
 	}
 }
 
@@ -498,20 +546,21 @@ func millicores(t *testing.T, c *Cluster, container string) int {
 	}
 	for _, h := range trees {
 		var quota, period int
-		_ = filepath.WalkDir(filepath.Join(h.Dir, c.CgroupParent()), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.Name() != container {
-				return nil
-			}
-			if data, err := os.ReadFile(path + "/cpu.max"); err == nil {
-				_, _ = fmt.Sscan(string(data), &quota, &period)
+		_ = filepath.WalkDir(filepath.Join(h.Dir, c.CgroupParent()),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.Name() != container {
+					return nil
+				}
+				if data, err := os.ReadFile(path + "/cpu.max"); err == nil {
+					_, _ = fmt.Sscan(string(data), &quota, &period)
+					return fs.SkipAll
+				}
+				q, _ := os.ReadFile(path + "/cpu.cfs_quota_us")
+				p, _ := os.ReadFile(path + "/cpu.cfs_period_us")
+				quota, _ = strconv.Atoi(strings.TrimSpace(string(q)))
+				period, _ = strconv.Atoi(strings.TrimSpace(string(p)))
 				return fs.SkipAll
-			}
-			q, _ := os.ReadFile(path + "/cpu.cfs_quota_us")
-			p, _ := os.ReadFile(path + "/cpu.cfs_period_us")
-			quota, _ = strconv.Atoi(strings.TrimSpace(string(q)))
-			period, _ = strconv.Atoi(strings.TrimSpace(string(p)))
-			return fs.SkipAll
-		})
+			})
 		if period > 0 {
 			return quota * 1000 / period
 		}
@@ -538,10 +587,10 @@ func helper(t *testing.T) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	said := make([]byte, 4096)
-	n, _ := out.Read(said)
-	if !bytes.Equal(said[:n], []byte("up\n")) {
-		t.Fatalf("the helper says %q", said[:n])
+	line := make([]byte, 4096)
+	n, _ := out.Read(line)
+	if !bytes.Equal(line[:n], []byte("up\n")) {
+		t.Fatalf("the helper printed %q", line[:n])
 	}
 	return cmd
 }
@@ -565,11 +614,12 @@ func TestABoundLabEndsWithItsParentAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestUpRemovesWhatAKilledLabLeft(t *testing.T) {
+func TestUpRemovesTheRemainsOfAKilledLab(t *testing.T) {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	for _, victim := range []string{"the parent, whose lab is still leaving", "parent and init, so that nobody can"} {
+	for _, victim := range []string{"the parent, whose lab is still leaving",
+		"parent and init, so that nobody can"} {
 		t.Run(victim, func(t *testing.T) {
 			parent := helper(t)
 			p, err := readPlan(testLab().withDefaults().StateDir)

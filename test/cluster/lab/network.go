@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A network is the set of addresses of one lab. Labs on one machine differ by slot.
+// network is the set of addresses of one lab. Labs on one machine differ by slot.
 type network struct {
 	Slot     int
 	Link     string       // name of the host's end of the veth pair
@@ -58,7 +58,7 @@ func (n network) dns() netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// clashes tells whether one of the machine's routes leads to an address of n.
+// clashes reports whether one of the machine's routes leads to an address of n.
 func (n network) clashes(routes []netip.Prefix) bool {
 	for _, r := range routes {
 		if r.Bits() > 0 && (r.Overlaps(n.link()) || r.Overlaps(n.Pods) || r.Overlaps(n.Services)) {
@@ -68,7 +68,8 @@ func (n network) clashes(routes []netip.Prefix) bool {
 	return false
 }
 
-// parseRoutes reads `ip -json route`: [{"dst":"default"},{"dst":"10.0.0.0/8"},{"dst":"10.1.2.3"}].
+// parseRoutes reads `ip -json route`:
+// [{"dst":"default"},{"dst":"10.0.0.0/8"},{"dst":"10.1.2.3"}].
 func parseRoutes(data []byte) ([]netip.Prefix, error) {
 	var rows []struct{ Dst string }
 	if err := json.Unmarshal(data, &rows); err != nil {
@@ -86,7 +87,7 @@ func parseRoutes(data []byte) ([]netip.Prefix, error) {
 }
 
 // claim takes the first slot that is free, by making its veth pair: of two labs that
-// start at once only one succeeds with each. The link's alias says whose it is.
+// start at the same time only one succeeds. The link's alias names its lab.
 func claim(ctx context.Context, owner string) (network, error) {
 	out, err := exec.CommandContext(ctx, "ip", "-json", "-4", "route", "show").Output()
 	if err != nil {
@@ -109,7 +110,8 @@ func claim(ctx context.Context, owner string) (network, error) {
 		}
 		return n, ip(ctx, "link", "set", n.Link, "alias", owner)
 	}
-	return network{}, fmt.Errorf("each of the %d address ranges from 10.88.0.0/30, 10.89.0.0/16, 10.90.0.0/16 on clashes with a route or link of this machine: %v", slots, routes)
+	return network{}, fmt.Errorf("each of the %d address ranges from 10.88.0.0/30, 10.89.0.0/16, 10.90.0.0/16 on "+
+		"clashes with a route or link of this machine: %v", slots, routes)
 }
 
 // connect gives the lab whose init is pid the other end of the veth pair, and the host
@@ -129,7 +131,7 @@ func (n network) connect(ctx context.Context, pid int) error {
 	return nil
 }
 
-// setUp does the lab's side, from inside its network namespace.
+// setUp configures the lab's end, inside its network namespace.
 func (n network) setUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
@@ -144,8 +146,8 @@ func (n network) setUp(ctx context.Context) error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
 }
 
-// removeLinks removes the veth pairs of the owner that are still there; one also goes
-// with its lab's network, if a moment after it.
+// removeLinks removes the remaining veth pairs of the owner. A pair also ends some time
+// after its lab's network.
 func removeLinks(ctx context.Context, owner string) error {
 	links, err := filepath.Glob("/sys/class/net/awl*")
 	if err != nil {
@@ -156,7 +158,8 @@ func removeLinks(ctx context.Context, owner string) error {
 		if strings.TrimSpace(string(alias)) != owner {
 			continue
 		}
-		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil &&
+			!strings.Contains(err.Error(), "Cannot find device") {
 			return err
 		}
 	}

@@ -23,14 +23,17 @@ import (
 // lifetime of a lab's certificates; a lab is meant to live for minutes.
 const lifetime = 365 * 24 * time.Hour
 
-// An authority signs certificates.
+// authority signs certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// A pair is a certificate and its key, both in PEM.
-type pair struct{ cert, key []byte }
+// pair is a certificate and its key, both in PEM.
+type pair struct {
+	cert []byte
+	key  []byte
+}
 
 func newAuthority(name string) (*authority, error) {
 	key, err := newKey()
@@ -45,7 +48,7 @@ func newAuthority(name string) (*authority, error) {
 }
 
 // issue signs a certificate for a user (common name) in groups (organizations). With
-// hosts, which are names and addresses, it is good for a server too.
+// hosts, which are names and addresses, it is valid for a server too.
 func (a *authority) issue(user string, groups []string, hosts ...string) (pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -91,7 +94,7 @@ func (a *authority) issue(user string, groups []string, hosts ...string) (pair, 
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// write puts the pair at path.crt and path.key.
+// write writes the pair to path.crt and path.key.
 func (p pair) write(path string) error {
 	if err := os.WriteFile(path+".crt", p.cert, 0o644); err != nil {
 		return err
@@ -137,8 +140,14 @@ func (a *authority) kubeconfig(server, user string, groups ...string) ([]byte, e
 		return nil, err
 	}
 	return clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"lab": {Server: server, CertificateAuthorityData: ca.cert}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: p.cert, ClientKeyData: p.key}},
+		Clusters: map[string]*clientcmdapi.Cluster{"lab": {
+			Server:                   server,
+			CertificateAuthorityData: ca.cert,
+		}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{user: {
+			ClientCertificateData: p.cert,
+			ClientKeyData:         p.key,
+		}},
 		Contexts:       map[string]*clientcmdapi.Context{"lab": {Cluster: "lab", AuthInfo: user}},
 		CurrentContext: "lab",
 	})
@@ -173,12 +182,16 @@ func (p plan) writePKI() error {
 		hosts  []string
 	}
 	for _, l := range []leaf{
-		{"apiserver", cluster, "kube-apiserver", nil, []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
-			"kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", node, p.Net.gateway().String(), p.Net.apiService().String()}},
+		{"apiserver", cluster, "kube-apiserver", nil,
+			[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", node,
+				p.Net.gateway().String(), p.Net.apiService().String()}},
 		{"apiserver-kubelet-client", cluster, "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"front-proxy-client", front, "front-proxy-client", nil, nil},
-		{"kubelet", cluster, "system:node:" + p.Node, []string{"system:nodes"}, []string{p.Node, "localhost", "127.0.0.1", node}},
-		{"metrics-server", cluster, metricsUser, nil, []string{"metrics-server", "metrics-server.kube-system", "metrics-server.kube-system.svc", node}},
+		{"kubelet", cluster, "system:node:" + p.Node, []string{"system:nodes"},
+			[]string{p.Node, "localhost", "127.0.0.1", node}},
+		{"metrics-server", cluster, metricsUser, nil,
+			[]string{"metrics-server", "metrics-server.kube-system", "metrics-server.kube-system.svc", node}},
 		{"service-accounts", cluster, "service-accounts", nil, nil}, // only the key matters
 	} {
 		issued, err := l.by.issue(l.user, l.groups, l.hosts...)

@@ -22,19 +22,20 @@ import (
 // Config says which lab, and what is special about it. The zero value is a lab called
 // "default".
 type Config struct {
-	// Name tells labs on one machine apart: lower-case letters, digits and dashes, at
+	// Name distinguishes labs on one machine: lower-case letters, digits and dashes, at
 	// most 40. Default "default".
 	Name string
-	// StateDir holds all that the lab writes, and is removed with it. It must not be below
-	// /run, /var/lib or /var/log, which the lab has its own of. Default
-	// <temporary folder>/aware-cluster/<Name>; [CheckClean] looks only there.
+	// StateDir holds all files that the lab writes, and is removed with it. It
+	// must not be below /run, /var/lib or /var/log, because the lab has its own.
+	// Default <temporary folder>/aware-cluster/<Name>; [CheckClean] looks only
+	// there.
 	StateDir string
 	// CacheDir holds the binaries, by version. Default $XDG_CACHE_HOME/aware-cluster, or
 	// ~/.cache/aware-cluster.
 	CacheDir string
-	// BindParent ties the lab to the calling process: when that is gone, even by SIGKILL,
-	// the lab stops and removes what it made. Tests want it; a command that returns while
-	// the lab runs on does not.
+	// BindParent binds the lab to the calling process: when that is gone, even
+	// after SIGKILL, the lab stops and removes what it made. Tests set it. A
+	// command that returns while the lab keeps running does not.
 	BindParent bool
 	// Log receives a line per step. Default: none.
 	Log io.Writer
@@ -79,14 +80,15 @@ func (c Config) validate() error {
 		}
 		for _, hidden := range private {
 			if strings.HasPrefix(dir+"/", hidden+"/") {
-				return fmt.Errorf("the folder %s is below %s, which the lab has its own of: set another (StateDir, CacheDir; TMPDIR, XDG_CACHE_HOME)", dir, hidden)
+				return fmt.Errorf("the folder %s is below %s, where the lab has its own folders: "+
+					"set another (StateDir, CacheDir; TMPDIR, XDG_CACHE_HOME)", dir, hidden)
 			}
 		}
 	}
 	return nil
 }
 
-// private are the folders that a lab sees its own of.
+// private is the folders that a lab has its own of.
 var private = []string{"/run", "/var/run", "/var/lib", "/var/log"}
 
 func stateBase() string { return filepath.Join(os.TempDir(), "aware-cluster") }
@@ -99,18 +101,18 @@ func cacheBase() string {
 	return filepath.Join(base, "aware-cluster")
 }
 
-// owner is what a lab's control groups and links are called.
+// owner is the name of a lab's control groups and links.
 func owner(name string) string { return "aware-lab-" + name }
 
-// A plan is all that a lab's init has to know, and what is remembered of a running lab:
-// the file lab.json in the state folder.
+// plan is the input of a lab's init, and the record of a running lab: the file lab.json
+// in the state folder.
 type plan struct {
 	Name         string
 	Dir          string            // the state folder
 	Node         string            // the node's name, and the lab's host name
 	Net          network           //
 	Binaries     map[string]string // paths
-	Lock         string            // the file that who changes this lab holds
+	Lock         string            // the lock file of changes to this lab
 	NodeLabels   map[string]string
 	FeatureGates map[string]bool
 	BindParent   bool
@@ -119,7 +121,7 @@ type plan struct {
 	Init         process // once started
 }
 
-// A process is named by its id and its start, for ids are used again.
+// process is a process ID and a start time, because IDs are reused.
 type process struct {
 	PID   int
 	Start uint64 // in clock ticks since boot
@@ -167,7 +169,7 @@ func readPlan(dir string) (plan, error) {
 	return p, nil
 }
 
-// replaceFile writes a file that a reader sees whole, the old or the new.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -175,7 +177,7 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// alive tells whether the very process is there and not a zombie.
+// alive reports whether this process exists and is not a zombie.
 func (p process) alive() bool {
 	now, state, err := processAt("/proc", p.PID)
 	return err == nil && p.PID > 0 && now.Start == p.Start && state != 'Z' && state != 'X'
@@ -194,7 +196,8 @@ func processAt(proc string, pid int) (process, byte, error) {
 	rest := string(data[strings.LastIndexByte(string(data), ')')+1:])
 	f := strings.Fields(rest)
 	if len(f) < 20 {
-		return process{}, 0, fmt.Errorf("the stat of process %d has %d fields after its name: %q", pid, len(f), data)
+		return process{}, 0, fmt.Errorf("the stat of process %d has %d fields after its name: %q",
+			pid, len(f), data)
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return process{pid, start}, f[0][0], err
@@ -211,7 +214,7 @@ func (p process) signal(s unix.Signal) error {
 	return nil
 }
 
-// gone waits until the process is.
+// gone waits until the process is gone.
 func (p process) gone(ctx context.Context) error {
 	return poll(ctx, 10*time.Millisecond, func() error {
 		if p.alive() {
@@ -221,7 +224,7 @@ func (p process) gone(ctx context.Context) error {
 	})
 }
 
-// lockFile waits for the file's lock, and returns what gives it back.
+// lockFile waits for the file's lock, and returns the function that unlocks it.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -230,7 +233,8 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, 20*time.Millisecond, func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err = poll(ctx, 20*time.Millisecond,
+		func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("waiting for the lock %s: %w", path, err)

@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// A requirement is something of the host's that the lab uses and does not bring along.
+// requirement is a program or a feature of the host that the lab uses.
 type requirement struct {
-	what string // as a person would call it
+	what string // a name for messages
 	why  string
 	pkg  string // Debian's package
 	have func() bool
@@ -31,7 +31,7 @@ func program(names ...string) func() bool {
 	}
 }
 
-// requirements in the order in which a reader would look for them.
+// requirements is in reading order.
 func requirements() []requirement {
 	rs := []requirement{
 		{"ip", "it makes the lab's link", "iproute2", program("ip")},
@@ -39,24 +39,28 @@ func requirements() []requirement {
 		{"nsenter", "it runs programs inside the lab", "util-linux", program("nsenter")},
 		{"nft", "kube-proxy calls it", "nftables", program("nft")},
 		{"conntrack", "kube-proxy forgets connections with it", "conntrack", program("conntrack")},
-		{"the CNI plugins ptp, host-local and loopback in " + cniPlugins, "they connect the pods", "containernetworking-plugins", func() bool {
-			return exists(cniPlugins+"/ptp") && exists(cniPlugins+"/host-local") && exists(cniPlugins+"/loopback")
-		}},
+		{"the CNI plugins ptp, host-local and loopback in " + cniPlugins, "they connect the pods",
+			"containernetworking-plugins", func() bool {
+				return exists(cniPlugins+"/ptp") && exists(cniPlugins+"/host-local") &&
+					exists(cniPlugins+"/loopback")
+			}},
 	}
-	// What runc's C needs matters only until there is a runc.
+	// The needs of runc's C code matter only until runc is built.
 	if cached, _ := filepath.Glob(filepath.Join(cacheBase(), "runc-*")); len(cached) == 0 {
 		rs = append(rs,
 			requirement{"gcc", "runc is built with it", "gcc", program("gcc")},
-			requirement{"pkg-config", "runc's build looks for libseccomp with it", "pkg-config", program("pkg-config")},
+			requirement{"pkg-config", "runc's build looks for libseccomp with it", "pkg-config",
+				program("pkg-config")},
 			requirement{"the headers of libseccomp", "runc is built with them", "libseccomp-dev", func() bool {
-				return program("pkg-config")() && exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
+				return program("pkg-config")() &&
+					exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
 			}})
 	}
 	return rs
 }
 
-// Missing says what the host lacks for a lab, one sentence for each thing, with the
-// reason and the way to get it; empty when a lab can run here.
+// Missing lists what the host lacks for a lab: one sentence for each requirement, with
+// the reason and the way to get it. It is empty when a lab can run here.
 func Missing() []string {
 	var lacks []string
 	for _, r := range requirements() {
@@ -67,8 +71,8 @@ func Missing() []string {
 	return append(lacks, forbidden()...)
 }
 
-// Preflight returns an error that names all a lab would miss on this host. With install,
-// root on Debian gets the missing packages first.
+// Preflight returns an error that names everything that a lab lacks on this host.
+// With install, root on Debian gets the missing packages first.
 func Preflight(ctx context.Context, install bool) error {
 	if install && os.Geteuid() == 0 {
 		if err := installPackages(ctx); err != nil {
@@ -93,7 +97,8 @@ func installPackages(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(packages)
-	for _, args := range [][]string{{"update"}, append([]string{"install", "--yes", "--no-install-recommends"}, slices.Compact(packages)...)} {
+	for _, args := range [][]string{{"update"},
+		append([]string{"install", "--yes", "--no-install-recommends"}, slices.Compact(packages)...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -103,7 +108,7 @@ func installPackages(ctx context.Context) error {
 	return nil
 }
 
-// forbidden says what the kernel, or the container this may run in, does not let us do.
+// forbidden lists what the kernel, or the container of this process, does not permit.
 func forbidden() []string {
 	if os.Geteuid() != 0 {
 		return []string{fmt.Sprintf("user %d is not root: the lab makes namespaces, mounts and control groups; run it with sudo", os.Geteuid())}
@@ -111,7 +116,8 @@ func forbidden() []string {
 	var no []string
 	probe := exec.Command("true")
 	probe.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
+			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := probe.Run(); err != nil {
 		no = append(no, fmt.Sprintf("no container can be started here: making namespaces: %v; in a container, run it privileged", err))
@@ -120,7 +126,8 @@ func forbidden() []string {
 	if err != nil {
 		return append(no, fmt.Sprintf("no container can be started here: %v; mount /sys/fs/cgroup", err))
 	}
-	// The name does not begin like a lab's, or CheckClean of another process might see it.
+	// The name has another prefix than a lab's, so that CheckClean of another
+	// process does not list it.
 	group := fmt.Sprintf("aware-preflight-%d", os.Getpid())
 	for _, h := range trees {
 		dir := filepath.Join(h.Dir, group)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A Component is one program of the control plane or the node, as init sees it.
+// Component is one program of the control plane or the node, as init sees it.
 type Component struct {
 	Name     string    `json:"name"`
 	State    string    `json:"state"` // starting, running, restarting
@@ -21,7 +21,7 @@ type Component struct {
 	Restarts int       `json:"restarts"`
 }
 
-// A Pod is what status shows of a pod.
+// Pod is the status of a pod.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -29,7 +29,7 @@ type Pod struct {
 	Address   string `json:"address,omitempty"`
 }
 
-// A Status describes a running lab.
+// Status describes a running lab.
 type Status struct {
 	Name       string      `json:"name"`
 	Version    string      `json:"version"` // of Kubernetes
@@ -44,13 +44,19 @@ type Status struct {
 	Pods       []Pod       `json:"pods"`
 }
 
-// Status asks the lab how it is. When the API server does not answer, the error says so
-// and the rest of the status is still good.
+// Status is the lab's status. When the API server does not answer, it returns an error,
+// and the rest of the status is still valid.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	p := c.plan
 	s := Status{
-		Name: p.Name, Version: p.Version, Uptime: time.Since(p.Created).Round(time.Second).String(), Server: p.server(),
-		Kubeconfig: p.kubeconfig(), StateDir: p.Dir, Init: p.Init.PID, Node: p.Node,
+		Name:       p.Name,
+		Version:    p.Version,
+		Uptime:     time.Since(p.Created).Round(time.Second).String(),
+		Server:     p.server(),
+		Kubeconfig: p.kubeconfig(),
+		StateDir:   p.Dir,
+		Init:       p.Init.PID,
+		Node:       p.Node,
 	}
 	file := filepath.Join(p.Dir, "components.json")
 	data, err := os.ReadFile(file)

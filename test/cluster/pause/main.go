@@ -1,5 +1,6 @@
-// Command pause is the sandbox container of every pod: it holds the pod's namespaces
-// open and reaps what the pod's other containers leave behind, until it is told to stop.
+// Command pause is the sandbox container of every pod: it holds the pod's
+// namespaces open and reaps what the pod's other containers leave behind, until it
+// gets a signal to stop.
 package main
 
 import (

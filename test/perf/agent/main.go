@@ -1,8 +1,10 @@
-// Command agent measures what the node agent costs, on a real cluster with thirty real pods: its CPU and memory as it runs in
-// its own pod at 10 Hz, the allocations of one sampling loop, and how long a resize takes through the agent beside the bare
-// call to the container runtime, on the same container, in turn, in the same run.
+// Command agent measures the cost of the node agent on a real cluster with thirty real
+// pods: its CPU and memory in its own pod at 10 Hz, the allocations of one sampling loop,
+// and the time of a resize through the agent and of the bare call to the container
+// runtime. Both kinds of resize alternate in the same run.
 //
-// The last line is JSON. Compare runs on one machine only, and the two latencies only with each other.
+// The last line is JSON. Compare runs on one machine only, and the two latencies only
+// with each other.
 package main
 
 import (
@@ -34,9 +36,9 @@ import (
 
 const (
 	pods    = 30
-	settle  = 30 * time.Second // for the agent's first shrinks to be over
-	measure = 30 * time.Second
-	rounds  = 40 // of resizes
+	settle  = 30 * time.Second // until the agent's first shrinks are done
+	measure = 30 * time.Second // of CPU and memory
+	rounds  = 40               // of resizes
 )
 
 // result is the last line.
@@ -83,7 +85,8 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("measuring the agent: %w", err)
 	}
 	say("the agent uses %.1f millicores and %.1f MiB", r.CPUMillicores, r.RSSMiB)
-	// Two agents on one node would be one too many: the installed one goes before one runs in this process.
+	// Only one agent may act on a node, so the installed one is removed before one
+	// runs in this process.
 	if out, err := cluster.Kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=90s"); err != nil {
 		return fmt.Errorf("uninstalling: %w: %s", err, out)
 	}
@@ -100,18 +103,18 @@ func run(ctx context.Context) error {
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// install brings images, AWARE and the pods.
+// install loads the images, and installs AWARE and the pods.
 func install(ctx context.Context, cluster *lab.Cluster) error {
 	bin, err := os.MkdirTemp("", "aware-perf-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(bin)
-	ours := []images.Image{images.Agent, images.Central, images.Service}
-	if err := images.Build(ctx, bin, say, images.Programs(ours...)...); err != nil {
+	built := []images.Image{images.Agent, images.Central, images.Service}
+	if err := images.Build(ctx, bin, say, images.Programs(built...)...); err != nil {
 		return err
 	}
-	if err := images.Load(ctx, cluster, bin, ours...); err != nil {
+	if err := images.Load(ctx, cluster, bin, built...); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
@@ -130,12 +133,15 @@ func install(ctx context.Context, cluster *lab.Cluster) error {
 // group is a container's cgroup.
 func group(cluster *lab.Cluster, p *corev1.Pod) string {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)), "pod"+string(p.UID), id)
+	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
+		"pod"+string(p.UID), id)
 }
 
 // cost is the CPU and the resident memory of the installed agent.
-func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) (millicores, mib float64, err error) {
-	list, err := client.CoreV1().Pods("aware-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
+func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
+	tree *cgroup.Tree) (millicores, mib float64, err error) {
+	list, err := client.CoreV1().Pods("aware-system").List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
 	if err != nil || len(list.Items) != 1 {
 		return 0, 0, fmt.Errorf("%d agents: %w", len(list.Items), err)
 	}
@@ -189,7 +195,7 @@ func resident(tree *cgroup.Tree, group string) (float64, error) {
 			return kib / 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("process %s tells no VmRSS", pids[0])
+	return 0, fmt.Errorf("process %s has no VmRSS", pids[0])
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -201,21 +207,40 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// inProcess runs the agent's loop in this process on the same containers.
-func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster, tree *cgroup.Tree) error {
-	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
-	if err != nil {
-		return err
-	}
+// podsOf is the pods as the agent's list of pods.
+func podsOf(list *corev1.PodList) agent.Fixed {
 	var crowd agent.Fixed
 	for i := range list.Items {
 		p := &list.Items[i]
 		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 		l := p.Spec.Containers[0].Resources.Limits
-		crowd = append(crowd, agent.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), QoS: string(p.Status.QOSClass),
-			Containers: []agent.Container{{Name: "crowd", ID: id, Running: true,
-				Limits: mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}}}})
+		crowd = append(crowd, agent.Pod{
+			Namespace: p.Namespace,
+			Name:      p.Name,
+			UID:       string(p.UID),
+			QoS:       string(p.Status.QOSClass),
+			Containers: []agent.Container{{
+				Name:    "crowd",
+				ID:      id,
+				Running: true,
+				Limits: mdp.Size{
+					CPU:    mdp.MilliCPU(l.Cpu().MilliValue()),
+					Memory: mdp.Bytes(l.Memory().Value()),
+				},
+			}},
+		})
 	}
+	return crowd
+}
+
+// inProcess runs the agent's loop in this process on the same containers.
+func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
+	tree *cgroup.Tree) error {
+	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
+	if err != nil {
+		return err
+	}
+	crowd := podsOf(list)
 	if len(crowd) != pods {
 		return fmt.Errorf("%d pods, want %d", len(crowd), pods)
 	}
@@ -229,22 +254,31 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		return err
 	}
 	defer os.RemoveAll(dir)
-	held, err := restore.Open(dir)
+	journal, err := restore.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer journal.Close()
 	c := agent.Default()
 	c.Node, c.Version = cluster.Node(), "bench"
-	// The policy's wish goes to and fro between half and all of what the API has: AWARE has shrunk that since.
+	// The policy alternates between half and all of the smallest limit in the API.
+	// AWARE may have shrunk the limits of the template before.
 	ceiling := crowd[0].Containers[0].Limits.CPU
 	for _, p := range crowd {
 		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
 	}
 	limit := ceiling
-	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: held, Pods: crowd, Policy: func(api.ContainerRef) mdp.Policy {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil })
-	}})
+	a, err := agent.New(c, agent.Deps{
+		Tree:    tree,
+		Runtime: runtime,
+		Journal: journal,
+		Pods:    crowd,
+		Policy: func(api.ContainerRef) mdp.Policy {
+			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+				return mdp.Action{}.WithCPU(limit), nil
+			})
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -255,11 +289,33 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		now = now.Add(100 * time.Millisecond)
 		a.Sample(now)
 	})
-	// One container is resized through the agent and past it, in turn. The agent's time is its own argument, so that its
-	// budget is never what is waited for; a step without a resize is subtracted.
-	ref := api.ContainerRef{Namespace: crowd[0].Namespace, Pod: crowd[0].Name, PodUID: crowd[0].UID, Container: "crowd"}
-	grant := api.Grants{TTL: time.Hour, All: []api.Grant{{Container: ref, Mode: api.Auto,
-		Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB}}}}}
+	return r.resizes(ctx, a, runtime, crowd, &limit, now)
+}
+
+// resizes resizes one container through the agent and another one by the bare runtime,
+// alternately. limit is what the agent's policy sets; now it is the ceiling. The agent's
+// time is an argument, so that it never waits for its budget. The time of a step without
+// a resize is subtracted.
+func (r *result) resizes(ctx context.Context, a *agent.Agent, runtime *cri.Client, crowd agent.Fixed,
+	limit *mdp.MilliCPU, now time.Time) error {
+	ceiling := *limit
+	ref := api.ContainerRef{
+		Namespace: crowd[0].Namespace,
+		Pod:       crowd[0].Name,
+		PodUID:    crowd[0].UID,
+		Container: "crowd",
+	}
+	grant := api.Grants{
+		TTL: time.Hour,
+		All: []api.Grant{{
+			Container: ref,
+			Mode:      api.Auto,
+			Bounds: mdp.Bounds{
+				CPU:    mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling},
+				Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB},
+			},
+		}},
+	}
 	var through, idle, bare []time.Duration
 	step := func() time.Duration {
 		now = now.Add(10 * time.Second)
@@ -269,12 +325,13 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 		return time.Since(begun)
 	}
 	for i := range rounds {
-		limit = ceiling / mdp.MilliCPU(2-i%2)
+		*limit = ceiling / mdp.MilliCPU(2-i%2)
 		through = append(through, step())
 		idle = append(idle, step())
-		quota := int64(limit) * 100
+		quota := int64(*limit) * 100
 		begun := time.Now()
-		if err := runtime.Update(ctx, crowd[1].Containers[0].ID, cri.Change{Quota: quota, Period: 100000}); err != nil {
+		if err := runtime.Update(ctx, crowd[1].Containers[0].ID,
+			cri.Change{Quota: quota, Period: 100000}); err != nil {
 			return err
 		}
 		bare = append(bare, time.Since(begun))

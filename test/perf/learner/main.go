@@ -1,9 +1,9 @@
-// Command learner measures what learning costs: updates through gorgonia's
-// graphs against the same updates by hand in the same run, decisions, and many
-// agents on two workers. The last line is JSON.
+// Command learner measures the cost of learning: updates through gorgonia's graphs
+// against the same updates in hand-written code, decisions, and many agents on two
+// workers. The last line is JSON.
 //
-// Rounds of both sides alternate, and medians are compared, for the machine is
-// shared: ratios carry, not microseconds.
+// Rounds of both sides alternate, and medians are compared, because the machine is
+// shared. Compare the ratios, not the microseconds.
 package main
 
 import (
@@ -64,7 +64,7 @@ func measure(name string) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-// compare is the median time of each, in seconds, over rounds in turn.
+// compare is the median time of each side, in seconds, over alternating rounds.
 func compare(rounds, times int, all ...func() error) ([]float64, error) {
 	taken := make([][]float64, len(all))
 	for round := range rounds + 1 {
@@ -102,8 +102,8 @@ func allocations(do func() error) (float64, error) {
 	return float64(after.Mallocs-before.Mallocs) / calls, nil
 }
 
-// heap is what a thing holds, in MiB: the mean of ten, after a first one that
-// fills what packages keep.
+// heap is the memory of a value, in MiB: the mean of ten, after a first one that fills
+// the caches of packages.
 func heap[T any](build func() (T, error)) (last T, mib float64, err error) {
 	const things = 10
 	kept := make([]T, 0, things)
@@ -112,7 +112,7 @@ func heap[T any](build func() (T, error)) (last T, mib float64, err error) {
 	}
 	live := func() float64 {
 		var m runtime.MemStats
-		for range 3 { // pools give back what they hold only after two collections
+		for range 3 { // pools release their memory after two collections
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&m)
@@ -246,7 +246,9 @@ func ppoUpdate() (figures, error) {
 // The meta-learner's encoder (AWARE §3.2): two bidirectional layers of 256, 100
 // steps of 20 trajectories, a layer of 64.
 const (
-	span, trajectories, seen = 100, 20, 16
+	span         = 100
+	trajectories = 20
+	seen         = 16
 )
 
 var (
@@ -312,7 +314,7 @@ func encoderStep(set gemm.Set) (figures, error) {
 		"speedup_over_gonum": both[0] / both[1]}, nil
 }
 
-// encoder is the same by hand.
+// encoder is the same in hand-written code.
 type encoder struct {
 	theta []float64
 	x     []float64
@@ -446,8 +448,8 @@ func agents() (figures, error) {
 	return figures{"speedup": times[0] / times[1], "one_ms": times[0] * 1e3, "two_ms": times[1] * 1e3}, nil
 }
 
-// memory is what an agent holds before its replay fills, in bytes: agents with
-// default settings that share the graphs of one worker, and one with its own.
+// memory is the memory of an agent before its replay is filled, in bytes: of agents with
+// default settings that share the graphs of one worker, and of one with its own.
 func memory() (figures, error) {
 	ones := []float64{1, 1, 1, 1, 1}
 	continuous, discrete := ddpg.Default(8, []float64{-1, -1, -1, -1, -1}, ones), dqn.Default(8, 15)

@@ -1,7 +1,9 @@
-// Command sim measures the simulated world: environment steps of 10 s per second on one core, memory over many steps, and
-// how far the fluid level is from the request level. The last line is JSON.
+// Command sim measures the simulated world: environment steps of 10 s per second on one
+// core, memory over many steps, and the difference of the fluid fidelity from the
+// requests fidelity. The last line is JSON.
 //
-// An environment step is what a learner sees of it: Advance by 100 slices, Sense and Act on one service.
+// An environment step is a learner's: Advance by 100 slices, Sense and Act on one
+// service.
 package main
 
 import (
@@ -20,7 +22,8 @@ import (
 )
 
 func main() {
-	long := flag.Int("long", 10_000_000, "steps of the one-service world over which memory is watched; 0 leaves it out")
+	long := flag.Int("long", 10_000_000,
+		"steps of the one-service world over which memory is watched; 0 leaves it out")
 	flag.Parse()
 	runtime.GOMAXPROCS(1)
 	if err := measure(*long); err != nil {
@@ -31,7 +34,10 @@ func main() {
 
 func measure(long int) error {
 	one := simtest.One(sim.Service{
-		Threads: 64, Procs: 8, Variation: 0.8, Size: mdp.Size{CPU: 2000},
+		Threads:   64,
+		Procs:     8,
+		Variation: 0.8,
+		Size:      mdp.Size{CPU: 2000},
 	}, 5*time.Millisecond, time.Millisecond)
 	single, err := newEnvironment(one, sim.Steady(200))
 	if err != nil {
@@ -90,11 +96,12 @@ func agreement(name string, cases int, draw simtest.Draw) (map[string]float64, e
 		return nil, err
 	}
 	median, p95 := simtest.Summary(all)
-	fmt.Printf("fluid against requests, %d %s: p99 off by %.3f (median), %.3f (95th percentile)\n", cases, name, median, p95)
+	fmt.Printf("fluid against requests, %d %s: p99 off by %.3f (median), %.3f (95th percentile)\n",
+		cases, name, median, p95)
 	return map[string]float64{"median_ape": median, "p95_ape": p95}, nil
 }
 
-// environment is a world as a learner steps through it.
+// environment is a world with a learner's step.
 type environment struct {
 	world    *sim.World
 	sensor   mdp.Sensor
@@ -104,12 +111,22 @@ type environment struct {
 }
 
 func newEnvironment(app sim.App, load sim.Load) (*environment, error) {
-	w, err := sim.New(sim.Config{App: app, Cluster: sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 1 << 40}), Load: load, Seed: 1})
+	w, err := sim.New(sim.Config{
+		App:     app,
+		Cluster: sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 1 << 40}),
+		Load:    load,
+		Seed:    1,
+	})
 	if err != nil {
 		return nil, err
 	}
 	h := w.Services()[0]
-	return &environment{world: w, sensor: h.Sensor(), actuator: h.Actuator(sim.L2), base: app.Services[0].Size.CPU}, nil
+	return &environment{
+		world:    w,
+		sensor:   h.Sensor(),
+		actuator: h.Actuator(sim.L2),
+		base:     app.Services[0].Size.CPU,
+	}, nil
 }
 
 func (e *environment) step(ctx context.Context) error {
@@ -119,11 +136,13 @@ func (e *environment) step(ctx context.Context) error {
 	}
 	e.steps++
 	// The limit goes up and down a little, as a learner's would.
-	_, _, err := e.actuator.Act(ctx, e.world.Now(), mdp.Action{}.WithCPU(e.base+mdp.MilliCPU(e.steps%7)*e.base/20))
+	_, _, err := e.actuator.Act(ctx, e.world.Now(),
+		mdp.Action{}.WithCPU(e.base+mdp.MilliCPU(e.steps%7)*e.base/20))
 	return err
 }
 
-// rate is the steps per second: the best of three measurements, for the machine is shared.
+// rate is the steps per second. It is the best of three measurements, because the
+// machine is shared.
 func (e *environment) rate(each time.Duration) (float64, error) {
 	best := 0.0
 	for range 3 {
@@ -160,6 +179,7 @@ func (e *environment) memory(steps int) (map[string]float64, error) {
 		}
 	}
 	late := live()
-	fmt.Printf("%d steps in %v: live heap %.0f KiB after a tenth, %.0f KiB at the end\n", steps, time.Since(begin).Round(time.Second), early, late)
+	fmt.Printf("%d steps in %v: live heap %.0f KiB after a tenth, %.0f KiB at the end\n",
+		steps, time.Since(begin).Round(time.Second), early, late)
 	return map[string]float64{"steps": float64(steps), "early_kib": early, "late_kib": late}, nil
 }

@@ -35,7 +35,8 @@ func run(path string, window, from, lines, repeat int) error {
 		lines = len(long.Rates) - from
 	}
 	if window < 1 || from < 0 || lines < window || from+lines > len(long.Rates) {
-		return fmt.Errorf("%s has %d rates: cannot take %d from %d on in windows of %d", path, len(long.Rates), lines, from, window)
+		return fmt.Errorf("%s has %d rates: cannot take %d from %d on in windows of %d",
+			path, len(long.Rates), lines, from, window)
 	}
 	short := windowMeans(long.Rates[from:from+lines], window)
 	mean := trace.Trace{Step: long.Step, Rates: short}.Mean()
