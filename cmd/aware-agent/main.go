@@ -1,10 +1,10 @@
-// Command aware-agent is AWARE on one node. It reads the cgroups of the opted-in containers
-// ten times a second, resizes them in place within central's grants, and restores what it
-// touched when it ends.
+// Command aware-agent is AWARE on one node. It reads the cgroups of the
+// opted-in containers ten times a second, resizes them in place within
+// central's grants, and restores what it touched when it ends.
 //
-// Exit codes: 0 it was asked to end, and everything is restored; 1 it cannot work here, or
-// something could not be restored. The message says what was tried, with which value, and
-// which flag matters.
+// Exit codes: 0 it was asked to end, and everything is restored; 1 it cannot
+// work here, or something could not be restored. The message says what was
+// tried, with which value, and which flag matters.
 package main
 
 import (
@@ -65,7 +65,8 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// apiConfig is the configuration of $KUBECONFIG, or of the cluster that the agent runs in.
+// apiConfig is the configuration of $KUBECONFIG, or of the cluster that the
+// agent runs in.
 func apiConfig() (*rest.Config, error) {
 	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
 		return clientcmd.BuildConfigFromFlags("", file)
@@ -73,8 +74,8 @@ func apiConfig() (*rest.Config, error) {
 	return rest.InClusterConfig()
 }
 
-// run is the agent's life. It opens what the agent needs, each with its own error, runs the
-// agent, and closes everything.
+// run is the agent's life. It opens what the agent needs, each with its own
+// error, runs the agent, and closes everything.
 func run(ctx context.Context, s *settings) error {
 	log := klog.Background()
 	tree, err := cgroup.Open(s.cgroupRoot)
@@ -104,8 +105,8 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("flag --proc-root: %w", err)
 	}
-	// The pods are watched until everything is restored, not only until the agent is asked
-	// to end: changes of the API in between count.
+	// The pods are watched until everything is restored, not only until the
+	// agent is asked to end: changes of the API in between count.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	pods := watch(watching, api, s.node, s.selector)
@@ -137,7 +138,8 @@ func run(ctx context.Context, s *settings) error {
 		go client.Run(ctx)
 	}
 	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot", s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
-	// The pods must be known first: a container that is not among them would be restored.
+	// The pods must be known first: a container that is not among them would be
+	// restored.
 	pods.wait(ctx)
 	return a.Run(ctx)
 }

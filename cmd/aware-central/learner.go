@@ -18,9 +18,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// episodes takes in transitions, knows the rewards of each workload, and writes both to the
-// trajectory store when there is one. It works only while this instance holds the learner's
-// lease, so that one workload is learned in one place.
+// episodes takes in transitions, knows the rewards of each workload, and writes
+// both to the trajectory store when there is one. It works only while this
+// instance holds the learner's lease, so that one workload is learned in one
+// place.
 type episodes struct {
 	learning atomic.Bool
 	store    trajectory.Store // nil: nothing is stored
@@ -53,9 +54,10 @@ func (e *episodes) close() error {
 	return e.store.Close()
 }
 
-// firstEpisode is the number of a workload's first episode in this process: the seconds since
-// 2026. A step takes a second or more, and each step begins at most one episode, so the number is
-// above every one that an earlier process has used.
+// firstEpisode is the number of a workload's first episode in this process: the
+// seconds since 2026. A step takes a second or more, and each step begins at
+// most one episode, so the number is above every one that an earlier process
+// has used.
 func (e *episodes) firstEpisode() int {
 	return int(e.now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) / time.Second)
 }
@@ -76,7 +78,8 @@ func (e *episodes) Record(workload string, t mdp.Transition) {
 	if e.store == nil {
 		return
 	}
-	// Append only buffers. What it cannot take is counted by the store, and the decision goes on.
+	// Append only buffers. What it cannot take is counted by the store, and the
+	// decision goes on.
 	err := e.store.Append(context.Background(), workload, episode, step, numbered)
 	if err != nil && e.failed == nil { // once, not each second
 		klog.ErrorS(err, "A transition was not stored", "workload", workload, "episode", episode, "step", step)

@@ -9,7 +9,8 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// What central records is stored in whole episodes, and a restart continues with higher numbers.
+// What central records is stored in whole episodes, and a restart continues
+// with higher numbers.
 func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trajectories.db")
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)

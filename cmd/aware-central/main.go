@@ -1,7 +1,8 @@
-// Command aware-central is AWARE's central binary: kube-scheduler with our plugins, the
-// autoscaling controllers, and the learners. Each is a role that can be switched off.
-// Scheduling never waits for the other two: they run in the same process under their own
-// leases, and are started again when they fail.
+// Command aware-central is AWARE's central binary: kube-scheduler with our
+// plugins, the autoscaling controllers, and the learners. Each is a role that
+// can be switched off. Scheduling never waits for the other two: they run in
+// the same process under their own leases, and are started again when they
+// fail.
 package main
 
 import (
@@ -74,7 +75,8 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// configureLogs does what kube-scheduler does with its logging flags, for a process that does not schedule.
+// configureLogs does what kube-scheduler does with its logging flags, for a
+// process that does not schedule.
 func configureLogs(cmd *cobra.Command) error {
 	c := logsapi.NewLoggingConfiguration()
 	c.Format = cmd.Flag("logging-format").Value.String()

@@ -13,8 +13,8 @@ import (
 // heard is how old the report of an agent may be that counts as running.
 const heard = 10 * time.Second
 
-// measure registers central's own metrics, and returns the function that counts decisions. It
-// is called once in a process.
+// measure registers central's own metrics, and returns the function that counts
+// decisions. It is called once in a process.
 func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 	took := metrics.NewHistogram(&metrics.HistogramOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "decision_duration_seconds",
 		Help: "Time of one decision with its calls to the API server.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 16), StabilityLevel: metrics.ALPHA})
@@ -31,7 +31,8 @@ func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 	}
 }
 
-// measureStore registers the figures of the trajectory store. It is called once in a process.
+// measureStore registers the figures of the trajectory store. It is called once
+// in a process.
 func measureStore(store trajectory.Store) {
 	for name, one := range map[string]struct {
 		help  string

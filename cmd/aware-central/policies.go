@@ -9,7 +9,8 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 
-// policies makes the policy of a workload's container: HPA's and VPA's arithmetic behind central's guards.
+// policies makes the policy of a workload's container: HPA's and VPA's
+// arithmetic behind central's guards.
 func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
 	c.SLO = b.SLO

@@ -82,8 +82,8 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 	return b, nil
 }
 
-// supervise runs a service until the context ends. When it fails it is started again, after
-// pauses that grow.
+// supervise runs a service until the context ends. When it fails it is started
+// again, after pauses that grow.
 func (b *services) supervise(ctx context.Context, name string, run func(context.Context) error) {
 	log := klog.FromContext(ctx).WithName(name)
 	b.Go(func() {
@@ -156,9 +156,9 @@ func (b *services) serveLink(ctx context.Context) error {
 	return web.ServeTLS(listener, "", "")
 }
 
-// autoscale runs the controllers while this instance holds their lease. controller-runtime
-// expects the process to end when the lease is lost. A new manager is enough, and the
-// scheduler goes on.
+// autoscale runs the controllers while this instance holds their lease.
+// controller-runtime expects the process to end when the lease is lost. A new
+// manager is enough, and the scheduler goes on.
 func (b *services) autoscale(ctx context.Context) error {
 	defer b.deciding.Store(false)
 	defer b.fleet.Close()

@@ -12,7 +12,8 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// Baselines writes index.html, which holds its pictures, and anchors.json into a folder.
+// Baselines writes index.html, which holds its pictures, and anchors.json into
+// a folder.
 func Baselines(dir string, rows []bench.Row, seeds int) error {
 	var pictures []Picture
 	for _, cell := range blocks(rows) {

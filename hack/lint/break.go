@@ -63,8 +63,9 @@ var impure = []breach{
 	{"TargetUpdateEvery", "learner/algo/dqn/breach_test.go", "type Config struct{ Copy int }\n"},
 }
 
-// breakRules puts each breach into the tree, one after the other, and reports those that nothing refused. The tree must be
-// clean before, and is clean after.
+// breakRules puts each breach into the tree, one after the other, and reports
+// those that nothing refused. The tree must be clean before, and is clean
+// after.
 func breakRules() ([]string, error) {
 	var problems []string
 	for _, b := range impure {
@@ -82,7 +83,8 @@ func breakRules() ([]string, error) {
 	for _, b := range breaches {
 		dir := filepath.Dir(b.path)
 		err := with(b, func() error {
-			// The run fails: that is the point. Imports that make a cycle are refused by depguard all the same.
+			// The run fails: that is the point. Imports that make a cycle are
+			// refused by depguard all the same.
 			out, _ := exec.Command("go", "tool", "-modfile=hack/tools/go.mod", "golangci-lint", "run",
 				"--enable-only=depguard", "./"+dir).CombinedOutput()
 			refused := strings.Contains(string(out), "breach.go") && strings.Contains(string(out), "depguard")

@@ -1,4 +1,5 @@
-// Command lint checks what golangci-lint cannot, and whether golangci-lint checks what it should.
+// Command lint checks what golangci-lint cannot, and whether golangci-lint
+// checks what it should.
 //
 //	go run ./hack/lint         names that were renamed do not come back; pure packages have no clock and no goroutine
 //	go run ./hack/lint break   breaks each rule once, in a copy of the file tree, and reports a rule that does not refuse
@@ -17,7 +18,8 @@ import (
 	"strings"
 )
 
-// pure are the folders whose packages take time and randomness as arguments and have one goroutine.
+// pure are the folders whose packages take time and randomness as arguments and
+// have one goroutine.
 var pure = []string{
 	"learner/mdp", "learner/encode", "learner/policy", "learner/sim", "learner/lifecycle", "nodeagent/restore", "nodeagent/envelope",
 }
@@ -87,7 +89,8 @@ func within(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
 }
 
-// readRenamed reads rows of a package, an old name and its new name; the result is the new name by package and old name.
+// readRenamed reads rows of a package, an old name and its new name; the result
+// is the new name by package and old name.
 func readRenamed(path string) (map[string]map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -183,7 +186,8 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// findImpure reports goroutines, and calls of the clock and of the shared random source.
+// findImpure reports goroutines, and calls of the clock and of the shared
+// random source.
 func findImpure(file *ast.File, say func(token.Pos, string, ...any)) {
 	imported := map[string]string{} // local name -> path
 	for _, i := range file.Imports {

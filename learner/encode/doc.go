@@ -1,10 +1,13 @@
-// Package encode turns a State into the vector that a network reads, and what a network says into an Action: it is the
-// one place where learners meet the decision process.
+// Package encode turns a State into the vector that a network reads, and what a
+// network says into an Action: it is the one place where learners meet the
+// decision process.
 //
-// A [Form] says which signals the vector has and what the actions are: a list of choices (steps of one knob each), or a
-// box (one number for each knob). The form is the same for all workloads, so that a policy that learned on one can serve
-// another; policy files carry it, and a policy whose form differs is refused. A [Place] is one workload: its bounds and its
-// SLO are the scales of the vector, so that "half of what it may have" looks the same everywhere.
+// A [Form] says which signals the vector has and what the actions are: a list
+// of choices (steps of one knob each), or a box (one number for each knob). The
+// form is the same for all workloads, so that a policy that learned on one can
+// serve another; policy files carry it, and a policy whose form differs is
+// refused. A [Place] is one workload: its bounds and its SLO are the scales of
+// the vector, so that "half of what it may have" looks the same everywhere.
 //
 // An [Encoder] is a form at a place:
 //
@@ -15,5 +18,6 @@
 //     left of a proposal) onto the nearest legal choice.
 //   - [Encoder.FromBox] and [Encoder.ToBox] do the same for boxes, geometrically between the bounds.
 //
-// It walks over mdp's tables: a new signal with a known unit, and a new knob, need nothing here.
+// It walks over mdp's tables: a new signal with a known unit, and a new knob,
+// need nothing here.
 package encode

@@ -80,7 +80,8 @@ func TestAStateSurvivesTheVector(t *testing.T) {
 	}
 }
 
-// What was not observed looks the same whatever garbage stands in its place, and unlike an observed zero.
+// What was not observed looks the same whatever garbage stands in its place,
+// and unlike an observed zero.
 func TestUnknownIsNotZero(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.Knobs))
 	for one := range mdp.Signals() {
@@ -130,7 +131,8 @@ func TestWhatIsNotFiniteIsRefused(t *testing.T) {
 	}
 }
 
-// Every legal choice gives a legal Action within the bounds that changes something, and is its own nearest choice.
+// Every legal choice gives a legal Action within the bounds that changes
+// something, and is its own nearest choice.
 func TestLegalChoicesChangeSomethingWithinTheBounds(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.Knobs))
 	legal := make([]bool, e.Form().NumActions())
@@ -160,7 +162,8 @@ func TestLegalChoicesChangeSomethingWithinTheBounds(t *testing.T) {
 					return false
 				}
 			}
-			// Two choices may come to the same value at a bound; then the first of them is the nearest.
+			// Two choices may come to the same value at a bound; then the first
+			// of them is the nearest.
 			if again, err := e.Choice(s, e.Nearest(s, a)); err != nil || again != a {
 				t.Logf("choice %d, %v: the nearest is %v, %v", i, a, again, err)
 				return false
@@ -194,8 +197,9 @@ func TestARulesJumpIsProjected(t *testing.T) {
 	}
 }
 
-// A container may have been made outside its bounds. Raising it from above, or lowering it from below, would be carried out as
-// the opposite: neither is legal, and the way back is.
+// A container may have been made outside its bounds. Raising it from above, or
+// lowering it from below, would be carried out as the opposite: neither is
+// legal, and the way back is.
 func TestOutsideTheBoundsOnlyTheWayBackIsLegal(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.SetOf(mdp.CPULimit)))
 	legal := make([]bool, e.Form().NumActions())
@@ -220,7 +224,8 @@ func TestOutsideTheBoundsOnlyTheWayBackIsLegal(t *testing.T) {
 	}
 }
 
-// Near a bound several choices come to one value: the first of them stands for it, always.
+// Near a bound several choices come to one value: the first of them stands for
+// it, always.
 func TestTheFirstOfEqualChoicesIsTheNearest(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.SetOf(mdp.CPULimit)))
 	s := mdp.State{Observed: mdp.Knobs, Limit: mdp.Size{CPU: 3900}}

@@ -13,7 +13,8 @@ type Place struct {
 	SLO    mdp.SLO
 }
 
-// Encoder is a form at a place. One goroutine uses it at a time; encoding and decoding allocate nothing.
+// Encoder is a form at a place. One goroutine uses it at a time; encoding and
+// decoding allocate nothing.
 type Encoder struct {
 	form    Form
 	place   Place
@@ -50,11 +51,12 @@ func New(f Form, p Place) (*Encoder, error) {
 // Form is the encoder's form.
 func (e *Encoder) Form() Form { return e.form }
 
-// farthest bounds every number of a vector: what lies beyond it says no more than it does.
+// farthest bounds every number of a vector: what lies beyond it says no more
+// than it does.
 const farthest = 20
 
-// Observe writes a State into obs, of length Form().Dim(). An observed value that is not finite is an error, and obs is
-// then as it was.
+// Observe writes a State into obs, of length Form().Dim(). An observed value
+// that is not finite is an error, and obs is then as it was.
 func (e *Encoder) Observe(s mdp.State, obs []float64) error {
 	if len(obs) != e.form.Dim() {
 		return fmt.Errorf("encoding a state into %d numbers: they must be %d", len(obs), e.form.Dim())
@@ -74,8 +76,8 @@ func (e *Encoder) Observe(s mdp.State, obs []float64) error {
 	return nil
 }
 
-// State is the inverse of Observe: what was observed, with its values, up to rounding and to what Observe cut off. It has
-// no time.
+// State is the inverse of Observe: what was observed, with its values, up to
+// rounding and to what Observe cut off. It has no time.
 func (e *Encoder) State(obs []float64) (mdp.State, error) {
 	if len(obs) != e.form.Dim() {
 		return mdp.State{}, fmt.Errorf("decoding a state of %d numbers: they must be %d", len(obs), e.form.Dim())
@@ -115,7 +117,8 @@ func (s scale) from(x float64) float64 {
 	return x * s.unit
 }
 
-// scale is the scale of a unit at this place: limits and usages against the bounds, latency against the SLO.
+// scale is the scale of a unit at this place: limits and usages against the
+// bounds, latency against the SLO.
 func (e *Encoder) scale(u mdp.Unit) scale {
 	b := e.place.Bounds
 	switch u {
@@ -143,8 +146,9 @@ func (e *Encoder) scale(u mdp.Unit) scale {
 	return scale{unit: 1}
 }
 
-// target is what a choice sets its knob to, from a State and within the bounds. ok is false when the choice would change
-// nothing, or when the knob's value is not known.
+// target is what a choice sets its knob to, from a State and within the bounds.
+// ok is false when the choice would change nothing, or when the knob's value is
+// not known.
 func (e *Encoder) target(s *mdp.State, c choice) (v int64, ok bool) {
 	if !c.moves || !s.Observed.Has(c.knob) {
 		return 0, false
@@ -155,7 +159,8 @@ func (e *Encoder) target(s *mdp.State, c choice) (v int64, ok bool) {
 		v = int64(math.Round(float64(now) * c.factor))
 	}
 	v, _ = e.place.Bounds.Knob(c.knob).Clip(v)
-	// Clipping must not turn the step around: below the least bound there is no way further down.
+	// Clipping must not turn the step around: below the least bound there is no
+	// way further down.
 	if (v-now)*e.direction(c) <= 0 {
 		return 0, false
 	}
@@ -170,8 +175,9 @@ func (e *Encoder) direction(c choice) int64 {
 	return -1
 }
 
-// Legal writes which choices are legal in a State: those that change something within the bounds, and keeping everything.
-// It panics where legal has another length than NumActions.
+// Legal writes which choices are legal in a State: those that change something
+// within the bounds, and keeping everything. It panics where legal has another
+// length than NumActions.
 func (e *Encoder) Legal(s mdp.State, legal []bool) {
 	if len(legal) != len(e.choices) {
 		panic(fmt.Sprintf("encode: a mask of %d choices: there are %d", len(legal), len(e.choices)))
@@ -200,8 +206,9 @@ func (e *Encoder) Choice(s mdp.State, i int) (mdp.Action, error) {
 	return mdp.Action{}.WithKnob(c.knob, v), nil
 }
 
-// Nearest is the legal choice that is nearest to an Action in a State: by the sum over knobs of the distances of
-// logarithms. Of equal ones it is the first, so that keeping wins over moving.
+// Nearest is the legal choice that is nearest to an Action in a State: by the
+// sum over knobs of the distances of logarithms. Of equal ones it is the first,
+// so that keeping wins over moving.
 func (e *Encoder) Nearest(s mdp.State, a mdp.Action) int {
 	e.state = s
 	best, least := 0, math.Inf(1)
@@ -232,8 +239,9 @@ func (e *Encoder) Nearest(s mdp.State, a mdp.Action) int {
 	return best
 }
 
-// FromBox makes an Action of a box: x has one number for each knob, in mdp's order; -1 is the least bound and 1 the
-// largest, geometrically between them. Numbers beyond are cut off; one that is not finite is an error.
+// FromBox makes an Action of a box: x has one number for each knob, in mdp's
+// order; -1 is the least bound and 1 the largest, geometrically between them.
+// Numbers beyond are cut off; one that is not finite is an error.
 func (e *Encoder) FromBox(x []float64) (mdp.Action, error) {
 	if len(x) != len(e.knobs) {
 		return mdp.Action{}, fmt.Errorf("a box of %d numbers: it must have %d", len(x), len(e.knobs))
@@ -251,8 +259,8 @@ func (e *Encoder) FromBox(x []float64) (mdp.Action, error) {
 	return a, nil
 }
 
-// ToBox writes an Action as a box. A knob that it does not set is what it is in the State, or the middle where that is not
-// known.
+// ToBox writes an Action as a box. A knob that it does not set is what it is in
+// the State, or the middle where that is not known.
 func (e *Encoder) ToBox(s mdp.State, a mdp.Action, x []float64) error {
 	if len(x) != len(e.knobs) {
 		return fmt.Errorf("a box of %d numbers: it must have %d", len(x), len(e.knobs))

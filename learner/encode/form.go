@@ -9,7 +9,8 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Version is the version of vectors and choices: of their order and scales. A policy of another version is refused.
+// Version is the version of vectors and choices: of their order and scales. A
+// policy of another version is refused.
 const Version = 1
 
 // Form is what a policy was made for. Begin with [Discrete] or [Box].
@@ -17,8 +18,9 @@ type Form struct {
 	Version int
 	Signals mdp.Set // that the vector has
 	Knobs   mdp.Set // that actions set
-	// Factors are the steps of a limit: each is a choice for each limit among the Knobs. Without them the actions are a
-	// box, one number in [-1, 1] for each knob.
+	// Factors are the steps of a limit: each is a choice for each limit among
+	// the Knobs. Without them the actions are a box, one number in [-1, 1] for
+	// each knob.
 	Factors []float64
 	// Replicas are the steps of the number of replicas, as differences.
 	Replicas []int
@@ -27,8 +29,9 @@ type Form struct {
 // Signals are what central knows of a workload (AWARE, section 2.2, table 1).
 const Signals = mdp.All
 
-// Discrete is the default form: one knob moves in a step, by one of a few factors. Discrete actions are the default,
-// because they violate objectives far less than continuous ones while they learn.
+// Discrete is the default form: one knob moves in a step, by one of a few
+// factors. Discrete actions are the default, because they violate objectives
+// far less than continuous ones while they learn.
 func Discrete(knobs mdp.Set) Form {
 	f := Form{Version: Version, Signals: Signals, Knobs: knobs, Factors: []float64{0.8, 0.9, 1.1, 1.5, 2}}
 	if knobs.Has(mdp.Replicas) {
@@ -37,10 +40,12 @@ func Discrete(knobs mdp.Set) Form {
 	return f
 }
 
-// Box is the form of the papers: absolute values of all knobs at once (AWARE, section 2.2).
+// Box is the form of the papers: absolute values of all knobs at once (AWARE,
+// section 2.2).
 func Box(knobs mdp.Set) Form { return Form{Version: Version, Signals: Signals, Knobs: knobs} }
 
-// Check is nil for a form that this version reads, and otherwise names the field, its value and the rule.
+// Check is nil for a form that this version reads, and otherwise names the
+// field, its value and the rule.
 func (f Form) Check() error {
 	switch {
 	case f.Version != Version:
@@ -71,7 +76,8 @@ func (f Form) Dim() int { return 2 * f.Signals.Len() }
 // NumActions is the number of choices; 0 for a box.
 func (f Form) NumActions() int { return len(f.choices()) }
 
-// ActionDim is how many numbers an action has: 1 for a choice, one for each knob of a box.
+// ActionDim is how many numbers an action has: 1 for a choice, one for each
+// knob of a box.
 func (f Form) ActionDim() int {
 	if f.NumActions() > 0 {
 		return 1
@@ -87,7 +93,8 @@ type choice struct {
 	moves  bool
 }
 
-// choices are the choices in their order: keep, and then each step of each knob in mdp's order.
+// choices are the choices in their order: keep, and then each step of each knob
+// in mdp's order.
 func (f Form) choices() []choice {
 	if len(f.Factors) == 0 && len(f.Replicas) == 0 {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Action is what a policy wants of a workload: absolute values, not steps. A field counts only when its signal is in Sets;
-// the rest stays as it is.
+// Action is what a policy wants of a workload: absolute values, not steps. A
+// field counts only when its signal is in Sets; the rest stays as it is.
 type Action struct {
 	Sets     Set
 	Replicas int
@@ -15,8 +15,8 @@ type Action struct {
 	Clipped  Clips // who changed the Action on its way to the actuator, and why
 }
 
-// knobRow is a row of the table of knobs. Whatever handles all knobs (bounds, guards, wire, status, gym, encoders, the
-// conformance suites) walks over it.
+// knobRow is a row of the table of knobs. Whatever handles all knobs (bounds,
+// guards, wire, status, gym, encoders, the conformance suites) walks over it.
 type knobRow struct {
 	signal    Signal            // the knob's value in a State
 	least     int64             // an Action that sets less is illegal
@@ -29,8 +29,9 @@ type knobRow struct {
 	format    func(int64) string
 }
 
-// knobs is the table. The tolerance of CPU is what systemd rounds a quota up to (10 ms per second), that of memory is a
-// page. Rows take and return values, not pointers: what they are given stays on the stack, so a decision allocates
+// knobs is the table. The tolerance of CPU is what systemd rounds a quota up to
+// (10 ms per second), that of memory is a page. Rows take and return values,
+// not pointers: what they are given stays on the stack, so a decision allocates
 // nothing.
 var knobs = [...]knobRow{
 	{
@@ -88,8 +89,8 @@ func knobOf(s Signal) *knobRow {
 	return nil
 }
 
-// KnobLeast is the least value of a knob that is legal. It panics for a signal that is not a knob, as the functions below
-// do.
+// KnobLeast is the least value of a knob that is legal. It panics for a signal
+// that is not a knob, as the functions below do.
 func KnobLeast(s Signal) int64 { return knobOf(s).least }
 
 // SameKnob reports whether two values of a knob are the same to a kernel.
@@ -134,7 +135,8 @@ func (a Action) WithCPU(c MilliCPU) Action { return a.WithKnob(CPULimit, int64(c
 // WithMemory is the Action with that memory limit for each replica.
 func (a Action) WithMemory(m Bytes) Action { return a.WithKnob(MemoryLimit, int64(m)) }
 
-// Check is nil for a legal Action: it sets only knobs, limits to more than zero, and replicas to zero or more.
+// Check is nil for a legal Action: it sets only knobs, limits to more than
+// zero, and replicas to zero or more.
 func (a Action) Check() error {
 	if extra := a.Sets.Without(Knobs); extra != 0 {
 		return fmt.Errorf("action sets %v, which are not knobs", extra)
@@ -215,7 +217,8 @@ func (r Range[T]) Clip(v T) (T, Clips) {
 // Has reports whether v is in the interval.
 func (r Range[T]) Has(v T) bool { return r.Min <= v && v <= r.Max }
 
-// Bounds is what an Action may do at most: its owner's constraints, or a container's envelope.
+// Bounds is what an Action may do at most: its owner's constraints, or a
+// container's envelope.
 type Bounds struct {
 	Replicas Range[int]
 	CPU      Range[MilliCPU]
@@ -232,7 +235,8 @@ func (b Bounds) WithKnob(s Signal, r Range[int64]) Bounds {
 	return knobOf(s).rebound(b, r)
 }
 
-// Check is nil for bounds that something can satisfy, and otherwise names the bound and its values.
+// Check is nil for bounds that something can satisfy, and otherwise names the
+// bound and its values.
 func (b Bounds) Check() error {
 	for i := range knobs {
 		k := &knobs[i]
@@ -245,7 +249,8 @@ func (b Bounds) Check() error {
 	return nil
 }
 
-// Clip moves every knob that the Action sets into the bounds, and adds the reasons to its Clipped.
+// Clip moves every knob that the Action sets into the bounds, and adds the
+// reasons to its Clipped.
 func (b Bounds) Clip(a Action) Action {
 	for i := range knobs {
 		k := &knobs[i]

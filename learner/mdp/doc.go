@@ -1,32 +1,39 @@
-// Package mdp is AWARE's vocabulary: the autoscaling of a workload as a Markov decision process, in the words of
-// Kubernetes.
+// Package mdp is AWARE's vocabulary: the autoscaling of a workload as a Markov
+// decision process, in the words of Kubernetes.
 //
 // # The story
 //
-// A workload has replicas, and each replica has a [Size]: a CPU limit and a memory limit. Every few seconds a [Sensor]
-// looks at the workload and gives a [State]: what the workload may use, what it uses, how fast it answers. Not everything
-// can be measured every time, so a State carries a [Set] of the signals that were observed. A signal outside of the set is
-// unknown; it is never zero.
+// A workload has replicas, and each replica has a [Size]: a CPU limit and a
+// memory limit. Every few seconds a [Sensor] looks at the workload and gives a [State]:
+// what the workload may use, what it uses, how fast it answers. Not everything
+// can be measured every time, so a State carries a [Set] of the signals that
+// were observed. A signal outside of the set is unknown; it is never zero.
 //
-// An [Objective] says what the owner of the workload wants: a service-level objective ([SLO]), and its weight against
-// efficiency. It gives a State its [Reward].
+// An [Objective] says what the owner of the workload wants: a service-level
+// objective ([SLO]), and its weight against efficiency. It gives a State its [Reward].
 //
-// A [Policy] turns a State into an [Action]: how many replicas, of which size. Like a State, an Action knows which of its
-// fields it sets. Bounds and guards clip it and keep the reason ([Clips]). An [Actuator] carries it out and says what it
-// set and with which [Effect].
+// A [Policy] turns a State into an [Action]: how many replicas, of which size.
+// Like a State, an Action knows which of its fields it sets. Bounds and guards
+// clip it and keep the reason ([Clips]). An [Actuator] carries it out and says
+// what it set and with which [Effect].
 //
-// State, executed Action, Reward and next State make a [Transition]; an episode of them is a [Trajectory]. Learners learn
-// from these. Autoscaling never ends by itself, so an [EpisodeClock] cuts the process into episodes: they are truncated,
-// never terminated.
+// State, executed Action, Reward and next State make a [Transition]; an episode
+// of them is a [Trajectory]. Learners learn from these. Autoscaling never ends
+// by itself, so an [EpisodeClock] cuts the process into episodes: they are
+// truncated, never terminated.
 //
-// [Loop] joins the parts: sense, judge, decide, act. The same Loop drives a container through its cgroup, a Deployment
-// through an API server, and a simulated cluster. Each of these worlds is a pair of a Sensor and an Actuator.
+// [Loop] joins the parts: sense, judge, decide, act. The same Loop drives a
+// container through its cgroup, a Deployment through an API server, and a
+// simulated cluster. Each of these worlds is a pair of a Sensor and an
+// Actuator.
 //
 // # The tables
 //
-// Signals and knobs are rows of two tables ([Signals], [Knobs]): name, unit, how to get and set them, how replicas merge,
-// how to compare and clip. The wire, the stores, the encoders, the guards, the gym, the status and the conformance suites
-// walk over the tables. A new signal is a constant, a field, and a row in signal.go, and whoever measures it.
+// Signals and knobs are rows of two tables ([Signals], [Knobs]): name, unit,
+// how to get and set them, how replicas merge, how to compare and clip. The
+// wire, the stores, the encoders, the guards, the gym, the status and the
+// conformance suites walk over the tables. A new signal is a constant, a field,
+// and a row in signal.go, and whoever measures it.
 //
 // # Glossary
 //
@@ -58,9 +65,10 @@
 //
 // # What this package leaves to others
 //
-// It has no clock, no goroutine, no randomness and no file: time is an argument. It imports the standard library only, and
-// everything above it imports it.
+// It has no clock, no goroutine, no randomness and no file: time is an
+// argument. It imports the standard library only, and everything above it
+// imports it.
 //
-// The process follows AWARE (ATC'23, section 2.2). Where FIRM (OSDI'20) and SIMPPO (SoCC'22) differ, the comment at the
-// type says so.
+// The process follows AWARE (ATC'23, section 2.2). Where FIRM (OSDI'20) and
+// SIMPPO (SoCC'22) differ, the comment at the type says so.
 package mdp

@@ -2,9 +2,10 @@ package mdp
 
 import "errors"
 
-// Join makes one Policy of several, each with knobs of its own: CPU by one rule, memory by another. Where
-// two set the same knob the later one has it. A part that does not know enough leaves its knobs alone;
-// Join fails only when every part did.
+// Join makes one Policy of several, each with knobs of its own: CPU by one
+// rule, memory by another. Where two set the same knob the later one has it. A
+// part that does not know enough leaves its knobs alone; Join fails only when
+// every part did.
 func Join(parts ...Policy) Policy { return joined(parts) }
 
 type joined []Policy

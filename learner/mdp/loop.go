@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Policy decides. It is deterministic in the States it has been given, in order; it reads no clock and
-// touches nothing. What it cannot decide for lack of signals it refuses with an [*UnknownError]. One
-// Policy serves one workload and is used by one goroutine at a time.
+// Policy decides. It is deterministic in the States it has been given, in
+// order; it reads no clock and touches nothing. What it cannot decide for lack
+// of signals it refuses with an [*UnknownError]. One Policy serves one workload
+// and is used by one goroutine at a time.
 type Policy interface {
 	Decide(s State) (Action, error)
 }
@@ -20,18 +21,22 @@ type PolicyFunc func(s State) (Action, error)
 // Decide calls f.
 func (f PolicyFunc) Decide(s State) (Action, error) { return f(s) }
 
-// Sensor looks at one workload. The State says what could be seen; an error means that nothing could.
+// Sensor looks at one workload. The State says what could be seen; an error
+// means that nothing could.
 type Sensor interface {
 	Sense(ctx context.Context, now time.Time) (State, error)
 }
 
-// Actuator carries out an Action on one workload, or on a part of it, and says what came of it.
+// Actuator carries out an Action on one workload, or on a part of it, and says
+// what came of it.
 //
-// executed is what the Actuator set or asked for, after its own clipping and rounding: it is the Action that takes force.
-// It sets nothing where nothing was, or will be, changed by this call.
+// executed is what the Actuator set or asked for, after its own clipping and
+// rounding: it is the Action that takes force. It sets nothing where nothing
+// was, or will be, changed by this call.
 //
-// err is not nil when the Effect is [Failed], and only then. Before it touches anything an Actuator fails for an illegal
-// Action ([Action.Check]) and for a context that is over; then nothing has changed.
+// err is not nil when the Effect is [Failed], and only then. Before it touches
+// anything an Actuator fails for an illegal Action ([Action.Check]) and for a
+// context that is over; then nothing has changed.
 type Actuator interface {
 	Act(ctx context.Context, now time.Time, a Action) (executed Action, effect Effect, err error)
 }
@@ -39,28 +44,35 @@ type Actuator interface {
 // Effect is what an Actuator did with an Action.
 type Effect uint8
 
-// The effects, and what is in force after each. "Before" is what was in force when Act was called.
+// The effects, and what is in force after each. "Before" is what was in force
+// when Act was called.
 const (
 	// Unchanged: the Action was in force already, or sets nothing. In force: before.
 	Unchanged Effect = iota
 	// Applied. In force: executed.
 	Applied
-	// Pending: it was accepted (a pod starts, a resize is in progress). In force: before, and executed later.
+	// Pending: it was accepted (a pod starts, a resize is in progress). In
+	// force: before, and executed later.
 	Pending
-	// Deferred: there is no room now; it is tried again. In force: before, but for what executed sets.
+	// Deferred: there is no room now; it is tried again. In force: before, but
+	// for what executed sets.
 	Deferred
-	// Infeasible: there can never be room on this node. In force: before, but for what executed sets.
+	// Infeasible: there can never be room on this node. In force: before, but
+	// for what executed sets.
 	Infeasible
-	// Refused: it was not tried (too soon, too many calls, paused). In force: before. It is not an error.
+	// Refused: it was not tried (too soon, too many calls, paused). In force:
+	// before. It is not an error.
 	Refused
-	// Failed: it went wrong, and a late call may still land. In force: before or the Action; the next State says which.
+	// Failed: it went wrong, and a late call may still land. In force: before
+	// or the Action; the next State says which.
 	Failed
 )
 
 // effectRow is a row of the table of effects.
 type effectRow struct {
 	name string
-	// severity orders effects for Worse. It says which one a person wants to read of when an Action had several.
+	// severity orders effects for Worse. It says which one a person wants to
+	// read of when an Action had several.
 	severity int
 }
 
@@ -95,7 +107,8 @@ func (e Effect) String() string {
 // Known reports whether e is one of the effects; a number from the wire may be none.
 func (e Effect) Known() bool { return int(e) < len(effects) }
 
-// Worse is the one of two effects that a summary of both reports: the one that is further from "in force".
+// Worse is the one of two effects that a summary of both reports: the one that
+// is further from "in force".
 func (e Effect) Worse(o Effect) Effect {
 	if effects[o].severity > effects[e].severity {
 		return o
@@ -103,7 +116,8 @@ func (e Effect) Worse(o Effect) Effect {
 	return e
 }
 
-// Transition is one step of experience: in State, Action took force with Effect, and led to Next, which is worth Reward.
+// Transition is one step of experience: in State, Action took force with
+// Effect, and led to Next, which is worth Reward.
 type Transition struct {
 	State       State
 	Action      Action // that took force: the executed one, not the one that was proposed
@@ -122,15 +136,17 @@ type Trajectory struct {
 	Steps    []Transition
 }
 
-// EpisodeClock cuts the endless process of a workload into episodes of a fixed number of steps, so that stores and
-// learners see whole ones. Its fields are its state: a restored clock goes on where it stopped.
+// EpisodeClock cuts the endless process of a workload into episodes of a fixed
+// number of steps, so that stores and learners see whole ones. Its fields are
+// its state: a restored clock goes on where it stopped.
 type EpisodeClock struct {
 	Length  int // steps of an episode, at least 1
 	Episode int // the present one
 	Step    int // of the next Transition
 }
 
-// Number gives a Transition its episode and its step, and marks the last one of an episode as truncated.
+// Number gives a Transition its episode and its step, and marks the last one of
+// an episode as truncated.
 func (c *EpisodeClock) Number(t *Transition) (episode, step int) {
 	episode, step = c.Episode, c.Step
 	c.Step++
@@ -141,7 +157,8 @@ func (c *EpisodeClock) Number(t *Transition) (episode, step int) {
 	return episode, step
 }
 
-// Cut ends the present episode, if it has begun: what comes next does not follow from what was.
+// Cut ends the present episode, if it has begun: what comes next does not
+// follow from what was.
 func (c *EpisodeClock) Cut() {
 	if c.Step > 0 {
 		c.Episode++
@@ -149,7 +166,8 @@ func (c *EpisodeClock) Cut() {
 	}
 }
 
-// Decision is everything about one step of a [Loop], for a log line, a status, or a learner.
+// Decision is everything about one step of a [Loop], for a log line, a status,
+// or a learner.
 type Decision struct {
 	State       State
 	Reward      Reward // of State; meaningful when RewardKnown
@@ -161,7 +179,8 @@ type Decision struct {
 	Complete    bool
 }
 
-// PolicyError says that a policy failed, or gave an illegal Action, so that nothing was tried.
+// PolicyError says that a policy failed, or gave an illegal Action, so that
+// nothing was tried.
 type PolicyError struct{ Err error }
 
 func (e *PolicyError) Error() string { return "deciding: " + e.Err.Error() }
@@ -169,8 +188,8 @@ func (e *PolicyError) Error() string { return "deciding: " + e.Err.Error() }
 // Unwrap is for errors.Is and errors.As.
 func (e *PolicyError) Unwrap() error { return e.Err }
 
-// Loop is one decision process: sense, judge, decide, act. It keeps only the step before, to make Transitions. The caller
-// owns time and goroutines.
+// Loop is one decision process: sense, judge, decide, act. It keeps only the
+// step before, to make Transitions. The caller owns time and goroutines.
 type Loop struct {
 	Sensor    Sensor
 	Objective Objective
@@ -183,9 +202,11 @@ type Loop struct {
 	follows  bool // the next State follows from previous and executed
 }
 
-// Step runs the loop once at the given time. On an error the Decision says how far it came: the State is set once sensed,
-// the Action once decided. An error of the policy is a [*PolicyError]. An error in one step does not harm the next; the
-// Transition across it is not made, because what took force between the two States is not known.
+// Step runs the loop once at the given time. On an error the Decision says how
+// far it came: the State is set once sensed, the Action once decided. An error
+// of the policy is a [*PolicyError]. An error in one step does not harm the
+// next; the Transition across it is not made, because what took force between
+// the two States is not known.
 func (l *Loop) Step(ctx context.Context, now time.Time) (Decision, error) {
 	var d Decision
 	s, err := l.Sensor.Sense(ctx, now)

@@ -118,8 +118,8 @@ func TestAnIllegalActionIsNeverCarriedOut(t *testing.T) {
 	}
 }
 
-// AWARE §2.2: with two resources an episode of 100 steps tops out at 200, and a worse SLO or a lower
-// utilisation never raises a reward.
+// AWARE §2.2: with two resources an episode of 100 steps tops out at 200, and a
+// worse SLO or a lower utilisation never raises a reward.
 func TestRewardLaws(t *testing.T) {
 	law := func(lat, used uint16, alpha uint8) bool {
 		o := mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}, Alpha: mdp.Ratio(alpha) / 255}
@@ -219,7 +219,8 @@ func TestBoundsThatNothingSatisfiesAreNamed(t *testing.T) {
 	}
 }
 
-// A signal that is added without its row would be skipped by whatever walks over the table.
+// A signal that is added without its row would be skipped by whatever walks
+// over the table.
 func TestEverySignalHasARow(t *testing.T) {
 	names := map[string]bool{}
 	n := 0
@@ -301,7 +302,8 @@ func TestAnEpisodeIsCutAfterItsLength(t *testing.T) {
 	}
 }
 
-// What took force is learned from, not what was proposed; and a reward that is not known does not hide the step.
+// What took force is learned from, not what was proposed; and a reward that is
+// not known does not hide the step.
 func TestATransitionRecordsWhatTookForce(t *testing.T) {
 	world := &shop{limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}}
 	loop := mdp.Loop{

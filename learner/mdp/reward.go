@@ -25,9 +25,10 @@ func (o SLO) Check() error {
 	return nil
 }
 
-// Preservation is SP of AWARE (§2.2): objective over measured, 1 when it is met, the worse of the two
-// objectives. It is 1 when there is no objective or when there is no traffic. ok is false when an
-// objective's signal was not observed.
+// Preservation is SP of AWARE (§2.2): objective over measured, 1 when it is
+// met, the worse of the two objectives. It is 1 when there is no objective or
+// when there is no traffic. ok is false when an objective's signal was not
+// observed.
 func (o SLO) Preservation(s State) (sp Ratio, ok bool) {
 	sp = 1
 	if o.Latency == 0 && o.Throughput == 0 {
@@ -65,9 +66,10 @@ type Objective struct {
 // resources is the n of the reward: CPU and memory.
 const resources = 2
 
-// Judge gives a State its reward, AWARE's (§2.2): alpha * SP * n + (1 - alpha) * sum of utilisations,
-// each utilisation being of what is allocated and at most 1. ok is false when a signal it needs was
-// not observed; a reward is never made up.
+// Judge gives a State its reward, AWARE's (§2.2): alpha * SP * n + (1 - alpha) *
+// sum of utilisations, each utilisation being of what is allocated and at most 1.
+// ok is false when a signal it needs was not observed; a reward is never made
+// up.
 func (o Objective) Judge(s State) (r Reward, ok bool) {
 	sp, ok := o.SLO.Preservation(s)
 	if !ok || !s.Knows(CPULimit, MemoryLimit, CPUUsage, MemoryUsage) || s.Limit.CPU <= 0 || s.Limit.Memory <= 0 {

@@ -11,7 +11,8 @@ import (
 // Signal names one value of a [State]. Those in [Knobs] are also values of an [Action].
 type Signal uint8
 
-// The signals. Their numbers are written to stores and to the wire: they never change, and a new signal comes last.
+// The signals. Their numbers are written to stores and to the wire: they never
+// change, and a new signal comes last.
 const (
 	Replicas       Signal = iota // ready replicas
 	CPULimit                     // CPU limit in force, of a replica
@@ -32,8 +33,9 @@ const (
 	NetworkRate                  // bytes received and sent per second, by a replica's pod (AWARE, table 1)
 )
 
-// State is what is known of a workload at one time. A field is meaningful only when its signal is in Observed; otherwise
-// it is zero and means nothing. The comments are at the [Signal] constants.
+// State is what is known of a workload at one time. A field is meaningful only
+// when its signal is in Observed; otherwise it is zero and means nothing. The
+// comments are at the [Signal] constants.
 type State struct {
 	At       time.Time // when the State was sensed
 	Observed Set
@@ -73,7 +75,8 @@ const (
 // Merge says how the values of several replicas become the workload's value.
 type Merge uint8
 
-// The ways to merge. OfWorkload is a value that replicas do not have: it is measured for the workload as a whole.
+// The ways to merge. OfWorkload is a value that replicas do not have: it is
+// measured for the workload as a whole.
 const (
 	OfWorkload Merge = iota
 	Mean
@@ -81,9 +84,10 @@ const (
 	Sum
 )
 
-// signalRow is a row of the table of signals. Whatever handles all signals (wire, stores, encoders, masks, status, gym,
-// the conformance suites) walks over the table, so a new signal needs a constant, a field of State, a row here, and
-// whoever measures it.
+// signalRow is a row of the table of signals. Whatever handles all signals
+// (wire, stores, encoders, masks, status, gym, the conformance suites) walks
+// over the table, so a new signal needs a constant, a field of State, a row
+// here, and whoever measures it.
 type signalRow struct {
 	name    string // in messages, stores and JSON
 	unit    Unit
@@ -165,7 +169,8 @@ func (s Signal) Unit() Unit { return signals[s].unit }
 // Merge is how the values of several replicas become the workload's value.
 func (s Signal) Merge() Merge { return signals[s].merge }
 
-// Integer reports whether a State holds the signal as a whole number: then Int and SetInt are exact.
+// Integer reports whether a State holds the signal as a whole number: then Int
+// and SetInt are exact.
 func (s Signal) Integer() bool { return signals[s].integer }
 
 // Value is the signal's value in its unit, whether or not it was observed.

@@ -3,7 +3,8 @@ package mdp
 // Knows reports whether every given signal was observed.
 func (s State) Knows(signals ...Signal) bool { return s.Observed.Has(signals...) }
 
-// Mask is the State with only the given signals: every other value is zero and not observed.
+// Mask is the State with only the given signals: every other value is zero and
+// not observed.
 func (s State) Mask(keep Set) State {
 	m := State{At: s.At, Observed: s.Observed & keep}
 	for i := range signals {
@@ -22,7 +23,8 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return e.Who + ": not observed: " + e.Missing.String() }
 
-// Require is nil when the State knows every given signal, and an [*UnknownError] that names the missing ones otherwise.
+// Require is nil when the State knows every given signal, and an [*UnknownError]
+// that names the missing ones otherwise.
 func (s State) Require(who string, signals ...Signal) error {
 	if missing := SetOf(signals...).Without(s.Observed); missing != 0 {
 		return &UnknownError{Who: who, Missing: missing}

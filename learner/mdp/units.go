@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// MilliCPU is an amount of CPU time per time: 1000 is one core used all the time. A CPU limit of
-// 250 is a CFS quota of 25 ms in each period of 100 ms.
+// MilliCPU is an amount of CPU time per time: 1000 is one core used all the
+// time. A CPU limit of 250 is a CFS quota of 25 ms in each period of 100 ms.
 type MilliCPU int64
 
 // Cores is the amount in cores.
@@ -33,7 +33,8 @@ func (b Bytes) String() string {
 	return fmt.Sprintf("%d", int64(b))
 }
 
-// Ratio is a share of something, usually in [0, 1]; 1.2 is a hundred and twenty percent.
+// Ratio is a share of something, usually in [0, 1]; 1.2 is a hundred and twenty
+// percent.
 type Ratio float64
 
 // Finite reports whether the ratio is neither NaN nor infinite.

@@ -21,7 +21,8 @@ import (
 	"awarescale.dev/aware/learner/train"
 )
 
-// The decision process that learners are trained in: a real call graph under a real trace, behind central's guards.
+// The decision process that learners are trained in: a real call graph under a
+// real trace, behind central's guards.
 const bursty = "sim:social-network/bursty"
 
 func simulated(t testing.TB, box bool) workload.Encoded {
@@ -33,7 +34,8 @@ func simulated(t testing.TB, box bool) workload.Encoded {
 	return e
 }
 
-// Each algorithm trains through encode in the simulated workload, and what it learned drives the bench.
+// Each algorithm trains through encode in the simulated workload, and what it
+// learned drives the bench.
 func TestLearnersTrainOnTheDecisionProcess(t *testing.T) {
 	const steps = 600
 	dim, n := simulated(t, false).Observation().Dim(), simulated(t, false).Action().N
@@ -143,7 +145,8 @@ func TestDiscreteBCQTrainsOnTheDecisionProcess(t *testing.T) {
 	drives(t, e, a.Snapshot())
 }
 
-// drives writes a policy to a file, reads it, and lets it drive every service of the cell for some minutes.
+// drives writes a policy to a file, reads it, and lets it drive every service
+// of the cell for some minutes.
 func drives(t *testing.T, e workload.Encoded, s kernel.Snapshot) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.safetensors")

@@ -87,7 +87,8 @@ func TestSamplingThirtyContainersAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSample30 is the work of one tenth of a second: go test -bench 30 -count 6 ./nodeagent/agent | benchstat -
+// BenchmarkSample30 is the work of one tenth of a second: go test -bench 30
+// -count 6 ./nodeagent/agent | benchstat -
 func BenchmarkSample30(b *testing.B) {
 	a := thirty(b, cgrouptest.Real(b))
 	now := noon

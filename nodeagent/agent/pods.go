@@ -52,7 +52,8 @@ type Pods interface {
 	Changed() <-chan struct{}
 }
 
-// Fixed are pods that never change, for benchmarks and for running without an API server.
+// Fixed are pods that never change, for benchmarks and for running without an
+// API server.
 type Fixed []Pod
 
 // Snapshot is the pods.

@@ -47,8 +47,8 @@ func (s *stage) change(i int, f func(*Pod, *Container)) {
 	f(&s.pods[i], &s.pods[i].Containers[0])
 }
 
-// rig is a node in virtual time: a directory tree in which a small CFS runs, an honest runtime on a real socket, and
-// an agent on top.
+// rig is a node in virtual time: a directory tree in which a small CFS runs, an
+// honest runtime on a real socket, and an agent on top.
 type rig struct {
 	t         testing.TB
 	host      *cgrouptest.Host

@@ -10,7 +10,8 @@ import (
 // Mode says how far AWARE may go with a workload.
 type Mode string
 
-// The modes, from nothing to everything. An owner who opts in without a mode gets Observe.
+// The modes, from nothing to everything. An owner who opts in without a mode
+// gets Observe.
 const (
 	Off       Mode = "off"       // nothing is read; what was changed is restored
 	Observe   Mode = "observe"   // read and report
@@ -38,7 +39,8 @@ type ContainerRef struct {
 
 func (c ContainerRef) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
 
-// Summary is what a node reports of one container: the signals of its last local step and the result of that step.
+// Summary is what a node reports of one container: the signals of its last
+// local step and the result of that step.
 type Summary struct {
 	Container ContainerRef
 	State     mdp.State  // of this one container; Replicas is not observed
@@ -61,8 +63,8 @@ type Report struct {
 	Containers []Summary
 }
 
-// Upper is the most that the reported containers can use without another message from central: the sum of the upper
-// ends of their envelopes.
+// Upper is the most that the reported containers can use without another
+// message from central: the sum of the upper ends of their envelopes.
 func (r Report) Upper() mdp.Size {
 	var sum mdp.Size
 	for _, c := range r.Containers {
@@ -72,7 +74,8 @@ func (r Report) Upper() mdp.Size {
 	return sum
 }
 
-// Grant is what central lets a node do with one container, until the time to live of its [Grants] ends.
+// Grant is what central lets a node do with one container, until the time to
+// live of its [Grants] ends.
 type Grant struct {
 	Container ContainerRef
 	Mode      Mode
@@ -89,14 +92,16 @@ type Source struct {
 	Metric string // a histogram in seconds, such as http_request_duration_seconds
 }
 
-// Grants is the full set of grants for one node. A container that is not in it is not AWARE's, and is restored.
+// Grants is the full set of grants for one node. A container that is not in it
+// is not AWARE's, and is restored.
 type Grants struct {
 	Sequence uint64        // of the report that it answers
 	TTL      time.Duration // how long the grants hold without a new message
 	All      []Grant
 }
 
-// Central publishes the certificates that sign its link in this config map of its namespace, under this key.
+// Central publishes the certificates that sign its link in this config map of
+// its namespace, under this key.
 const (
 	CAConfigMap = "aware-central-ca"
 	CAKey       = "ca.crt"

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Histogram is a cumulative latency histogram as Prometheus keeps it: Counts[i] requests took at most Upper[i]
-// seconds, since the process started. The last bucket is +Inf. The zero Histogram is unknown.
+// Histogram is a cumulative latency histogram as Prometheus keeps it: Counts[i]
+// requests took at most Upper[i] seconds, since the process started. The last
+// bucket is +Inf. The zero Histogram is unknown.
 type Histogram struct {
 	Upper  []float64 // seconds, ascending
 	Counts []uint64  // ascending

@@ -24,7 +24,8 @@ func filled(latencies ...float64) api.Histogram {
 	return h
 }
 
-// The dumb twin: sort all latencies and take the one at the rank. The histogram must name its bucket.
+// The dumb twin: sort all latencies and take the one at the rank. The histogram
+// must name its bucket.
 func TestQuantileIsInTheBucketOfTheSortedValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {

@@ -18,7 +18,8 @@ func refFromWire(c *linkv1.ContainerRef) ContainerRef {
 	return ContainerRef{Namespace: c.GetNamespace(), Pod: c.GetPod(), PodUID: c.GetPodUid(), Container: c.GetContainer()}
 }
 
-// Bounds, Actions and States travel by the tables of signals and knobs of mdp: what is added there travels, too.
+// Bounds, Actions and States travel by the tables of signals and knobs of mdp:
+// what is added there travels, too.
 
 func boundsToWire(b mdp.Bounds) *linkv1.Bounds {
 	w := &linkv1.Bounds{}
@@ -175,8 +176,8 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 	return w
 }
 
-// GrantsFromWire refuses the whole set when one grant cannot be read: an agent that took a part of it would restore the
-// other containers.
+// GrantsFromWire refuses the whole set when one grant cannot be read: an agent
+// that took a part of it would restore the other containers.
 func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 	m := Grants{Sequence: w.GetSequence(), TTL: w.GetTtl().AsDuration()}
 	if m.TTL <= 0 || m.TTL > 24*time.Hour {

@@ -16,7 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Every signal of a report survives the wire. A field that is added to mdp.State without a row in the table fails here.
+// Every signal of a report survives the wire. A field that is added to
+// mdp.State without a row in the table fails here.
 func TestNoSignalIsLostOnTheWire(t *testing.T) {
 	law := func(seed int64) bool {
 		summary := fill[api.Summary](rand.New(rand.NewSource(seed)))
@@ -82,7 +83,8 @@ func FuzzReportFromWire(f *testing.F) {
 	})
 }
 
-// An agent of a later version may observe signals that this one does not know: the ones that it knows are read.
+// An agent of a later version may observe signals that this one does not know:
+// the ones that it knows are read.
 func TestSignalsOfALaterVersionAreIgnored(t *testing.T) {
 	r := api.Report{Containers: []api.Summary{{State: mdp.State{
 		At: time.Unix(1, 0).UTC(), Observed: mdp.SetOf(mdp.CPUUsage, mdp.Throttled),
@@ -103,7 +105,8 @@ func TestSignalsOfALaterVersionAreIgnored(t *testing.T) {
 	}
 }
 
-// fill gives every field of a struct a value, deeply; times and slices are left to the caller.
+// fill gives every field of a struct a value, deeply; times and slices are left
+// to the caller.
 func fill[T any](rng *rand.Rand) T {
 	var v T
 	fillValue(reflect.ValueOf(&v).Elem(), rng)

@@ -247,7 +247,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Compare within one run: go test -bench Read ./nodeagent/cgroup. The library opens, reads and maps every file each time.
+// Compare within one run: go test -bench Read ./nodeagent/cgroup. The library
+// opens, reads and maps every file each time.
 func BenchmarkRead(b *testing.B) {
 	host := cgrouptest.Real(b)
 	path := host.Parent + "/c"

@@ -38,7 +38,8 @@ type CPU struct {
 	ThrottledTime    time.Duration
 }
 
-// Usage is everything about a group at one moment. Counters run since the group was made.
+// Usage is everything about a group at one moment. Counters run since the group
+// was made.
 type Usage struct {
 	CPU
 	Memory     mdp.Bytes // all that is charged to the group
@@ -119,7 +120,8 @@ const (
 	files
 )
 
-// Group is one container's group. It holds about ten descriptors until Close. It is used by one goroutine at a time.
+// Group is one container's group. It holds about ten descriptors until Close.
+// It is used by one goroutine at a time.
 type Group struct {
 	path    string
 	version Version
@@ -195,9 +197,9 @@ func (g *Group) Close() {
 	}
 }
 
-// read returns a file's bytes, valid until the next read. A missing file is nil without
-// an error. One pread returns a whole kernfs file when the buffer can hold it. A file that
-// fills the buffer is read again into a larger one.
+// read returns a file's bytes, valid until the next read. A missing file is nil
+// without an error. One pread returns a whole kernfs file when the buffer can
+// hold it. A file that fills the buffer is read again into a larger one.
 func (g *Group) read(which int) ([]byte, error) {
 	f := g.files[which]
 	if f.fd < 0 {
@@ -222,8 +224,8 @@ func (g *Group) read(which int) ([]byte, error) {
 	}
 }
 
-// ReadCPU reads the CPU usage only: one file on v2, two on v1. An agent calls it ten times
-// a second.
+// ReadCPU reads the CPU usage only: one file on v2, two on v1. An agent calls
+// it ten times a second.
 func (g *Group) ReadCPU(into *CPU) error {
 	*into = CPU{}
 	if g.version == V1 {
@@ -274,7 +276,8 @@ func (g *Group) Read(into *Usage) error {
 		into.Memory = mdp.Bytes(n)
 		into.Observed |= MemoryUsage
 	}
-	// On v1 the plain inactive_file is of the group alone, and total_inactive_file of its children too, as usage is.
+	// On v1 the plain inactive_file is of the group alone, and
+	// total_inactive_file of its children too, as usage is.
 	inactive := "inactive_file"
 	if g.version == V1 {
 		inactive = "total_inactive_file"
@@ -329,8 +332,8 @@ func (g *Group) pressure(which int, kind string, figure Figures, observed *Figur
 	return time.Duration(n) * time.Microsecond, nil
 }
 
-// noMemoryLimit is below what v1 writes when there is no limit, which is the largest number
-// of whole pages, and above what any machine has.
+// noMemoryLimit is below what v1 writes when there is no limit, which is the
+// largest number of whole pages, and above what any machine has.
 const noMemoryLimit = 1 << 62
 
 // Limits reads what the kernel enforces now.

@@ -2,8 +2,9 @@ package cgroup
 
 import "math"
 
-// The parsers take a file's bytes as they are read, and allocate nothing. ok is false for
-// what they do not understand: a value that cannot be read is unknown.
+// The parsers take a file's bytes as they are read, and allocate nothing. ok is
+// false for what they do not understand: a value that cannot be read is
+// unknown.
 
 // uintOf reads a whole file that is one number:
 //
@@ -43,7 +44,8 @@ func maxOf(b []byte) (n uint64, none, ok bool) {
 	return n, false, ok
 }
 
-// cpuMaxOf reads cpu.max of v2, quota and period in microseconds; the quota may be max, which is 0:
+// cpuMaxOf reads cpu.max of v2, quota and period in microseconds; the quota may
+// be max, which is 0:
 //
 //	50000 100000\n
 //	max 100000\n
@@ -61,8 +63,8 @@ func cpuMaxOf(b []byte) (quota, period int64, ok bool) {
 	return int64(min(q, math.MaxInt64)), int64(p), true
 }
 
-// fieldOf finds a line "key value" in a flat keyed file, such as cpu.stat, memory.stat, memory.events (v2) and
-// memory.oom_control (v1):
+// fieldOf finds a line "key value" in a flat keyed file, such as cpu.stat,
+// memory.stat, memory.events (v2) and memory.oom_control (v1):
 //
 //	nr_periods 12
 //	nr_throttled 3
@@ -78,8 +80,9 @@ func fieldOf(b []byte, key string) (uint64, bool) {
 	return 0, false
 }
 
-// blkioOf sums what was read and written on all devices, in blkio.throttle.io_service_bytes (v1). A container that
-// did no I/O has an empty file but for the total:
+// blkioOf sums what was read and written on all devices, in
+// blkio.throttle.io_service_bytes (v1). A container that did no I/O has an
+// empty file but for the total:
 //
 //	8:0 Read 4096
 //	8:0 Write 8192
@@ -110,7 +113,8 @@ func blkioOf(b []byte) (sum uint64, ok bool) {
 	return sum, ok
 }
 
-// ioStatOf sums rbytes and wbytes of all devices, in io.stat (v2). A container that did no I/O has an empty file:
+// ioStatOf sums rbytes and wbytes of all devices, in io.stat (v2). A container
+// that did no I/O has an empty file:
 //
 //	8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0
 //	253:0 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=0 dios=0
@@ -136,8 +140,9 @@ func ioStatOf(b []byte) (sum uint64, ok bool) {
 	return sum, true
 }
 
-// pressureOf finds the total of one line of a PSI file, microseconds stalled since the group was made. The line is
-// "some", in which a task waited, or "full", in which all did:
+// pressureOf finds the total of one line of a PSI file, microseconds stalled
+// since the group was made. The line is "some", in which a task waited, or
+// "full", in which all did:
 //
 //	some avg10=3.31 avg60=11.50 avg300=19.65 total=626809138
 //	full avg10=0.00 avg60=0.00 avg300=0.00 total=0

@@ -12,7 +12,8 @@ import (
 // Version is which of the kernel's two interfaces a Tree has.
 type Version int
 
-// The two versions. A hybrid host, with v1 controllers and an empty v2 hierarchy, is V1.
+// The two versions. A hybrid host, with v1 controllers and an empty v2
+// hierarchy, is V1.
 const (
 	V1 Version = 1
 	V2 Version = 2
@@ -33,7 +34,8 @@ type Tree struct {
 	blkio   string // directory; on v2 the root; empty when there is none
 }
 
-// Open finds out what is mounted at root. An error names the path and what is missing there.
+// Open finds out what is mounted at root. An error names the path and what is
+// missing there.
 func Open(root string) (*Tree, error) {
 	info, err := os.Stat(root)
 	if err != nil {
@@ -47,7 +49,8 @@ func Open(root string) (*Tree, error) {
 	}
 	t := &Tree{root: root, version: V1}
 	var missing []string
-	// Distributions mount cpu and cpuacct together and link the single names; the link may be absent in a container.
+	// Distributions mount cpu and cpuacct together and link the single names;
+	// the link may be absent in a container.
 	for _, h := range []struct {
 		dir   *string
 		needs bool
@@ -81,13 +84,14 @@ func (t *Tree) Version() Version { return t.version }
 // Root is the directory that the Tree was opened with.
 func (t *Tree) Root() string { return t.root }
 
-// Path is where a container's group is below the root, from the cgroupsPath in its OCI runtime spec. That has two
-// forms, by the node's cgroup driver:
+// Path is where a container's group is below the root, from the cgroupsPath in
+// its OCI runtime spec. That has two forms, by the node's cgroup driver:
 //
 //	/kubepods/burstable/pod<uid>/<id>                              cgroupfs: the path itself
 //	kubepods-burstable-pod<uid>.slice:cri-containerd:<id>          systemd: slice:prefix:name
 //
-// A systemd slice a-b-c.slice lies in a.slice/a-b.slice, and the container's scope is prefix-name.scope in it.
+// A systemd slice a-b-c.slice lies in a.slice/a-b.slice, and the container's
+// scope is prefix-name.scope in it.
 func (t *Tree) Path(cgroupsPath string) (string, error) {
 	if cgroupsPath == "" {
 		return "", errors.New("cgroupsPath is empty: the runtime put the container into no group of its own")
@@ -129,8 +133,9 @@ func contained(path string) (string, error) {
 	return clean, nil
 }
 
-// expandSlice turns a-b-c.slice into a.slice/a-b.slice/a-b-c.slice, as systemd nests slices. The root slice is
-// called -.slice; no slice at all is system.slice, runc's default.
+// expandSlice turns a-b-c.slice into a.slice/a-b.slice/a-b-c.slice, as systemd
+// nests slices. The root slice is called -.slice; no slice at all is
+// system.slice, runc's default.
 func expandSlice(slice string) (string, error) {
 	if slice == "" {
 		slice = "system.slice"

@@ -13,12 +13,14 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Write changes a group's limits directly, without the container runtime; 0 leaves a
-// limit as it is. The runtime does not know of it, and its next update of the container
-// reverts it. So it is for restores while the runtime does not answer, for tests, and for
-// the opt-in direct path of CPU quotas. A quota needs its period.
+// Write changes a group's limits directly, without the container runtime; 0
+// leaves a limit as it is. The runtime does not know of it, and its next update
+// of the container reverts it. So it is for restores while the runtime does not
+// answer, for tests, and for the opt-in direct path of CPU quotas. A quota
+// needs its period.
 //
-// Upwards memory goes first, then CPU; downwards CPU goes first: memory becomes tight last.
+// Upwards memory goes first, then CPU; downwards CPU goes first: memory becomes
+// tight last.
 func (t *Tree) Write(path string, l Limits) error {
 	if l.Quota > 0 && l.Period <= 0 {
 		return fmt.Errorf("writing cgroup %s: quota %d without its period", path, l.Quota)
@@ -54,7 +56,8 @@ func (t *Tree) writeCPU(path string, quota, period int64) error {
 		return nil
 	}
 	if t.version == V2 {
-		// cpu.max.burst must not be above the quota: EINVAL. A burst that is in the way goes first.
+		// cpu.max.burst must not be above the quota: EINVAL. A burst that is in
+		// the way goes first.
 		burst := filepath.Join(t.root, path, "cpu.max.burst")
 		if b, err := os.ReadFile(burst); err == nil {
 			if n, ok := uintOf(b); ok && n > uint64(quota) {
@@ -86,12 +89,14 @@ func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {
 		return m.Update(&cgroup2.Resources{Memory: &cgroup2.Memory{Max: &n}})
 	}
 	memory := &specs.LinuxMemory{Limit: &n}
-	// memory+swap can never be below memory: where the kernel counts swap the two are set together, as CRI does.
+	// memory+swap can never be below memory: where the kernel counts swap the
+	// two are set together, as CRI does.
 	if !exists(filepath.Join(t.memory, path, "memory.memsw.limit_in_bytes")) {
 		return t.update1(path, t.memory, &specs.LinuxResources{Memory: memory})
 	}
-	// memory+swap goes first on the way up and last on the way down, and the other order is EINVAL. Two updates,
-	// because the library, given both, exchanges the limit with the soft limit.
+	// memory+swap goes first on the way up and last on the way down, and the
+	// other order is EINVAL. Two updates, because the library, given both,
+	// exchanges the limit with the soft limit.
 	swap := &specs.LinuxMemory{Swap: &n}
 	order := []*specs.LinuxMemory{memory, swap}
 	if now > 0 && limit > now {
@@ -105,7 +110,8 @@ func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {
 	return nil
 }
 
-// update1 writes one v1 hierarchy through the library, which takes the hierarchies' parent directory.
+// update1 writes one v1 hierarchy through the library, which takes the
+// hierarchies' parent directory.
 func (t *Tree) update1(path, dir string, r *specs.LinuxResources) error {
 	if !exists(filepath.Join(dir, path)) {
 		return fs.ErrNotExist // the library would make the directory

@@ -1,11 +1,12 @@
-// Package envelope says what of a container may be moved, and how far. It follows from the
-// container's API values and from central's grant. It is pure.
+// Package envelope says what of a container may be moved, and how far. It
+// follows from the container's API values and from central's grant. It is pure.
 //
-// The invariant is floor <= limit in force <= allocated limit, always. The request is the
-// reservation that the scheduler and quotas count: it is never touched. The allocated limit
-// is the ceiling, because the pod-level cgroup, which only the kubelet writes, is made from
-// it. On cgroup v1 a quota above the parent's is EINVAL; on v2 it has no effect. More needs
-// pods/resize, which is central's.
+// The invariant is floor <= limit in force <= allocated limit, always. The
+// request is the reservation that the scheduler and quotas count: it is never
+// touched. The allocated limit is the ceiling, because the pod-level cgroup,
+// which only the kubelet writes, is made from it. On cgroup v1 a quota above
+// the parent's is EINVAL; on v2 it has no effect. More needs pods/resize, which
+// is central's.
 package envelope
 
 import (
@@ -35,12 +36,13 @@ type Container struct {
 	PodDeleting   bool
 	Mirror        bool // a static pod, seen through its mirror
 	ExclusiveCPUs bool // the kubelet's CPU manager gave it cores of its own
-	// Settled are its limits when no resize was pending last; 0 is none. When that was never
-	// so, they are what is in force.
+	// Settled are its limits when no resize was pending last; 0 is none. When
+	// that was never so, they are what is in force.
 	Settled mdp.Size
 	// Limits are those that its spec has now; 0 is none.
 	Limits mdp.Size
-	// ResizePending says that Limits are not yet allocated, or not yet acted on by the kubelet.
+	// ResizePending says that Limits are not yet allocated, or not yet acted on
+	// by the kubelet.
 	ResizePending bool
 }
 
@@ -77,15 +79,16 @@ type Envelope struct {
 	LeftMemory Reason     // why memory is not moved, or not as granted; empty otherwise
 }
 
-// The floors: nothing is moved below them, whatever a grant says. The kernel takes no quota
-// below 1 ms in a period of 100 ms. Hardly any process starts with less than 4 MiB.
+// The floors: nothing is moved below them, whatever a grant says. The kernel
+// takes no quota below 1 ms in a period of 100 ms. Hardly any process starts
+// with less than 4 MiB.
 const (
 	LeastCPU    mdp.MilliCPU = 10
 	LeastMemory mdp.Bytes    = 4 * mdp.MiB
 )
 
-// Ceiling is the largest limit that is certainly allocated. While a resize is pending, for
-// whatever reason, it is the smaller of old and new.
+// Ceiling is the largest limit that is certainly allocated. While a resize is
+// pending, for whatever reason, it is the smaller of old and new.
 func (c Container) Ceiling() mdp.Size {
 	if !c.ResizePending {
 		return c.Limits
@@ -101,8 +104,8 @@ func lesser[T ~int64](a, b T) T {
 	return min(a, b)
 }
 
-// Of is the envelope of a container under a grant's bounds. A bound of 0 is none: then the
-// floor or the allocated limit counts.
+// Of is the envelope of a container under a grant's bounds. A bound of 0 is
+// none: then the floor or the allocated limit counts.
 func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 	ceiling := c.Ceiling()
 	e := Envelope{Bounds: mdp.Bounds{
@@ -114,7 +117,8 @@ func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 		return e
 	}
 	if ceiling.CPU == 0 {
-		// A quota on a container that has no limit would never be removed by anyone else.
+		// A quota on a container that has no limit would never be removed by
+		// anyone else.
 		e.LeftCPU = NoCPULimit
 	} else {
 		e.Knobs |= mdp.SetOf(mdp.CPULimit)
@@ -132,7 +136,8 @@ func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 	return e
 }
 
-// within cuts a grant's range to [least, ceiling]. A range that lies above the ceiling leaves the ceiling.
+// within cuts a grant's range to [least, ceiling]. A range that lies above the
+// ceiling leaves the ceiling.
 func within[T ~int64](grant mdp.Range[T], least, ceiling T) (mdp.Range[T], Reason) {
 	upper := ceiling
 	if grant.Max > 0 {

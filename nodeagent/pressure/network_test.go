@@ -14,7 +14,8 @@ func TestNetworkCountsAllInterfacesButTheLoopback(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// proc(5), /proc/net/dev: received bytes are the first number of a line, sent bytes the ninth.
+	// proc(5), /proc/net/dev: received bytes are the first number of a line,
+	// sent bytes the ninth.
 	const dev = `Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:  999999     100    0    0    0     0          0         0   999999     100    0    0    0     0       0          0

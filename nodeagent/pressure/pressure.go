@@ -16,9 +16,10 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Node is the node's pressure: shares of the last ten seconds. What is not in Observed
-// is not known; a kernel without PSI, or with psi=0, knows nothing. Full pressure of CPU
-// is missing: for a whole node it has no meaning, and the kernel writes 0.
+// Node is the node's pressure: shares of the last ten seconds. What is not in
+// Observed is not known; a kernel without PSI, or with psi=0, knows nothing.
+// Full pressure of CPU is missing: for a whole node it has no meaning, and the
+// kernel writes 0.
 type Node struct {
 	Observed   mdp.Set   // of CPUPressure, MemoryPressure and IOPressure
 	CPUSome    mdp.Ratio // some task waited for CPU

@@ -46,7 +46,8 @@ func TestEntriesSurviveAKill(t *testing.T) {
 	if err := j.Delete("b"); err != nil {
 		t.Fatal(err)
 	}
-	// The process is killed here: nothing is closed. The kernel releases its lock, as Close does here.
+	// The process is killed here: nothing is closed. The kernel releases its
+	// lock, as Close does here.
 	j.Close()
 	j = open(t, dir)
 	defer j.Close()

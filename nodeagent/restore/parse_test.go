@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What parses is what was written: a line with one bit changed is another line, or none.
+// What parses is what was written: a line with one bit changed is another line,
+// or none.
 func FuzzParse(f *testing.F) {
 	for _, l := range []line{{Put: &Entry{ID: "abc", Path: "kubepods/abc"}}, {Del: "abc"}} {
 		b, err := format(l)
@@ -30,7 +31,8 @@ func FuzzParse(f *testing.F) {
 		if _, ok := parse(again); !ok {
 			t.Errorf("%q was written as %q, which does not parse", b, again)
 		}
-		// The checksum's own digits may be written in capitals: only the body is flipped.
+		// The checksum's own digits may be written in capitals: only the body
+		// is flipped.
 		if at := 9 + int(bit/8)%(len(b)-10); at < len(b)-1 {
 			torn := bytes.Clone(b)
 			torn[at] ^= 1 << (bit % 8)

@@ -34,8 +34,9 @@ const (
 	renewal  = 30 * 24 * time.Hour  // how long before its end it is renewed
 )
 
-// Certificate is central's serving certificate, signed by its own authority and kept in a
-// secret. All instances use the same one: the first instance creates the secret.
+// Certificate is central's serving certificate, signed by its own authority and
+// kept in a secret. All instances use the same one: the first instance creates
+// the secret.
 type Certificate struct {
 	Client    kubernetes.Interface
 	Namespace string
@@ -56,8 +57,8 @@ func (c *Certificate) Config() *tls.Config {
 		}}
 }
 
-// Ensure reads the certificate, and publishes its authority. It makes a new certificate when
-// there is none, or when it ends soon.
+// Ensure reads the certificate, and publishes its authority. It makes a new
+// certificate when there is none, or when it ends soon.
 func (c *Certificate) Ensure(ctx context.Context) error {
 	secrets := c.Client.CoreV1().Secrets(c.Namespace)
 	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
@@ -98,7 +99,8 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 	return nil
 }
 
-// ends is when the serving certificate of a secret ends; the zero time when it cannot be read.
+// ends is when the serving certificate of a secret ends; the zero time when it
+// cannot be read.
 func (c *Certificate) ends(secret *corev1.Secret) time.Time {
 	certs, err := certutil.ParseCertsPEM(secret.Data[corev1.TLSCertKey])
 	if err != nil || len(certs) == 0 || certs[0].VerifyHostname(c.Name) != nil {
@@ -128,9 +130,9 @@ func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 	return nil
 }
 
-// issue makes a serving certificate and its own authority. The authority's key is not kept: a
-// renewal makes a new authority. The old one is published too until it ends, so that agents
-// trust both.
+// issue makes a serving certificate and its own authority. The authority's key
+// is not kept: a renewal makes a new authority. The old one is published too
+// until it ends, so that agents trust both.
 func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 	now := c.Now()
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

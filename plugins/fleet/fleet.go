@@ -1,7 +1,8 @@
-// Package fleet is what central knows of the nodes' agents: the last report of each node, and
-// the grants of each workload. The link writes reports and reads grants; the autoscaler and
-// the scheduler plugins read reports and write grants. It is in memory only: after a restart
-// the agents fill it within seconds.
+// Package fleet is what central knows of the nodes' agents: the last report of
+// each node, and the grants of each workload. The link writes reports and reads
+// grants; the autoscaler and the scheduler plugins read reports and write
+// grants. It is in memory only: after a restart the agents fill it within
+// seconds.
 package fleet
 
 import (
@@ -53,9 +54,9 @@ func New(ttl time.Duration) *Fleet {
 		grants: map[string]map[string][]api.Grant{}, where: map[string][]string{}}
 }
 
-// Open says that every workload was looked at once, so that a container without a grant
-// really has none. Before that agents get no grants: otherwise a restart of central would
-// make them restore everything.
+// Open says that every workload was looked at once, so that a container without
+// a grant really has none. Before that agents get no grants: otherwise a
+// restart of central would make them restore everything.
 func (f *Fleet) Open() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,8 +72,8 @@ func (f *Fleet) Close() {
 	clear(f.where)
 }
 
-// Accept takes in a node's report, and returns that node's grants. ok is false when there are
-// none to send yet.
+// Accept takes in a node's report, and returns that node's grants. ok is false
+// when there are none to send yet.
 func (f *Fleet) Accept(now time.Time, r api.Report) (m api.Grants, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +101,8 @@ func (f *Fleet) forget(node string) {
 	delete(f.nodes, node)
 }
 
-// sweep forgets nodes that are gone, from time to time. In a cluster whose nodes come and go
-// their names would fill the memory.
+// sweep forgets nodes that are gone, from time to time. In a cluster whose
+// nodes come and go their names would fill the memory.
 func (f *Fleet) sweep(now time.Time) {
 	if now.Sub(f.swept) < gone/10 {
 		return
@@ -114,7 +115,8 @@ func (f *Fleet) sweep(now time.Time) {
 	}
 }
 
-// Grant sets all grants of a workload, by node. Without grants the workload is forgotten.
+// Grant sets all grants of a workload, by node. Without grants the workload is
+// forgotten.
 func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,8 +147,8 @@ func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration
 	return e.summary, true
 }
 
-// Upper is the most that the reported containers of a node can use, by pod UID. ok is false
-// when the node has not reported for maxAge.
+// Upper is the most that the reported containers of a node can use, by pod UID.
+// ok is false when the node has not reported for maxAge.
 func (f *Fleet) Upper(node string, now time.Time, maxAge time.Duration) (upper map[string]mdp.Size, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -63,7 +63,8 @@ func (n *node) heard() bool {
 	return len(n.applied) > 2
 }
 
-// setup is a real server over TLS, with certificates from its secret, and a client that has them from the config map.
+// setup is a real server over TLS, with certificates from its secret, and a
+// client that has them from the config map.
 type setup struct {
 	server  *fleet.Server
 	central *central

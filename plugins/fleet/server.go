@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Central takes in reports, and returns grants. ok is false when there are none to send.
+// Central takes in reports, and returns grants. ok is false when there are none
+// to send.
 type Central interface {
 	Accept(now time.Time, r api.Report) (m api.Grants, ok bool)
 }
@@ -33,7 +34,8 @@ type Server struct {
 	Central  Central
 	Reviewer Reviewer
 	Now      func() time.Time
-	// Serving reports whether this instance decides. If not, agents must dial another one.
+	// Serving reports whether this instance decides. If not, agents must dial
+	// another one.
 	Serving func() bool
 	// Log is called for refused agents.
 	Log func(err error, message string, keysAndValues ...any)
@@ -110,8 +112,8 @@ type TokenReviews struct {
 // nodeKey is where the API server writes the node that a token's pod runs on.
 const nodeKey = "authentication.kubernetes.io/node-name"
 
-// Node reviews a token. It must be valid, for our audience, of the agents' account, and bound
-// to a pod on a node.
+// Node reviews a token. It must be valid, for our audience, of the agents'
+// account, and bound to a pod on a node.
 func (t *TokenReviews) Node(ctx context.Context, token string) (string, error) {
 	t.mu.Lock() // after a restart a thousand agents come: one at a time
 	defer t.mu.Unlock()

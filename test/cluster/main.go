@@ -54,7 +54,8 @@ func main() {
 	}
 }
 
-// errLeft is the error of check-clean when something is left. The list is printed before.
+// errLeft is the error of check-clean when something is left. The list is
+// printed before.
 var errLeft = errors.New("not clean")
 
 func command() *cobra.Command {

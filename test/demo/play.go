@@ -198,8 +198,8 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 	return record, nil
 }
 
-// countAgentResizes prefers AWARE's own count of what its agents did to the sampled one,
-// which misses what changes twice within a second. Both are kept.
+// countAgentResizes prefers AWARE's own count of what its agents did to the
+// sampled one, which misses what changes twice within a second. Both are kept.
 func (s *stage) countAgentResizes(ctx context.Context, record *Record, agents *agentCounter) {
 	if n, err := agents.read(ctx); err == nil {
 		record.ResizesL1, record.ResizesL1Source = n, "aware_agent_resizes_total"
@@ -358,8 +358,8 @@ func (s *stage) diagnose(ctx context.Context, run string) {
 	s.screen.say("what there is to look at is in %s", dir)
 }
 
-// restored waits up to 20 s until all limits in force are what the API says, and returns
-// what is still in the way.
+// restored waits up to 20 s until all limits in force are what the API says,
+// and returns what is still in the way.
 func (s *sampler) restored(ctx context.Context) error {
 	return until(ctx, 20*time.Second, 500*time.Millisecond, "the limits in force to be the API's again",
 		func(context.Context) error {

@@ -120,8 +120,8 @@ func (s *sampler) see(old, pod *corev1.Pod) {
 	}
 	s.restarts[pod.UID] = max(s.restarts[pod.UID], restarts)
 	for _, c := range pod.Status.Conditions {
-		// The eviction API, a kubelet under pressure and a preempting scheduler set this
-		// condition. Scaling down does not.
+		// The eviction API, a kubelet under pressure and a preempting scheduler
+		// set this condition. Scaling down does not.
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
 			s.disrupted[pod.UID] = true
 		}

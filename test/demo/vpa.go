@@ -45,8 +45,8 @@ var vpaFlags = map[string][]string{
 		"--v=2"},
 }
 
-// installVPA installs recommender, updater and admission controller, and returns when the
-// webhook is registered.
+// installVPA installs recommender, updater and admission controller, and
+// returns when the webhook is registered.
 func (s *stage) installVPA(ctx context.Context) error {
 	for _, program := range []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"} {
 		file, err := s.cluster.Binary(program)

@@ -1,8 +1,8 @@
-// Command learn checks that the learners learn: it runs every gate of the list for some
-// seeds, with one training per CPU at a time, and compares BCQ with cloning and DDPG on
-// fixed data. It prints a table, writes out/learn/learn.json, and fails when a gate does
-// not hold. (A unit test of learner/algo/dqn compares tabular Q-learning with value
-// iteration.)
+// Command learn checks that the learners learn: it runs every gate of the list
+// for some seeds, with one training per CPU at a time, and compares BCQ with
+// cloning and DDPG on fixed data. It prints a table, writes
+// out/learn/learn.json, and fails when a gate does not hold. (A unit test of
+// learner/algo/dqn compares tabular Q-learning with value iteration.)
 package main
 
 import (

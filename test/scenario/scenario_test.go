@@ -1,6 +1,7 @@
-// Package scenario tells stories of the simulated world as scripts with golden outcomes: test/scenario/*.txt. After a change
-// that is meant to change an outcome, go test ./test/scenario -rewrite writes the new ones, to be read before they are
-// committed.
+// Package scenario tells stories of the simulated world as scripts with golden
+// outcomes: test/scenario/*.txt. After a change that is meant to change an
+// outcome, go test ./test/scenario -rewrite writes the new ones, to be read
+// before they are committed.
 //
 // The commands, one paragraph each, their outcome below ----:
 //
@@ -185,7 +186,8 @@ func (s *stage) act(t *testing.T, d *datadriven.TestData) (string, error) {
 	return effect.String() + "\n", nil
 }
 
-// advance lets time pass, a second at a time with every loop's step, and says what is seen.
+// advance lets time pass, a second at a time with every loop's step, and says
+// what is seen.
 func (s *stage) advance(t *testing.T, d *datadriven.TestData) (string, error) {
 	if len(d.CmdArgs) != 1 {
 		return "", errors.New("advance takes a duration")
@@ -226,7 +228,8 @@ func (s *stage) advance(t *testing.T, d *datadriven.TestData) (string, error) {
 	return b.String(), nil
 }
 
-// round is a power of ten that leaves two digits of a duration: a story does not need more.
+// round is a power of ten that leaves two digits of a duration: a story does
+// not need more.
 func round(d float64) float64 {
 	r := 1.0
 	for d/r >= 100 {

@@ -80,8 +80,9 @@ func TestTheValueOfATruncatedWorld(t *testing.T) {
 	}
 }
 
-// A reward that is not known is not zero, and not what happens to stand in its place: the row is not stored, and a return of
-// several steps ends before it. The world's value is then still that of the rewards that are known.
+// A reward that is not known is not zero, and not what happens to stand in its
+// place: the row is not stored, and a return of several steps ends before it.
+// The world's value is then still that of the rewards that are known.
 func TestAnUnknownRewardTeachesNothing(t *testing.T) {
 	for name, steps := range map[string]int{"single steps": 1, "three steps": 3} {
 		t.Run(name, func(t *testing.T) {

@@ -1,13 +1,18 @@
-// Package workload makes environments of a workload's decision process, simulated or real.
+// Package workload makes environments of a workload's decision process,
+// simulated or real.
 //
-// There are two levels. An [Environment] speaks the words of mdp: State in, Action out. The gym serves it to researchers.
-// An [Encoded] is an Environment in numbers, an env.Env: states become vectors and choices become Actions by package
-// encode, so that any learner can be trained in it (`aware train --env sim:social-network/bursty`).
+// There are two levels. An [Environment] speaks the words of mdp: State in,
+// Action out. The gym serves it to researchers. An [Encoded] is an Environment
+// in numbers, an env.Env: states become vectors and choices become Actions by
+// package encode, so that any learner can be trained in it (`aware train --env
+// sim:social-network/bursty`).
 //
-// A step is: the proposed Action passes the guards, the actuator carries out what is left of it, time passes, the sensor
-// looks, and the objective judges. The guards are guard.Standard, the chain that central and the node agent use, with one
-// of its named settings. What took force may differ from what was proposed; an Encoded says both what it was (as the
-// nearest choice) and with which Effect.
+// A step is: the proposed Action passes the guards, the actuator carries out
+// what is left of it, time passes, the sensor looks, and the objective judges.
+// The guards are guard.Standard, the chain that central and the node agent use,
+// with one of its named settings. What took force may differ from what was
+// proposed; an Encoded says both what it was (as the nearest choice) and with
+// which Effect.
 //
 // Episodes end by time only: they are truncated and never terminated.
 package workload

@@ -12,8 +12,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Encoded is an Environment in numbers. Its actions are encode's, its episodes are truncated after a number of steps. With
-// discrete choices it is an env.Masker as well.
+// Encoded is an Environment in numbers. Its actions are encode's, its episodes
+// are truncated after a number of steps. With discrete choices it is an
+// env.Masker as well.
 type Encoded interface {
 	env.Env
 	env.Executor
@@ -29,8 +30,9 @@ func (m masked) Legal(legal []bool) { m.encoder.Legal(m.state, legal) }
 
 // encoded is an Environment with a box of actions, and what both kinds have in common.
 //
-// A simulated world is saved as the episode's seed and its actions, and restored by playing them again: an episode is its
-// seed and its actions, and a hundred steps take a fraction of a second. A real workload cannot be saved.
+// A simulated world is saved as the episode's seed and its actions, and
+// restored by playing them again: an episode is its seed and its actions, and a
+// hundred steps take a fraction of a second. A real workload cannot be saved.
 type encoded struct {
 	name    string
 	inner   Environment
@@ -48,7 +50,8 @@ type encoded struct {
 	action   env.Space
 }
 
-// Encode makes an [Encoded] of an Environment: its form's knobs are those of the environment's that it has.
+// Encode makes an [Encoded] of an Environment: its form's knobs are those of
+// the environment's that it has.
 func Encode(name string, inner Environment, form encode.Form, length int) (Encoded, error) {
 	s := inner.Spaces()
 	if !s.Knobs.Contains(form.Knobs) {
@@ -155,8 +158,9 @@ func (c *encoded) decode(action []float64) (mdp.Action, error) {
 	return c.encoder.FromBox(action)
 }
 
-// encodeExecuted keeps what took force, as an action of the space. When that is what was proposed, it is the same numbers:
-// two choices can come to one value at a bound, and a limit is rounded, but neither is another action.
+// encodeExecuted keeps what took force, as an action of the space. When that is
+// what was proposed, it is the same numbers: two choices can come to one value
+// at a bound, and a limit is rounded, but neither is another action.
 func (c *encoded) encodeExecuted(before mdp.State, action []float64, proposed, executed mdp.Action) error {
 	switch {
 	case executed == proposed && c.action.N > 0:
@@ -212,7 +216,8 @@ func (c *encoded) MarshalBinary() ([]byte, error) {
 	return env.Seal(b), nil
 }
 
-// UnmarshalBinary plays a saved episode again, in a world of its own, so that on an error nothing has changed.
+// UnmarshalBinary plays a saved episode again, in a world of its own, so that
+// on an error nothing has changed.
 func (c *encoded) UnmarshalBinary(data []byte) error {
 	fail := func(err error) error { return fmt.Errorf("%s: restore from %d bytes: %w", c.name, len(data), err) }
 	b, err := env.Unseal(data, savedHeader+string([]byte{byte(len(c.name))})+c.name)

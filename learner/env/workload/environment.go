@@ -10,14 +10,15 @@ import (
 	"awarescale.dev/aware/learner/policy/guard"
 )
 
-// Environment is a workload to act upon, one step after the other. One goroutine uses it at a time.
+// Environment is a workload to act upon, one step after the other. One
+// goroutine uses it at a time.
 type Environment interface {
 	// Spaces is always the same.
 	Spaces() Spaces
 	// Reset begins an episode. A real workload ignores the seed.
 	Reset(ctx context.Context, seed uint64) (mdp.State, error)
-	// Step carries an Action out, lets a step of time pass, and looks. On an error the Outcome says how far it came: its
-	// Effect is that of the Action.
+	// Step carries an Action out, lets a step of time pass, and looks. On an
+	// error the Outcome says how far it came: its Effect is that of the Action.
 	Step(ctx context.Context, a mdp.Action) (Outcome, error)
 }
 
@@ -91,7 +92,8 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%s %q: known are %s", e.Key, e.Value, strings.Join(e.Known, ", "))
 }
 
-// Pair is a world as this package needs it: what looks, what acts, and how time passes there.
+// Pair is a world as this package needs it: what looks, what acts, and how time
+// passes there.
 type Pair struct {
 	Sensor   mdp.Sensor
 	Actuator mdp.Actuator
@@ -99,7 +101,8 @@ type Pair struct {
 	Wait     func(ctx context.Context, d time.Duration) error
 }
 
-// episode is what all environments have in common: guard, act, let time pass, look, judge.
+// episode is what all environments have in common: guard, act, let time pass,
+// look, judge.
 type episode struct {
 	pair      Pair
 	spaces    Spaces

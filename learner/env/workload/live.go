@@ -15,9 +15,10 @@ type Running struct {
 	began bool
 }
 
-// Live makes an Environment of a real Sensor and Actuator. Between acting and looking the step really passes: pair.Wait
-// waits for it; nil waits by a timer, and a nil pair.Now is time.Now. end leaves the workload as it was found; it may be
-// nil.
+// Live makes an Environment of a real Sensor and Actuator. Between acting and
+// looking the step really passes: pair.Wait waits for it; nil waits by a timer,
+// and a nil pair.Now is time.Now. end leaves the workload as it was found; it
+// may be nil.
 func Live(pair Pair, spaces Spaces, o mdp.Objective, end func(ctx context.Context) error) (*Running, error) {
 	spaces.World = Real
 	if err := spaces.Check(); err != nil {

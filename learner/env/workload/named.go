@@ -14,7 +14,8 @@ import (
 	simulated "awarescale.dev/aware/learner/sim/workload"
 )
 
-// Prefix is what the names of simulated environments begin with: sim:APPLICATION/TRACE, or sim:APPLICATION/TRACE/SERVICE.
+// Prefix is what the names of simulated environments begin with:
+// sim:APPLICATION/TRACE, or sim:APPLICATION/TRACE/SERVICE.
 const Prefix = "sim:"
 
 // Central's loop: a decision every 10 s, episodes of 100 steps (AWARE, section 2.2).
@@ -26,9 +27,11 @@ const (
 // cluster is the one of Autothrottle's cells: five machines of 32 cores.
 var cluster = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
-// Make makes the environment of a name such as sim:social-network/bursty, with actions of a kind: discrete choices, or a
-// box. It has the load of the bench's cell of that name, started at a random second of the trace in each episode. It acts
-// on the service that is named, or on the entry service, behind central's guards; the other services keep their sizes.
+// Make makes the environment of a name such as sim:social-network/bursty, with
+// actions of a kind: discrete choices, or a box. It has the load of the bench's
+// cell of that name, started at a random second of the trace in each episode.
+// It acts on the service that is named, or on the entry service, behind
+// central's guards; the other services keep their sizes.
 func Make(name string, box bool) (Encoded, error) {
 	fail := func(err error) (Encoded, error) { return nil, fmt.Errorf("make environment %q: %w", name, err) }
 	parts := strings.Split(strings.TrimPrefix(name, Prefix), "/")
@@ -68,7 +71,8 @@ type later struct {
 
 func (l later) Rate(at time.Duration) mdp.Rate { return l.load.Rate(l.start + at) }
 
-// anywhere starts a trace at a second that the seed determines, so that an agent cannot learn the trace by heart.
+// anywhere starts a trace at a second that the seed determines, so that an
+// agent cannot learn the trace by heart.
 func anywhere(t simulated.Trace, seed uint64) sim.Load {
 	seconds := int64(t.Length() / time.Second)
 	r := rand.New(rand.NewPCG(seed, env.Stream))

@@ -23,7 +23,8 @@ type Options struct {
 	Guards  guard.Settings
 }
 
-// Simulation is an Environment of simulated worlds, a new one for each episode. The other services keep their sizes.
+// Simulation is an Environment of simulated worlds, a new one for each episode.
+// The other services keep their sizes.
 type Simulation struct {
 	world   func(seed uint64) (sim.Config, error)
 	options Options
@@ -31,7 +32,8 @@ type Simulation struct {
 	running bool
 }
 
-// OfWorld makes an Environment of the worlds that a factory configures. The objective is the application's.
+// OfWorld makes an Environment of the worlds that a factory configures. The
+// objective is the application's.
 func OfWorld(world func(seed uint64) (sim.Config, error), o Options) (*Simulation, error) {
 	if o.Step < sim.Slice || o.Step%sim.Slice != 0 {
 		return nil, fmt.Errorf("step %v of a simulated world: it must be a multiple of %v", o.Step, sim.Slice)

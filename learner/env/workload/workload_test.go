@@ -88,7 +88,8 @@ func TestTheGuardsAreBetween(t *testing.T) {
 	}
 }
 
-// Each choice that the mask allows is taken, and what takes force is that choice or what the guards left of it.
+// Each choice that the mask allows is taken, and what takes force is that
+// choice or what the guards left of it.
 func TestLegalChoicesAreCarriedOut(t *testing.T) {
 	e := encoded(t, encode.Discrete(mdp.Knobs), 60)
 	obs, legal, executed := make([]float64, e.Observation().Dim()), make([]bool, e.Action().N), []float64{0}
@@ -100,7 +101,8 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 		e.(env.Masker).Legal(legal)
 		choice := (i * 5) % len(legal)
 		for !legal[choice] {
-			// A choice that is not legal is refused, and is no step: the episode goes on as if it had not been.
+			// A choice that is not legal is refused, and is no step: the
+			// episode goes on as if it had not been.
 			if _, err := e.Step([]float64{float64(choice)}, obs); err == nil {
 				t.Fatalf("step %d: choice %d is not legal, and was taken", i, choice)
 			}
@@ -131,7 +133,8 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 	}
 }
 
-// A box of all knobs at once is what the papers have; central's guards leave of it what is a small step.
+// A box of all knobs at once is what the papers have; central's guards leave of
+// it what is a small step.
 func TestABoxIsCarriedOutAndReported(t *testing.T) {
 	e := encoded(t, encode.Box(mdp.Knobs), 5)
 	obs, executed := make([]float64, e.Observation().Dim()), make([]float64, 3)
@@ -149,8 +152,9 @@ func TestABoxIsCarriedOutAndReported(t *testing.T) {
 	}
 }
 
-// What takes force as it was proposed is reported with the same numbers, or an on-policy learner would take it for another
-// action: a limit is rounded, and at a bound two choices come to one value.
+// What takes force as it was proposed is reported with the same numbers, or an
+// on-policy learner would take it for another action: a limit is rounded, and
+// at a bound two choices come to one value.
 func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
 	box, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Box(mdp.Knobs), 50)
 	if err != nil {
@@ -187,7 +191,8 @@ func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
 	}
 }
 
-// An episode is its seed and its actions; saved and restored in the middle it goes on bit by bit.
+// An episode is its seed and its actions; saved and restored in the middle it
+// goes on bit by bit.
 func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.Knobs), "box": encode.Box(mdp.Knobs)} {
 		t.Run(name, func(t *testing.T) {

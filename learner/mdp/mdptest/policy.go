@@ -44,7 +44,8 @@ func Policy(t *testing.T, fresh func() mdp.Policy) {
 		}
 	})
 	t.Run("a missing signal is not read as zero", func(t *testing.T) {
-		// What the policy does with a figure missing must not depend on what garbage stands in its place.
+		// What the policy does with a figure missing must not depend on what
+		// garbage stands in its place.
 		states := walk(100)
 		for one := range mdp.Signals() {
 			zero, garbage := fresh(), fresh()
@@ -72,7 +73,8 @@ func Policy(t *testing.T, fresh func() mdp.Policy) {
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// walk is a plausible history of a workload, one state a second. Every signal of the table has a value, by its unit.
+// walk is a plausible history of a workload, one state a second. Every signal
+// of the table has a value, by its unit.
 func walk(n int) []mdp.State {
 	rng := rand.New(rand.NewPCG(1, 2))
 	states := make([]mdp.State, n)

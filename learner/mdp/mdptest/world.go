@@ -1,5 +1,6 @@
-// Package mdptest holds the conformance suites of the mdp vocabulary: [World] for every pair of a
-// Sensor and an Actuator, [Policy] for every Policy. An implementation passes the suite or it is not one.
+// Package mdptest holds the conformance suites of the mdp vocabulary: [World]
+// for every pair of a Sensor and an Actuator, [Policy] for every Policy. An
+// implementation passes the suite or it is not one.
 package mdptest
 
 import (
@@ -23,7 +24,8 @@ type Setup struct {
 // settle is how long an Action may take to come into force.
 const settle = 2 * time.Minute
 
-// World checks the laws of a Sensor/Actuator pair; start makes a fresh world and its clean-up.
+// World checks the laws of a Sensor/Actuator pair; start makes a fresh world
+// and its clean-up.
 func World(t *testing.T, start func(t *testing.T) Setup) {
 	t.Run("a state says when it was sensed and what was observed", func(t *testing.T) {
 		w := start(t)

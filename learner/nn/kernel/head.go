@@ -11,12 +11,15 @@ type HeadKind string
 
 // The kinds of heads.
 const (
-	// Argmax takes the legal choice with the largest output: values of DQN, logits of PPO.
+	// Argmax takes the legal choice with the largest output: values of DQN,
+	// logits of PPO.
 	Argmax HeadKind = "argmax"
-	// Constrained takes the legal choice with the largest value among those that the data's policy could have taken. The
-	// output is values and then as many logits of that policy (discrete BCQ).
+	// Constrained takes the legal choice with the largest value among those
+	// that the data's policy could have taken. The output is values and then as
+	// many logits of that policy (discrete BCQ).
 	Constrained HeadKind = "batch-constrained"
-	// Interval brings each output to the interval from Low to High: stretched from [-1, 1] (the tanh of DDPG).
+	// Interval brings each output to the interval from Low to High: stretched
+	// from [-1, 1] (the tanh of DDPG).
 	Interval HeadKind = "interval"
 	// Clamp cuts each output off at Low and High (the mean of PPO).
 	Clamp HeadKind = "clamp"
@@ -55,7 +58,8 @@ func (h Head) Check(outputs int) error {
 	return fmt.Errorf("head %q: it must be %s, %s, %s or %s", h.Kind, Argmax, Constrained, Interval, Clamp)
 }
 
-// NumActions is the number of choices of a network of so many outputs; 0 for a continuous action.
+// NumActions is the number of choices of a network of so many outputs; 0 for a
+// continuous action.
 func (h Head) NumActions(outputs int) int {
 	switch h.Kind {
 	case Argmax:
@@ -66,8 +70,10 @@ func (h Head) NumActions(outputs int) int {
 	return 0
 }
 
-// Action makes an action of a network's output: one number, the index of the choice, or as many as there are outputs.
-// legal has one entry for each choice; nil allows all. Of equal choices it is the first; without a legal one it is 0.
+// Action makes an action of a network's output: one number, the index of the
+// choice, or as many as there are outputs. legal has one entry for each choice;
+// nil allows all. Of equal choices it is the first; without a legal one it is
+// 0.
 func (h Head) Action(out []float64, legal []bool, action []float64) {
 	switch h.Kind {
 	case Argmax:
@@ -93,7 +99,8 @@ func (h Head) Action(out []float64, legal []bool, action []float64) {
 	}
 }
 
-// largest is the place of the largest value among the legal ones whose logit, if there are logits, is above least.
+// largest is the place of the largest value among the legal ones whose logit,
+// if there are logits, is above least.
 func largest(values []float64, legal []bool, logits []float64, least float64) int {
 	best := -1
 	for i, v := range values {

@@ -1,5 +1,6 @@
-// Package guard makes any Policy safe to act on. [Standard] is the one chain of guards that central, the node agent, the
-// bench and the gym use; only its [Settings] differ. A guard never makes an Action bolder, and it leaves its reason in
+// Package guard makes any Policy safe to act on. [Standard] is the one chain of
+// guards that central, the node agent, the bench and the gym use; only its [Settings]
+// differ. A guard never makes an Action bolder, and it leaves its reason in
 // Action.Clipped.
 //
 // The guards, innermost first:
@@ -21,8 +22,8 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Settings are the settings of a chain. The zero value of a field switches its guard off; bounds and legality cannot be
-// switched off.
+// Settings are the settings of a chain. The zero value of a field switches its
+// guard off; bounds and legality cannot be switched off.
 type Settings struct {
 	Name          string        // for results and logs
 	Up            mdp.Ratio     // the most that a limit may grow in one step; 2 doubles it
@@ -37,15 +38,18 @@ type Settings struct {
 
 // The named sets.
 var (
-	// Central is for decisions through the API server, every 10 s. Scale-out follows HPA's own default: doubled, or 4 more.
+	// Central is for decisions through the API server, every 10 s. Scale-out
+	// follows HPA's own default: doubled, or 4 more.
 	Central = Settings{
 		Name: "central", Up: 2, Down: 0.8, ReplicasUp: 2, ReplicasBurst: 4, ReplicasDwell: time.Minute,
 		MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true,
 	}
-	// Node is for decisions on the node, every second: a raise up to the ceiling is not limited, for relief must come
-	// at once; a captain may halve a limit.
+	// Node is for decisions on the node, every second: a raise up to the
+	// ceiling is not limited, for relief must come at once; a captain may halve
+	// a limit.
 	Node = Settings{Name: "node", Down: 0.5, MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true}
-	// Published is for rules that others published: they run within bounds only, as their authors ran them.
+	// Published is for rules that others published: they run within bounds
+	// only, as their authors ran them.
 	Published = Settings{Name: "published"}
 )
 
@@ -59,7 +63,8 @@ func Named(name string) (Settings, error) {
 	return Settings{}, fmt.Errorf("guards %q: they must be central, node or published", name)
 }
 
-// Check is nil for settings that make sense, and otherwise names the field, its value and the rule.
+// Check is nil for settings that make sense, and otherwise names the field, its
+// value and the rule.
 func (s Settings) Check() error {
 	switch {
 	case s.Up != 0 && !(s.Up > 1):
@@ -97,7 +102,8 @@ func (s Settings) String() string {
 	return strings.Join(append(parts, "bounds"), " ")
 }
 
-// Place is what a chain protects. Functions are asked at each decision, because an envelope and a budget move.
+// Place is what a chain protects. Functions are asked at each decision, because
+// an envelope and a budget move.
 type Place struct {
 	Bounds   func() mdp.Bounds
 	Knobs    func() mdp.Set                  // what may be set; nil is everything
@@ -106,7 +112,8 @@ type Place struct {
 	Fallback mdp.Policy // decides when the policy cannot; nil is nobody: then that is an error
 }
 
-// IllegalError says that a policy panicked or gave an illegal Action, and that there is no fallback.
+// IllegalError says that a policy panicked or gave an illegal Action, and that
+// there is no fallback.
 type IllegalError struct{ Err error }
 
 func (e *IllegalError) Error() string { return "the policy gave no legal action: " + e.Err.Error() }
@@ -114,8 +121,9 @@ func (e *IllegalError) Error() string { return "the policy gave no legal action:
 // Unwrap is for errors.Is and errors.As.
 func (e *IllegalError) Unwrap() error { return e.Err }
 
-// Standard puts the chain around a policy. The chain remembers what it let through; a policy whose actions were not
-// carried out for a while needs a new chain.
+// Standard puts the chain around a policy. The chain remembers what it let
+// through; a policy whose actions were not carried out for a while needs a new
+// chain.
 func Standard(policy mdp.Policy, s Settings, p Place) mdp.Policy {
 	return &chain{policy: policy, settings: s, place: p}
 }
@@ -143,8 +151,8 @@ func (c *chain) Decide(s mdp.State) (mdp.Action, error) {
 	return bounds.Clip(a), nil
 }
 
-// legal asks the policy, and the fallback where that fails. The fallback sees every State, so that it is warm when it is
-// needed.
+// legal asks the policy, and the fallback where that fails. The fallback sees
+// every State, so that it is warm when it is needed.
 func (c *chain) legal(s mdp.State) (mdp.Action, error) {
 	a, broken, err := guarded(c.policy, s)
 	if c.place.Fallback == nil {
@@ -170,7 +178,8 @@ func (c *chain) legal(s mdp.State) (mdp.Action, error) {
 	return safe, nil
 }
 
-// guarded asks a policy. broken is true when it panicked or gave an illegal Action; err then says which.
+// guarded asks a policy. broken is true when it panicked or gave an illegal
+// Action; err then says which.
 func guarded(p mdp.Policy, s mdp.State) (a mdp.Action, broken bool, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -186,9 +195,10 @@ func guarded(p mdp.Policy, s mdp.State) (a mdp.Action, broken bool, err error) {
 	return a, false, nil
 }
 
-// settable takes out what may not be set. A limit in force that lies outside of its bounds is set to what it is, so that
-// the bounds move it; without knowing the limit in force nothing is done. Replicas are left alone: a State counts the ready
-// ones, and more may have been asked for.
+// settable takes out what may not be set. A limit in force that lies outside of
+// its bounds is set to what it is, so that the bounds move it; without knowing
+// the limit in force nothing is done. Replicas are left alone: a State counts
+// the ready ones, and more may have been asked for.
 func (c *chain) settable(s mdp.State, a mdp.Action, bounds mdp.Bounds) mdp.Action {
 	knobs := mdp.Knobs
 	if c.place.Knobs != nil {
@@ -204,8 +214,8 @@ func (c *chain) settable(s mdp.State, a mdp.Action, bounds mdp.Bounds) mdp.Actio
 	return a
 }
 
-// holdSLO forbids to shrink while the SLO is violated. Where the SLO cannot be judged it forbids nothing: the guard of a
-// blind workload is its bounds.
+// holdSLO forbids to shrink while the SLO is violated. Where the SLO cannot be
+// judged it forbids nothing: the guard of a blind workload is its bounds.
 func (c *chain) holdSLO(s mdp.State, a mdp.Action) mdp.Action {
 	if !c.settings.HoldSLO {
 		return a
@@ -222,8 +232,8 @@ func (c *chain) holdSLO(s mdp.State, a mdp.Action) mdp.Action {
 	return a
 }
 
-// pace keeps every step within the settings. A knob whose value is not known is not moved: without knowing where one
-// stands there is no small step.
+// pace keeps every step within the settings. A knob whose value is not known is
+// not moved: without knowing where one stands there is no small step.
 func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 	g := c.settings
 	if g.Up == 0 && g.Down == 0 && g.ReplicasUp == 0 && g.ReplicasDwell == 0 && g.MemoryDwell == 0 {
@@ -255,7 +265,8 @@ func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 	return a
 }
 
-// stepLimit moves a limit from now towards want, within the settings; it never ends at zero.
+// stepLimit moves a limit from now towards want, within the settings; it never
+// ends at zero.
 func (c *chain) stepLimit(now, want int64) (int64, mdp.Clips) {
 	up := int64(float64(now) * float64(c.settings.Up))
 	down := max(1, int64(float64(now)*float64(c.settings.Down)))
@@ -287,7 +298,8 @@ func (c *chain) stepReplicas(s mdp.State, want int64) (int64, mdp.Clips) {
 	return want, 0
 }
 
-// aboveUse keeps a memory limit above the memory in use. Memory whose use is unknown is not set at all.
+// aboveUse keeps a memory limit above the memory in use. Memory whose use is
+// unknown is not set at all.
 func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
 	if c.settings.MemoryMargin == 0 || !a.Sets.Has(mdp.MemoryLimit) {
 		return a
@@ -304,7 +316,8 @@ func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
 	return a
 }
 
-// withinBudget keeps raises within what the node has left. A limit that is not known is not raised.
+// withinBudget keeps raises within what the node has left. A limit that is not
+// known is not raised.
 func (c *chain) withinBudget(s mdp.State, a mdp.Action) mdp.Action {
 	if c.place.Budget == nil {
 		return a

@@ -28,7 +28,8 @@ func wants(a mdp.Action) mdp.Policy {
 
 func within(b mdp.Bounds) guard.Place { return guard.Place{Bounds: func() mdp.Bounds { return b }} }
 
-// at is three replicas of a size, half of whose memory is in use, with a latency of 10 ms.
+// at is three replicas of a size, half of whose memory is in use, with a
+// latency of 10 ms.
 func at(cpu mdp.MilliCPU, memory mdp.Bytes) mdp.State {
 	return mdp.State{
 		At: noon, Observed: mdp.Knobs | mdp.SetOf(mdp.MemoryUsage, mdp.Latency), Replicas: 3,
@@ -95,7 +96,8 @@ func TestBoundsHaveTheLastWord(t *testing.T) {
 	}
 }
 
-// An envelope that has become narrower than what is in force moves the limit, even if the policy is content.
+// An envelope that has become narrower than what is in force moves the limit,
+// even if the policy is content.
 func TestALimitOutsideOfItsBoundsIsMoved(t *testing.T) {
 	narrow := wide
 	narrow.CPU.Max = 200

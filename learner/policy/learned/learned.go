@@ -1,7 +1,10 @@
-// Package learned makes a Policy of what a learner learned: a network's snapshot and the encoding it was trained with.
+// Package learned makes a Policy of what a learner learned: a network's
+// snapshot and the encoding it was trained with.
 //
-// [File] is a policy at rest: parameters, layers, head, encoding and provenance, in one safetensors file. [New] puts it to
-// work on one workload. Deciding takes a few microseconds and allocates nothing; the caller puts the guards around it.
+// [File] is a policy at rest: parameters, layers, head, encoding and
+// provenance, in one safetensors file. [New] puts it to work on one workload.
+// Deciding takes a few microseconds and allocates nothing; the caller puts the
+// guards around it.
 package learned
 
 import (
@@ -80,7 +83,8 @@ func (f File) Check() error {
 	return nil
 }
 
-// Decide implements [mdp.Policy]. Without knowing the knobs that it moves it decides nothing.
+// Decide implements [mdp.Policy]. Without knowing the knobs that it moves it
+// decides nothing.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	if missing := p.knobs.Without(s.Observed); missing != 0 {
 		return mdp.Action{}, &mdp.UnknownError{Who: "learned policy", Missing: missing}
@@ -150,7 +154,8 @@ func (f File) Encode() (weights.File, error) {
 	return out, nil
 }
 
-// Decode reads what Encode wrote, and refuses what is not a whole policy of this version.
+// Decode reads what Encode wrote, and refuses what is not a whole policy of
+// this version.
 func Decode(w weights.File) (File, error) {
 	if w.Meta["kind"] != kind || w.Meta["encoding"] != strconv.Itoa(encoding) {
 		return File{}, fmt.Errorf("a file of kind %q, encoding %q: it must be %q, encoding %d",

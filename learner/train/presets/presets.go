@@ -35,8 +35,9 @@ func Steps(environment string) int {
 	return 100_000
 }
 
-// Environment makes an environment by its name: a classic one, or a simulated workload such as
-// sim:social-network/bursty. Its actions are of the kind that the algorithm learns.
+// Environment makes an environment by its name: a classic one, or a simulated
+// workload such as sim:social-network/bursty. Its actions are of the kind that
+// the algorithm learns.
 func Environment(algorithm, name string) (env.Env, error) {
 	if strings.HasPrefix(name, workload.Prefix) {
 		return workload.Make(name, algorithm == ddpg.Algorithm || algorithm == "td3")

@@ -1,6 +1,6 @@
-// Package cgrouptest makes cgroup trees for tests: real groups of this host below their
-// own parent, or a directory of plain files that looks like one. Both are used in the same
-// way.
+// Package cgrouptest makes cgroup trees for tests: real groups of this host
+// below their own parent, or a directory of plain files that looks like one.
+// Both are used in the same way.
 package cgrouptest
 
 import (
@@ -25,8 +25,9 @@ type Host struct {
 	real   bool
 }
 
-// Real makes a parent group on this machine. It is removed, with all groups below it, when
-// the test ends. Where that is not possible the test is skipped, with the reason.
+// Real makes a parent group on this machine. It is removed, with all groups
+// below it, when the test ends. Where that is not possible the test is skipped,
+// with the reason.
 func Real(tb testing.TB) *Host {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -117,7 +118,8 @@ func (h *Host) Add(tb testing.TB, path string, l cgroup.Limits) {
 	}
 }
 
-// Put writes one file of a fixture's group: on v1 the name has the controller before it, as in cpu/cpu.stat.
+// Put writes one file of a fixture's group: on v1 the name has the controller
+// before it, as in cpu/cpu.stat.
 func (h *Host) Put(tb testing.TB, path, name, content string) {
 	tb.Helper()
 	dir, base := filepath.Split(name)

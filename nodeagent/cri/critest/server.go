@@ -157,7 +157,8 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRe
 	return answer, nil
 }
 
-// UpdateContainerResources changes the spec and then the cgroup, memory first, as runc does.
+// UpdateContainerResources changes the spec and then the cgroup, memory first,
+// as runc does.
 func (s *Server) UpdateContainerResources(ctx context.Context, r *runtime.UpdateContainerResourcesRequest) (*runtime.UpdateContainerResourcesResponse, error) {
 	s.mu.Lock()
 	s.flight++

@@ -1,14 +1,15 @@
 package v1alpha1
 
-// Prefix begins every annotation and label of AWARE. An unknown key under it is reported to
-// its owner as an error: a misspelt limit must not be ignored silently.
+// Prefix begins every annotation and label of AWARE. An unknown key under it is
+// reported to its owner as an error: a misspelt limit must not be ignored
+// silently.
 const Prefix = "awarescale.dev/"
 
 // ManagedLabel on a pod template, with the value "true", opts its workload in.
 const ManagedLabel = Prefix + "managed"
 
-// The annotations on a pod template. Quantities are Kubernetes quantities, durations are Go
-// durations.
+// The annotations on a pod template. Quantities are Kubernetes quantities,
+// durations are Go durations.
 const (
 	ModeAnnotation        = Prefix + "mode"         // off, observe (default), recommend, canary, auto
 	PausedAnnotation      = Prefix + "paused"       // "true" holds everything as it is
@@ -27,6 +28,6 @@ const (
 	MaxMemoryAnnotation   = Prefix + "max-memory"
 )
 
-// GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations and follows
-// them.
+// GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations
+// and follows them.
 const GeneratedLabel = Prefix + "generated"

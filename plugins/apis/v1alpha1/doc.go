@@ -1,5 +1,6 @@
-// Package v1alpha1 is AWARE's Kubernetes API, group autoscaling.awarescale.dev: the MultidimPodAutoscaler object, and
-// the annotations and the label with which an application owner opts in on a pod template.
+// Package v1alpha1 is AWARE's Kubernetes API, group autoscaling.awarescale.dev:
+// the MultidimPodAutoscaler object, and the annotations and the label with
+// which an application owner opts in on a pod template.
 //
 // +kubebuilder:object:generate=true
 // +groupName=autoscaling.awarescale.dev

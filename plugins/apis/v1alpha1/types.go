@@ -6,8 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MultidimPodAutoscaler keeps a workload's service-level objective with as little CPU and memory as possible. It
-// decides the number of replicas and the size of their containers together, and resizes them in place.
+// MultidimPodAutoscaler keeps a workload's service-level objective with as
+// little CPU and memory as possible. It decides the number of replicas and the
+// size of their containers together, and resizes them in place.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=mpa,categories=all
@@ -46,17 +47,20 @@ type MultidimPodAutoscalerList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.targetRef == oldSelf.targetRef",message="targetRef cannot be changed: make another object for another target"
 type MultidimPodAutoscalerSpec struct {
-	// The workload: a Deployment, a StatefulSet, or a ReplicaSet that no Deployment owns, in this object's namespace.
+	// The workload: a Deployment, a StatefulSet, or a ReplicaSet that no
+	// Deployment owns, in this object's namespace.
 	TargetRef TargetRef `json:"targetRef"`
 
-	// How far AWARE may go: off (nothing is read, what was changed is restored), observe (read and report), recommend
-	// (also say what would be done), canary (also do it to one replica), auto (do it to all).
+	// How far AWARE may go: off (nothing is read, what was changed is
+	// restored), observe (read and report), recommend (also say what would be
+	// done), canary (also do it to one replica), auto (do it to all).
 	// +kubebuilder:validation:Enum=off;observe;recommend;canary;auto
 	// +kubebuilder:default=observe
 	// +optional
 	Mode string `json:"mode,omitempty"`
 
-	// Holds everything as it is, in every mode: nothing is resized or scaled, what is in force stays.
+	// Holds everything as it is, in every mode: nothing is resized or scaled,
+	// what is in force stays.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
@@ -76,8 +80,9 @@ type MultidimPodAutoscalerSpec struct {
 	// +optional
 	Learner *Learner `json:"learner,omitempty"`
 
-	// The program that recommends. Empty or "aware" is this project. With another name AWARE only observes, and that
-	// program writes status.recommendation.
+	// The program that recommends. Empty or "aware" is this project. With
+	// another name AWARE only observes, and that program writes
+	// status.recommendation.
 	// +optional
 	Recommender *Recommender `json:"recommender,omitempty"`
 }
@@ -131,7 +136,8 @@ type LatencySLO struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type != 'prometheus' || has(self.server)",message="source type prometheus needs server, the URL of a Prometheus server"
 type SLOSource struct {
-	// pod: the node agent reads the pod's own Prometheus histogram. prometheus: central asks a Prometheus server for it.
+	// pod: the node agent reads the pod's own Prometheus histogram. prometheus:
+	// central asks a Prometheus server for it.
 	// +kubebuilder:validation:Enum=pod;prometheus
 	// +kubebuilder:default=pod
 	// +optional
@@ -159,7 +165,8 @@ type SLOSource struct {
 
 // Objective says how the SLO is weighed against efficiency.
 type Objective struct {
-	// The weight of the SLO in the reward, from 0 to 1; the rest is utilisation's (AWARE, section 2.2).
+	// The weight of the SLO in the reward, from 0 to 1; the rest is
+	// utilisation's (AWARE, section 2.2).
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1')) <= 0",message="alpha must be between 0 and 1"
 	// +kubebuilder:default="0.5"
 	// +optional
@@ -171,8 +178,8 @@ type Constraints struct {
 	// Replicas. Without it the number of replicas is left alone.
 	// +optional
 	Replicas *ReplicaConstraints `json:"replicas,omitempty"`
-	// Containers, by name; "*" is every container not named. A container without a limit of a resource is not resized
-	// in that resource.
+	// Containers, by name; "*" is every container not named. A container
+	// without a limit of a resource is not resized in that resource.
 	// +kubebuilder:validation:MaxItems=4
 	// +listType=map
 	// +listMapKey=name
@@ -204,7 +211,8 @@ type ContainerConstraints struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// The smallest limits. Default: 50m and 32Mi, or the template's request where that is less.
+	// The smallest limits. Default: 50m and 32Mi, or the template's request
+	// where that is less.
 	// +optional
 	Min *Size `json:"min,omitempty"`
 	// The largest limits. Default: the template's limit.
@@ -218,7 +226,8 @@ type ContainerConstraints struct {
 	ControlledResources []corev1.ResourceName `json:"controlledResources,omitempty"`
 }
 
-// Size is an amount of CPU and an amount of memory, each above zero; either may be left out.
+// Size is an amount of CPU and an amount of memory, each above zero; either may
+// be left out.
 type Size struct {
 	// CPU, such as 250m.
 	// +optional
@@ -252,7 +261,8 @@ type MultidimPodAutoscalerStatus struct {
 	// The target, as Kind/name.
 	// +optional
 	Target string `json:"target,omitempty"`
-	// Where the workload stands in AWARE's life cycle (ATC'23, Algorithm 1): Initialized, Offline, Online, Serving.
+	// Where the workload stands in AWARE's life cycle (ATC'23, Algorithm 1):
+	// Initialized, Offline, Online, Serving.
 	// +optional
 	Stage string `json:"stage,omitempty"`
 	// Replicas, ready and desired.
@@ -263,13 +273,15 @@ type MultidimPodAutoscalerStatus struct {
 	// +listMapKey=name
 	// +optional
 	Recommendation []ContainerSize `json:"recommendation,omitempty"`
-	// The mean of the limits in force in one replica, as the nodes report them; the API can say something else.
+	// The mean of the limits in force in one replica, as the nodes report them;
+	// the API can say something else.
 	// +optional
 	Effective *Size `json:"effective,omitempty"`
 	// The rewards of the last episodes.
 	// +optional
 	Reward *RewardStatus `json:"reward,omitempty"`
-	// Objective over measured, at most 1, over the last step; "unknown" when it could not be measured.
+	// Objective over measured, at most 1, over the last step; "unknown" when it
+	// could not be measured.
 	// +optional
 	SLOPreservation string `json:"sloPreservation,omitempty"`
 	// The latency at the SLO's percentile over the last step.
@@ -283,7 +295,8 @@ type MultidimPodAutoscalerStatus struct {
 	// +listType=atomic
 	// +optional
 	Decisions []DecisionStatus `json:"decisions,omitempty"`
-	// Resizes since the object was made: in place through the API (L2), and by node agents (L1).
+	// Resizes since the object was made: in place through the API (L2), and by
+	// node agents (L1).
 	// +optional
 	Resizes ResizeStatus `json:"resizes,omitempty"`
 	// Ready, Active, FallbackActive, Paused, ConflictDetected, ResizeDeferred.
@@ -336,11 +349,13 @@ type DecisionStatus struct {
 	// The container that was decided on, when the workload has several.
 	// +optional
 	Container string `json:"container,omitempty"`
-	// What was observed, by signal (such as cpu-usage or latency), in base units: cores, bytes, seconds, requests per
-	// second, ratios and counts. A signal that was not observed is left out.
+	// What was observed, by signal (such as cpu-usage or latency), in base
+	// units: cores, bytes, seconds, requests per second, ratios and counts. A
+	// signal that was not observed is left out.
 	// +optional
 	Signals map[string]resource.Quantity `json:"signals,omitempty"`
-	// What the action sets: replicas, cpu-limit in cores, memory-limit in bytes. What it does not set is left out.
+	// What the action sets: replicas, cpu-limit in cores, memory-limit in
+	// bytes. What it does not set is left out.
 	// +optional
 	Sets map[string]resource.Quantity `json:"sets,omitempty"`
 	// What was observed, in words.
@@ -352,8 +367,8 @@ type DecisionStatus struct {
 	// Why it was decided or refused.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// What changed the action before it was carried out: min, max, dwell, rate-up, rate-down, usage, slo, budget, stale,
-	// paused, fallback.
+	// What changed the action before it was carried out: min, max, dwell,
+	// rate-up, rate-down, usage, slo, budget, stale, paused, fallback.
 	// +listType=atomic
 	// +optional
 	ClippedBy []string `json:"clippedBy,omitempty"`

@@ -1,13 +1,14 @@
-// Package optin makes MultidimPodAutoscalers from the annotations that application owners put on pod templates.
+// Package optin makes MultidimPodAutoscalers from the annotations that
+// application owners put on pod templates.
 //
-// A template with the label awarescale.dev/managed=true opts its Deployment, StatefulSet or
-// ReplicaSet in. The annotations under awarescale.dev/ are the settings. The object that is
-// made belongs to the workload: it follows the annotations, and is deleted with the label. A
-// user who needs more settings writes the object instead; then this package leaves the
-// workload alone.
+// A template with the label awarescale.dev/managed=true opts its Deployment,
+// StatefulSet or ReplicaSet in. The annotations under awarescale.dev/ are the
+// settings. The object that is made belongs to the workload: it follows the
+// annotations, and is deleted with the label. A user who needs more settings
+// writes the object instead; then this package leaves the workload alone.
 //
-// A bad annotation is reported in an event on the workload, and in the object's condition
-// AnnotationsValid. The last good spec stays.
+// A bad annotation is reported in an event on the workload, and in the object's
+// condition AnnotationsValid. The last good spec stays.
 package optin
 
 import (
@@ -125,8 +126,8 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 	return c.ensure(ctx, w, mine, spec)
 }
 
-// existing finds the object that was generated for the workload. others says whether there
-// is one that was not generated.
+// existing finds the object that was generated for the workload. others says
+// whether there is one that was not generated.
 func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alpha1.MultidimPodAutoscaler, others bool, err error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := c.Client.List(ctx, &all, client.InNamespace(w.GetNamespace())); err != nil {
@@ -146,8 +147,8 @@ func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alp
 	return mine, others, nil
 }
 
-// name is the object's name: the workload's. Kinds other than Deployment are part of it,
-// because two kinds can share a name.
+// name is the object's name: the workload's. Kinds other than Deployment are
+// part of it, because two kinds can share a name.
 func (c *Controller) name(w client.Object) string {
 	if c.Kind == "Deployment" {
 		return w.GetName()

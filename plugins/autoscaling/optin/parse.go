@@ -43,9 +43,9 @@ func (e *AnnotationError) Error() string {
 	return fmt.Sprintf("annotation %s: %q: %s", e.Key, e.Value, e.Rule)
 }
 
-// Parse reads the annotations of a pod template into a spec, without the target. It reports
-// every annotation that it cannot read, not only the first. With an error the spec must not
-// be used.
+// Parse reads the annotations of a pod template into a spec, without the
+// target. It reports every annotation that it cannot read, not only the first.
+// With an error the spec must not be used.
 func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec, []error) {
 	r := reader{left: map[string]string{}}
 	for key, value := range template.Annotations {
@@ -170,7 +170,8 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 	return &slo
 }
 
-// ResolvePort finds the number of a port that is given as a number or as the name of a container's port.
+// ResolvePort finds the number of a port that is given as a number or as the
+// name of a container's port.
 func ResolvePort(port string, pod corev1.PodSpec) (int32, error) {
 	if n, err := strconv.ParseInt(port, 10, 32); err == nil {
 		if n < 1 || n > 65535 {

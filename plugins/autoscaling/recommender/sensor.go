@@ -12,9 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sensor looks at one container of a workload over all its pods: its limits as the API has
-// them, its usage as the nodes report it, and the workload's latency. Before each step the
-// caller sets Workload and Reading to what was just loaded and measured.
+// Sensor looks at one container of a workload over all its pods: its limits as
+// the API has them, its usage as the nodes report it, and the workload's
+// latency. Before each step the caller sets Workload and Reading to what was
+// just loaded and measured.
 type Sensor struct {
 	Fleet     *fleet.Fleet
 	Container string
@@ -24,8 +25,8 @@ type Sensor struct {
 	Reading  slo.Reading
 }
 
-// Sense merges the pods. A signal is observed when that of at least one pod is. Pods that are
-// not reported do not count.
+// Sense merges the pods. A signal is observed when that of at least one pod is.
+// Pods that are not reported do not count.
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
 	state.Latency = s.Reading.Latency
@@ -61,15 +62,15 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	return state, nil
 }
 
-// merged sums up one container's states over pods, by the table of signals. Every signal has
-// its own count.
+// merged sums up one container's states over pods, by the table of signals.
+// Every signal has its own count.
 type merged struct {
 	sum   [mdp.SignalCount]float64
 	count [mdp.SignalCount]int
 }
 
-// merges are the signals that the nodes report of a container. The limits are read from the API, and Throttled is
-// treated apart.
+// merges are the signals that the nodes report of a container. The limits are
+// read from the API, and Throttled is treated apart.
 const merges = mdp.All &^ (mdp.Knobs | 1<<mdp.Throttled)
 
 func (m *merged) add(s mdp.State, allocated mdp.Size) {
@@ -90,9 +91,9 @@ func (m *merged) add(s mdp.State, allocated mdp.Size) {
 	}
 	if s.Knows(mdp.Throttled, mdp.CPULimit) {
 		m.count[mdp.Throttled]++
-		// Below its allocated limit a container is throttled by the node's own policy, on
-		// purpose, and that policy reacts within a second. Only at the allocated limit does
-		// throttling show that the limit is too small.
+		// Below its allocated limit a container is throttled by the node's own
+		// policy, on purpose, and that policy reacts within a second. Only at
+		// the allocated limit does throttling show that the limit is too small.
 		if s.Limit.CPU >= allocated.CPU*9/10 {
 			m.sum[mdp.Throttled] += float64(s.Throttled)
 		}
@@ -113,8 +114,8 @@ func (m *merged) into(s *mdp.State) {
 	}
 }
 
-// histograms is the pods' cumulative latencies, by pod UID: of the container that was reported
-// with one.
+// histograms is the pods' cumulative latencies, by pod UID: of the container
+// that was reported with one.
 func histograms(
 	f *fleet.Fleet, w *updater.Workload, now time.Time, maxAge time.Duration,
 ) (byPod map[string]api.Histogram, problem string) {
@@ -134,8 +135,8 @@ func histograms(
 	return byPod, problem
 }
 
-// effective is the mean of the limits in force, as the nodes report them. ok is false without
-// a report.
+// effective is the mean of the limits in force, as the nodes report them. ok is
+// false without a report.
 func effective(
 	f *fleet.Fleet, pods []corev1.Pod, container string, now time.Time, maxAge time.Duration,
 ) (size mdp.Size, ok bool) {

@@ -1,8 +1,10 @@
-// Package slo measures a workload's service-level indicators: latency at the objective's percentile, and throughput.
+// Package slo measures a workload's service-level indicators: latency at the
+// objective's percentile, and throughput.
 //
-// By default they come from the pods' own Prometheus histograms, which the node agents
-// scrape and report. [Meter] merges them over pods and over a sliding window. [Prometheus]
-// asks a Prometheus server instead. With too few requests an indicator is unknown.
+// By default they come from the pods' own Prometheus histograms, which the node
+// agents scrape and report. [Meter] merges them over pods and over a sliding
+// window. [Prometheus] asks a Prometheus server instead. With too few requests
+// an indicator is unknown.
 package slo
 
 import (
@@ -22,7 +24,8 @@ type Reading struct {
 	Problem    string // why something is unknown, for people
 }
 
-// Unread is the problem of a reading for which no node reported a histogram or a reason.
+// Unread is the problem of a reading for which no node reported a histogram or
+// a reason.
 const Unread = "no pod's histogram has been read"
 
 // Meter turns cumulative histograms of pods into readings. It is used by one goroutine.
@@ -49,9 +52,9 @@ func NewMeter(percentile float64) *Meter {
 	return &Meter{Percentile: percentile, Window: 20 * time.Second, MinRequests: 20, last: map[string]api.Histogram{}}
 }
 
-// Read takes in the cumulative histograms of all pods, by pod UID, at the time now. A new pod
-// counts from its second reading on, because the age of its first counts is not known. A
-// pod that is gone is forgotten.
+// Read takes in the cumulative histograms of all pods, by pod UID, at the time
+// now. A new pod counts from its second reading on, because the age of its
+// first counts is not known. A pod that is gone is forgotten.
 func (m *Meter) Read(now time.Time, pods map[string]api.Histogram) Reading {
 	var r Reading
 	var sum api.Histogram

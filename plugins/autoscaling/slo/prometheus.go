@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Prometheus reads a workload's indicators from a Prometheus server. The server scrapes the
-// pods with the usual labels namespace and pod.
+// Prometheus reads a workload's indicators from a Prometheus server. The server
+// scrapes the pods with the usual labels namespace and pod.
 type Prometheus struct {
 	api       promv1.API
 	server    string
@@ -28,8 +28,8 @@ type Prometheus struct {
 	rated bool
 }
 
-// NewPrometheus makes a reader of a histogram metric, in seconds and without suffix, of the
-// pods whose names begin with the workload's name.
+// NewPrometheus makes a reader of a histogram metric, in seconds and without
+// suffix, of the pods whose names begin with the workload's name.
 func NewPrometheus(server, metric, namespace, workload string, percentile float64) (*Prometheus, error) {
 	c, err := promapi.NewClient(promapi.Config{Address: server})
 	if err != nil {
@@ -39,7 +39,8 @@ func NewPrometheus(server, metric, namespace, workload string, percentile float6
 		pods: regexp.QuoteMeta(workload) + "-.*", window: "30s", p: percentile / 100}, nil
 }
 
-// Read asks the server. What the server does not know is unknown, and the reading says why.
+// Read asks the server. What the server does not know is unknown, and the
+// reading says why.
 func (p *Prometheus) Read(ctx context.Context, now time.Time) Reading {
 	var r Reading
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)

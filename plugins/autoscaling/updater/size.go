@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Knobs is what may be resized in place of one container: what has a limit, and does not
-// restart the container.
+// Knobs is what may be resized in place of one container: what has a limit, and
+// does not restart the container.
 func Knobs(c corev1.Container) mdp.Set {
 	knobs := mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)
 	if c.Resources.Limits.Cpu().IsZero() {
@@ -36,10 +36,10 @@ func Limits(r corev1.ResourceRequirements) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(r.Limits.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
 }
 
-// Resize is a container's resources with the limits that an action sets. Requests keep their
-// proportion to the limits, as in VPA. The proportion is the template's, so that rounding
-// does not add up. The QoS class does not change: what was equal stays equal, and what was
-// less stays less.
+// Resize is a container's resources with the limits that an action sets.
+// Requests keep their proportion to the limits, as in VPA. The proportion is
+// the template's, so that rounding does not add up. The QoS class does not
+// change: what was equal stays equal, and what was less stays less.
 func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
 	if a.Sets.Has(mdp.CPULimit) {
@@ -64,7 +64,8 @@ func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.Reso
 	return out
 }
 
-// proportion is limit * request0 / limit0, at least least, and below limit where request0 was below limit0.
+// proportion is limit * request0 / limit0, at least least, and below limit
+// where request0 was below limit0.
 func proportion(limit, request0, limit0, least int64) int64 {
 	if limit0 <= 0 || request0 >= limit0 {
 		return limit

@@ -1,10 +1,10 @@
-// Package updater carries out decisions through the API server: replicas through /scale,
-// and sizes through pods/resize. It is the Actuator of one container of a workload; the
-// recommender has the Sensor.
+// Package updater carries out decisions through the API server: replicas
+// through /scale, and sizes through pods/resize. It is the Actuator of one
+// container of a workload; the recommender has the Sensor.
 //
-// It never evicts, deletes or restarts a pod. It refuses with a reason: a resize that would
-// restart the container, a change of the QoS class, and a scale-in that a
-// PodDisruptionBudget does not allow.
+// It never evicts, deletes or restarts a pod. It refuses with a reason: a
+// resize that would restart the container, a change of the QoS class, and a
+// scale-in that a PodDisruptionBudget does not allow.
 package updater
 
 import (
@@ -128,14 +128,15 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 	return w, nil
 }
 
-// Updater acts on one container of a workload, and on the workload's replicas. Before each
-// step the caller sets Workload to what was just loaded.
+// Updater acts on one container of a workload, and on the workload's replicas.
+// Before each step the caller sets Workload to what was just loaded.
 type Updater struct {
 	Client    client.Client
 	Container string
 	Bounds    mdp.Bounds
 	Knobs     mdp.Set // what it may set
-	// Patience is how long a resize may stay deferred before the workload is scaled out instead.
+	// Patience is how long a resize may stay deferred before the workload is
+	// scaled out instead.
 	Patience time.Duration
 	// Only, when set, restricts resizes to one pod (mode canary).
 	Only string
@@ -146,9 +147,9 @@ type Updater struct {
 	Reason  string // why the last Act did what it did, for people
 }
 
-// Act implements [mdp.Actuator]: sizes first, then replicas. Its Effect is the worst one of
-// its parts. executed has the limits when at least one pod got them, and the replicas that
-// were set.
+// Act implements [mdp.Actuator]: sizes first, then replicas. Its Effect is the
+// worst one of its parts. executed has the limits when at least one pod got
+// them, and the replicas that were set.
 func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Action, mdp.Effect, error) {
 	u.Reason = ""
 	fail := func(err error) (mdp.Action, mdp.Effect, error) { return mdp.Action{}, mdp.Failed, err }
@@ -217,8 +218,8 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	return executed, effect, nil
 }
 
-// resizePending is the reason why the kubelet has not begun a pod's resize, and since when;
-// empty when none is pending.
+// resizePending is the reason why the kubelet has not begun a pod's resize, and
+// since when; empty when none is pending.
 func resizePending(pod *corev1.Pod) (reason string, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
@@ -228,8 +229,8 @@ func resizePending(pod *corev1.Pod) (reason string, since time.Time) {
 	return "", time.Time{}
 }
 
-// giveUp sets a pod's spec to what its node has allocated, so that the scheduler does not
-// count a resize that was not made.
+// giveUp sets a pod's spec to what its node has allocated, so that the
+// scheduler does not count a resize that was not made.
 func (u *Updater) giveUp(ctx context.Context, pod *corev1.Pod) error {
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name != u.Container || s.Resources == nil {
@@ -272,8 +273,8 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 	return mdp.Pending, nil
 }
 
-// noRoom reports whether the API server refused a resize because the whole node is smaller.
-// Before 1.37 it left that to the kubelet.
+// noRoom reports whether the API server refused a resize because the whole node
+// is smaller. Before 1.37 it left that to the kubelet.
 func noRoom(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "didn't have enough allocatable resources")
 }
@@ -320,9 +321,9 @@ func resizable(l corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// scale sets the number of replicas, and returns the number that it set. Scaling in goes
-// only as far as the workload's PodDisruptionBudgets allow. They limit evictions only, but
-// their owner wants to keep pods.
+// scale sets the number of replicas, and returns the number that it set.
+// Scaling in goes only as far as the workload's PodDisruptionBudgets allow.
+// They limit evictions only, but their owner wants to keep pods.
 func (u *Updater) scale(ctx context.Context, want int) (set int, effect mdp.Effect, err error) {
 	have := int(u.Workload.Replicas)
 	if want == have {

@@ -23,9 +23,9 @@ func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.Re
 	return corev1.ResourceRequirements{Requests: list(requestCPU, requestMiB), Limits: list(limitCPU, limitMiB)}
 }
 
-// For every template and every action: the limits are those of the action, a request that
-// was less than its limit stays less, one that was equal stays equal, and nothing is zero.
-// So the QoS class cannot change.
+// For every template and every action: the limits are those of the action, a
+// request that was less than its limit stays less, one that was equal stays
+// equal, and nothing is zero. So the QoS class cannot change.
 func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 	law := func(request, extra uint16, mib, extraMiB uint8, cpu uint16, memory uint16) bool {
 		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))

@@ -1,7 +1,8 @@
-// Package headroom is a scheduler plugin. It scores nodes by what is left of them after the
-// upper bounds: the most that the workloads on a node may use before the scheduler is asked
-// again. The default plugins count requests, which are reservations. Where sizes move in
-// place, a node full of small requests with large limits has no room.
+// Package headroom is a scheduler plugin. It scores nodes by what is left of
+// them after the upper bounds: the most that the workloads on a node may use
+// before the scheduler is asked again. The default plugins count requests,
+// which are reservations. Where sizes move in place, a node full of small
+// requests with large limits has no room.
 package headroom
 
 import (
@@ -27,8 +28,9 @@ type Headroom struct {
 
 var _ framework.ScorePlugin = (*Headroom)(nil)
 
-// New makes the plugin's factory for a registry. The fleet may be empty: an instance that
-// does not decide gets no reports, and scores by the limits in the API.
+// New makes the plugin's factory for a registry. The fleet may be empty: an
+// instance that does not decide gets no reports, and scores by the limits in
+// the API.
 func New(f *fleet.Fleet, now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 	return func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 		return &Headroom{fleet: f, now: now}, nil

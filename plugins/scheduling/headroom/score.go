@@ -8,13 +8,14 @@ import (
 	"k8s.io/kube-scheduler/framework"
 )
 
-// Score is the share of the node, from 0 to 100, that is left after all upper bounds and that
-// of the new pod: the smaller of CPU and memory.
+// Score is the share of the node, from 0 to 100, that is left after all upper
+// bounds and that of the new pod: the smaller of CPU and memory.
 func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod, node framework.NodeInfo) (int64, *framework.Status) {
 	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), maxReportAge)
 	sum := ceiling(pod)
 	for _, p := range node.GetPods() {
-		// What an agent reports is better than the API's limits, which count for the rest.
+		// What an agent reports is better than the API's limits, which count
+		// for the rest.
 		if upper, ok := reported[string(p.GetPod().UID)]; ok {
 			sum.CPU += upper.CPU
 			sum.Memory += upper.Memory
@@ -39,8 +40,8 @@ func left(used, all int64) int64 {
 	return framework.MaxScore * (all - used) / all
 }
 
-// ceiling is the most that a pod may use by its spec: the limits, or the requests where there
-// is no limit.
+// ceiling is the most that a pod may use by its spec: the limits, or the
+// requests where there is no limit.
 func ceiling(pod *corev1.Pod) mdp.Size {
 	var s mdp.Size
 	for _, c := range pod.Spec.Containers {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// CheckClean lists what labs, of any name, have on this machine now: processes, mounts,
-// control groups, links and state folders, each in a line that names it. After Down there
-// is nothing; a running lab is listed too.
+// CheckClean lists what labs, of any name, have on this machine now: processes,
+// mounts, control groups, links and state folders, each in a line that names
+// it. After Down there is nothing; a running lab is listed too.
 func CheckClean() ([]string, error) {
 	trees, err := hierarchies()
 	if err != nil {

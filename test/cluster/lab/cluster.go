@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Kubeconfig is the path of the administrator's kubeconfig, good on the host and inside.
+// Kubeconfig is the path of the administrator's kubeconfig, good on the host
+// and inside.
 func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig() }
 
 // REST is a client's configuration for the administrator; change it freely.
@@ -40,8 +41,8 @@ func (c *Cluster) Address() string { return c.plan.Net.Lab.String() }
 // HostAddress is this machine's address inside the lab.
 func (c *Cluster) HostAddress() string { return c.plan.Net.Host.String() }
 
-// NodeCredentials are the files with which a kubelet joins. All but the kubeconfig are in
-// PEM.
+// NodeCredentials are the files with which a kubelet joins. All but the
+// kubeconfig are in PEM.
 type NodeCredentials struct {
 	Kubeconfig  []byte
 	CA          []byte // the authority of the kubelet's clients

@@ -256,8 +256,8 @@ func (p plan) kubeletConfig() object {
 		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(),
 		"enforceNodeAllocatable": []string{"pods"},
 		"failCgroupV1":           false, "failSwapOn": false,
-		// The kubelet must not write kernel settings. The lab shows it the values that it
-		// requires, see knobs.
+		// The kubelet must not write kernel settings. The lab shows it the
+		// values that it requires, see knobs.
 		"protectKernelDefaults": true,
 		"oomScoreAdj":           0, // a negative one may not be permitted
 		"clusterDNS":            []string{p.Net.dns().String()}, "clusterDomain": clusterDomain,

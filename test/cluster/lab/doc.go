@@ -5,11 +5,11 @@
 //
 // # How it works
 //
-// [Up] builds missing binaries into a cache (ten minutes the first time on two cores). It
-// starts one process, the lab's init, in new PID, mount, network and UTS namespaces. Init
-// is PID 1 there: it starts the components as its children, restarts them if they end,
-// reaps orphans and stops everything on SIGTERM. Up returns when the node is Ready and a
-// pod can be created.
+// [Up] builds missing binaries into a cache (ten minutes the first time on two
+// cores). It starts one process, the lab's init, in new PID, mount, network and
+// UTS namespaces. Init is PID 1 there: it starts the components as its
+// children, restarts them if they end, reaps orphans and stops everything on
+// SIGTERM. Up returns when the node is Ready and a pod can be created.
 //
 //	host                           │ the lab's namespaces
 //	                               │
@@ -18,14 +18,14 @@
 //	        routes to pods and     │          ├ kubelet, containerd ── pods
 //	        services via awl0      │          └ kube-proxy, metrics-server, coredns
 //
-// Nearly everything that a cluster leaves on a machine is a process, a mount, a link or a
-// packet filter rule. Here these are in namespaces, and end with the last process in
-// them. That process ends with init, even after SIGKILL. Outside are only the control
-// groups below /aware-lab-NAME, the host's end of one veth pair (which ends with the
-// lab's network), and the state folder. [Cluster.Down] removes them. If Down was not
-// called, the next Up of the same name removes them. A lab with [Config.BindParent]
-// removes them itself when the process that made it is gone. [CheckClean] lists what is
-// left.
+// Nearly everything that a cluster leaves on a machine is a process, a mount, a
+// link or a packet filter rule. Here these are in namespaces, and end with the
+// last process in them. That process ends with init, even after SIGKILL.
+// Outside are only the control groups below /aware-lab-NAME, the host's end of
+// one veth pair (which ends with the lab's network), and the state folder. [Cluster.Down]
+// removes them. If Down was not called, the next Up of the same name removes
+// them. A lab with [Config.BindParent] removes them itself when the process
+// that made it is gone. [CheckClean] lists what is left.
 //
 // # What a test may rely on
 //

@@ -26,9 +26,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// LoadImage makes an image of one layer, files (path in the image to file on the host,
-// each executable), and gives it to the lab's container runtime under ref. Pods that use
-// it say imagePullPolicy: Never. When it returns, the kubelet can see the image.
+// LoadImage makes an image of one layer, files (path in the image to file on
+// the host, each executable), and gives it to the lab's container runtime under
+// ref. Pods that use it say imagePullPolicy: Never. When it returns, the
+// kubelet can see the image.
 func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]string,
 	entrypoint []string) error {
 	image, err := staticImage(files, entrypoint)

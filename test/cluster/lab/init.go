@@ -21,10 +21,10 @@ var (
 	errParentGone = errors.New("the process this lab is bound to is gone")
 )
 
-// Init is the lab's first process, PID 1 of its namespaces. Up starts it, in the program
-// that test/cluster builds. It sets up the namespaces like a machine, and keeps the
-// components running. It returns after SIGTERM or SIGINT, when all other processes are
-// gone.
+// Init is the lab's first process, PID 1 of its namespaces. Up starts it, in
+// the program that test/cluster builds. It sets up the namespaces like a
+// machine, and keeps the components running. It returns after SIGTERM or
+// SIGINT, when all other processes are gone.
 //
 // File descriptor 3 is a pipe from the process in Up. A byte says that the network is
 // connected. With BindParent the other end stays open. When it closes, the process is
@@ -156,8 +156,8 @@ var knobs = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
-// leave removes what the lab has outside of its namespaces. It gives up when it is asked
-// to stop: then another process holds the lock and removes it.
+// leave removes what the lab has outside of its namespaces. It gives up when it
+// is asked to stop: then another process holds the lock and removes it.
 func (p plan) leave(asked <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

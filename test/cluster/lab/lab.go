@@ -168,8 +168,9 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	return cluster, g.Wait()
 }
 
-// bound holds the pipes of bound labs. A pipe that closes shows the lab that this process
-// is gone. They are kept here so that the garbage collector does not close them.
+// bound holds the pipes of bound labs. A pipe that closes shows the lab that
+// this process is gone. They are kept here so that the garbage collector does
+// not close them.
 var bound sync.Map
 
 // startInit starts the lab's init in new namespaces, connects its network, and lets it
@@ -325,8 +326,8 @@ func Down(ctx context.Context, c Config) error {
 	return remove(ctx, c)
 }
 
-// lock is the lock file of starting and removing the lab. It is in the cache, and is not
-// removed.
+// lock is the lock file of starting and removing the lab. It is in the cache,
+// and is not removed.
 func (c Config) lock() string { return filepath.Join(c.CacheDir, "lab-"+c.Name+".lock") }
 
 // remove ends the lab's init, first with SIGTERM, and removes what is left. It has
@@ -366,7 +367,8 @@ func remove(ctx context.Context, c Config) error {
 	return removeTraces(ctx, c.Name, c.StateDir)
 }
 
-// removeTraces removes what a lab has outside of its namespaces. Its processes are gone.
+// removeTraces removes what a lab has outside of its namespaces. Its processes
+// are gone.
 func removeTraces(ctx context.Context, name, dir string) error {
 	trees, err := hierarchies()
 	if err != nil {
@@ -377,8 +379,8 @@ func removeTraces(ctx context.Context, name, dir string) error {
 	return err
 }
 
-// removeState removes a state folder. It refuses a folder that was never a lab's, so that
-// a mistyped --state does no damage.
+// removeState removes a state folder. It refuses a folder that was never a
+// lab's, so that a mistyped --state does no damage.
 func removeState(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

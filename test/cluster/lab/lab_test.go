@@ -203,8 +203,8 @@ func TestGroupsAreRemovedDeepestFirstAndNothingElseIs(t *testing.T) {
 	if exists(root+"/aware-lab-x") || !exists(root+"/aware-lab-xy/system") || !exists(root+"/other") {
 		t.Error("not the group alone is gone")
 	}
-	// In a real tree rmdir removes a group with its files. Here it refuses, so the group
-	// stays.
+	// In a real tree rmdir removes a group with its files. Here it refuses, so
+	// the group stays.
 	write(t, root+"/aware-lab-xy/system/precious", "")
 	if err := removeGroups(ctx, trees, "/aware-lab-xy"); err == nil ||
 		!strings.Contains(err.Error(), "/aware-lab-xy/system") {

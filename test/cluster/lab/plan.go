@@ -30,8 +30,8 @@ type Config struct {
 	// Default <temporary folder>/aware-cluster/<Name>; [CheckClean] looks only
 	// there.
 	StateDir string
-	// CacheDir holds the binaries, by version. Default $XDG_CACHE_HOME/aware-cluster, or
-	// ~/.cache/aware-cluster.
+	// CacheDir holds the binaries, by version. Default
+	// $XDG_CACHE_HOME/aware-cluster, or ~/.cache/aware-cluster.
 	CacheDir string
 	// BindParent binds the lab to the calling process: when that is gone, even
 	// after SIGKILL, the lab stops and removes what it made. Tests set it. A
@@ -43,9 +43,9 @@ type Config struct {
 	NodeLabels map[string]string
 	// FeatureGates are Kubernetes' feature gates to turn on or off, in all components.
 	FeatureGates map[string]bool
-	// Ready bounds the time from the first process to a Ready node; the time to build
-	// binaries is not in it. Default 3 minutes. It takes less than 10 seconds on an idle
-	// machine of two cores.
+	// Ready bounds the time from the first process to a Ready node; the time to
+	// build binaries is not in it. Default 3 minutes. It takes less than 10
+	// seconds on an idle machine of two cores.
 	Ready time.Duration
 }
 

@@ -209,8 +209,8 @@ func (s *supervisor) do(ctx context.Context, binary string, stdin []byte, args .
 	return nil
 }
 
-// begin starts the command as a child of which reapOrphans keeps off, because wait waits
-// for it.
+// begin starts the command as a child of which reapOrphans keeps off, because
+// wait waits for it.
 func (s *supervisor) begin(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +238,8 @@ func (p plan) access() []string {
 	return []string{"KUBECONFIG=" + p.kubeconfig(), "KUBECACHEDIR=" + filepath.Join(p.Dir, "kubectl-cache")}
 }
 
-// path is the folders of the binaries and the usual ones. Containerd looks there for its
-// shim.
+// path is the folders of the binaries and the usual ones. Containerd looks
+// there for its shim.
 func (p plan) path() string {
 	var dirs []string
 	for _, file := range p.Binaries {

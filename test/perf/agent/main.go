@@ -1,7 +1,8 @@
-// Command agent measures the cost of the node agent on a real cluster with thirty real
-// pods: its CPU and memory in its own pod at 10 Hz, the allocations of one sampling loop,
-// and the time of a resize through the agent and of the bare call to the container
-// runtime. Both kinds of resize alternate in the same run.
+// Command agent measures the cost of the node agent on a real cluster with
+// thirty real pods: its CPU and memory in its own pod at 10 Hz, the allocations
+// of one sampling loop, and the time of a resize through the agent and of the
+// bare call to the container runtime. Both kinds of resize alternate in the
+// same run.
 //
 // The last line is JSON. Compare runs on one machine only, and the two latencies only
 // with each other.
@@ -292,10 +293,10 @@ func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, clu
 	return r.resizes(ctx, a, runtime, crowd, &limit, now)
 }
 
-// resizes resizes one container through the agent and another one by the bare runtime,
-// alternately. limit is what the agent's policy sets; now it is the ceiling. The agent's
-// time is an argument, so that it never waits for its budget. The time of a step without
-// a resize is subtracted.
+// resizes resizes one container through the agent and another one by the bare
+// runtime, alternately. limit is what the agent's policy sets; now it is the
+// ceiling. The agent's time is an argument, so that it never waits for its
+// budget. The time of a step without a resize is subtracted.
 func (r *result) resizes(ctx context.Context, a *agent.Agent, runtime *cri.Client, crowd agent.Fixed,
 	limit *mdp.MilliCPU, now time.Time) error {
 	ceiling := *limit

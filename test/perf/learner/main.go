@@ -448,8 +448,9 @@ func agents() (figures, error) {
 	return figures{"speedup": times[0] / times[1], "one_ms": times[0] * 1e3, "two_ms": times[1] * 1e3}, nil
 }
 
-// memory is the memory of an agent before its replay is filled, in bytes: of agents with
-// default settings that share the graphs of one worker, and of one with its own.
+// memory is the memory of an agent before its replay is filled, in bytes: of
+// agents with default settings that share the graphs of one worker, and of one
+// with its own.
 func memory() (figures, error) {
 	ones := []float64{1, 1, 1, 1, 1}
 	continuous, discrete := ddpg.Default(8, []float64{-1, -1, -1, -1, -1}, ones), dqn.Default(8, 15)

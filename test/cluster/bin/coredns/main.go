@@ -1,5 +1,6 @@
-// Command coredns is CoreDNS with the plugins that answer for a cluster's services, and
-// say of all else that it does not exist; its own main brings along the clients of every cloud.
+// Command coredns is CoreDNS with the plugins that answer for a cluster's
+// services, and say of all else that it does not exist; its own main brings
+// along the clients of every cloud.
 package main
 
 import (
