@@ -115,8 +115,15 @@ func run(ctx context.Context, s *settings) error {
 	c.Node = s.node
 	c.Version = version.Get().GitVersion
 	c.Envelope.OwnNamespace = s.namespace
-	a, err := agent.New(c, agent.Deps{Tree: tree, Runtime: runtime, Journal: journal, Pods: pods, Pressure: node,
-		Metrics: legacyregistry.Registerer(), Log: slog.New(logr.ToSlogHandler(log))})
+	a, err := agent.New(c, agent.Deps{
+		Tree:     tree,
+		Runtime:  runtime,
+		Journal:  journal,
+		Pods:     pods,
+		Pressure: node,
+		Metrics:  legacyregistry.Registerer(),
+		Log:      slog.New(logr.ToSlogHandler(log)),
+	})
 	if err != nil {
 		return err
 	}
@@ -126,7 +133,13 @@ func run(ctx context.Context, s *settings) error {
 	}
 	go serve(ctx, listener, a)
 	if s.central != "" {
-		client := &link.Client{Node: a, URL: s.central, Name: s.centralName, Token: s.tokenFile, Every: time.Second, Now: time.Now,
+		client := &link.Client{
+			Node:  a,
+			URL:   s.central,
+			Name:  s.centralName,
+			Token: s.tokenFile,
+			Every: time.Second,
+			Now:   time.Now,
 			CA: func(ctx context.Context) ([]byte, error) {
 				m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})
 				if err != nil {
@@ -134,10 +147,12 @@ func run(ctx context.Context, s *settings) error {
 				}
 				return []byte(m.Data[nodeapi.CAKey]), nil
 			},
-			Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) }}
+			Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+		}
 		go client.Run(ctx)
 	}
-	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot", s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
+	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot",
+		s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
 	// The pods must be known first: a container that is not among them would be
 	// restored.
 	pods.wait(ctx)

@@ -29,15 +29,20 @@ type watched struct {
 // watch begins to watch the pods of a node.
 func watch(ctx context.Context, api kubernetes.Interface, node, selector string) *watched {
 	w := &watched{changed: make(chan struct{}, 1)}
-	factory := informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-		o.LabelSelector = selector
-	}), informers.WithTransform(func(o any) (any, error) {
-		if p, ok := o.(*corev1.Pod); ok {
-			p.ManagedFields = nil
-		}
-		return o, nil
-	}))
+	factory := informers.NewSharedInformerFactoryWithOptions(
+		api,
+		0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+			o.LabelSelector = selector
+		}),
+		informers.WithTransform(func(o any) (any, error) {
+			if p, ok := o.(*corev1.Pod); ok {
+				p.ManagedFields = nil
+			}
+			return o, nil
+		}),
+	)
 	informer := factory.Core().V1().Pods()
 	touch := func() {
 		select {
@@ -46,7 +51,9 @@ func watch(ctx context.Context, api kubernetes.Interface, node, selector string)
 		}
 	}
 	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { touch() }, UpdateFunc: func(any, any) { touch() }, DeleteFunc: func(any) { touch() },
+		AddFunc:    func(any) { touch() },
+		UpdateFunc: func(any, any) { touch() },
+		DeleteFunc: func(any) { touch() },
 	}); err != nil {
 		klog.FromContext(ctx).Error(err, "Watching pods: changes are seen once a second only")
 	}
@@ -78,11 +85,24 @@ func (w *watched) Snapshot() []agent.Pod {
 
 // podOf converts a pod to the agent's type.
 func podOf(p *corev1.Pod) agent.Pod {
-	pod := agent.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), IP: p.Status.PodIP, QoS: string(p.Status.QOSClass),
-		Deleting: p.DeletionTimestamp != nil, Mirror: p.Annotations[corev1.MirrorPodAnnotationKey] != ""}
+	pod := agent.Pod{
+		Namespace: p.Namespace,
+		Name:      p.Name,
+		UID:       string(p.UID),
+		IP:        p.Status.PodIP,
+		QoS:       string(p.Status.QOSClass),
+		Deleting:  p.DeletionTimestamp != nil,
+		Mirror:    p.Annotations[corev1.MirrorPodAnnotationKey] != "",
+	}
 	pending := resizePending(p)
 	add := func(c corev1.Container, statuses []corev1.ContainerStatus, kind envelope.Kind) {
-		one := agent.Container{Name: c.Name, Kind: kind, Requests: size(c.Resources.Requests), Limits: size(c.Resources.Limits), ResizePending: pending}
+		one := agent.Container{
+			Name:          c.Name,
+			Kind:          kind,
+			Requests:      size(c.Resources.Requests),
+			Limits:        size(c.Resources.Limits),
+			ResizePending: pending,
+		}
 		for _, s := range statuses {
 			if s.Name != c.Name {
 				continue
@@ -111,7 +131,8 @@ func podOf(p *corev1.Pod) agent.Pod {
 // resizePending reports whether the kubelet may not have carried out the spec's values.
 func resizePending(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
-		if (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.Status == corev1.ConditionTrue {
+		if (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) &&
+			c.Status == corev1.ConditionTrue {
 			return true
 		}
 	}

@@ -25,9 +25,17 @@ type settings struct {
 }
 
 func defaults() *settings {
-	s := &settings{node: os.Getenv("NODE_NAME"), namespace: os.Getenv("POD_NAMESPACE"), selector: "awarescale.dev/managed=true",
-		cgroupRoot: "/sys/fs/cgroup", criSocket: "/run/containerd/containerd.sock", procRoot: "/proc", stateDir: "/var/lib/aware-agent",
-		tokenFile: "/var/run/secrets/aware/token", webAddress: ":10261"}
+	s := &settings{
+		node:       os.Getenv("NODE_NAME"),
+		namespace:  os.Getenv("POD_NAMESPACE"),
+		selector:   "awarescale.dev/managed=true",
+		cgroupRoot: "/sys/fs/cgroup",
+		criSocket:  "/run/containerd/containerd.sock",
+		procRoot:   "/proc",
+		stateDir:   "/var/lib/aware-agent",
+		tokenFile:  "/var/run/secrets/aware/token",
+		webAddress: ":10261",
+	}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
 	}
@@ -36,16 +44,24 @@ func defaults() *settings {
 
 func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.node, "node", s.node, "The name of this node. Default: $NODE_NAME.")
-	flags.StringVar(&s.namespace, "namespace", s.namespace, "The namespace that AWARE is installed in; its pods are left alone. Default: $POD_NAMESPACE, or aware-system.")
+	flags.StringVar(&s.namespace, "namespace", s.namespace,
+		"The namespace that AWARE is installed in; its pods are left alone. Default: $POD_NAMESPACE, or aware-system.")
 	flags.StringVar(&s.selector, "selector", s.selector, "The label selector of opted-in pods.")
-	flags.StringVar(&s.cgroupRoot, "cgroup-root", s.cgroupRoot, "Where the host's cgroup tree is mounted, v1 or v2.")
-	flags.StringVar(&s.criSocket, "cri-socket", s.criSocket, "The socket of the container runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock.")
-	flags.StringVar(&s.procRoot, "proc-root", s.procRoot, "Where the host's proc is mounted, for the node's pressure and the pods' network counters.")
-	flags.StringVar(&s.stateDir, "state-dir", s.stateDir, "The folder of the journal of what was touched. It must outlive the agent, and be on this node only.")
+	flags.StringVar(&s.cgroupRoot, "cgroup-root", s.cgroupRoot,
+		"Where the host's cgroup tree is mounted, v1 or v2.")
+	flags.StringVar(&s.criSocket, "cri-socket", s.criSocket,
+		"The socket of the container runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock.")
+	flags.StringVar(&s.procRoot, "proc-root", s.procRoot,
+		"Where the host's proc is mounted, for the node's pressure and the pods' network counters.")
+	flags.StringVar(&s.stateDir, "state-dir", s.stateDir,
+		"The folder of the journal of what was touched. It must outlive the agent, and be on this node only.")
 	flags.StringVar(&s.central, "central", s.central, "The URL of aware-central's link. Empty: observe only.")
-	flags.StringVar(&s.centralName, "central-name", s.centralName, "The name in central's certificate. Default: the host of --central.")
-	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile, "The file of the projected service-account token for central.")
-	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz are served, without TLS.")
+	flags.StringVar(&s.centralName, "central-name", s.centralName,
+		"The name in central's certificate. Default: the host of --central.")
+	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile,
+		"The file of the projected service-account token for central.")
+	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
+		"Where /metrics, /healthz, /livez and /readyz are served, without TLS.")
 }
 
 // check names the wrong flag, its value, and the rule.
@@ -61,7 +77,10 @@ func (s *settings) check() error {
 	if s.central != "" {
 		u, err := url.Parse(s.central)
 		if err != nil || u.Scheme != "https" || u.Host == "" {
-			return fmt.Errorf("flag --central: %q: it must be a URL such as https://aware-central.aware-system.svc:9443", s.central)
+			return fmt.Errorf(
+				"flag --central: %q: it must be a URL such as https://aware-central.aware-system.svc:9443",
+				s.central,
+			)
 		}
 		if s.centralName == "" {
 			s.centralName = u.Hostname()

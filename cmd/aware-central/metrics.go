@@ -16,12 +16,28 @@ const heard = 10 * time.Second
 // measure registers central's own metrics, and returns the function that counts
 // decisions. It is called once in a process.
 func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
-	took := metrics.NewHistogram(&metrics.HistogramOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "decision_duration_seconds",
-		Help: "Time of one decision with its calls to the API server.", Buckets: metrics.ExponentialBuckets(0.0001, 2, 16), StabilityLevel: metrics.ALPHA})
-	effects := metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "decisions_total",
-		Help: "Decisions, by their effect.", StabilityLevel: metrics.ALPHA}, []string{"effect"})
-	agents := metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "aware", Subsystem: "autoscaler", Name: "agents",
-		Help: "Nodes whose agent reported to this instance in the last 10 s.", StabilityLevel: metrics.ALPHA},
+	took := metrics.NewHistogram(&metrics.HistogramOpts{
+		Namespace:      "aware",
+		Subsystem:      "autoscaler",
+		Name:           "decision_duration_seconds",
+		Help:           "Time of one decision with its calls to the API server.",
+		Buckets:        metrics.ExponentialBuckets(0.0001, 2, 16),
+		StabilityLevel: metrics.ALPHA,
+	})
+	effects := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace:      "aware",
+		Subsystem:      "autoscaler",
+		Name:           "decisions_total",
+		Help:           "Decisions, by their effect.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"effect"})
+	agents := metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Namespace:      "aware",
+		Subsystem:      "autoscaler",
+		Name:           "agents",
+		Help:           "Nodes whose agent reported to this instance in the last 10 s.",
+		StabilityLevel: metrics.ALPHA,
+	},
 		func() float64 { return float64(f.Nodes(time.Now(), heard)) })
 	legacyregistry.MustRegister(took, effects)
 	legacyregistry.RawMustRegister(agents)

@@ -65,7 +65,8 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 	if err != nil {
 		return nil, fmt.Errorf("flag --web-bind-address: %w", err)
 	}
-	b.supervise(ctx, "web", func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
+	b.supervise(ctx, "web",
+		func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
 	if s.has(learner) && s.trajectories != "" {
 		if err := b.episodes.open(ctx, s.trajectories); err != nil {
 			return nil, err
@@ -73,7 +74,8 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 		measureStore(b.episodes.store)
 	}
 	if s.has(learner) {
-		b.supervise(ctx, "learner", func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
+		b.supervise(ctx, "learner",
+			func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
 	}
 	if s.has(autoscaler) {
 		b.supervise(ctx, "link", b.serveLink)
@@ -114,7 +116,11 @@ func serve(ctx context.Context, server *http.Server, l net.Listener) error {
 // web is metrics and health.
 func (b *services) web() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle(
+		"/metrics",
+		promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry},
+			promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
+	)
 	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 	mux.HandleFunc("/healthz", ok)
 	mux.HandleFunc("/livez", ok)
@@ -141,14 +147,25 @@ func (b *services) serveLink(ctx context.Context) error {
 			log.Error(err, "Renewing the link's certificate")
 		}
 	}, 6*time.Hour)
-	server := &fleet.Server{Central: b.fleet, Now: time.Now, Serving: b.deciding.Load,
-		Reviewer: &fleet.TokenReviews{Client: b.client, Account: "system:serviceaccount:" + s.namespace + ":" + s.account},
-		Log:      func(err error, message string, kv ...any) { log.Error(err, message, kv...) }}
+	server := &fleet.Server{
+		Central: b.fleet,
+		Now:     time.Now,
+		Serving: b.deciding.Load,
+		Reviewer: &fleet.TokenReviews{
+			Client:  b.client,
+			Account: "system:serviceaccount:" + s.namespace + ":" + s.account,
+		},
+		Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+	}
 	listener, err := net.Listen("tcp", s.linkAddress)
 	if err != nil {
 		return fmt.Errorf("flag --link-bind-address: %w", err)
 	}
-	web := &http.Server{Handler: server.Handler(), TLSConfig: cert.Config(), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{
+		Handler:           server.Handler(),
+		TLSConfig:         cert.Config(),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	b.linked.Store(true)
@@ -170,22 +187,40 @@ func (b *services) autoscale(ctx context.Context) error {
 	}
 	managed := labels.SelectorFromSet(labels.Set{v1alpha1.ManagedLabel: "true"})
 	mgr, err := ctrl.NewManager(b.config, ctrl.Options{
-		Scheme: scheme, LeaderElection: true, LeaderElectionID: "aware-autoscaler", LeaderElectionNamespace: b.settings.namespace,
-		LeaderElectionReleaseOnCancel: true, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Scheme:                        scheme,
+		LeaderElection:                true,
+		LeaderElectionID:              "aware-autoscaler",
+		LeaderElectionNamespace:       b.settings.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress:        "0",
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: managed}}},
 	})
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	decide := recommender.New(recommender.Config{Client: mgr.GetClient(), Fleet: b.fleet, Policies: policies, Episodes: b.episodes,
-		Events: mgr.GetEventRecorder("aware-autoscaler"), Now: time.Now, Step: b.settings.step, Patience: b.settings.patience, Decided: b.decided})
+	decide := recommender.New(recommender.Config{
+		Client:   mgr.GetClient(),
+		Fleet:    b.fleet,
+		Policies: policies,
+		Episodes: b.episodes,
+		Events:   mgr.GetEventRecorder("aware-autoscaler"),
+		Now:      time.Now,
+		Step:     b.settings.step,
+		Patience: b.settings.patience,
+		Decided:  b.decided,
+	})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return fmt.Errorf("setting up the recommender: %w", err)
 	}
 	for _, kind := range optin.Kinds {
-		optIn := &optin.Controller{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("aware-optin"), Kind: kind}
+		optIn := &optin.Controller{
+			Client: mgr.GetClient(),
+			Events: mgr.GetEventRecorder("aware-optin"),
+			Kind:   kind,
+		}
 		if err := optIn.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the opt-in of %ss: %w", kind, err)
 		}

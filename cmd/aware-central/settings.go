@@ -34,8 +34,16 @@ type settings struct {
 }
 
 func defaults() *settings {
-	s := &settings{roles: allRoles, namespace: os.Getenv("POD_NAMESPACE"), linkAddress: ":9443", account: "aware-agent",
-		webAddress: ":10260", step: 10 * time.Second, patience: 30 * time.Second, grantTTL: 10 * time.Minute}
+	s := &settings{
+		roles:       allRoles,
+		namespace:   os.Getenv("POD_NAMESPACE"),
+		linkAddress: ":9443",
+		account:     "aware-agent",
+		webAddress:  ":10260",
+		step:        10 * time.Second,
+		patience:    30 * time.Second,
+		grantTTL:    10 * time.Minute,
+	}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
 	}
@@ -44,15 +52,22 @@ func defaults() *settings {
 
 func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&s.roles, "roles", s.roles, "What this process does: scheduler, autoscaler, learner.")
-	flags.StringVar(&s.namespace, "namespace", s.namespace, "The namespace that AWARE is installed in. Default: $POD_NAMESPACE, or aware-system.")
-	flags.StringVar(&s.linkAddress, "link-bind-address", s.linkAddress, "Where the link to the node agents is served (role autoscaler).")
-	flags.StringVar(&s.linkName, "link-name", s.linkName, "The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
+	flags.StringVar(&s.namespace, "namespace", s.namespace,
+		"The namespace that AWARE is installed in. Default: $POD_NAMESPACE, or aware-system.")
+	flags.StringVar(&s.linkAddress, "link-bind-address", s.linkAddress,
+		"Where the link to the node agents is served (role autoscaler).")
+	flags.StringVar(&s.linkName, "link-name", s.linkName,
+		"The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
 	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
-	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress, "Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
-	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories, "The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
+	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
+		"Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
+	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories,
+		"The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
-	flags.DurationVar(&s.patience, "deferred-patience", s.patience, "How long a resize may stay deferred before the workload is scaled out instead.")
-	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL, "How long a node agent without new messages goes on within its last grants, from 10s to 24h.")
+	flags.DurationVar(&s.patience, "deferred-patience", s.patience,
+		"How long a resize may stay deferred before the workload is scaled out instead.")
+	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL,
+		"How long a node agent without new messages goes on within its last grants, from 10s to 24h.")
 	flags.DurationVar(&s.grantTTL, "mandate-ttl", s.grantTTL, "The former name of --grant-ttl.")
 	_ = flags.MarkDeprecated("mandate-ttl", "use --grant-ttl")
 }

@@ -70,7 +70,8 @@ func trainCommand() *cobra.Command {
 	f.StringVar(&o.out, "out", "out/train", "folder of report, weights and checkpoints; empty for none")
 	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
 	f.StringVar(&o.resume, "resume", "", "checkpoint to continue from")
-	f.StringVar(&o.blas, "blas", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
+	f.StringVar(&o.blas, "blas", "",
+		"matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
 	f.StringVar(&o.blas, "gemm", "", "the former name of --blas")
 	_ = f.MarkHidden("gemm")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
@@ -126,8 +127,15 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	mean, deviation := stat.MeanStdDev(returns, nil)
 	result := map[string]any{
-		"env": o.env, "algo": o.algorithm, "seed": o.seed, "steps": r.Steps, "mean100": mean, "std100": deviation, "wall_s": time.Since(begin).Seconds(),
-		"gemm": kernels.Name, "blas": kernels.Name, // gemm is the former name
+		"env":     o.env,
+		"algo":    o.algorithm,
+		"seed":    o.seed,
+		"steps":   r.Steps,
+		"mean100": mean,
+		"std100":  deviation,
+		"wall_s":  time.Since(begin).Seconds(),
+		"gemm":    kernels.Name,
+		"blas":    kernels.Name, // gemm is the former name
 	}
 	if err := o.report(r, result, progress); err != nil {
 		return err
@@ -170,8 +178,9 @@ func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer
 			tell = time.Now()
 			rate := float64(r.Steps-first) / time.Since(begin).Seconds()
 			left := time.Duration(float64(o.steps-r.Steps) / rate * float64(time.Second))
-			line := fmt.Sprintf("%d of %d steps, %.0f/s, %v left; %d episodes, last 20 returned %.1f%s", r.Steps, o.steps, rate, left.Round(time.Second), r.Episodes,
-				r.Recent(), evaluated(r)+skipped(r.Stats(), r.Done()))
+			line := fmt.Sprintf("%d of %d steps, %.0f/s, %v left; %d episodes, last 20 returned %.1f%s",
+				r.Steps, o.steps, rate, left.Round(time.Second), r.Episodes, r.Recent(),
+				evaluated(r)+skipped(r.Stats(), r.Done()))
 			if live {
 				fmt.Fprintf(progress, "\r\x1b[K%s", line)
 				if r.Done() {
@@ -232,9 +241,14 @@ func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int) error {
 		return nil
 	}
 	return learned.File{
-		Form: encoded.Form(), Snapshot: actor, Step: workload.Step,
+		Form:     encoded.Form(),
+		Snapshot: actor,
+		Step:     workload.Step,
 		Provenance: map[string]string{
-			"algorithm": o.algorithm, "environment": o.env, "seed": fmt.Sprint(o.seed), "steps": fmt.Sprint(steps),
+			"algorithm":   o.algorithm,
+			"environment": o.env,
+			"seed":        fmt.Sprint(o.seed),
+			"steps":       fmt.Sprint(steps),
 		},
 	}.Write(o.path("policy.safetensors"))
 }
@@ -249,7 +263,12 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 		layers[i] = fmt.Sprintf("%dx%d %v", d.In, d.Out, d.Act)
 	}
 	f := weights.File{
-		Meta:    map[string]string{"algorithm": o.algorithm, "env": o.env, "seed": fmt.Sprint(o.seed), "layers": strings.Join(layers, ", ")},
+		Meta: map[string]string{
+			"algorithm": o.algorithm,
+			"env":       o.env,
+			"seed":      fmt.Sprint(o.seed),
+			"layers":    strings.Join(layers, ", "),
+		},
 		Tensors: map[string]weights.Tensor{},
 	}
 	for name, data := range map[string][]float64{"theta": kept.Theta, "mean": kept.Mean, "scale": kept.Scale} {
@@ -268,7 +287,8 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 		}
 		return l
 	}
-	curve, err := draw.Lines("return", "steps", "mean return", nil, line("last 20 episodes, with exploration", r.Curve), line("10 episodes, without", r.Evaluations))
+	curve, err := draw.Lines("return", "steps", "mean return", nil,
+		line("last 20 episodes, with exploration", r.Curve), line("10 episodes, without", r.Evaluations))
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,11 @@ const module = "awarescale.dev/aware/"
 
 // imports is a breach by an import.
 func imports(dir, pkg string) breach {
-	return breach{rule: strings.TrimPrefix(pkg, module), path: dir + "/breach.go", text: fmt.Sprintf("import _ %q\n", pkg)}
+	return breach{
+		rule: strings.TrimPrefix(pkg, module),
+		path: dir + "/breach.go",
+		text: fmt.Sprintf("import _ %q\n", pkg),
+	}
 }
 
 // breaches are one for each arrow that ARCHITECTURE.md forbids.
@@ -88,9 +92,11 @@ func breakRules() ([]string, error) {
 			out, _ := exec.Command("go", "tool", "-modfile=hack/tools/go.mod", "golangci-lint", "run",
 				"--enable-only=depguard", "./"+dir).CombinedOutput()
 			refused := strings.Contains(string(out), "breach.go") && strings.Contains(string(out), "depguard")
-			fmt.Printf("%-45s %-45s %s\n", dir, b.rule, map[bool]string{true: "refused", false: "NOT REFUSED"}[refused])
+			fmt.Printf("%-45s %-45s %s\n", dir, b.rule,
+				map[bool]string{true: "refused", false: "NOT REFUSED"}[refused])
 			if !refused {
-				problems = append(problems, fmt.Sprintf("%s imports %s, and golangci-lint says\n%s", dir, b.rule, out))
+				problems = append(problems,
+					fmt.Sprintf("%s imports %s, and golangci-lint says\n%s", dir, b.rule, out))
 			}
 			return nil
 		})

@@ -70,7 +70,8 @@ func check(root, renamed string) ([]string, error) {
 		}
 		say := func(pos token.Pos, format string, args ...any) {
 			p := fset.Position(pos)
-			problems = append(problems, fmt.Sprintf("%s:%d: %s", filepath.ToSlash(rel), p.Line, fmt.Sprintf(format, args...)))
+			problems = append(problems,
+				fmt.Sprintf("%s:%d: %s", filepath.ToSlash(rel), p.Line, fmt.Sprintf(format, args...)))
 		}
 		if !strings.HasSuffix(path, "_test.go") {
 			if within(dir, pure) {

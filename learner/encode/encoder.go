@@ -88,8 +88,12 @@ func (e *Encoder) State(obs []float64) (mdp.State, error) {
 		switch {
 		case known == 0 && v == 0:
 		case known != 1 || math.IsNaN(v) || math.IsInf(v, 0):
-			return mdp.State{}, fmt.Errorf("decoding a state: %v is %v, observed %v: it must be finite, and observed 0 or 1",
-				one, v, known)
+			return mdp.State{}, fmt.Errorf(
+				"decoding a state: %v is %v, observed %v: it must be finite, and observed 0 or 1",
+				one,
+				v,
+				known,
+			)
 		default:
 			one.Set(&e.state, e.scale(one.Unit()).from(v))
 		}
@@ -201,7 +205,8 @@ func (e *Encoder) Choice(s mdp.State, i int) (mdp.Action, error) {
 	e.state = s
 	v, ok := e.target(&e.state, c)
 	if !ok {
-		return mdp.Action{}, fmt.Errorf("choice %d (%s): it changes nothing within the bounds", i, e.form.Names()[i])
+		return mdp.Action{}, fmt.Errorf("choice %d (%s): it changes nothing within the bounds", i,
+			e.form.Names()[i])
 	}
 	return mdp.Action{}.WithKnob(c.knob, v), nil
 }

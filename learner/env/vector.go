@@ -50,7 +50,8 @@ func NewVector(seed uint64, envs ...Env) (*Vector, error) {
 	}
 	first := envs[0]
 	for i, e := range envs {
-		if e.Name() != first.Name() || !e.Observation().Equal(first.Observation()) || !e.Action().Equal(first.Action()) {
+		if e.Name() != first.Name() || !e.Observation().Equal(first.Observation()) ||
+			!e.Action().Equal(first.Action()) {
 			return nil, fmt.Errorf("vector of %s: environment %d is %s: all must have its name and spaces",
 				first.Name(), i, e.Name())
 		}
@@ -82,7 +83,8 @@ func NewVector(seed uint64, envs ...Env) (*Vector, error) {
 			continue
 		}
 		if first.Action().N == 0 {
-			return nil, fmt.Errorf("vector of %s: its actions are continuous: a Masker must have discrete ones", first.Name())
+			return nil, fmt.Errorf("vector of %s: its actions are continuous: a Masker must have discrete ones",
+				first.Name())
 		}
 		v.maskers[i] = m
 		if v.Legal == nil {

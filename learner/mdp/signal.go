@@ -118,13 +118,14 @@ func float[T ~float64](name string, u Unit, m Merge, of func(*State) *T) signalR
 
 // signals is the table, by number.
 var signals = [...]signalRow{
-	Replicas:       integer("replicas", ReplicaCount, OfWorkload, 1, func(s *State) *int { return &s.Replicas }),
-	CPULimit:       integer("cpu-limit", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Limit.CPU }),
-	MemoryLimit:    integer("memory-limit", ByteCount, Mean, 1, func(s *State) *Bytes { return &s.Limit.Memory }),
-	CPUUsage:       integer("cpu-usage", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Usage.CPU }),
-	MemoryUsage:    integer("memory-usage", ByteCount, Mean, 1, func(s *State) *Bytes { return &s.Usage.Memory }),
-	CPUPeak:        integer("cpu-peak", Millicores, Max, 1, func(s *State) *MilliCPU { return &s.CPUPeak }),
-	CPUDeviation:   integer("cpu-deviation", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.CPUDeviation }),
+	Replicas:    integer("replicas", ReplicaCount, OfWorkload, 1, func(s *State) *int { return &s.Replicas }),
+	CPULimit:    integer("cpu-limit", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Limit.CPU }),
+	MemoryLimit: integer("memory-limit", ByteCount, Mean, 1, func(s *State) *Bytes { return &s.Limit.Memory }),
+	CPUUsage:    integer("cpu-usage", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Usage.CPU }),
+	MemoryUsage: integer("memory-usage", ByteCount, Mean, 1, func(s *State) *Bytes { return &s.Usage.Memory }),
+	CPUPeak:     integer("cpu-peak", Millicores, Max, 1, func(s *State) *MilliCPU { return &s.CPUPeak }),
+	CPUDeviation: integer("cpu-deviation", Millicores, Mean, 1,
+		func(s *State) *MilliCPU { return &s.CPUDeviation }),
 	Throttled:      float("throttled", RatioUnit, Mean, func(s *State) *Ratio { return &s.Throttled }),
 	CPUPressure:    float("cpu-pressure", RatioUnit, Mean, func(s *State) *Ratio { return &s.CPUPressure }),
 	MemoryPressure: float("memory-pressure", RatioUnit, Mean, func(s *State) *Ratio { return &s.MemoryPressure }),

@@ -49,7 +49,8 @@ func (c Config) Check() error {
 	case c.Steps < 1:
 		return fmt.Errorf("training: steps %d: it must be at least 1", c.Steps)
 	case c.Evaluate < 0 || c.Evaluate > 0 && c.Episodes < 1:
-		return fmt.Errorf("training: evaluations every %d steps of %d episodes: it must be at least 0 and 1", c.Evaluate, c.Episodes)
+		return fmt.Errorf("training: evaluations every %d steps of %d episodes: it must be at least 0 and 1",
+			c.Evaluate, c.Episodes)
 	}
 	return nil
 }
@@ -342,7 +343,11 @@ func (r *Run) Save() (weights.File, error) {
 	}
 	if r.best != nil {
 		s.Score, s.Version = &r.score, r.best.Version
-		for name, data := range map[string][]float64{"theta": r.best.Theta, "mean": r.best.Mean, "scale": r.best.Scale} {
+		for name, data := range map[string][]float64{
+			"theta": r.best.Theta,
+			"mean":  r.best.Mean,
+			"scale": r.best.Scale,
+		} {
 			f.Tensors["train.best."+name] = weights.Tensor{Shape: []int{len(data)}, Data: data}
 		}
 	}

@@ -50,7 +50,11 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		}
 		return mdp.Action{}, mdp.Refused, nil
 	}
-	change := cgroup.Limits{Quota: m.call.Change.Quota, Period: m.call.Change.Period, Memory: m.call.Change.Memory}
+	change := cgroup.Limits{
+		Quota:  m.call.Change.Quota,
+		Period: m.call.Change.Period,
+		Memory: m.call.Change.Memory,
+	}
 	intend := restore.Event{Kind: restore.Intend, Change: change, InForce: c.inForce, API: c.api()}
 	if err := c.on(now, intend); err != nil {
 		return fail(err)

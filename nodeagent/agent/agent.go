@@ -255,7 +255,8 @@ func (a *Agent) rotated() []*managedContainer {
 		return nil
 	}
 	slices.SortFunc(all, func(x, y *managedContainer) int {
-		return cmp.Or(strings.Compare(x.ref.PodUID, y.ref.PodUID), strings.Compare(x.ref.Container, y.ref.Container))
+		return cmp.Or(strings.Compare(x.ref.PodUID, y.ref.PodUID),
+			strings.Compare(x.ref.Container, y.ref.Container))
 	})
 	// A step that is coprime to most counts lets everyone be first.
 	a.rotation = (a.rotation + 7) % len(all)

@@ -85,7 +85,8 @@ func (c *managedContainer) update(p Pod, one Container) {
 }
 
 // tryAttach attaches a container, or remembers why that was not possible.
-func (a *Agent) tryAttach(ctx context.Context, now time.Time, ref api.ContainerRef, one Container) *managedContainer {
+func (a *Agent) tryAttach(ctx context.Context, now time.Time, ref api.ContainerRef,
+	one Container) *managedContainer {
 	absent := func(err error) {
 		a.absent[ref] = absence{id: one.ID, why: err.Error(), retry: now.Add(retryEvery)}
 	}

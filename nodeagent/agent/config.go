@@ -119,8 +119,12 @@ type Deps struct {
 type Pressure interface{ Read() (pressure.Node, error) }
 
 func (d Deps) check() error {
-	for name, missing := range map[string]bool{"cgroup tree": d.Tree == nil, "container runtime": d.Runtime == nil,
-		"journal": d.Journal == nil, "pods": d.Pods == nil} {
+	for name, missing := range map[string]bool{
+		"cgroup tree":       d.Tree == nil,
+		"container runtime": d.Runtime == nil,
+		"journal":           d.Journal == nil,
+		"pods":              d.Pods == nil,
+	} {
 		if missing {
 			return fmt.Errorf("agent without a %s", name)
 		}

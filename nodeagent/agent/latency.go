@@ -224,7 +224,8 @@ func histogram(body []byte, metric string) (api.Histogram, error) {
 	for _, upper := range sum.Upper {
 		n := counts[upper]
 		if n < last {
-			return api.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper, n, last)
+			return api.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper,
+				n, last)
 		}
 		sum.Counts = append(sum.Counts, n)
 		last = n

@@ -48,7 +48,8 @@ func (a *Agent) Live(now time.Time) error {
 		return errors.New("the loop has made no step yet")
 	}
 	if since := now.Sub(time.Unix(0, at)); since > maxSilence {
-		return fmt.Errorf("the last step of the loop was %v ago, %v is the most", since.Round(time.Millisecond), maxSilence)
+		return fmt.Errorf("the last step of the loop was %v ago, %v is the most", since.Round(time.Millisecond),
+			maxSilence)
 	}
 	return nil
 }

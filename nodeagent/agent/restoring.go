@@ -37,7 +37,12 @@ func (a access) restore(ctx context.Context, now time.Time, e restore.Entry, inF
 	if change.Empty() {
 		return nil
 	}
-	err := a.runtime.Restore(ctx, now, cri.Move{ID: e.ID, From: inForce.Size(), To: e.API.Size(), Change: change})
+	err := a.runtime.Restore(ctx, now, cri.Move{
+		ID:     e.ID,
+		From:   inForce.Size(),
+		To:     e.API.Size(),
+		Change: change,
+	})
 	switch {
 	case err == nil:
 		a.metrics.restores.Inc()
@@ -104,7 +109,11 @@ func (a access) follow(
 // on takes the step of an event of the container.
 func (c *managedContainer) on(now time.Time, event restore.Event) error {
 	var err error
-	c.ownership, err = c.follow(now, restore.Entry{ID: c.id, Path: c.path, Container: c.ref}, c.ownership, event)
+	c.ownership, err = c.follow(now, restore.Entry{
+		ID:        c.id,
+		Path:      c.path,
+		Container: c.ref,
+	}, c.ownership, event)
 	if err != nil {
 		c.problem = err.Error()
 	}

@@ -125,8 +125,8 @@ func (a *Agent) logResize(c *managedContainer, d mdp.Decision, err error) {
 	a.metrics.effects[d.Effect].Inc()
 	if d.Effect == mdp.Applied || d.Effect == mdp.Failed {
 		s := d.State
-		a.log.Info("resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped", d.Action.Clipped,
-			"was", s.Limit, "cpu", s.Usage.CPU, "peak", s.CPUPeak, "throttled", s.Throttled,
+		a.log.Info("resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped",
+			d.Action.Clipped, "was", s.Limit, "cpu", s.Usage.CPU, "peak", s.CPUPeak, "throttled", s.Throttled,
 			"memory", s.Usage.Memory, "err", err)
 	}
 }

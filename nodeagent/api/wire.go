@@ -15,7 +15,12 @@ func refToWire(c ContainerRef) *linkv1.ContainerRef {
 }
 
 func refFromWire(c *linkv1.ContainerRef) ContainerRef {
-	return ContainerRef{Namespace: c.GetNamespace(), Pod: c.GetPod(), PodUID: c.GetPodUid(), Container: c.GetContainer()}
+	return ContainerRef{
+		Namespace: c.GetNamespace(),
+		Pod:       c.GetPod(),
+		PodUID:    c.GetPodUid(),
+		Container: c.GetContainer(),
+	}
 }
 
 // Bounds, Actions and States travel by the tables of signals and knobs of mdp:
@@ -168,9 +173,16 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 	w := &linkv1.Grants{Sequence: m.Sequence, Ttl: durationpb.New(m.TTL)}
 	for _, one := range m.All {
 		w.All = append(w.All, &linkv1.Grant{
-			Container: refToWire(one.Container), Mode: string(one.Mode), Paused: one.Paused, Bounds: boundsToWire(one.Bounds),
+			Container:     refToWire(one.Container),
+			Mode:          string(one.Mode),
+			Paused:        one.Paused,
+			Bounds:        boundsToWire(one.Bounds),
 			ThrottleRatio: float64(one.Throttle),
-			Latency:       &linkv1.Source{Port: one.Latency.Port, Path: one.Latency.Path, Metric: one.Latency.Metric},
+			Latency: &linkv1.Source{
+				Port:   one.Latency.Port,
+				Path:   one.Latency.Path,
+				Metric: one.Latency.Metric,
+			},
 		})
 	}
 	return w
@@ -181,7 +193,8 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 	m := Grants{Sequence: w.GetSequence(), TTL: w.GetTtl().AsDuration()}
 	if m.TTL <= 0 || m.TTL > 24*time.Hour {
-		return Grants{}, fmt.Errorf("grants with a time to live of %v: it must be above zero and at most a day", m.TTL)
+		return Grants{}, fmt.Errorf("grants with a time to live of %v: it must be above zero and at most a day",
+			m.TTL)
 	}
 	for _, one := range w.GetAll() {
 		ref := refFromWire(one.GetContainer())
@@ -191,15 +204,24 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 		}
 		throttle := mdp.Ratio(one.GetThrottleRatio())
 		if !(throttle >= 0 && throttle < 1) {
-			return Grants{}, fmt.Errorf("grant of container %v: throttle ratio %v: it must be in [0, 1)", ref, float64(throttle))
+			return Grants{}, fmt.Errorf("grant of container %v: throttle ratio %v: it must be in [0, 1)", ref,
+				float64(throttle))
 		}
 		bounds, err := boundsFromWire(one.GetBounds())
 		if err != nil {
 			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)
 		}
 		m.All = append(m.All, Grant{
-			Container: ref, Mode: mode, Paused: one.GetPaused(), Bounds: bounds, Throttle: throttle,
-			Latency: Source{Port: one.GetLatency().GetPort(), Path: one.GetLatency().GetPath(), Metric: one.GetLatency().GetMetric()},
+			Container: ref,
+			Mode:      mode,
+			Paused:    one.GetPaused(),
+			Bounds:    bounds,
+			Throttle:  throttle,
+			Latency: Source{
+				Port:   one.GetLatency().GetPort(),
+				Path:   one.GetLatency().GetPath(),
+				Metric: one.GetLatency().GetMetric(),
+			},
 		})
 	}
 	return m, nil

@@ -72,8 +72,11 @@ func Open(root string) (*Tree, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("cgroup root %s is not one: no cgroup.controllers (v2), and no %s (v1) below it; set --cgroup-root",
-			root, strings.Join(missing, ", "))
+		return nil, fmt.Errorf(
+			"cgroup root %s is not one: no cgroup.controllers (v2), and no %s (v1) below it; set --cgroup-root",
+			root,
+			strings.Join(missing, ", "),
+		)
 	}
 	return t, nil
 }

@@ -73,7 +73,8 @@ func (t *Tree) writeCPU(path string, quota, period int64) error {
 		p := uint64(period)
 		return m.Update(&cgroup2.Resources{CPU: &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &p)}})
 	}
-	return t.update1(path, t.cpu, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: ptr(uint64(period))}})
+	return t.update1(path, t.cpu,
+		&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: ptr(uint64(period))}})
 }
 
 func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {

@@ -73,7 +73,8 @@ type Client struct {
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("CRI socket %s: %w; set --cri-socket to the container runtime's socket", path, fmt.Errorf(format, args...))
+		return fmt.Errorf("CRI socket %s: %w; set --cri-socket to the container runtime's socket", path,
+			fmt.Errorf(format, args...))
 	}
 	if strings.Contains(path, "://") || path == "" {
 		return nil, wrong("%q is not a unix socket", socket)
@@ -165,7 +166,8 @@ func (c *Client) Update(ctx context.Context, id string, change Change) error {
 	if change.Quota != 0 {
 		linux.CpuPeriod = change.Period
 	}
-	_, err := c.runtime.UpdateContainerResources(ctx, &runtime.UpdateContainerResourcesRequest{ContainerId: id, Linux: linux})
+	_, err := c.runtime.UpdateContainerResources(ctx,
+		&runtime.UpdateContainerResourcesRequest{ContainerId: id, Linux: linux})
 	if err != nil {
 		return fmt.Errorf("updating container %s to %+v: %w", id, change, known(err))
 	}

@@ -54,11 +54,13 @@ func (r Rules) Check() error {
 	case r.Reserve < 0 || r.Reserve > r.Burst-2:
 		return fmt.Errorf("cri rules: reserve %d: must be in [0, burst-2 = %d]", r.Reserve, r.Burst-2)
 	case r.Every < 0 || r.Deadline <= 0 || r.Slow <= 0 || r.Cooldown <= 0:
-		return fmt.Errorf("cri rules: every %v, deadline %v, slow %v, cooldown %v: must be above 0", r.Every, r.Deadline, r.Slow, r.Cooldown)
+		return fmt.Errorf("cri rules: every %v, deadline %v, slow %v, cooldown %v: must be above 0", r.Every,
+			r.Deadline, r.Slow, r.Cooldown)
 	case !(r.MinChange >= 0 && r.MinChange < 1):
 		return fmt.Errorf("cri rules: least change %v: must be in [0, 1)", float64(r.MinChange))
 	case r.Window < 1 || r.MinSamples < 1 || r.MinSamples > r.Window:
-		return fmt.Errorf("cri rules: window %d, least samples %d: need 1 <= least samples <= window", r.Window, r.MinSamples)
+		return fmt.Errorf("cri rules: window %d, least samples %d: need 1 <= least samples <= window", r.Window,
+			r.MinSamples)
 	case !(r.PressureThreshold > 0):
 		return fmt.Errorf("cri rules: pressure threshold %v: must be above 0", float64(r.PressureThreshold))
 	}
@@ -183,7 +185,9 @@ func (l *Limiter) allowed(now time.Time, m Move) error {
 		return &RefusedError{fmt.Sprintf("the container was moved %v ago; %v is the least", since, l.rules.Every)}
 	}
 	if !m.Must && !m.large(l.rules.MinChange) {
-		return &RefusedError{fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(l.rules.MinChange)*100)}
+		return &RefusedError{
+			fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(l.rules.MinChange)*100),
+		}
 	}
 	need := float64(len(m.steps()))
 	if !m.raises() && !m.Must {
@@ -282,7 +286,11 @@ func (l *Limiter) call(ctx context.Context, now time.Time, id string, c Change) 
 	case errors.Is(err, ErrUnavailable):
 		l.open(now, err.Error())
 	case l.p(99) > l.rules.Slow && len(l.recent) >= l.rules.MinSamples:
-		l.open(now, fmt.Sprintf("99th percentile of the last %d calls is %v, above %v", len(l.recent), l.p(99), l.rules.Slow))
+		l.open(
+			now,
+			fmt.Sprintf("99th percentile of the last %d calls is %v, above %v", len(l.recent), l.p(99),
+				l.rules.Slow),
+		)
 	case l.breaker == HalfOpen && took > l.rules.Slow:
 		l.open(now, fmt.Sprintf("the call that tried again took %v", took))
 	case l.breaker == HalfOpen:

@@ -82,7 +82,8 @@ func (c *Client) exchange(ctx context.Context) error {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).Exchange(ctx)
+	stream := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).
+		Exchange(ctx)
 	defer stream.CloseResponse()
 	stream.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 

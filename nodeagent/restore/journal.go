@@ -74,7 +74,10 @@ const compactAt = 1000
 // that holds it.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w; set --state-dir to a directory that lives longer than the agent's pod", err)
+		return nil, fmt.Errorf(
+			"state directory: %w; set --state-dir to a directory that lives longer than the agent's pod",
+			err,
+		)
 	}
 	j := &Journal{dir: dir, entries: make(map[string]Entry)}
 	if err := j.acquire(); err != nil {
@@ -104,8 +107,11 @@ func (j *Journal) acquire() error {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32))
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("lock %s is held by process %s: another agent runs on this node, and two agents would undo each other's work",
-				path, strings.TrimSpace(string(holder)))
+			return fmt.Errorf(
+				"lock %s is held by process %s: another agent runs on this node, and two agents would undo each other's work",
+				path,
+				strings.TrimSpace(string(holder)),
+			)
 		}
 		return fmt.Errorf("locking %s: %w", path, err)
 	}
@@ -151,8 +157,13 @@ func (j *Journal) replay() error {
 		}
 	}
 	if bad > 0 {
-		j.damage = fmt.Sprintf("journal %s: %d damaged lines dropped, the first is line %d; %d containers known from the good ones",
-			j.path(), bad, first, len(j.entries))
+		j.damage = fmt.Sprintf(
+			"journal %s: %d damaged lines dropped, the first is line %d; %d containers known from the good ones",
+			j.path(),
+			bad,
+			first,
+			len(j.entries),
+		)
 	}
 	return nil
 }

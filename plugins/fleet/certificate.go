@@ -112,7 +112,10 @@ func (c *Certificate) ends(secret *corev1.Secret) time.Time {
 // publish writes the authority into the config map.
 func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 	maps := c.Client.CoreV1().ConfigMaps(c.Namespace)
-	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: api.CAConfigMap, Namespace: c.Namespace}, Data: map[string]string{api.CAKey: string(ca)}}
+	want := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: api.CAConfigMap, Namespace: c.Namespace},
+		Data:       map[string]string{api.CAKey: string(ca)},
+	}
 	have, err := maps.Get(ctx, api.CAConfigMap, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -125,7 +128,8 @@ func (c *Certificate) publish(ctx context.Context, ca []byte) error {
 		_, err = maps.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("publishing the certificate authority in config map %s/%s: %w", c.Namespace, api.CAConfigMap, err)
+		return fmt.Errorf("publishing the certificate authority in config map %s/%s: %w", c.Namespace,
+			api.CAConfigMap, err)
 	}
 	return nil
 }
@@ -143,15 +147,28 @@ func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	authority := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "aware-central-ca"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	authority := &x509.Certificate{
+		SerialNumber:          big.NewInt(now.UnixNano()),
+		Subject:               pkix.Name{CommonName: "aware-central-ca"},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(lifetime),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	authorityPEM, err := sign(authority, authority, authorityKey.Public(), authorityKey)
 	if err != nil {
 		return nil, err
 	}
-	serving := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano() + 1), Subject: pkix.Name{CommonName: c.Name}, DNSNames: []string{c.Name},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	serving := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano() + 1),
+		Subject:      pkix.Name{CommonName: c.Name},
+		DNSNames:     []string{c.Name},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(lifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
 	servingPEM, err := sign(serving, authority, key.Public(), authorityKey)
 	if err != nil {
 		return nil, err
@@ -163,8 +180,15 @@ func (c *Certificate) issue(old *corev1.Secret) (*corev1.Secret, error) {
 	if old != nil {
 		authorityPEM = append(authorityPEM, firstCertificate(old.Data[api.CAKey])...)
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: SecretName, Namespace: c.Namespace}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{api.CAKey: authorityPEM, corev1.TLSCertKey: servingPEM, corev1.TLSPrivateKeyKey: keyPEM}}, nil
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: SecretName, Namespace: c.Namespace},
+		Type:       corev1.SecretTypeTLS,
+		Data: map[string][]byte{
+			api.CAKey:               authorityPEM,
+			corev1.TLSCertKey:       servingPEM,
+			corev1.TLSPrivateKeyKey: keyPEM,
+		},
+	}, nil
 }
 
 // sign makes a certificate in PEM.

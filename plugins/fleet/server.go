@@ -52,7 +52,8 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants]) error {
 	token, ok := strings.CutPrefix(stream.RequestHeader().Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
-		return connect.NewError(connect.CodeUnauthenticated, errors.New("the link needs a service-account token as bearer"))
+		return connect.NewError(connect.CodeUnauthenticated,
+			errors.New("the link needs a service-account token as bearer"))
 	}
 	node, err := s.Reviewer.Node(ctx, token)
 	if err != nil {
@@ -69,7 +70,8 @@ func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1
 			return err
 		}
 		if !s.Serving() {
-			return connect.NewError(connect.CodeUnavailable, errors.New("this instance of central is not the autoscaler now: dial again"))
+			return connect.NewError(connect.CodeUnavailable,
+				errors.New("this instance of central is not the autoscaler now: dial again"))
 		}
 		if w.GetNode() != node {
 			err := fmt.Errorf("the report is of node %q, but the token is bound to node %q", w.GetNode(), node)
@@ -129,7 +131,9 @@ func (t *TokenReviews) Node(ctx context.Context, token string) (string, error) {
 	case status.User.Username != t.Account:
 		return "", fmt.Errorf("the token is %s's, not %s's", status.User.Username, t.Account)
 	case len(status.User.Extra[nodeKey]) != 1:
-		return "", errors.New("the token is not bound to a pod on a node: agents need a projected service-account token")
+		return "", errors.New(
+			"the token is not bound to a pod on a node: agents need a projected service-account token",
+		)
 	default:
 		return status.User.Extra[nodeKey][0], nil
 	}

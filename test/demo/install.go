@@ -60,8 +60,11 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 func (s *stage) strike(ctx context.Context) error {
 	s.screen.stop()
 	if s.options.keep {
-		s.screen.say("the cluster stays (--keep):\n  export KUBECONFIG=%s\n  kubectl get pods,mpa -A\n  go run ./test/cluster --name %s down",
-			s.cluster.Kubeconfig(), s.options.name)
+		s.screen.say(
+			"the cluster stays (--keep):\n  export KUBECONFIG=%s\n  kubectl get pods,mpa -A\n  go run ./test/cluster --name %s down",
+			s.cluster.Kubeconfig(),
+			s.options.name,
+		)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

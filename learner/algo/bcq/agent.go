@@ -82,7 +82,12 @@ func (a *Agent) Act(obs, action []float64) error {
 // Snapshot is a copy of what decides, which does not change.
 func (a *Agent) Snapshot() Snapshot {
 	copied := func(n *nn.Network) []float64 { return append([]float64(nil), n.Theta...) }
-	return Snapshot{uint64(a.Updates), copied(a.Policy.VAE), copied(a.Policy.Perturbation), copied(a.Policy.Critics[0])}
+	return Snapshot{
+		uint64(a.Updates),
+		copied(a.Policy.VAE),
+		copied(a.Policy.Perturbation),
+		copied(a.Policy.Critics[0]),
+	}
 }
 
 // Snapshot is the parameters that decide: three networks where other algorithms

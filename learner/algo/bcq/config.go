@@ -155,13 +155,19 @@ func (c Config) Latents() kernel.Dense {
 
 // Decoder is the network that makes an action of a state and latent numbers.
 func (c Config) Decoder() kernel.MLP {
-	return kernel.NewMLP(kernel.ReLU, kernel.Tanh, append(append([]int{c.State + c.Latent}, c.Generative...), c.Action)...)
+	return kernel.NewMLP(
+		kernel.ReLU,
+		kernel.Tanh,
+		append(append([]int{c.State + c.Latent}, c.Generative...), c.Action)...)
 }
 
 // Perturbation is the network that moves an action: from a state and that
 // action, to a part of Phi.
 func (c Config) Perturbation() kernel.MLP {
-	return kernel.NewMLP(kernel.ReLU, kernel.Tanh, append(append([]int{c.State + c.Action}, c.Hidden...), c.Action)...)
+	return kernel.NewMLP(
+		kernel.ReLU,
+		kernel.Tanh,
+		append(append([]int{c.State + c.Action}, c.Hidden...), c.Action)...)
 }
 
 // Critic is the network that values a state and an action, joined in one row.

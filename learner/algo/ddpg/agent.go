@@ -164,7 +164,8 @@ func (a *Agent) Learn(rows env.Rows) error {
 		clear(a.noise)
 	}
 	a.steps++
-	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 || a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
+	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 ||
+		a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
 	}
 	for range a.c.Updates {
@@ -241,5 +242,10 @@ func (a *Agent) checkpoint() weights.State {
 // Snapshot is the actor as it can be served; GreedyAction makes actions of its
 // output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Policy.Updates), MLP: a.c.Actor(), Theta: a.Policy.Actor.Theta, Head: a.head()}
+	return kernel.Snapshot{
+		Version: uint64(a.Policy.Updates),
+		MLP:     a.c.Actor(),
+		Theta:   a.Policy.Actor.Theta,
+		Head:    a.head(),
+	}
 }

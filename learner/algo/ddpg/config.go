@@ -121,7 +121,10 @@ func (c Config) Actor() kernel.MLP {
 
 // Critic is the network that values a state and an action, joined in one row.
 func (c Config) Critic() kernel.MLP {
-	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
+	return kernel.NewMLP(
+		c.Activation,
+		kernel.Linear,
+		append(append([]int{c.State + c.Action}, c.Hidden...), 1)...)
 }
 
 // identity is what a saved state and an Agent must have in common.

@@ -83,7 +83,13 @@ type hand struct {
 // Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients {
 	n := c.Batch * (c.State + c.Action)
-	return &hand{c, kernel.NewTape[float64](c.Actor(), c.Batch), kernel.NewTape[float64](c.Critic(), c.Batch), make([]float64, n), make([]float64, n)}
+	return &hand{
+		c,
+		kernel.NewTape[float64](c.Actor(), c.Batch),
+		kernel.NewTape[float64](c.Critic(), c.Batch),
+		make([]float64, n),
+		make([]float64, n),
+	}
 }
 
 func (h *hand) Critic(theta, sa, y, weight, grad []float64) (float64, error) {

@@ -181,7 +181,8 @@ func (a *Agent) Learn(rows env.Rows) error {
 	if a.taken%a.c.TargetUpdateEvery == 0 {
 		nn.SoftUpdate(a.Values.Target, a.Values.Theta, 1)
 	}
-	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 || a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
+	if a.taken < max(a.c.Warmup, a.c.Steps) || a.taken%a.c.Every != 0 ||
+		a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
 	}
 	for range a.c.Updates {
@@ -233,7 +234,12 @@ func (a *Agent) update() error {
 // Snapshot is the network as it can be served; GreedyAction makes choices of its
 // output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Values.Adam.Steps), MLP: a.c.Network(), Theta: a.Values.Theta, Head: kernel.Head{Kind: kernel.Argmax}}
+	return kernel.Snapshot{
+		Version: uint64(a.Values.Adam.Steps),
+		MLP:     a.c.Network(),
+		Theta:   a.Values.Theta,
+		Head:    kernel.Head{Kind: kernel.Argmax},
+	}
 }
 
 // Save returns all state. A learner that is restored from it continues as if it

@@ -102,7 +102,10 @@ func (c Config) Check() error {
 
 // Network gives the value of every choice.
 func (c Config) Network() kernel.MLP {
-	return kernel.NewMLP(c.Activation, kernel.Linear, append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
+	return kernel.NewMLP(
+		c.Activation,
+		kernel.Linear,
+		append(append([]int{c.State}, c.Hidden...), c.NumActions)...)
 }
 
 // identity is what a saved state and an Agent must have in common.

@@ -217,7 +217,8 @@ func (c Config) keepMask(kept, legal []bool, time int) []bool {
 
 // choose samples an action by a row of the policy's output, and gives the
 // logarithm of its probability. logs is room for a logarithm of each choice.
-func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, r *rand.Rand, action []float64) float64 {
+func (c Config) choose(row, deviations []float64, legal []bool, logs []float64, r *rand.Rand,
+	action []float64) float64 {
 	if c.NumActions > 0 {
 		categorical(row, legal, 0, logs)
 		k := sample(logs, r.Float64())
@@ -425,9 +426,18 @@ func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f)
 func (a *Agent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm, Encoding, a.c.identity(false), a.c)
 	for name, data := range map[string][]float64{
-		"theta": a.Theta, "seen.mean": a.seen.Mean, "seen.square": a.seen.Square, "earned.mean": a.earned.Mean, "earned.square": a.earned.Square,
-		"returns": a.returns, "rollout.state": a.state, "rollout.final": a.final, "rollout.action": a.action, "rollout.logprob": a.logProb,
-		"rollout.value": a.value, "rollout.reward": a.reward,
+		"theta":           a.Theta,
+		"seen.mean":       a.seen.Mean,
+		"seen.square":     a.seen.Square,
+		"earned.mean":     a.earned.Mean,
+		"earned.square":   a.earned.Square,
+		"returns":         a.returns,
+		"rollout.state":   a.state,
+		"rollout.final":   a.final,
+		"rollout.action":  a.action,
+		"rollout.logprob": a.logProb,
+		"rollout.value":   a.value,
+		"rollout.reward":  a.reward,
 	} {
 		s.Numbers[name] = data
 	}

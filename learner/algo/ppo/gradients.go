@@ -62,7 +62,11 @@ type hand struct {
 
 // Hand computes the same with hand-written backward passes.
 func Hand(c Config) Gradients {
-	return &hand{c, kernel.NewTape[float64](c.Policy(), c.Minibatch), kernel.NewTape[float64](c.Critic(), c.Minibatch)}
+	return &hand{
+		c,
+		kernel.NewTape[float64](c.Policy(), c.Minibatch),
+		kernel.NewTape[float64](c.Critic(), c.Minibatch),
+	}
 }
 
 func (h *hand) Gradient(theta []float64, m *Minibatch, grad []float64) (Stats, error) {

@@ -178,10 +178,8 @@ func normal(mean, deviations, action []float64) float64 {
 // ended is terminated or truncated. Where a reward is unknown (nil: nowhere) the
 // row has no advantage, and the sum of the rows before it ends in front of it,
 // as at a truncation: they bootstrap from its value.
-func Advantages(
-	gamma, lambda float64, envs int, rewards, values, next []float64, terminated, ended, unknown []bool,
-	advantages, returns []float64,
-) {
+func Advantages(gamma, lambda float64, envs int, rewards, values, next []float64, terminated, ended, unknown []bool,
+	advantages, returns []float64) {
 	for e := range envs {
 		a := 0.0
 		for i := len(rewards) - envs + e; i >= 0; i -= envs {

@@ -98,12 +98,14 @@ func NewRecurrentWith(c Config, w *agent.Workspace) (*Recurrent, error) {
 	case len(c.Hidden) != 1:
 		return nil, fmt.Errorf("recurrent ppo: hidden %v: it must be one width", c.Hidden)
 	case c.Minibatch%c.Horizon != 0:
-		return nil, fmt.Errorf("recurrent ppo: minibatch %d: it must be a multiple of horizon %d: whole trials", c.Minibatch, c.Horizon)
+		return nil, fmt.Errorf("recurrent ppo: minibatch %d: it must be a multiple of horizon %d: whole trials",
+			c.Minibatch, c.Horizon)
 	case c.NormaliseObservation || c.NormaliseReward:
 		return nil, fmt.Errorf("recurrent ppo: normalise observation %v, reward %v: it must be neither",
 			c.NormaliseObservation, c.NormaliseReward)
 	}
-	s, err := agent.Lend(w, Algorithm+"-recurrent", c.updates(), func() (*trialScratch, error) { return newTrialScratch(c) })
+	s, err := agent.Lend(w, Algorithm+"-recurrent", c.updates(),
+		func() (*trialScratch, error) { return newTrialScratch(c) })
 	if err != nil {
 		return nil, err
 	}
@@ -339,8 +341,15 @@ func (a *Recurrent) Restore(f weights.File) error { return a.checkpoint().Restor
 func (a *Recurrent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm+"-recurrent", Encoding, a.c.identity(true), a.c)
 	for name, data := range map[string][]float64{
-		"theta": a.Theta, "memory.policy": a.h, "memory.critic": a.v, "previous": a.previous, "trial.x": a.x, "trial.action": a.action,
-		"trial.logprob": a.logProb, "trial.value": a.value, "trial.reward": a.reward,
+		"theta":         a.Theta,
+		"memory.policy": a.h,
+		"memory.critic": a.v,
+		"previous":      a.previous,
+		"trial.x":       a.x,
+		"trial.action":  a.action,
+		"trial.logprob": a.logProb,
+		"trial.value":   a.value,
+		"trial.reward":  a.reward,
 	} {
 		s.Numbers[name] = data
 	}

@@ -24,8 +24,10 @@ func newTrialScratch(c Config) (*trialScratch, error) {
 		p := b.GRU("policy", m.policy, c.Horizon, trials, s.input.Node, 0)
 		v := b.GRU("critic", m.critic, c.Horizon, trials, s.input.Node, m.critics)
 		in := []*graph.Node{
-			b.Dense("policy/head", m.policyHead, p, b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),
-			b.Dense("critic/head", m.criticHead, v, b.Params("critic/head/theta", m.cHead, m.criticHead.Params())),
+			b.Dense("policy/head", m.policyHead, p,
+				b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),
+			b.Dense("critic/head", m.criticHead, v,
+				b.Params("critic/head/theta", m.cHead, m.criticHead.Params())),
 		}
 		if m.deviations > 0 {
 			in = append(in, b.Params("deviations", m.dev, m.deviations))

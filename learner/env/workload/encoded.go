@@ -64,7 +64,13 @@ func Encode(name string, inner Environment, form encode.Form, length int) (Encod
 	if err != nil {
 		return nil, fmt.Errorf("environment %s: %w", name, err)
 	}
-	c := &encoded{name: name, inner: inner, encoder: e, length: length, executed: make([]float64, form.ActionDim())}
+	c := &encoded{
+		name:     name,
+		inner:    inner,
+		encoder:  e,
+		length:   length,
+		executed: make([]float64, form.ActionDim()),
+	}
 	high := make([]float64, form.Dim())
 	for i := range high {
 		high[i] = math.Inf(1)

@@ -124,7 +124,12 @@ func (b *Batch) check(c Config) error {
 	if len(b.State) != n*c.State || len(b.Next) != n*c.State || len(b.Action) != n*c.Action ||
 		len(b.Reward) != n || len(b.Discount) != n || len(b.Terminated) != n || len(b.Truncated) != n ||
 		len(b.Bootstrap) != n || len(b.Weight) != n {
-		return fmt.Errorf("batch of %d rows is not for states of %d and actions of %d numbers: it must be made by NewBatch", n, c.State, c.Action)
+		return fmt.Errorf(
+			"batch of %d rows is not for states of %d and actions of %d numbers: it must be made by NewBatch",
+			n,
+			c.State,
+			c.Action,
+		)
 	}
 	return nil
 }

@@ -54,7 +54,8 @@ func Policy(t *testing.T, fresh func() mdp.Policy) {
 				a, err := zero.Decide(s.Mask(s.Observed))
 				b, err2 := garbage.Decide(s)
 				if a != b || (err == nil) != (err2 == nil) {
-					t.Fatalf("without %v, step %d: %v (%v) where the figure is zero, %v (%v) where it is not", one, i, a, err, b, err2)
+					t.Fatalf("without %v, step %d: %v (%v) where the figure is zero, %v (%v) where it is not",
+						one, i, a, err, b, err2)
 				}
 			}
 		}

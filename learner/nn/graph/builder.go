@@ -129,7 +129,8 @@ func (b *Builder[T]) claim(name string) string {
 
 func (b *Builder[T]) leaf(name string, data []T, shape ...int) *G.Node {
 	value := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
-	return G.NewTensor(b.g, dtype[T](), len(shape), G.WithShape(shape...), G.WithName(b.claim(name)), G.WithValue(value))
+	return G.NewTensor(b.g, dtype[T](), len(shape), G.WithShape(shape...), G.WithName(b.claim(name)),
+		G.WithValue(value))
 }
 
 // Input is a new matrix to be filled.

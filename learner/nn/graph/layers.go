@@ -23,7 +23,10 @@ func width(n *G.Node) int {
 func (b *Builder[T]) Dense(name string, d kernel.Dense, x, theta *G.Node) *G.Node {
 	batch := rows(x)
 	if width(x) != d.In || rows(theta) != d.Params() {
-		b.fail(fmt.Errorf("%s: an input %d wide and %d parameters: the layer takes %d and %d", name, width(x), rows(theta), d.In, d.Params()))
+		b.fail(
+			fmt.Errorf("%s: an input %d wide and %d parameters: the layer takes %d and %d", name, width(x),
+				rows(theta), d.In, d.Params()),
+		)
 		return x
 	}
 	return b.apply(&op[T]{

@@ -49,7 +49,9 @@ func (o *op[T]) Do(in ...G.Value) (G.Value, error) {
 	if len(o.shape) == 0 {
 		return o.UsePreallocDo(scalar[T](), in...)
 	}
-	return o.UsePreallocDo(tensor.New(tensor.WithShape(o.shape...), tensor.WithBacking(make([]T, o.shape.TotalSize()))), in...)
+	return o.UsePreallocDo(
+		tensor.New(tensor.WithShape(o.shape...), tensor.WithBacking(make([]T, o.shape.TotalSize()))),
+		in...)
 }
 
 // UsePreallocDo computes into a value that is there already.

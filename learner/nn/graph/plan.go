@@ -65,8 +65,11 @@ func NewPlan(g *G.ExprGraph, outputs ...*G.Node) (*Plan, error) {
 		if !needed[n] {
 			continue
 		}
-		if kind := fmt.Sprintf("%T", n.Op()); strings.HasSuffix(kind, "readOp") || strings.HasSuffix(kind, "letOp") || strings.HasSuffix(kind, "randomOp") {
-			return nil, fmt.Errorf("planning a graph: node %v is a %s: statements and random nodes cannot be planned", n, kind)
+		if kind := fmt.Sprintf("%T", n.Op()); strings.HasSuffix(kind, "readOp") ||
+			strings.HasSuffix(kind, "letOp") ||
+			strings.HasSuffix(kind, "randomOp") {
+			return nil, fmt.Errorf("planning a graph: node %v is a %s: statements and random nodes cannot be planned",
+				n, kind)
 		}
 		at := len(p.index)
 		p.index[n] = at

@@ -46,11 +46,13 @@ func (h Head) Check(outputs int) error {
 		return nil
 	case Interval, Clamp:
 		if len(h.Low) != outputs || len(h.High) != outputs {
-			return fmt.Errorf("head %s: %d and %d bounds for %d outputs", h.Kind, len(h.Low), len(h.High), outputs)
+			return fmt.Errorf("head %s: %d and %d bounds for %d outputs", h.Kind, len(h.Low), len(h.High),
+				outputs)
 		}
 		for i := range h.Low {
 			if !(h.Low[i] < h.High[i]) || math.IsInf(h.High[i]-h.Low[i], 0) {
-				return fmt.Errorf("head %s: bounds [%v, %v]: need low < high, both finite", h.Kind, h.Low[i], h.High[i])
+				return fmt.Errorf("head %s: bounds [%v, %v]: need low < high, both finite", h.Kind, h.Low[i],
+					h.High[i])
 			}
 		}
 		return nil

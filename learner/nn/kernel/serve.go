@@ -29,7 +29,8 @@ func (s *Snapshot) Check() error {
 	}
 	for i, d := range s.MLP {
 		if i > 0 && d.In != s.MLP[i-1].Out {
-			return fmt.Errorf("snapshot %d: layer %d reads %d numbers, and the one before it writes %d", s.Version, i, d.In, s.MLP[i-1].Out)
+			return fmt.Errorf("snapshot %d: layer %d reads %d numbers, and the one before it writes %d",
+				s.Version, i, d.In, s.MLP[i-1].Out)
 		}
 	}
 	if len(s.Mean) != len(s.Scale) || len(s.Mean) != 0 && len(s.Mean) != s.MLP.In() {

@@ -147,7 +147,8 @@ func Decode(raw []byte) (File, error) {
 		case n < 0:
 			return File{}, fmt.Errorf("tensor %q: shape %v is not one", name, e.Shape)
 		case begin < 0 || end < begin || end > len(numbers):
-			return File{}, fmt.Errorf("tensor %q: bytes %d to %d of %d: the file is truncated or was changed", name, begin, end, len(numbers))
+			return File{}, fmt.Errorf("tensor %q: bytes %d to %d of %d: the file is truncated or was changed",
+				name, begin, end, len(numbers))
 		case end-begin != each*n:
 			return File{}, fmt.Errorf("tensor %q: %d bytes for shape %v", name, end-begin, e.Shape)
 		}
@@ -167,7 +168,8 @@ func Decode(raw []byte) (File, error) {
 	}
 	sum := sha256.Sum256(numbers)
 	if want, ok := f.Meta[digest]; ok && want != hex.EncodeToString(sum[:]) {
-		return File{}, fmt.Errorf("the numbers' SHA-256 is %s, the metadata has %s: the file was changed or is damaged", hex.EncodeToString(sum[:]), want)
+		return File{}, fmt.Errorf("the numbers' SHA-256 is %s, the metadata has %s: the file was changed or is damaged",
+			hex.EncodeToString(sum[:]), want)
 	}
 	delete(f.Meta, digest)
 	return f, nil

@@ -78,7 +78,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v: they must not be negative",
 			s.Name, s.ReplicasDwell, s.MemoryDwell)
 	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
-		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name, float64(s.MemoryMargin))
+		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name,
+			float64(s.MemoryMargin))
 	}
 	return nil
 }

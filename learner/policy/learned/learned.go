@@ -75,7 +75,12 @@ func (f File) Check() error {
 		f.Form.NumActions() == 0 && out != f.Form.ActionDim() {
 		return fmt.Errorf(
 			"learned policy: a network of %d inputs and %d outputs with head %s: the encoding has %d numbers and %d choices",
-			s.MLP.In(), out, s.Head.Kind, f.Form.Dim(), f.Form.NumActions())
+			s.MLP.In(),
+			out,
+			s.Head.Kind,
+			f.Form.Dim(),
+			f.Form.NumActions(),
+		)
 	}
 	if f.Step <= 0 {
 		return fmt.Errorf("learned policy: step %v: it must be above zero", f.Step)
@@ -134,7 +139,14 @@ func (f File) Encode() (weights.File, error) {
 		return weights.File{}, err
 	}
 	s := f.Snapshot
-	h := header{Form: f.Form, Head: s.Head, ClipRange: s.ClipRange, Version: s.Version, Step: f.Step, Made: f.Provenance}
+	h := header{
+		Form:      f.Form,
+		Head:      s.Head,
+		ClipRange: s.ClipRange,
+		Version:   s.Version,
+		Step:      f.Step,
+		Made:      f.Provenance,
+	}
 	for _, d := range s.MLP {
 		h.Layers = append(h.Layers, layer{d.In, d.Out, d.Act.String()})
 	}

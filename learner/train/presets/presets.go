@@ -72,7 +72,8 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 	switch algorithm {
 	case ddpg.Algorithm, "td3":
 		if discrete {
-			return nil, fmt.Errorf("%s learns continuous actions, and those of %s are discrete: take ppo or dqn", algorithm, e.Name())
+			return nil, fmt.Errorf("%s learns continuous actions, and those of %s are discrete: take ppo or dqn",
+				algorithm, e.Name())
 		}
 		c := ddpg.Default(state, action.Low, action.High)
 		c.Seed = seed
@@ -89,7 +90,8 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 		return ddpg.New(c)
 	case dqn.Algorithm:
 		if !discrete {
-			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo", e.Name())
+			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo",
+				e.Name())
 		}
 		c := dqn.Default(state, action.N)
 		c.Seed = seed

@@ -37,7 +37,11 @@ func Real(tb testing.TB) *Host {
 	if err != nil {
 		tb.Skipf("no cgroups here: %v", err)
 	}
-	h := &Host{Tree: tree, real: true, Parent: fmt.Sprintf("aware-test-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	h := &Host{
+		Tree:   tree,
+		real:   true,
+		Parent: fmt.Sprintf("aware-test-%d-%d", os.Getpid(), time.Now().UnixNano()),
+	}
 	tb.Cleanup(func() { h.Remove(tb, h.Parent) })
 	if err := h.create(h.Parent, cgroup.Limits{}); err != nil {
 		tb.Skipf("making cgroup %s: %v", h.Parent, err)
@@ -106,11 +110,17 @@ func (h *Host) Add(tb testing.TB, path string, l cgroup.Limits) {
 		}
 		psi := "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 		files = map[string]string{
-			"cpu.stat": "usage_usec 0\nuser_usec 0\nsystem_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
-			"cpu.max":  quota + " " + period + "\n", "cpu.max.burst": "0\n", "memory.current": "0\n",
-			"memory.stat": "anon 0\nfile 0\ninactive_file 0\n", "memory.max": memory + "\n",
-			"memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n", "io.stat": "",
-			"cpu.pressure": psi, "memory.pressure": psi, "io.pressure": psi,
+			"cpu.stat":        "usage_usec 0\nuser_usec 0\nsystem_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+			"cpu.max":         quota + " " + period + "\n",
+			"cpu.max.burst":   "0\n",
+			"memory.current":  "0\n",
+			"memory.stat":     "anon 0\nfile 0\ninactive_file 0\n",
+			"memory.max":      memory + "\n",
+			"memory.events":   "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n",
+			"io.stat":         "",
+			"cpu.pressure":    psi,
+			"memory.pressure": psi,
+			"io.pressure":     psi,
 		}
 	}
 	for name, content := range files {
@@ -214,7 +224,12 @@ func (h *Host) create(path string, l cgroup.Limits) error {
 
 func (h *Host) hierarchies() ([]cgroup1.Subsystem, error) {
 	root := h.Tree.Root()
-	return []cgroup1.Subsystem{cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root)}, nil
+	return []cgroup1.Subsystem{
+		cgroup1.NewCpu(root),
+		cgroup1.NewCpuacct(root),
+		cgroup1.NewMemory(root),
+		cgroup1.NewBlkio(root),
+	}, nil
 }
 
 func write(tb testing.TB, path, content string) {

@@ -133,21 +133,31 @@ func (s *Server) MostAtOnce() int {
 
 // Version is the name and version of this runtime.
 func (s *Server) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
-	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "v1.0.0", RuntimeApiVersion: "v1"}, nil
+	return &runtime.VersionResponse{
+		Version:           "0.1.0",
+		RuntimeName:       "critest",
+		RuntimeVersion:    "v1.0.0",
+		RuntimeApiVersion: "v1",
+	}, nil
 }
 
 // ContainerStatus gives the verbose info that containerd and CRI-O give.
-func (s *Server) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+func (s *Server) ContainerStatus(_ context.Context,
+	r *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, ok := s.containers[r.ContainerId]
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "container %q: not found", r.ContainerId)
 	}
-	answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: r.ContainerId, State: runtime.ContainerState_CONTAINER_RUNNING}}
+	answer := &runtime.ContainerStatusResponse{
+		Status: &runtime.ContainerStatus{Id: r.ContainerId, State: runtime.ContainerState_CONTAINER_RUNNING},
+	}
 	if r.Verbose {
 		info, err := json.Marshal(map[string]any{
-			"sandboxID": "s", "pid": c.pid, "runtimeSpec": map[string]any{"linux": map[string]any{"cgroupsPath": c.path}},
+			"sandboxID":   "s",
+			"pid":         c.pid,
+			"runtimeSpec": map[string]any{"linux": map[string]any{"cgroupsPath": c.path}},
 		})
 		if err != nil {
 			return nil, err
@@ -159,7 +169,8 @@ func (s *Server) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRe
 
 // UpdateContainerResources changes the spec and then the cgroup, memory first,
 // as runc does.
-func (s *Server) UpdateContainerResources(ctx context.Context, r *runtime.UpdateContainerResourcesRequest) (*runtime.UpdateContainerResourcesResponse, error) {
+func (s *Server) UpdateContainerResources(ctx context.Context,
+	r *runtime.UpdateContainerResourcesRequest) (*runtime.UpdateContainerResourcesResponse, error) {
 	s.mu.Lock()
 	s.flight++
 	s.most = max(s.most, s.flight)
@@ -187,7 +198,8 @@ func (s *Server) UpdateContainerResources(ctx context.Context, r *runtime.Update
 		return nil, status.Errorf(codes.NotFound, "container %q: not found", r.ContainerId)
 	}
 	l := r.GetLinux()
-	if len(l.GetHugepageLimits()) > 0 || l.GetCpuShares() != 0 || l.GetOomScoreAdj() != 0 || l.GetMemorySwapLimitInBytes() != 0 {
+	if len(l.GetHugepageLimits()) > 0 || l.GetCpuShares() != 0 || l.GetOomScoreAdj() != 0 ||
+		l.GetMemorySwapLimitInBytes() != 0 {
 		return nil, status.Errorf(codes.InvalidArgument, "an update that must never be sent: %v", l)
 	}
 	want := c.spec

@@ -94,7 +94,8 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 	if err := c.Client.Get(ctx, request.NamespacedName, w); err != nil {
 		return client.IgnoreNotFound(err) // what it owned is garbage collected
 	}
-	if owner := metav1.GetControllerOf(w); w.GetDeletionTimestamp() != nil || owner != nil && owner.Kind == "Deployment" {
+	if owner := metav1.GetControllerOf(w); w.GetDeletionTimestamp() != nil ||
+		owner != nil && owner.Kind == "Deployment" {
 		return nil
 	}
 	pod := template(w)
@@ -105,13 +106,15 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 	if !OptedIn(pod) {
 		if Mentions(pod) {
 			c.Events.Eventf(w, nil, corev1.EventTypeWarning, "OptInIncomplete", "OptIn",
-				"the pod template has annotations under %s, but not the label %s=true: nothing is done", v1alpha1.Prefix, v1alpha1.ManagedLabel)
+				"the pod template has annotations under %s, but not the label %s=true: nothing is done",
+				v1alpha1.Prefix, v1alpha1.ManagedLabel)
 		}
 		if mine != nil {
 			if err := c.Client.Delete(ctx, mine); client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("opting %s %s out: %w", c.Kind, request, err)
 			}
-			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn", "the label %s is gone: sizes are restored", v1alpha1.ManagedLabel)
+			c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedOut", "OptIn",
+				"the label %s is gone: sizes are restored", v1alpha1.ManagedLabel)
 		}
 		return nil
 	}
@@ -128,7 +131,8 @@ func (c *Controller) reconcile(ctx context.Context, request ctrl.Request) error 
 
 // existing finds the object that was generated for the workload. others says
 // whether there is one that was not generated.
-func (c *Controller) existing(ctx context.Context, w client.Object) (mine *v1alpha1.MultidimPodAutoscaler, others bool, err error) {
+func (c *Controller) existing(ctx context.Context,
+	w client.Object) (mine *v1alpha1.MultidimPodAutoscaler, others bool, err error) {
 	var all v1alpha1.MultidimPodAutoscalerList
 	if err := c.Client.List(ctx, &all, client.InNamespace(w.GetNamespace())); err != nil {
 		return nil, false, fmt.Errorf("listing MultidimPodAutoscalers: %w", err)
@@ -156,10 +160,15 @@ func (c *Controller) name(w client.Object) string {
 	return w.GetName() + "-" + strings.ToLower(c.Kind)
 }
 
-func (c *Controller) create(ctx context.Context, w client.Object, spec v1alpha1.MultidimPodAutoscalerSpec) (*v1alpha1.MultidimPodAutoscaler, error) {
+func (c *Controller) create(ctx context.Context, w client.Object,
+	spec v1alpha1.MultidimPodAutoscalerSpec) (*v1alpha1.MultidimPodAutoscaler, error) {
 	mpa := &v1alpha1.MultidimPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.GetNamespace(), Name: c.name(w), Labels: map[string]string{v1alpha1.GeneratedLabel: "true"}},
-		Spec:       spec,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.GetNamespace(),
+			Name:      c.name(w),
+			Labels:    map[string]string{v1alpha1.GeneratedLabel: "true"},
+		},
+		Spec: spec,
 	}
 	if err := ctrl.SetControllerReference(w, mpa, c.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("owning MultidimPodAutoscaler %s: %w", mpa.Name, err)
@@ -171,7 +180,8 @@ func (c *Controller) create(ctx context.Context, w client.Object, spec v1alpha1.
 }
 
 // ensure makes or updates the object, so that it has the spec of the annotations.
-func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, spec v1alpha1.MultidimPodAutoscalerSpec) error {
+func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler,
+	spec v1alpha1.MultidimPodAutoscalerSpec) error {
 	if mine == nil {
 		mpa, err := c.create(ctx, w, spec)
 		if err != nil {
@@ -181,8 +191,10 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 			}
 			return err
 		}
-		c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedIn", "OptIn", "MultidimPodAutoscaler %s, mode %s", mpa.Name, spec.Mode)
-		return c.setCondition(ctx, mpa, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+		c.Events.Eventf(w, nil, corev1.EventTypeNormal, "OptedIn", "OptIn", "MultidimPodAutoscaler %s, mode %s",
+			mpa.Name, spec.Mode)
+		return c.setCondition(ctx, mpa, metav1.ConditionTrue, "Read",
+			"the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
 	}
 	if want := merged(mine.Spec, spec); !apiequality.Semantic.DeepEqual(mine.Spec, want) {
 		before := mine.DeepCopy()
@@ -195,7 +207,8 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 			return fmt.Errorf("updating MultidimPodAutoscaler %s/%s: %w", mine.Namespace, mine.Name, err)
 		}
 	}
-	return c.setCondition(ctx, mine, metav1.ConditionTrue, "Read", "the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
+	return c.setCondition(ctx, mine, metav1.ConditionTrue, "Read",
+		"the annotations of "+spec.TargetRef.Kind+" "+w.GetName()+" are read")
 }
 
 // merged is the spec of the annotations. What annotations cannot set stays as it is.
@@ -208,7 +221,8 @@ func merged(now, want v1alpha1.MultidimPodAutoscalerSpec) v1alpha1.MultidimPodAu
 
 // refuse reports annotations that cannot be read: on the workload, and on the object. A
 // workload that has no object yet gets one with mode off, which has the condition.
-func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler, problem error) error {
+func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1.MultidimPodAutoscaler,
+	problem error) error {
 	message := strings.ReplaceAll(problem.Error(), "\n", "; ")
 	if mine == nil {
 		var err error
@@ -218,14 +232,16 @@ func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1
 			return err
 		}
 	}
-	if was := meta.FindStatusCondition(mine.Status.Conditions, AnnotationsValid); was == nil || was.Message != message {
+	if was := meta.FindStatusCondition(mine.Status.Conditions, AnnotationsValid); was == nil ||
+		was.Message != message {
 		c.Events.Eventf(w, nil, corev1.EventTypeWarning, "InvalidAnnotation", "OptIn", "%s", message)
 	}
 	return c.setCondition(ctx, mine, metav1.ConditionFalse, "InvalidAnnotation", message)
 }
 
 // setCondition writes the condition AnnotationsValid.
-func (c *Controller) setCondition(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler, status metav1.ConditionStatus, reason, message string) error {
+func (c *Controller) setCondition(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler,
+	status metav1.ConditionStatus, reason, message string) error {
 	before := mpa.DeepCopy()
 	if !meta.SetStatusCondition(&mpa.Status.Conditions, metav1.Condition{Type: AnnotationsValid, Status: status,
 		Reason: reason, Message: message, ObservedGeneration: mpa.Generation}) {

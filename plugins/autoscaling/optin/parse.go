@@ -120,9 +120,17 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 		case err != nil || d <= 0:
 			r.fail(key, value, "it must be a duration above zero, such as 50ms")
 		case slo.Latency != nil:
-			r.fail(key, value, fmt.Sprintf("only one latency percentile can be the objective, and slo-latency-p%d is set, too", slo.Latency.Percentile))
+			r.fail(
+				key,
+				value,
+				fmt.Sprintf("only one latency percentile can be the objective, and slo-latency-p%d is set, too",
+					slo.Latency.Percentile),
+			)
 		default:
-			slo.Latency = &v1alpha1.LatencySLO{Percentile: percentiles[p], Threshold: metav1.Duration{Duration: d}}
+			slo.Latency = &v1alpha1.LatencySLO{
+				Percentile: percentiles[p],
+				Threshold:  metav1.Duration{Duration: d},
+			}
 		}
 	}
 	if q := r.quantity(v1alpha1.SLOThroughput, "requests per second above zero, such as 100"); q != nil {
@@ -142,13 +150,16 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 	}
 	kind, kindSet := r.left[v1alpha1.SLOSourceAnnotation]
 	slo.Source = v1alpha1.SLOSource{
-		Type: text(v1alpha1.SLOSourceAnnotation, "pod"), Port: text(v1alpha1.SLOPortAnnotation, "metrics"),
-		Path: text(v1alpha1.SLOPathAnnotation, "/metrics"), Metric: text(v1alpha1.SLOMetricAnnotation, "http_request_duration_seconds"),
+		Type:   text(v1alpha1.SLOSourceAnnotation, "pod"),
+		Port:   text(v1alpha1.SLOPortAnnotation, "metrics"),
+		Path:   text(v1alpha1.SLOPathAnnotation, "/metrics"),
+		Metric: text(v1alpha1.SLOMetricAnnotation, "http_request_duration_seconds"),
 		Server: text(v1alpha1.SLOServerAnnotation, ""),
 	}
 	if slo.Latency == nil && slo.Throughput == nil {
 		if sourced && len(r.errs) == 0 {
-			r.fail(v1alpha1.SLOSourceAnnotation, kind, "an SLO's source is set, but no slo-latency-pNN or slo-throughput")
+			r.fail(v1alpha1.SLOSourceAnnotation, kind,
+				"an SLO's source is set, but no slo-latency-pNN or slo-throughput")
 		}
 		return nil
 	}
@@ -160,7 +171,8 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 		}
 	case "prometheus":
 		if slo.Source.Server == "" {
-			r.fail(v1alpha1.SLOServerAnnotation, "", "the SLO has no source: slo-source prometheus needs slo-server, the URL of a Prometheus server")
+			r.fail(v1alpha1.SLOServerAnnotation, "",
+				"the SLO has no source: slo-source prometheus needs slo-server, the URL of a Prometheus server")
 		}
 	default:
 		if kindSet {
@@ -203,13 +215,16 @@ func (r *reader) constraints() v1alpha1.Constraints {
 	case most == 0 && least != 0:
 		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least), "min-replicas needs max-replicas")
 	case most != 0 && least > most:
-		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least), fmt.Sprintf("min must not be above max, and max-replicas is %d", most))
+		r.fail(v1alpha1.MinReplicasAnnotation, fmt.Sprint(least),
+			fmt.Sprintf("min must not be above max, and max-replicas is %d", most))
 	case most != 0:
 		c.Replicas = &v1alpha1.ReplicaConstraints{Min: max(1, least), Max: most}
 	}
 	all := v1alpha1.ContainerConstraints{Name: "*"}
-	minCPU, maxCPU := r.limits(v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation, "CPU above zero, such as 250m")
-	minMemory, maxMemory := r.limits(v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation, "memory above zero, such as 128Mi")
+	minCPU, maxCPU := r.limits(v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
+		"CPU above zero, such as 250m")
+	minMemory, maxMemory := r.limits(v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation,
+		"memory above zero, such as 128Mi")
 	if minCPU != nil || minMemory != nil {
 		all.Min = &v1alpha1.Size{CPU: minCPU, Memory: minMemory}
 	}
@@ -238,7 +253,12 @@ func (r *reader) count(key string) int32 {
 func (r *reader) limits(minKey, maxKey, what string) (least, most *resource.Quantity) {
 	least, most = r.quantity(minKey, what), r.quantity(maxKey, what)
 	if least != nil && most != nil && least.Cmp(*most) > 0 {
-		r.fail(minKey, least.String(), fmt.Sprintf("min must not be above max, and %s is %s", strings.TrimPrefix(maxKey, v1alpha1.Prefix), most))
+		r.fail(
+			minKey,
+			least.String(),
+			fmt.Sprintf("min must not be above max, and %s is %s", strings.TrimPrefix(maxKey, v1alpha1.Prefix),
+				most),
+		)
 	}
 	return least, most
 }

@@ -45,7 +45,8 @@ func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp
 	knobs := updater.Knobs(c).Without(uncontrolled(own.ControlledResources))
 	limits := updater.Limits(c.Resources)
 	minCPU := min(defaultMinCPU, orDefault(mdp.MilliCPU(c.Resources.Requests.Cpu().MilliValue()), defaultMinCPU))
-	minMemory := min(defaultMinMemory, orDefault(mdp.Bytes(c.Resources.Requests.Memory().Value()), defaultMinMemory))
+	minMemory := min(defaultMinMemory,
+		orDefault(mdp.Bytes(c.Resources.Requests.Memory().Value()), defaultMinMemory))
 	b := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: int(replicas), Max: int(replicas)},
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: cpuOf(own.Min, minCPU), Max: cpuOf(own.Max, limits.CPU)},

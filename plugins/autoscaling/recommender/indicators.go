@@ -31,7 +31,8 @@ func newIndicators(mpa *object, percentile float64) (indicators, error) {
 	if s.Source.Type != "prometheus" {
 		return indicators{meter: slo.NewMeter(percentile)}, nil
 	}
-	p, err := slo.NewPrometheus(s.Source.Server, s.Source.Metric, mpa.Namespace, mpa.Spec.TargetRef.Name, percentile)
+	p, err := slo.NewPrometheus(s.Source.Server, s.Source.Metric, mpa.Namespace, mpa.Spec.TargetRef.Name,
+		percentile)
 	if err != nil {
 		return indicators{}, fmt.Errorf("spec.slo.source: %w", err)
 	}

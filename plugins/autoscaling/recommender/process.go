@@ -111,7 +111,12 @@ func (c *Config) newLoops(
 		if knobs == 0 {
 			continue
 		}
-		request := PolicyRequest{Workload: w.Key(), Container: container.Name, SLO: objective.SLO, Bounds: bounds}
+		request := PolicyRequest{
+			Workload:  w.Key(),
+			Container: container.Name,
+			SLO:       objective.SLO,
+			Bounds:    bounds,
+		}
 		policy, version, err := c.Policies(request)
 		if err != nil {
 			return nil, fmt.Errorf("the policy of container %s: %w", container.Name, err)
@@ -177,7 +182,8 @@ func (p *process) measure(ctx context.Context, now time.Time, mpa *object, t sub
 		mpa.Status.Latency = &metav1.Duration{Duration: p.reading.Latency.Round(10 * time.Microsecond)}
 	}
 	waiting := now.Sub(p.madeAt) < 3*p.config.Step
-	if c, ok := sloObserved(p.reading, len(t.workload.Pods), waiting); ok && p.say(mpa, c) && c.reason == "Unreachable" {
+	if c, ok := sloObserved(p.reading, len(t.workload.Pods), waiting); ok && p.say(mpa, c) &&
+		c.reason == "Unreachable" {
 		p.warn(mpa, "SLOUnreachable", "Read", c.message)
 	}
 	_, violated = violates(Objective(mpa.Spec).SLO, p.reading)
@@ -199,9 +205,13 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *object, 
 	p.canary = p.canary.next(now, names, violated)
 	if violated && len(names) > 0 {
 		sp, _ := violates(Objective(mpa.Spec).SLO, p.reading)
-		p.warn(mpa, "CanaryReverted", "Resize",
+		p.warn(
+			mpa,
+			"CanaryReverted",
+			"Resize",
 			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is restored, and there is none for %v",
-				float64(sp), canaryHold))
+				float64(sp), canaryHold),
+		)
 		p.restore(ctx)
 	}
 }
@@ -217,7 +227,8 @@ func (p *process) grant(mpa *object, t subject) {
 		}
 	}
 	source := latencySource(mpa.Spec.SLO, t.workload.Template.Spec)
-	p.config.Fleet.Grant(p.workload, grantsOf(t.workload.Pods, t.mode, mpa.Spec.Paused, p.canary.pod, all, source))
+	p.config.Fleet.Grant(p.workload,
+		grantsOf(t.workload.Pods, t.mode, mpa.Spec.Paused, p.canary.pod, all, source))
 }
 
 // restore resizes what the process resized to the template's values. A workload

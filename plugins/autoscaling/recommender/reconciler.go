@@ -75,7 +75,11 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(c Config) *Reconciler {
-	return &Reconciler{config: c, processes: map[client.ObjectKey]*process{}, owners: map[string]client.ObjectKey{}}
+	return &Reconciler{
+		config:    c,
+		processes: map[client.ObjectKey]*process{},
+		owners:    map[string]client.ObjectKey{},
+	}
 }
 
 // SetupWithManager registers the controller. Several controllers in one program

@@ -28,7 +28,11 @@ type Sensor struct {
 // Sense merges the pods. A signal is observed when that of at least one pod is.
 // Pods that are not reported do not count.
 func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
-	state := mdp.State{At: now, Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas), Replicas: s.Workload.Ready()}
+	state := mdp.State{
+		At:       now,
+		Observed: s.Reading.Observed | mdp.SetOf(mdp.Replicas),
+		Replicas: s.Workload.Ready(),
+	}
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange

@@ -55,7 +55,12 @@ func paused(is bool) condition {
 // conflict is the condition ConflictDetected, with the other autoscalers' names.
 func conflict(others []string) condition {
 	if len(others) == 0 {
-		return condition{v1alpha1.ConflictDetected, false, "NoConflict", "no other autoscaler moves this workload"}
+		return condition{
+			v1alpha1.ConflictDetected,
+			false,
+			"NoConflict",
+			"no other autoscaler moves this workload",
+		}
 	}
 	return condition{v1alpha1.ConflictDetected, true, "OtherAutoscaler",
 		joined(others) + " moves the same workload: AWARE only recommends until one of the two is removed"}

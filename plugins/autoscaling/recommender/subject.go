@@ -79,8 +79,12 @@ func loadWorkload(ctx context.Context, c client.Client, mpa *object) (*updater.W
 		return nil, err
 	}
 	if !optin.OptedIn(w.Template) {
-		return nil, &blocked{reason: "TargetNotLabelled", end: true, message: fmt.Sprintf(
-			"the pod template of %s is not labelled %s=true, by which agents find its pods", w.Key(), v1alpha1.ManagedLabel)}
+		return nil, &blocked{
+			reason: "TargetNotLabelled",
+			end:    true,
+			message: fmt.Sprintf("the pod template of %s is not labelled %s=true, by which agents find its pods",
+				w.Key(), v1alpha1.ManagedLabel),
+		}
 	}
 	return w, nil
 }

@@ -49,7 +49,12 @@ type step struct {
 
 // NewMeter makes a meter of a percentile, in (0, 100), with the default window.
 func NewMeter(percentile float64) *Meter {
-	return &Meter{Percentile: percentile, Window: 20 * time.Second, MinRequests: 20, last: map[string]api.Histogram{}}
+	return &Meter{
+		Percentile:  percentile,
+		Window:      20 * time.Second,
+		MinRequests: 20,
+		last:        map[string]api.Histogram{},
+	}
 }
 
 // Read takes in the cumulative histograms of all pods, by pod UID, at the time

@@ -46,7 +46,8 @@ func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.Reso
 		limit := int64(a.Limit.CPU)
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
 		if _, ok := now.Requests[corev1.ResourceCPU]; ok {
-			request := proportion(limit, template.Requests.Cpu().MilliValue(), template.Limits.Cpu().MilliValue(), 1)
+			request := proportion(limit, template.Requests.Cpu().MilliValue(),
+				template.Limits.Cpu().MilliValue(), 1)
 			out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(request, resource.DecimalSI)
 		}
 	}
@@ -54,7 +55,10 @@ func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.Reso
 		limit := wholeMiB(int64(a.Limit.Memory))
 		out.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit, resource.BinarySI)
 		if _, ok := now.Requests[corev1.ResourceMemory]; ok {
-			request := wholeMiB(proportion(limit, template.Requests.Memory().Value(), template.Limits.Memory().Value(), int64(mdp.MiB)))
+			request := wholeMiB(
+				proportion(limit, template.Requests.Memory().Value(), template.Limits.Memory().Value(),
+					int64(mdp.MiB)),
+			)
 			if template.Requests.Memory().Cmp(*template.Limits.Memory()) < 0 && request >= limit {
 				request = limit - int64(mdp.MiB)
 			}

@@ -121,7 +121,8 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 		return nil, fmt.Errorf("listing the pods of %s %s: %w", kind, key, err)
 	}
 	for _, p := range pods.Items {
-		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning && p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
+			p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
 			w.Pods = append(w.Pods, p)
 		}
 	}
@@ -169,14 +170,18 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		}
 		switch pending, since := resizePending(pod); {
 		case pending == corev1.PodReasonInfeasible:
-			u.Reason = fmt.Sprintf("pod %s: its node can never have room for the resize: the spec is restored to what is allocated", pod.Name)
+			u.Reason = fmt.Sprintf(
+				"pod %s: its node can never have room for the resize: the spec is restored to what is allocated",
+				pod.Name,
+			)
 			if err := u.giveUp(ctx, pod); err != nil {
 				return fail(err)
 			}
 			effect = effect.Worse(mdp.Infeasible)
 			continue
 		case pending == corev1.PodReasonDeferred && now.Sub(since) > u.Patience:
-			u.Reason = fmt.Sprintf("pod %s: no room on its node for %v: scaling out instead", pod.Name, now.Sub(since).Round(time.Second))
+			u.Reason = fmt.Sprintf("pod %s: no room on its node for %v: scaling out instead", pod.Name,
+				now.Sub(since).Round(time.Second))
 			if err := u.giveUp(ctx, pod); err != nil {
 				return fail(err)
 			}
@@ -236,7 +241,8 @@ func (u *Updater) giveUp(ctx context.Context, pod *corev1.Pod) error {
 		if s.Name != u.Container || s.Resources == nil {
 			continue
 		}
-		return u.patch(ctx, pod, corev1.ResourceRequirements{Requests: s.AllocatedResources, Limits: s.Resources.Limits})
+		return u.patch(ctx, pod,
+			corev1.ResourceRequirements{Requests: s.AllocatedResources, Limits: s.Resources.Limits})
 	}
 	return nil
 }
@@ -304,7 +310,8 @@ func (u *Updater) patch(ctx context.Context, pod *corev1.Pod, want corev1.Resour
 	}
 	updated := pod.DeepCopy()
 	if err := u.Client.SubResource("resize").Patch(ctx, updated, client.RawPatch(types.StrategicMergePatchType, body)); err != nil {
-		return fmt.Errorf("resizing container %s of pod %s/%s to %s: %w", u.Container, pod.Namespace, pod.Name, body, err)
+		return fmt.Errorf("resizing container %s of pod %s/%s to %s: %w", u.Container, pod.Namespace, pod.Name,
+			body, err)
 	}
 	*pod = *updated
 	return nil

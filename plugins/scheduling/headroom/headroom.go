@@ -31,7 +31,8 @@ var _ framework.ScorePlugin = (*Headroom)(nil)
 // New makes the plugin's factory for a registry. The fleet may be empty: an
 // instance that does not decide gets no reports, and scores by the limits in
 // the API.
-func New(f *fleet.Fleet, now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
+func New(f *fleet.Fleet,
+	now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 	return func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 		return &Headroom{fleet: f, now: now}, nil
 	}

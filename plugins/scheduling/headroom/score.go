@@ -10,7 +10,8 @@ import (
 
 // Score is the share of the node, from 0 to 100, that is left after all upper
 // bounds and that of the new pod: the smaller of CPU and memory.
-func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod, node framework.NodeInfo) (int64, *framework.Status) {
+func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod,
+	node framework.NodeInfo) (int64, *framework.Status) {
 	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), maxReportAge)
 	sum := ceiling(pod)
 	for _, p := range node.GetPods() {

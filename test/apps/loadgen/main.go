@@ -140,8 +140,13 @@ func (s settings) config() (load.Config, error) {
 	}
 	// In a Config, zero means the default; on a command line it is a mistake.
 	if c.Timeout <= 0 || c.SLO <= 0 || c.MaxInFlight <= 0 || c.ConnMaxRequests == 0 {
-		return c, fmt.Errorf("--timeout %v, --slo %v, --max-in-flight %d, --conn-max-requests %d: none may be 0, only the last negative",
-			c.Timeout, c.SLO, c.MaxInFlight, c.ConnMaxRequests)
+		return c, fmt.Errorf(
+			"--timeout %v, --slo %v, --max-in-flight %d, --conn-max-requests %d: none may be 0, only the last negative",
+			c.Timeout,
+			c.SLO,
+			c.MaxInFlight,
+			c.ConnMaxRequests,
+		)
 	}
 	t, err := trace.ReadFile(s.trace)
 	if err != nil {

@@ -110,8 +110,12 @@ func claim(ctx context.Context, owner string) (network, error) {
 		}
 		return n, ip(ctx, "link", "set", n.Link, "alias", owner)
 	}
-	return network{}, fmt.Errorf("each of the %d address ranges from 10.88.0.0/30, 10.89.0.0/16, 10.90.0.0/16 on "+
-		"clashes with a route or link of this machine: %v", slots, routes)
+	return network{}, fmt.Errorf(
+		"each of the %d address ranges from 10.88.0.0/30, 10.89.0.0/16, 10.90.0.0/16 on "+
+			"clashes with a route or link of this machine: %v",
+		slots,
+		routes,
+	)
 }
 
 // connect gives the lab whose init is pid the other end of the veth pair, and the host

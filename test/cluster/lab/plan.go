@@ -72,7 +72,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if !validName.MatchString(c.Name) {
-		return fmt.Errorf("the lab's name %q is not made of at most 40 lower-case letters, digits and inner dashes", c.Name)
+		return fmt.Errorf("the lab's name %q is not made of at most 40 lower-case letters, digits and inner dashes",
+			c.Name)
 	}
 	for _, dir := range []string{c.StateDir, c.CacheDir} {
 		if !filepath.IsAbs(dir) {

@@ -111,7 +111,10 @@ func installPackages(ctx context.Context) error {
 // forbidden lists what the kernel, or the container of this process, does not permit.
 func forbidden() []string {
 	if os.Geteuid() != 0 {
-		return []string{fmt.Sprintf("user %d is not root: the lab makes namespaces, mounts and control groups; run it with sudo", os.Geteuid())}
+		return []string{
+			fmt.Sprintf("user %d is not root: the lab makes namespaces, mounts and control groups; run it with sudo",
+				os.Geteuid()),
+		}
 	}
 	var no []string
 	probe := exec.Command("true")
@@ -120,7 +123,11 @@ func forbidden() []string {
 			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := probe.Run(); err != nil {
-		no = append(no, fmt.Sprintf("no container can be started here: making namespaces: %v; in a container, run it privileged", err))
+		no = append(
+			no,
+			fmt.Sprintf("no container can be started here: making namespaces: %v; in a container, run it privileged",
+				err),
+		)
 	}
 	trees, err := hierarchies()
 	if err != nil {
@@ -132,7 +139,13 @@ func forbidden() []string {
 	for _, h := range trees {
 		dir := filepath.Join(h.Dir, group)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			no = append(no, fmt.Sprintf("no container can be started here: making a control group: %v; in a container, run it privileged with its cgroup tree writable", err))
+			no = append(
+				no,
+				fmt.Sprintf(
+					"no container can be started here: making a control group: %v; in a container, run it privileged with its cgroup tree writable",
+					err,
+				),
+			)
 			continue
 		}
 		_ = removeGroup(dir)

@@ -202,7 +202,12 @@ func (a *Agent) head() kernel.Head {
 // Snapshot is the network as it can be served; GreedyAction makes actions of
 // its output. Its parameters are not copied.
 func (a *Agent) Snapshot() kernel.Snapshot {
-	return kernel.Snapshot{Version: uint64(a.Updates), MLP: a.c.Network(), Theta: a.Network.Theta, Head: a.head()}
+	return kernel.Snapshot{
+		Version: uint64(a.Updates),
+		MLP:     a.c.Network(),
+		Theta:   a.Network.Theta,
+		Head:    a.head(),
+	}
 }
 
 type gorgonia struct {

@@ -43,14 +43,17 @@ func Gorgonia(c Config) (Gradients, error) {
 			l.s = b.Input("state", c.Batch, c.State)
 			l.a = b.Input("action", c.Batch, 1)
 			l.y = b.Input("target", c.Batch, 1)
-			return b.Loss(name, func(in, grads [][]float64) (float64, error) { return f(l, in[0], grads[0]), nil }, b.MLP("network", m, l.s.Node, 0))
+			return b.Loss(name,
+				func(in, grads [][]float64) (float64, error) { return f(l, in[0], grads[0]), nil },
+				b.MLP("network", m, l.s.Node, 0))
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		return l, nil
 	}
-	values, err := build("values", func(l *loss, q, grad []float64) float64 { return nn.Huber(q, l.a.Data, l.y.Data, nil, grad, nil) })
+	values, err := build("values",
+		func(l *loss, q, grad []float64) float64 { return nn.Huber(q, l.a.Data, l.y.Data, nil, grad, nil) })
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func (i Implementation) Name() string { return i.set.Name }
 const small = 4096
 
 // Dgemm is C = alpha * op(A) * op(B) + beta * C, row by row, for float64.
-func (i Implementation) Dgemm(tA, tB blas.Transpose, m, n, k int, alpha float64, a []float64, lda int, b []float64, ldb int, beta float64, c []float64, ldc int) {
+func (i Implementation) Dgemm(tA, tB blas.Transpose, m, n, k int, alpha float64, a []float64, lda int,
+	b []float64, ldb int, beta float64, c []float64, ldc int) {
 	if i.set.f64.tile == nil || m*n*k <= small || !fits(tA, tB, m, n, k, len(a), lda, len(b), ldb, len(c), ldc) {
 		i.Implementation.Dgemm(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		return
@@ -71,7 +72,8 @@ func (i Implementation) Dgemm(tA, tB blas.Transpose, m, n, k int, alpha float64,
 }
 
 // Sgemm is C = alpha * op(A) * op(B) + beta * C, row by row, for float32.
-func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
+func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int,
+	b []float32, ldb int, beta float32, c []float32, ldc int) {
 	if i.set.f32.tile == nil || m*n*k <= small || !fits(tA, tB, m, n, k, len(a), lda, len(b), ldb, len(c), ldc) {
 		i.Implementation.Sgemm(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		return
@@ -99,7 +101,8 @@ func fits(tA, tB blas.Transpose, m, n, k, a, lda, b, ldb, c, ldc int) bool {
 	if tB != blas.NoTrans {
 		rowsB, colsB = n, k
 	}
-	return m > 0 && n > 0 && k > 0 && holds(rowsA, colsA, a, lda) && holds(rowsB, colsB, b, ldb) && holds(m, n, c, ldc)
+	return m > 0 && n > 0 && k > 0 && holds(rowsA, colsA, a, lda) && holds(rowsB, colsB, b, ldb) &&
+		holds(m, n, c, ldc)
 }
 
 // product is one matrix product; goroutines do parts of it.
