@@ -92,7 +92,7 @@ func TestScalingInWaitsForTheStabilizationWindow(t *testing.T) {
 	}
 }
 
-// The dumb twin: VPA's figure for a constant usage is that usage and the
+// A simple second implementation: VPA's figure for a constant usage is that usage and the
 // margin, within a bucket (5 %).
 func TestConstantUsageGivesUsagePlusMargin(t *testing.T) {
 	p := hpavpa.New(config())

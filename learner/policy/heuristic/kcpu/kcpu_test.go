@@ -24,7 +24,7 @@ type container struct {
 	second int
 }
 
-// run lets so many seconds pass, a State each, and counts the changes of the
+// run simulates seconds with one State each, and counts the changes of the
 // limit.
 func (c *container) run(seconds int, demand mdp.MilliCPU) (changes int) {
 	c.t.Helper()

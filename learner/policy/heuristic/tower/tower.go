@@ -195,7 +195,7 @@ func (t *Tower) Observe(m Minute) error {
 }
 
 // plausible returns an error for impossible values, so that they are not
-// maxSamples.
+// stored.
 func (t *Tower) plausible(m Minute) error {
 	switch {
 	case !(m.RPS >= 0 && m.RPS <= maxRPS) || m.RPS/t.config.BinRPS > maxBin:
