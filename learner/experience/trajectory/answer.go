@@ -18,8 +18,9 @@ import (
 //	{"results": [{"statement_id": 0, "series": [
 //	    {"name": "transitions", "tags": {"workload": "a"}, "columns": ["time", "reward"], "values": [[1, 0.5], [2, null]]}]}]}
 //
-// An error is in the place of the results or of one result, and comes with a status of 200. "partial" says that the server cut
-// the answer at a limit of its own.
+// An error is in the place of the results or of one result, and comes with a
+// status of 200. "partial" says that the server cut the answer at a limit of
+// its own.
 type series struct {
 	tags    map[string]string
 	columns map[string]int
@@ -154,7 +155,8 @@ func (p point) transition() (t mdp.Transition, err error) {
 	if err != nil {
 		return t, err
 	}
-	// Points that were written before these fields existed have rewards that are known, of actions that were applied.
+	// Points that were written before these fields existed have rewards that
+	// are known, of actions that were applied.
 	known, err := p.optional("reward_known", 1, 1)
 	if err != nil {
 		return t, err

@@ -10,8 +10,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// The body of a transition in an SQLite store. Varints are those of encoding/binary: a uvarint is unsigned, a varint is
-// zigzag. A float is the 8 bytes of its IEEE 754 bits, little-endian.
+// The body of a transition in an SQLite store. Varints are those of
+// encoding/binary: a uvarint is unsigned, a varint is zigzag. A float is the 8
+// bytes of its IEEE 754 bits, little-endian.
 //
 //	transition = version flags effect reward state action state
 //	version    = 1 byte, 2
@@ -26,8 +27,8 @@ import (
 //	sets       = uvarint, a bit for each knob
 //	clipped    = uvarint
 //
-// A signal's number and kind never change within a version. A signal added to mdp takes the next number; bodies written before
-// do not observe it.
+// A signal's number and kind never change within a version. A signal added to
+// mdp takes the next number; bodies written before do not observe it.
 const bodyVersion = 2
 
 const (
@@ -79,8 +80,8 @@ func appendFields(b []byte, s *mdp.State) []byte {
 	return b
 }
 
-// decodeBody reads what appendBody wrote. It refuses everything that appendBody would not write, but for varints that are
-// longer than they need be.
+// decodeBody reads what appendBody wrote. It refuses everything that appendBody
+// would not write, but for varints that are longer than they need be.
 func decodeBody(b []byte) (mdp.Transition, error) {
 	var t mdp.Transition
 	if len(b) < 2 {
@@ -132,7 +133,8 @@ type bodyReader struct {
 
 var errShort = errors.New("the body ends too early, or a number in it is too long")
 
-// take moves on by n bytes; n is what the varint readers return, so it is not above zero when there was nothing to read.
+// take moves on by n bytes; n is what the varint readers return, so it is not
+// above zero when there was nothing to read.
 func (r *bodyReader) take(n int) bool {
 	if r.err == nil && (n <= 0 || n > len(r.rest)) {
 		r.err = errShort

@@ -2,7 +2,8 @@ package trajectory
 
 import "awarescale.dev/aware/learner/mdp"
 
-// asState is an Action as the part of a State that it sets, so that both are written in the same way.
+// asState is an Action as the part of a State that it sets, so that both are
+// written in the same way.
 func asState(a mdp.Action) mdp.State {
 	var s mdp.State
 	for k := range a.Sets.Signals() {

@@ -17,25 +17,27 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Influx is a Store in an InfluxDB: written by line protocol, read by InfluxQL through the endpoint /query of 1.x, which 2.x and
-// 3.x have too.
+// Influx is a Store in an InfluxDB: written by line protocol, read by InfluxQL
+// through the endpoint /query of 1.x, which 2.x and 3.x have too.
 //
-// A transition is a point of the measurement "transitions" with the tag workload. Its timestamp is its logical time, in
-// nanoseconds:
+// A transition is a point of the measurement "transitions" with the tag
+// workload. Its timestamp is its logical time, in nanoseconds:
 //
 //	timestamp = episode * 2^31 + step
 //
-// So a transition written again lands on the same point, the order of time is the logical order, and an episode is a window
-// of 2^31 ns (about two seconds, so that a shard of a week holds 280,000 episodes). All of it lies between 1970 and 2116; the
-// database's retention has to be infinite. The fields are
+// So a transition written again lands on the same point, the order of time is
+// the logical order, and an episode is a window of 2^31 ns (about two seconds,
+// so that a shard of a week holds 280,000 episodes). All of it lies between
+// 1970 and 2116; the database's retention has to be infinite. The fields are
 //
 //	reward, terminated, truncated                    0 and 1, to be summed and compared
 //	state_at, state_at_nanos, state_observed         the same with next_
 //	state_cpu_limit, state_latency, ...              a field for each signal in state_observed; the same with next_
 //	action_sets, action_clipped, action_cpu_limit, ...
 //
-// all integers but for reward, ratios and rates. InfluxDB merges the fields of a point that is written again, so one of an earlier
-// writing may still be there: what counts is in state_observed, next_observed and action_sets.
+// all integers but for reward, ratios and rates. InfluxDB merges the fields of
+// a point that is written again, so one of an earlier writing may still be
+// there: what counts is in state_observed, next_observed and action_sets.
 type Influx struct {
 	*buffer
 	c    InfluxConfig
@@ -60,8 +62,8 @@ type InfluxConfig struct {
 
 	User, Password string // of 1.x, when it asks for them
 
-	// Bucket says to write by /api/v2/write, as 2.x and 3.x want it, and not by /write into Database. Token is for it, and
-	// Org for 2.x.
+	// Bucket says to write by /api/v2/write, as 2.x and 3.x want it, and not by
+	// /write into Database. Token is for it, and Org for 2.x.
 	Bucket, Org, Token string
 
 	Timeout time.Duration // of one request; 0 is 5 s
@@ -96,7 +98,8 @@ func (c InfluxConfig) withDefaults() (InfluxConfig, error) {
 	return c, nil
 }
 
-// OpenInflux makes the store. It does not ask whether InfluxDB is there: a workload can run while it is not.
+// OpenInflux makes the store. It does not ask whether InfluxDB is there: a
+// workload can run while it is not.
 func OpenInflux(c InfluxConfig, b Buffering) (*Influx, error) {
 	c, err := c.withDefaults()
 	if err == nil {
@@ -113,7 +116,8 @@ func OpenInflux(c InfluxConfig, b Buffering) (*Influx, error) {
 // Close implements [Store].
 func (s *Influx) Close() error { return s.close() }
 
-// put writes a batch. InfluxDB may take a part of it; sent again the same points are replaced.
+// put writes a batch. InfluxDB may take a part of it; sent again the same
+// points are replaced.
 func (s *Influx) put(ctx context.Context, rows []row) error {
 	var lines []byte
 	for i := range rows {
@@ -193,15 +197,18 @@ func (s *Influx) query(ctx context.Context, q string) ([]series, error) {
 // timestamp is the logical time of a point.
 func timestamp(episode, step int) int64 { return int64(episode)<<logicalBits | int64(step) }
 
-// span is what of a workload's points is asked for: both ends are included, in nanoseconds.
+// span is what of a workload's points is asked for: both ends are included, in
+// nanoseconds.
 type span struct{ from, to int64 }
 
-// always is where all points are. Without an end InfluxDB takes now for one, and without a beginning 3.x takes yesterday.
+// always is where all points are. Without an end InfluxDB takes now for one,
+// and without a beginning 3.x takes yesterday.
 var always = span{0, timestamp(last, last)}
 
 func (a span) String() string { return fmt.Sprintf("time >= %d AND time <= %d", a.from, a.to) }
 
-// quote is a string of InfluxQL. A workload's name has no backslash and no line break.
+// quote is a string of InfluxQL. A workload's name has no backslash and no line
+// break.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `\'`) + "'" }
 
 // pages asks for the points in a span of a workload, a page at a time; each row that comes has a timestamp in the span, and they

@@ -140,8 +140,8 @@ func TestInfluxIsAStore(t *testing.T) {
 	})
 }
 
-// There is no influxd of 2.x in Debian. Its way of writing is put in front of one of 1.x, as 1.8 itself does; the bucket is
-// called as the database.
+// There is no influxd of 2.x in Debian. Its way of writing is put in front of
+// one of 1.x, as 1.8 itself does; the bucket is called as the database.
 func TestInfluxOfVersionTwoIsAStore(t *testing.T) {
 	d := startInfluxd(t)
 	two := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -211,7 +211,8 @@ func TestAPointLooksAsDocumented(t *testing.T) {
 	}
 }
 
-// A database that forgets after a day forgets logical time at once: that is said, and nothing is lost.
+// A database that forgets after a day forgets logical time at once: that is
+// said, and nothing is lost.
 func TestADatabaseWithFiniteRetentionIsToldOf(t *testing.T) {
 	d := startInfluxd(t)
 	name := d.database(t)
@@ -281,7 +282,8 @@ func status(code int, text string) func(w http.ResponseWriter, r *http.Request) 
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
 }
 
-// open is a store of the fake that holds 45, four batches and a half, and is not patient.
+// open is a store of the fake that holds 45, four batches and a half, and is
+// not patient.
 func (f *fake) open(t *testing.T) *trajectory.Influx {
 	return openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db", Timeout: 50 * time.Millisecond, Tries: 3, Pause: time.Millisecond},
 		trajectory.Buffering{Batch: 10, Limit: 45})
@@ -360,7 +362,8 @@ func TestWhileInfluxIsDownOrSlowTheBufferHoldsAndTheLoopGoesOn(t *testing.T) {
 	}
 }
 
-// Without a ticker and without a Flush, nothing but those who are refused can tell that there may be room again.
+// Without a ticker and without a Flush, nothing but those who are refused can
+// tell that there may be room again.
 func TestWhoIsRefusedSetsTheWritingGoingAgain(t *testing.T) {
 	f := startFake(t)
 	f.set(status(http.StatusBadRequest, "no"))
@@ -525,7 +528,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A name must not end its tag, nor its line, whatever it is: taken apart by the rules of line protocol it is the same.
+// A name must not end its tag, nor its line, whatever it is: taken apart by the
+// rules of line protocol it is the same.
 func FuzzLine(f *testing.F) {
 	f.Add("shop/deployment/web", 1.5)
 	f.Add(`a,b=c d"e'`, -1e-320)

@@ -225,7 +225,8 @@ func TestWhatIsSpoiledIsNamed(t *testing.T) {
 	}
 }
 
-// A full disk, by PRAGMA max_page_count: the same SQLITE_FULL as of a file system without room.
+// A full disk, by PRAGMA max_page_count: the same SQLITE_FULL as of a file
+// system without room.
 func TestAFullDiskLosesNothingThatWaits(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{Batch: 100, Limit: 400})
 	fillUp(t, s, func() {
@@ -339,7 +340,8 @@ func fillUp(t *testing.T, s *trajectory.SQLite, full, room func()) {
 	}
 }
 
-// A workload's key is made in the transaction of its first steps, and is gone when that is rolled back.
+// A workload's key is made in the transaction of its first steps, and is gone
+// when that is rolled back.
 func TestAWorkloadThatBeganOnAFullDiskIsKept(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{})
 	defer s.Close()
@@ -540,7 +542,8 @@ func TestPruningThatIsCutShortLeavesNoGap(t *testing.T) {
 	}
 }
 
-// writerEnv makes this test binary a process that writes until it is killed; it holds the first episode and the store's path.
+// writerEnv makes this test binary a process that writes until it is killed; it
+// holds the first episode and the store's path.
 const writerEnv = "TRAJECTORY_TEST_WRITES"
 
 func TestMain(m *testing.M) {
@@ -556,7 +559,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver writes episodes of 500 steps, and says so once a first batch is written.
+// writeForEver writes episodes of 500 steps, and says so once a first batch is
+// written.
 func writeForEver(path string, episode int) error {
 	s, err := trajectory.OpenSQLite(context.Background(), path, trajectory.Buffering{Batch: 64})
 	if err != nil {
@@ -658,8 +662,8 @@ func whole(t *testing.T, path string) (rows int) {
 	return rows
 }
 
-// golden is the transition in testdata. It has the signals that there were when the first body was written, and is never
-// changed.
+// golden is the transition in testdata. It has the signals that there were when
+// the first body was written, and is never changed.
 func golden() mdp.Transition {
 	const signals mdp.Set = 1<<16 - 1
 	return mdp.Transition{
@@ -682,8 +686,9 @@ func golden() mdp.Transition {
 	}
 }
 
-// What was stored by an earlier version must be readable: these bodies were written by versions 1 and 2. Version 1 had
-// no effect: its actions were applied.
+// What was stored by an earlier version must be readable: these bodies were
+// written by versions 1 and 2. Version 1 had no effect: its actions were
+// applied.
 func TestEarlierEncodingsAreStillRead(t *testing.T) {
 	full := golden()
 	first := full
@@ -748,13 +753,15 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// Compare with benchstat before and after; the aim is 50,000 transitions/s on two shared cores.
+// Compare with benchstat before and after; the aim is 50,000 transitions/s on
+// two shared cores.
 func BenchmarkSQLite(b *testing.B) {
 	s := openSQLite(b, filepath.Join(b.TempDir(), "store.db"), trajectory.Buffering{})
 	appendMany(b, s)
 }
 
-// appendMany tells how many transitions a second are stored, the last batch included, by a loop that waits when the buffer is full.
+// appendMany tells how many transitions a second are stored, the last batch
+// included, by a loop that waits when the buffer is full.
 func appendMany(b *testing.B, s trajectory.Store) {
 	one := trajectorytest.Full()
 	b.ReportAllocs()
