@@ -12,17 +12,17 @@ import (
 
 // Buffering configures when a store writes appended transitions.
 type Buffering struct {
-	// Batch is the number of transitions per write. A full batch is written
-	// in the background. 0 is 1024. A larger batch is faster, and more
-	// transitions are lost in a crash.
+	// Batch is the number of transitions per write. A full batch is written in
+	// the background. 0 is 1024. A larger batch is faster, and more transitions
+	// are lost in a crash.
 	Batch int
 
-	// Limit is the maximum number of transitions in the buffer; Append
-	// rejects more. 0 is 16 batches. A transition needs about 400 bytes.
+	// Limit is the maximum number of transitions in the buffer; Append rejects
+	// more. 0 is 16 batches. A transition needs about 400 bytes.
 	Limit int
 
-	// Tick is the caller's ticker. At each tick the whole buffer is written
-	// in the background; nil is never. One second is a good interval for a
+	// Tick is the caller's ticker. At each tick the whole buffer is written in
+	// the background; nil is never. One second is a good interval for a
 	// workload with few steps.
 	Tick <-chan time.Time
 }
@@ -130,9 +130,8 @@ func (b *buffer) add(r row) error {
 	} else {
 		b.waiting = append(b.waiting, r)
 	}
-	// The signal is sent once per full batch, not for every transition.
-	// After a failure, the write is therefore not repeated for every
-	// transition.
+	// The signal is sent once per full batch, not for every transition. After a
+	// failure, the write is therefore not repeated for every transition.
 	if err != nil || len(b.waiting)%b.Batch == 0 {
 		select {
 		case b.ready <- struct{}{}:

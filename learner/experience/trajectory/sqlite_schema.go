@@ -47,8 +47,7 @@ func (s *SQLite) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A URI escapes special characters of the path, such as a question
-	// mark.
+	// A URI escapes special characters of the path, such as a question mark.
 	file := (&url.URL{Scheme: "file", Path: path}).String() +
 		fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=synchronous(NORMAL)", busyTimeout.Milliseconds())
 	if s.writer, err = sql.Open("sqlite", file+"&_txlock=immediate"); err != nil {

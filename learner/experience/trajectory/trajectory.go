@@ -16,35 +16,33 @@ import (
 // Store keeps transitions. It is safe for concurrent use. Reads return only
 // written transitions; call Flush first to include the buffer.
 type Store interface {
-	// Append adds one transition to the buffer. It replaces an earlier one
-	// with the same workload, episode and step. With an error the
-	// transition was not added: [ErrBufferFull], [ErrClosed], or a
-	// description of an invalid value.
+	// Append adds one transition to the buffer. It replaces an earlier one with
+	// the same workload, episode and step. With an error the transition was not
+	// added: [ErrBufferFull], [ErrClosed], or a description of an invalid
+	// value.
 	Append(ctx context.Context, workload string, episode, step int, t mdp.Transition) error
 
-	// Flush writes the buffer. After an error the batches that were not
-	// written stay in the buffer.
+	// Flush writes the buffer. After an error the batches that were not written
+	// stay in the buffer.
 	Flush(ctx context.Context) error
 
 	// Episode returns one episode with its steps in order, or [ErrNotFound]
 	// when no step is stored.
 	Episode(ctx context.Context, workload string, episode int) (mdp.Trajectory, error)
 
-	// Top returns the m complete episodes with the highest total reward,
-	// the best first. Of equal ones the newer is first.
+	// Top returns the m complete episodes with the highest total reward, the
+	// best first. Of equal ones the newer is first.
 	Top(ctx context.Context, workload string, m int) ([]mdp.Trajectory, error)
 
-	// Rewards returns the total rewards of the n newest complete episodes,
-	// the oldest first.
+	// Rewards returns the total rewards of the n newest complete episodes, the
+	// oldest first.
 	Rewards(ctx context.Context, workload string, n int) ([]float64, error)
 
-	// Transitions returns at most limit transitions, the newest by logical
-	// time first. They are read during the iteration, which ends after an
-	// error.
+	// Transitions returns at most limit transitions, the newest by logical time
+	// first. They are read during the iteration, which ends after an error.
 	Transitions(ctx context.Context, workload string, limit int) iter.Seq2[mdp.Transition, error]
 
-	// Workloads returns the names of workloads with stored transitions,
-	// sorted.
+	// Workloads returns the names of workloads with stored transitions, sorted.
 	Workloads(ctx context.Context) ([]string, error)
 
 	// Figures returns the statistics of writing.
