@@ -708,7 +708,7 @@ func TestEarlierEncodingsAreStillRead(t *testing.T) {
 	}
 }
 
-func TestTruncatedOrChangedBodyIsAnErrorOrADifferentTransition(t *testing.T) {
+func TestTruncatedOrInvalidBodyIsAnError(t *testing.T) {
 	full := trajectorytest.Full()
 	body := trajectory.AppendBody(nil, &full)
 	for n := range body {
