@@ -8,14 +8,16 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Interval is a mean over seeds with its 95 % confidence interval (Student's t).
+// Interval is a mean over seeds with its 95 % confidence interval (Student's
+// t).
 type Interval struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// interval is the one of a figure of some runs; with a single run it has no width, and says nothing about the next.
+// interval computes the Interval of a value of the runs. With a single run it
+// has no width, and gives no information about other runs.
 func interval(runs []Score, figure func(Score) float64) Interval {
 	xs := make([]float64, len(runs))
 	for i, r := range runs {
@@ -30,14 +32,15 @@ func interval(runs []Score, figure func(Score) float64) Interval {
 	return Interval{mean, mean - half, mean + half}
 }
 
-// Row is a policy's score in a cell: the means over the seeds.
+// Row is the score of a policy in a cell: means over the seeds. See [Score] for
+// the values and their units.
 type Row struct {
 	App      string   `json:"app"`
 	Trace    string   `json:"trace"`
 	Policy   string   `json:"policy"`
 	Cores    float64  `json:"cores"`
 	P99MS    float64  `json:"p99_ms"`
-	Violates bool     `json:"violates"` // the mean p99 over the hour is above the objective
+	Violates bool     `json:"violates"` // the mean p99 over the hour is above the SLO
 	Ratio    float64  `json:"slo_violation_ratio"`
 	Flapping float64  `json:"flapping"`
 	SLOMS    float64  `json:"slo_ms"`
@@ -49,24 +52,33 @@ type Row struct {
 	Memory   float64  `json:"memory_gib"`
 	Started  float64  `json:"replicas_started"`
 	Resizes  float64  `json:"resizes"`
-	Runs     []Score  `json:"runs"`
+	Runs     []Score  `json:"runs"` // one per seed
 	Settings any      `json:"settings,omitempty"`
-	Guards   string   `json:"guards"` // what the policy ran with; see guard.Settings
+	Guards   string   `json:"guards"` // of the policy; see guard.Settings
 }
 
+// row computes the Row of a choice from its runs.
 func row(cell Cell, c Choice, runs []Score) Row {
 	mean := func(figure func(Score) float64) float64 { return interval(runs, figure).Mean }
 	r := Row{
-		App: cell.Application, Trace: cell.Trace.Name, Policy: c.Policy, Runs: runs, SLOMS: cell.App.SLO.Latency.Seconds() * 1000,
-		CoresCI: interval(runs, func(s Score) float64 { return s.Cores }),
-		P99CI:   interval(runs, func(s Score) float64 { return s.P99MS }),
-		RatioCI: interval(runs, func(s Score) float64 { return s.Ratio }),
-
-		Flapping: mean(func(s Score) float64 { return s.Flapping }), Mitigate: mean(func(s Score) float64 { return s.Mitigate }),
-		Used: mean(func(s Score) float64 { return s.Used }), Memory: mean(func(s Score) float64 { return s.MemoryGiB }),
-		Started: mean(func(s Score) float64 { return float64(s.Started) }), Resizes: mean(func(s Score) float64 { return float64(s.Resizes) }),
+		App:      cell.Application,
+		Trace:    cell.Trace.Name,
+		Policy:   c.Policy,
+		Runs:     runs,
+		SLOMS:    cell.App.SLO.Latency.Seconds() * 1000,
+		CoresCI:  interval(runs, func(s Score) float64 { return s.Cores }),
+		P99CI:    interval(runs, func(s Score) float64 { return s.P99MS }),
+		RatioCI:  interval(runs, func(s Score) float64 { return s.Ratio }),
+		Flapping: mean(func(s Score) float64 { return s.Flapping }),
+		Mitigate: mean(func(s Score) float64 { return s.Mitigate }),
+		Used:     mean(func(s Score) float64 { return s.Used }),
+		Memory:   mean(func(s Score) float64 { return s.MemoryGiB }),
+		Started:  mean(func(s Score) float64 { return float64(s.Started) }),
+		Resizes:  mean(func(s Score) float64 { return float64(s.Resizes) }),
 	}
-	r.Cores, r.P99MS, r.Ratio = r.CoresCI.Mean, r.P99CI.Mean, r.RatioCI.Mean
+	r.Cores = r.CoresCI.Mean
+	r.P99MS = r.P99CI.Mean
+	r.Ratio = r.RatioCI.Mean
 	r.Violates = r.P99MS > r.SLOMS
 	r.Guards = c.Guards().String()
 	if c.Policy != "static" {
@@ -77,32 +89,37 @@ func row(cell Cell, c Choice, runs []Score) Row {
 	return r
 }
 
-// Contestant is a policy that takes part: a tuned baseline, or a policy file.
+// Contestant is a policy in the comparison: a tuned baseline, or a policy file.
 type Contestant struct {
 	Name   string
-	Choice *Choice // nil is the baseline of that name, tuned
+	Choice *Choice // nil is the tuned baseline with that name
 }
 
-// choice is the contestant's in a cell: a baseline that the book does not have there is tuned now.
-func (c Contestant) choice(ctx context.Context, cell Cell, book TunedSettings) (Choice, error) {
+// choice is the contestant's choice in a cell. It tunes a baseline that has no
+// tuned settings for the cell.
+func (c Contestant) choice(ctx context.Context, cell Cell, tuned TunedSettings) (Choice, error) {
 	if c.Choice != nil {
 		return *c.Choice, nil
 	}
-	if t, ok := book.For(cell, c.Name); ok {
+	if t, ok := tuned.For(cell, c.Name); ok {
 		return t.Choice, nil
 	}
 	t, err := Tune(ctx, cell, c.Name, TuningSeeds)
 	return t.Choice, err
 }
 
-// Anchors runs every contestant in every cell with seeds 1 to n; done is told after each row. Baselines are tuned first where
-// the book has nothing for the cell, as for traces that aware does not come with.
-func Baselines(ctx context.Context, cells []Cell, contestants []Contestant, book TunedSettings, seeds int, done func(Row)) ([]Row, error) {
+// Baselines runs every contestant in every cell, with seeds from 1 to the given
+// number. It calls done after each row, never concurrently. A baseline without
+// tuned settings for a cell is tuned first; this is the case for traces that
+// are not part of aware.
+func Baselines(
+	ctx context.Context, cells []Cell, contestants []Contestant, tuned TunedSettings, seeds int, done func(Row),
+) ([]Row, error) {
 	rows := make([]Row, len(cells)*len(contestants))
-	said := make(chan struct{}, 1)
+	lock := make(chan struct{}, 1)
 	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
 		cell, who := cells[i/len(contestants)], contestants[i%len(contestants)]
-		c, err := who.choice(ctx, cell, book)
+		c, err := who.choice(ctx, cell, tuned)
 		if err != nil {
 			return err
 		}
@@ -119,9 +136,9 @@ func Baselines(ctx context.Context, cells []Cell, contestants []Contestant, book
 		}
 		rows[i] = row(cell, c, runs)
 		rows[i].Policy = who.Name
-		said <- struct{}{}
+		lock <- struct{}{}
 		done(rows[i])
-		<-said
+		<-lock
 		return nil
 	})
 	return rows, err

@@ -25,42 +25,44 @@ func cells(t testing.TB) []bench.Cell {
 
 func shipped(t testing.TB) bench.TunedSettings {
 	t.Helper()
-	book, err := bench.Shipped()
+	tuned, err := bench.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return book
+	return tuned
 }
 
 func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
-	book := shipped(t)
+	tuned := shipped(t)
 	names, _ := bench.Policies()
 	for _, c := range cells(t) {
 		for _, name := range names {
-			tuned, ok := book.For(c, name)
-			if !ok || len(tuned.Trials) < 3 {
-				t.Errorf("%s under %s: %s was tuned in %d trials", c.Application, c.Trace.Name, name, len(tuned.Trials))
+			one, ok := tuned.For(c, name)
+			if !ok || len(one.Trials) < 3 {
+				t.Errorf("%s under %s: %s was tuned in %d trials", c.Application, c.Trace.Name, name, len(one.Trials))
 			}
 		}
 	}
 }
 
-func TestAStaticAllocationAtItsPeakNeverViolates(t *testing.T) {
+func TestStaticLimitsForThePeakNeverViolateTheSLO(t *testing.T) {
 	rows, err := bench.Baselines(t.Context(), cells(t), []bench.Contestant{{Name: "static"}}, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
 		if r.Violates || r.Ratio != 0 || r.Flapping != 0 {
-			t.Errorf("%s under %s: p99 %.0f ms of %.0f, %.2f %% of the windows over it", r.App, r.Trace, r.P99MS, r.SLOMS, 100*r.Ratio)
+			t.Errorf("%s under %s: p99 %.0f ms, SLO %.0f ms, violated in %.2f %% of the windows",
+				r.App, r.Trace, r.P99MS, r.SLOMS, 100*r.Ratio)
 		}
 	}
 }
 
-// Autothrottle's claim (NSDI 2024, §5.2): fewer cores than Kubernetes' rule, at the same objective.
-func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
+// Autothrottle's claim (NSDI 2024, §5.2): fewer cores than the rule of
+// Kubernetes, with the same SLO.
+func TestAutothrottleAllocatesFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 	if testing.Short() {
-		t.Skip("twelve hours under a tower that has four to warm up: half a minute")
+		t.Skip("simulates 72 hours, which takes half a minute")
 	}
 	who := []bench.Contestant{{Name: "k8s-cpu"}, {Name: "autothrottle"}}
 	rows, err := bench.Baselines(t.Context(), cells(t), who, shipped(t), 1, func(bench.Row) {})
@@ -70,7 +72,8 @@ func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 	fewer, compared := 0, 0
 	for i := 0; i < len(rows); i += 2 {
 		k, a := rows[i], rows[i+1]
-		t.Logf("%s under %s: k8s-cpu %.2f cores, %.0f ms; autothrottle %.2f cores, %.0f ms", k.App, k.Trace, k.Cores, k.P99MS, a.Cores, a.P99MS)
+		t.Logf("%s under %s: k8s-cpu %.2f cores, %.0f ms; autothrottle %.2f cores, %.0f ms",
+			k.App, k.Trace, k.Cores, k.P99MS, a.Cores, a.P99MS)
 		if a.Violates {
 			continue
 		}
@@ -84,9 +87,10 @@ func TestAutothrottleHoldsFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedGivesTheSameRows(t *testing.T) {
+func TestSameSeedGivesSameRows(t *testing.T) {
 	one := func() string {
-		rows, err := bench.Baselines(t.Context(), cells(t)[8:9], []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}, shipped(t), 2, func(bench.Row) {})
+		who := []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}
+		rows, err := bench.Baselines(t.Context(), cells(t)[8:9], who, shipped(t), 2, func(bench.Row) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +105,7 @@ func TestTheSameSeedGivesTheSameRows(t *testing.T) {
 	}
 }
 
-func TestATraceOfYourOwnAddsColumns(t *testing.T) {
+func TestAnotherTraceGivesOneCellPerApplication(t *testing.T) {
 	trace, err := workload.ReadRates("mine", strings.NewReader(strings.Repeat("100\n300\n", 300)))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +115,8 @@ func TestATraceOfYourOwnAddsColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := bench.Baselines(t.Context(), more, []bench.Contestant{{Name: "captain"}}, shipped(t), 1, func(bench.Row) {})
+	who := []bench.Contestant{{Name: "captain"}}
+	rows, err := bench.Baselines(t.Context(), more, who, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,14 +125,18 @@ func TestATraceOfYourOwnAddsColumns(t *testing.T) {
 	}
 }
 
-func TestARunIsCountedAfterItsWarmUpOnly(t *testing.T) {
+func TestScoreExcludesTheWarmUp(t *testing.T) {
 	c := cells(t)[8]
 	choice, err := bench.Named("static")
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	s, err := bench.Run(t.Context(), c, choice, bench.Options{Seed: 1, Length: 5 * time.Minute, Watch: func(bench.Point) { n++ }})
+	s, err := bench.Run(t.Context(), c, choice, bench.Options{
+		Seed:   1,
+		Length: 5 * time.Minute,
+		Watch:  func(bench.Point) { n++ },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +148,7 @@ func TestARunIsCountedAfterItsWarmUpOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAPolicyFileIsNamed(t *testing.T) {
+func TestErrorNamesTheWrongValueOfAPolicyFile(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"another encoding", `{"encoding":2,"policy":"captain","settings":{}}`, "policy p.json: encoding 2: this aware reads encoding 1"},
 		{"an unknown policy", `{"encoding":1,"policy":"magic"}`, `policy p.json: policy "magic": known are static, `},
@@ -149,7 +158,8 @@ func TestWhatIsWrongWithAPolicyFileIsNamed(t *testing.T) {
 		{"an unknown field", `{"encoding":1,"policy":"captain","weights":[]}`, `unknown field "weights"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := bench.ReadChoice("p.json", strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			_, err := bench.ReadChoice("p.json", strings.NewReader(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
@@ -168,7 +178,7 @@ func FuzzReadChoice(f *testing.F) {
 	})
 }
 
-func FuzzReadBook(f *testing.F) {
+func FuzzReadTunedSettings(f *testing.F) {
 	f.Add([]byte(`{"encoding":1,"how":"","tuned":[{"app":"a","trace":"t","choice":{"encoding":1,"policy":"captain","settings":{}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := bench.ReadTunedSettings("fuzzed", bytes.NewReader(text))

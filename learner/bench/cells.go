@@ -10,7 +10,8 @@ import (
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
-// bins are the widths of the tower's bins of requests per second, by application in the order of the table.
+// bins are the widths of the tower's bins of the request rate, per application
+// in the order of the table.
 var bins = []struct {
 	application string
 	width       mdp.Rate
@@ -20,7 +21,7 @@ var bins = []struct {
 	{"hotel-reservation", 200},
 }
 
-// Applications names those of the cells.
+// Applications returns the names of the applications of the cells.
 func Applications() []string {
 	var names []string
 	for _, b := range bins {
@@ -29,12 +30,14 @@ func Applications() []string {
 	return names
 }
 
-// traces are the columns; the warm-up trace is another one.
+// traces are the columns of the table. The warm-up trace is not one of them.
 var traces = []string{"diurnal", "constant", "noisy", "bursty"}
 
+// warmUp is the name of the warm-up trace.
 const warmUp = "diurnal-2"
 
-// Cells are the twelve: three applications under four traces of an hour.
+// Cells returns the twelve cells: three applications with four traces of one
+// hour each.
 func Cells() ([]Cell, error) {
 	var cells []Cell
 	for _, name := range Applications() {
@@ -54,8 +57,9 @@ func Cells() ([]Cell, error) {
 	return cells, nil
 }
 
-// Columns are the three applications under another trace, with the same multipliers. A trace that has the name of one of the
-// twelve cells' is called by another: it was not tuned for.
+// Columns returns cells with the three applications and another trace, with the
+// same multipliers of the rate. A trace with the name of one of the twelve
+// cells' traces is renamed, because no baseline was tuned for it.
 func Columns(t workload.Trace) ([]Cell, error) {
 	if slices.Contains(traces, t.Name) {
 		t.Name += " (file)"
@@ -75,6 +79,7 @@ func Columns(t workload.Trace) ([]Cell, error) {
 	return cells, nil
 }
 
+// cell is the cell of an application that comes with aware.
 func cell(name string, t workload.Trace) (Cell, error) {
 	app, err := workload.NamedApp(name)
 	if err != nil {
@@ -83,12 +88,14 @@ func cell(name string, t workload.Trace) (Cell, error) {
 	return under(name, app, t)
 }
 
+// under is the cell of an application and a trace, with its warm-up trace.
 func under(name string, app sim.App, t workload.Trace) (Cell, error) {
 	warm, err := workload.Named(warmUp)
 	if err != nil {
 		return Cell{}, err
 	}
-	// The warm-up trace at the cell's mean rate: the form is that of another day, the height is known to whoever runs it.
+	// The warm-up trace has the shape of another day and the mean rate of the
+	// cell: operators know the mean rate of their application.
 	if warm, err = warm.Scaled(t.Mean()); err != nil {
 		return Cell{}, fmt.Errorf("%s under %s: %w", name, t.Name, err)
 	}
@@ -102,8 +109,9 @@ func under(name string, app sim.App, t workload.Trace) (Cell, error) {
 	return c, nil
 }
 
-// Single is a cell of any application and trace. The trace's rates are multiplied; times 0 is what the application has in
-// the twelve cells, or 1.
+// Single is a cell of any application and trace. The rates of the trace are
+// multiplied by times. With times 0 the multiplier is the one of the
+// application in the twelve cells, or 1.
 func Single(name string, app sim.App, t workload.Trace, times float64) (Cell, error) {
 	if times == 0 {
 		times = 1

@@ -23,7 +23,8 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// Encoding is the version of policy files. A file of another version is refused: its settings may mean something else.
+// Encoding is the version of policy files. A file with another version is
+// rejected, because its settings can have another meaning.
 const Encoding = 1
 
 // Choice is a policy with its settings.
@@ -32,45 +33,61 @@ type Choice struct {
 	Policy   string             `json:"policy"`
 	Settings map[string]float64 `json:"settings"`
 
-	learned *learned.File // of a learned policy; then Settings are empty
+	learned *learned.File // of a learned policy, which has no Settings; otherwise nil
 }
 
-// Learned is a choice of a learned policy: the same network for each service, at that service's bounds, with central's
-// guards and in its own step.
+// Learned is a choice of a learned policy: the same network for each service,
+// with the bounds of that service, the guards of the central autoscaler, and
+// its own step.
 func Learned(f learned.File) Choice {
 	return Choice{Encoding: Encoding, Policy: "learned", learned: &f}
 }
 
-// baseline is one rule: its settings with their defaults and limits, what tuning tries, and how it is made.
+// baseline is a rule-based policy: its settings with defaults and limits, the
+// grid for tuning, and its constructor.
 type baseline struct {
-	name     string
-	does     string
-	every    time.Duration
-	path     sim.ActuationPath
-	guards   guard.Settings // what is around the rule
-	settings []setting
-	grid     []map[string]float64
-	make     func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
+	name      string
+	does      string        // one line of description
+	every     time.Duration // decision interval, in whole seconds
+	path      sim.ActuationPath
+	guards    guard.Settings // around the policy
+	settings  []setting
+	grid      []map[string]float64 // settings that Tune tries
+	newPolicy func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
 }
 
+// setting is a setting of a baseline.
 type setting struct {
 	name       string
-	fallback   float64
-	min, max   float64
-	perService bool // name is the prefix of a setting for each service
+	fallback   float64 // default value
+	lowest     float64 // allowed minimum
+	highest    float64 // allowed maximum
+	perService bool    // name is the prefix of a setting for each service
 }
 
-// baselines are the rules, in reading order.
+// baselines are the rule-based policies, in reading order.
 func baselines() []baseline {
+	return append(kubernetesBaselines(), publishedBaselines()...)
+}
+
+// kubernetesBaselines are constant limits and the rules of Kubernetes.
+func kubernetesBaselines() []baseline {
 	target := func(fallback float64) []setting {
-		return []setting{{name: "target", fallback: fallback, min: 0.01, max: 1}}
+		return []setting{{name: "target", fallback: fallback, lowest: 0.01, highest: 1}}
 	}
 	return []baseline{
 		{
-			name: "static", does: "the same limits for ever: what the peak rate takes", every: 10 * time.Second, path: sim.L2, guards: guard.Published,
-			settings: []setting{{name: "factor", fallback: 1, min: 0.01, max: 100}, {name: "cpu.", min: 1, max: 1e6, perService: true}},
-			grid:     sweep("factor", 0.7, 0.8, 0.9, 1, 1.15, 1.3, 1.5),
-			make: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
+			name:   "static",
+			does:   "constant limits for the peak rate",
+			every:  10 * time.Second,
+			path:   sim.L2,
+			guards: guard.Published,
+			settings: []setting{
+				{name: "factor", fallback: 1, lowest: 0.01, highest: 100},
+				{name: "cpu.", lowest: 1, highest: 1e6, perService: true},
+			},
+			grid: sweep("factor", 0.7, 0.8, 0.9, 1, 1.15, 1.3, 1.5),
+			newPolicy: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 				cpu, ok := c.Settings["cpu."+s.Name]
 				if !ok {
 					cpu = float64(s.Size.CPU)
@@ -79,71 +96,116 @@ func baselines() []baseline {
 			},
 		},
 		{
-			name: "k8s-cpu", does: "Kubernetes' rule on CPU use, each 15 s, the highest of 5 min", every: 15 * time.Second, path: sim.L2, guards: guard.Published,
-			settings: target(float64(kcpu.Default.Target)), grid: sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-			make: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+			name:     "k8s-cpu",
+			does:     "Kubernetes' rule on CPU use, every 15 s, the highest result of 5 min",
+			every:    15 * time.Second,
+			path:     sim.L2,
+			guards:   guard.Published,
+			settings: target(float64(kcpu.Default.Target)),
+			grid:     sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+			newPolicy: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Default
 				k.Target = mdp.Ratio(c.get("target"))
 				return kcpu.New(k), k.Check()
 			},
 		},
 		{
-			name: "k8s-cpu-fast", does: "the same each second, the highest of 20 s", every: time.Second, path: sim.L2, guards: guard.Published,
-			settings: target(float64(kcpu.Fast.Target)), grid: sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-			make: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+			name:     "k8s-cpu-fast",
+			does:     "the same every second, the highest result of 20 s",
+			every:    time.Second,
+			path:     sim.L2,
+			guards:   guard.Published,
+			settings: target(float64(kcpu.Fast.Target)),
+			grid:     sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+			newPolicy: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Fast
 				k.Target = mdp.Ratio(c.get("target"))
 				return kcpu.New(k), k.Check()
 			},
 		},
 		{
-			name: "hpa-vpa", does: "HPA's and VPA's arithmetic together, as AWARE begins with", every: 10 * time.Second, path: sim.L2, guards: guard.Central,
-			settings: []setting{{name: "utilization", fallback: float64(hpavpa.Default.TargetUtilization), min: 1, max: 100},
-				{name: "margin", fallback: hpavpa.Default.SafetyMargin, min: 0, max: 5}},
+			name:   "hpa-vpa",
+			does:   "HPA's and VPA's formulas together, the initial policy of AWARE",
+			every:  10 * time.Second,
+			path:   sim.L2,
+			guards: guard.Central,
+			settings: []setting{
+				{name: "utilization", fallback: float64(hpavpa.Default.TargetUtilization), lowest: 1, highest: 100},
+				{name: "margin", fallback: hpavpa.Default.SafetyMargin, lowest: 0, highest: 5},
+			},
 			grid: sweep("margin", 0, 0.05, 0.15, 0.3, 0.5, 0.8),
-			make: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
+			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				h := hpavpa.Default
-				h.SLO, h.Largest = app.SLO, mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
-				h.TargetUtilization, h.SafetyMargin = int32(c.get("utilization")), c.get("margin")
+				h.SLO = app.SLO
+				h.Largest = mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
+				h.TargetUtilization = int32(c.get("utilization"))
+				h.SafetyMargin = c.get("margin")
 				return hpavpa.New(h), h.Check()
 			},
-		},
-		{
-			name: "aimd", does: "more while the SLO is violated, a share less while it holds with room (FIRM's baseline)", every: 10 * time.Second, path: sim.L2, guards: guard.Published,
-			settings: []setting{{name: "increase", fallback: float64(aimd.Default.Increase), min: 1, max: 1e5},
-				{name: "decrease", fallback: float64(aimd.Default.Decrease), min: 0.01, max: 0.999},
-				{name: "headroom", fallback: float64(aimd.Default.Headroom), min: 0.01, max: 1}},
-			grid: cross(sweep("increase", 100, 300), sweep("decrease", 0.95, 0.99), sweep("headroom", 0.4, 0.8)),
-			make: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
-				a := aimd.Default
-				a.SLO, a.Increase = app.SLO, mdp.MilliCPU(c.get("increase"))
-				a.Decrease, a.Headroom = mdp.Ratio(c.get("decrease")), mdp.Ratio(c.get("headroom"))
-				return aimd.New(a), a.Check()
-			},
-		},
-		{
-			name: "captain", does: "Autothrottle's captains with one target for all services", every: time.Second, path: sim.L1, guards: guard.Published,
-			settings: []setting{{name: "target", fallback: float64(captain.Default.Target), min: 0, max: 0.99}},
-			grid:     sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3),
-			make:     newCaptain,
-		},
-		{
-			name: "autothrottle", does: "captains whose targets a tower picks each minute", every: time.Second, path: sim.L1, guards: guard.Published,
-			settings: []setting{{name: "target", fallback: 0, min: 0, max: 0.99},
-				{name: "warm_hours", fallback: 4, min: 0, max: 1000}, {name: "bin_rps", fallback: float64(tower.Default.BinRPS), min: 0.1, max: 1e6},
-				{name: "guard", fallback: 1, min: 0.1, max: 1}},
-			grid: sweep("guard", 0.6, 0.8, 1),
-			make: newCaptain,
 		},
 	}
 }
 
+// publishedBaselines are the baselines from papers.
+func publishedBaselines() []baseline {
+	return []baseline{
+		{
+			name:   "aimd",
+			does:   "additive increase while the SLO is violated, multiplicative decrease while it is met with headroom (FIRM's baseline)",
+			every:  10 * time.Second,
+			path:   sim.L2,
+			guards: guard.Published,
+			settings: []setting{
+				{name: "increase", fallback: float64(aimd.Default.Increase), lowest: 1, highest: 1e5},
+				{name: "decrease", fallback: float64(aimd.Default.Decrease), lowest: 0.01, highest: 0.999},
+				{name: "headroom", fallback: float64(aimd.Default.Headroom), lowest: 0.01, highest: 1},
+			},
+			grid: cross(sweep("increase", 100, 300), sweep("decrease", 0.95, 0.99), sweep("headroom", 0.4, 0.8)),
+			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
+				a := aimd.Default
+				a.SLO = app.SLO
+				a.Increase = mdp.MilliCPU(c.get("increase"))
+				a.Decrease = mdp.Ratio(c.get("decrease"))
+				a.Headroom = mdp.Ratio(c.get("headroom"))
+				return aimd.New(a), a.Check()
+			},
+		},
+		{
+			name:      "captain",
+			does:      "Autothrottle's captains with one target for all services",
+			every:     time.Second,
+			path:      sim.L1,
+			guards:    guard.Published,
+			settings:  []setting{{name: "target", fallback: float64(captain.Default.Target), lowest: 0, highest: 0.99}},
+			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3),
+			newPolicy: newCaptain,
+		},
+		{
+			name:   "autothrottle",
+			does:   "captains with targets that a tower selects every minute",
+			every:  time.Second,
+			path:   sim.L1,
+			guards: guard.Published,
+			settings: []setting{
+				{name: "target", fallback: 0, lowest: 0, highest: 0.99},
+				{name: "warm_hours", fallback: 4, lowest: 0, highest: 1000},
+				{name: "bin_rps", fallback: float64(tower.Default.BinRPS), lowest: 0.1, highest: 1e6},
+				{name: "guard", fallback: 1, lowest: 0.1, highest: 1},
+			},
+			grid:      sweep("guard", 0.6, 0.8, 1),
+			newPolicy: newCaptain,
+		},
+	}
+}
+
+// newCaptain creates a captain, for captain and autothrottle.
 func newCaptain(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 	k := captain.Default
 	k.Target = mdp.Ratio(c.get("target"))
 	return captain.New(k), k.Check()
 }
 
+// sweep is a grid over one setting.
 func sweep(name string, values ...float64) []map[string]float64 {
 	grid := make([]map[string]float64, len(values))
 	for i, v := range values {
@@ -152,6 +214,7 @@ func sweep(name string, values ...float64) []map[string]float64 {
 	return grid
 }
 
+// cross is the Cartesian product of grids.
 func cross(grids ...[]map[string]float64) []map[string]float64 {
 	all := []map[string]float64{{}}
 	for _, g := range grids {
@@ -168,10 +231,12 @@ func cross(grids ...[]map[string]float64) []map[string]float64 {
 	return all
 }
 
-// Policies names the baselines and says what each does, in reading order.
+// Policies returns the names and descriptions of the baselines, in reading
+// order.
 func Policies() (names, does []string) {
 	for _, b := range baselines() {
-		names, does = append(names, b.name), append(does, b.does)
+		names = append(names, b.name)
+		does = append(does, b.does)
 	}
 	return names, does
 }
@@ -183,7 +248,7 @@ func Named(name string) (Choice, error) {
 	return c, err
 }
 
-// ReadChoice reads a policy file. Errors call it name.
+// ReadChoice reads a policy file. Errors contain its name.
 func ReadChoice(name string, r io.Reader) (Choice, error) {
 	text, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
@@ -201,7 +266,8 @@ func ReadChoice(name string, r io.Reader) (Choice, error) {
 	return c, nil
 }
 
-// Check is nil for a choice that can be made; otherwise it names the field, the value and the rule.
+// Check returns nil for a valid choice. Otherwise the error names the field,
+// the value and the rule.
 func (c Choice) Check() error {
 	if c.Encoding != Encoding {
 		return fmt.Errorf("encoding %d: this aware reads encoding %d", c.Encoding, Encoding)
@@ -215,18 +281,20 @@ func (c Choice) Check() error {
 		if !known {
 			return fmt.Errorf("setting %q: %s has %s", name, b.name, strings.Join(b.names(), ", "))
 		}
-		if v := c.Settings[name]; !(v >= s.min && v <= s.max) {
-			return fmt.Errorf("setting %s %v: it must be in [%v, %v]", name, v, s.min, s.max)
+		if v := c.Settings[name]; !(v >= s.lowest && v <= s.highest) {
+			return fmt.Errorf("setting %s %v: it must be in [%v, %v]", name, v, s.lowest, s.highest)
 		}
 	}
 	return nil
 }
 
+// baseline is the baseline of the choice's policy. A learned policy is
+// described in the same way.
 func (c Choice) baseline() (baseline, error) {
 	if c.learned != nil {
 		return baseline{
 			name: c.Policy, every: c.learned.Step, path: sim.L2, guards: guard.Central,
-			make: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
+			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				return learned.New(*c.learned, encode.Place{Bounds: s.Bounds, SLO: app.SLO})
 			},
 		}, c.checkLearned()
@@ -241,7 +309,8 @@ func (c Choice) baseline() (baseline, error) {
 	return baseline{}, fmt.Errorf("policy %q: known are %s", c.Policy, strings.Join(names, ", "))
 }
 
-// checkLearned is nil for a learned policy that can drive the bench, which decides at whole seconds.
+// checkLearned returns nil for a learned policy that can run in the bench,
+// where the decision interval is whole seconds.
 func (c Choice) checkLearned() error {
 	if step := c.learned.Step; step < time.Second || step%time.Second != 0 {
 		return fmt.Errorf("learned policy: step %v: it must be whole seconds", step)
@@ -249,6 +318,7 @@ func (c Choice) checkLearned() error {
 	return c.learned.Check()
 }
 
+// setting is the setting with the given name.
 func (b baseline) setting(name string) (setting, bool) {
 	for _, s := range b.settings {
 		if s.name == name || s.perService && strings.HasPrefix(name, s.name) {
@@ -258,6 +328,7 @@ func (b baseline) setting(name string) (setting, bool) {
 	return setting{}, false
 }
 
+// names are the names of the settings, for error messages.
 func (b baseline) names() []string {
 	var names []string
 	for _, s := range b.settings {
@@ -270,7 +341,7 @@ func (b baseline) names() []string {
 	return names
 }
 
-// get is a setting's value, or its default.
+// get is the value of a setting, or its default.
 func (c Choice) get(name string) float64 {
 	if v, ok := c.Settings[name]; ok {
 		return v
@@ -283,7 +354,7 @@ func (c Choice) get(name string) float64 {
 	return s.fallback
 }
 
-// Guards are the settings of the guards that the choice runs with.
+// Guards are the settings of the choice's guards.
 func (c Choice) Guards() guard.Settings {
 	b, err := c.baseline()
 	if err != nil {

@@ -1,11 +1,15 @@
-// Package bench judges policies: each drives the same application under the same load in the simulated world, and is
-// scored by the CPU it held and the objective it kept.
+// Package bench compares policies. Each policy controls the same application
+// under the same load in the simulated world. Its score is the allocated CPU
+// and whether it met the SLO.
 //
-// A [Cell] is an application under a trace; [Cells] are the twelve of Autothrottle's evaluation. A [Choice] is a policy with
-// its settings, which is what a policy file holds. [Run] lets one drive the other and gives a [Score]. [Tune] finds each
-// baseline's settings for a cell on the warm-up trace; [Anchors] runs every baseline, tuned, in every cell and over several
+// A [Cell] is an application with a trace; [Cells] returns the twelve cells of
+// Autothrottle's evaluation. A [Choice] is a policy with its settings, which is
+// the content of a policy file. [Run] runs a choice in a cell and returns a
+// [Score]. [Tune] finds the settings of a baseline for a cell on the warm-up
+// trace. [Baselines] runs every tuned baseline in every cell with several
 // seeds.
 //
-// The score of a run is its mean of allocated cores, and counts only when the p99 over the whole hour meets the objective;
-// otherwise the run "violates" (Autothrottle, NSDI 2024, §5).
+// The main score of a run is the mean of the allocated cores. It counts only
+// when the p99 over the whole hour meets the SLO; otherwise the run "violates"
+// (Autothrottle, NSDI 2024, §5).
 package bench

@@ -13,27 +13,29 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// pilot drives all services of a world: a production Loop for each, and a tower where there is one.
+// driver controls all services of a world: with a production Loop for each
+// service, and with a tower if the policy has one.
 type driver struct {
 	world *sim.World
-	loops []mdp.Loop
-	every time.Duration
+	loops []mdp.Loop    // one per service
+	every time.Duration // decision interval, in whole seconds
 
-	tower    *tower.Tower
+	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
-	usage    []minute // per service
-	mark     sim.Snapshot
+	usage    []minute     // per service, since the tower's last observation
+	mark     sim.Snapshot // at the tower's last observation
 	slo      mdp.SLO
-	guard    float64
+	guard    float64 // the latency that the tower observes is divided by it
 }
 
-// minute adds up a service's usage.
+// minute is the sum of a service's CPU usage.
 type minute struct {
 	sum mdp.MilliCPU
-	n   int
+	n   int // number of readings in sum
 }
 
-// start makes a choice ready to drive a world. A tower that has been warmed up goes on.
+// start creates the driver of a choice for a world. A warm tower keeps its
+// state; nil is a new tower.
 func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -42,73 +44,82 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	if err != nil {
 		return nil, err
 	}
-	p := &driver{world: w, every: b.every, slo: app.SLO, mark: w.Snapshot(), guard: c.get("guard")}
+	d := &driver{
+		world: w,
+		every: b.every,
+		slo:   app.SLO,
+		mark:  w.Snapshot(),
+		guard: c.get("guard"),
+	}
 	var names []string
 	for i, h := range w.Services() {
-		policy, err := b.make(c, app, app.Services[i])
+		policy, err := b.newPolicy(c, app, app.Services[i])
 		if err != nil {
 			return nil, fmt.Errorf("policy %s for %s: %w", c.Policy, h.Name(), err)
 		}
 		if k, ok := policy.(*captain.Captain); ok {
-			p.captains = append(p.captains, k)
+			d.captains = append(d.captains, k)
 		}
 		names = append(names, h.Name())
-		p.loops = append(p.loops, mdp.Loop{
-			Sensor: h.Sensor(), Actuator: h.Actuator(b.path), Objective: mdp.Objective{SLO: app.SLO, Alpha: 0.5},
-			Policy: guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
+		d.loops = append(d.loops, mdp.Loop{
+			Sensor:    h.Sensor(),
+			Actuator:  h.Actuator(b.path),
+			Objective: mdp.Objective{SLO: app.SLO, Alpha: 0.5},
+			Policy:    guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
 		})
 	}
 	if b.name != "autothrottle" {
-		return p, nil
+		return d, nil
 	}
-	p.usage = make([]minute, len(names))
-	p.tower = warm
+	d.usage = make([]minute, len(names))
+	d.tower = warm
 	if warm == nil {
 		config := tower.Default
 		config.SLO, config.BinRPS = app.SLO, mdp.Rate(c.get("bin_rps"))
 		if err := config.Check(); err != nil {
 			return nil, err
 		}
-		p.tower = tower.New(config, names, seed)
+		d.tower = tower.New(config, names, seed)
 	}
-	p.retarget()
-	return p, nil
+	d.retarget()
+	return d, nil
 }
 
-// second lets a second pass, with what is due at its end.
-func (p *driver) second(ctx context.Context) error {
-	p.world.Advance(time.Second)
-	at := p.world.Elapsed()
-	if at%p.every == 0 {
-		for i := range p.loops {
-			d, err := p.loops[i].Step(ctx, p.world.Now())
+// second simulates one second. At its end it runs the loops and the tower if
+// they are due.
+func (d *driver) second(ctx context.Context) error {
+	d.world.Advance(time.Second)
+	at := d.world.Elapsed()
+	if at%d.every == 0 {
+		for i := range d.loops {
+			decision, err := d.loops[i].Step(ctx, d.world.Now())
 			var unknown *mdp.UnknownError
 			if err != nil && !errors.As(err, &unknown) {
 				return err
 			}
-			if p.tower != nil && d.State.Knows(mdp.CPUUsage) {
-				p.usage[i].sum += d.State.Usage.CPU * mdp.MilliCPU(d.State.Replicas)
-				p.usage[i].n++
+			if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
+				d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
+				d.usage[i].n++
 			}
 		}
 	}
-	if p.tower != nil && at%time.Minute == 0 {
-		return p.observe()
+	if d.tower != nil && at%time.Minute == 0 {
+		return d.observe()
 	}
 	return nil
 }
 
-// observe tells the tower of the minute that is over.
-func (p *driver) observe() error {
-	now := p.world.Snapshot()
+// observe reports the last minute to the tower.
+func (d *driver) observe() error {
+	now := d.world.Snapshot()
 	m := tower.Minute{
 		Observed:  mdp.SetOf(mdp.Throughput, mdp.CPULimit),
-		RPS:       mdp.Rate((now.Totals.Requests - p.mark.Totals.Requests) / 60),
-		Allocated: mdp.MilliCPU((now.Totals.Allocated - p.mark.Totals.Allocated) / 60 * 1000),
-		Usage:     make([]mdp.MilliCPU, len(p.usage)),
+		RPS:       mdp.Rate((now.Totals.Requests - d.mark.Totals.Requests) / 60),
+		Allocated: mdp.MilliCPU((now.Totals.Allocated - d.mark.Totals.Allocated) / 60 * 1000),
+		Usage:     make([]mdp.MilliCPU, len(d.usage)),
 	}
 	known := true
-	for i, u := range p.usage {
+	for i, u := range d.usage {
 		if u.n == 0 {
 			known = false
 			break
@@ -118,22 +129,25 @@ func (p *driver) observe() error {
 	if known {
 		m.Observed |= mdp.SetOf(mdp.CPUUsage)
 	}
-	if l, ok := p.world.Overall(p.mark, p.slo.Percentile); ok {
-		// A guard below 1 lets the tower keep some distance to the SLO: a minute counts as slower than it was.
-		m.Observed, m.Latency = m.Observed|mdp.SetOf(mdp.Latency), time.Duration(float64(l)/p.guard)
+	if l, ok := d.world.Overall(d.mark, d.slo.Percentile); ok {
+		// A guard below 1 keeps the latency below the SLO: the reported
+		// latency is above the measured one.
+		m.Observed |= mdp.SetOf(mdp.Latency)
+		m.Latency = time.Duration(float64(l) / d.guard)
 	}
-	p.mark = now
-	clear(p.usage)
+	d.mark = now
+	clear(d.usage)
 	var unknown *mdp.UnknownError
-	if err := p.tower.Observe(m); err != nil && !errors.As(err, &unknown) {
+	if err := d.tower.Observe(m); err != nil && !errors.As(err, &unknown) {
 		return err
 	}
-	p.retarget()
+	d.retarget()
 	return nil
 }
 
-func (p *driver) retarget() {
-	for i, t := range p.tower.Targets() {
-		p.captains[i].Retarget(t)
+// retarget gives the tower's targets to the captains.
+func (d *driver) retarget() {
+	for i, t := range d.tower.Targets() {
+		d.captains[i].Retarget(t)
 	}
 }

@@ -12,73 +12,76 @@ import (
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
-// Cell is an application under a load.
+// Cell is an application with a load.
 type Cell struct {
-	Application string
+	Application string // name
 	App         sim.App
-	Trace       workload.Trace // counted
-	Warm        workload.Trace // the warm-up trace at this cell's mean rate: settings are tuned on it, and towers have their first hours
-	Bin         mdp.Rate       // of the tower
+	Trace       workload.Trace // of the run that is scored
+	Warm        workload.Trace // for tuning and for the warm-up of towers; has the mean rate of Trace
+	Bin         mdp.Rate       // width of the tower's bins of the request rate
 }
 
-// Machines are those of Autothrottle's cluster: five of 32 cores.
+// Machines is the cluster of Autothrottle's evaluation: five nodes with 32
+// cores.
 var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
-// WarmUp is how long a policy drives, under the beginning of the trace, before the trace begins anew and is counted.
+// WarmUp is the time for which a policy runs with the start of the trace before
+// the scored run. The trace then starts again.
 const WarmUp = 12 * time.Minute
 
-// Score is what came of a run.
+// Score is the result of a run.
 type Score struct {
-	Cores       float64       `json:"cores"` // mean of allocated cores
-	Used        float64       `json:"used_cores"`
-	MemoryGiB   float64       `json:"memory_gib"` // mean of memory limits
-	P99         time.Duration `json:"-"`          // over the whole run
-	P99MS       float64       `json:"p99_ms"`
-	Violates    bool          `json:"violates"`            // P99 is above the objective
-	Ratio       float64       `json:"slo_violation_ratio"` // of windows of 10 s whose p99 is above it
-	Mitigate    float64       `json:"time_to_mitigate_s"`  // mean length of a run of such windows
-	Flapping    float64       `json:"flapping"`            // total variation of the allocation against its trend, in means of it, per hour
+	Cores       float64       `json:"cores"`               // mean of the CPU limits, in cores
+	Used        float64       `json:"used_cores"`          // mean CPU use, in cores
+	MemoryGiB   float64       `json:"memory_gib"`          // mean of the memory limits, in GiB
+	P99         time.Duration `json:"-"`                   // percentile of the SLO over the whole run
+	P99MS       float64       `json:"p99_ms"`              // P99 in milliseconds
+	Violates    bool          `json:"violates"`            // P99 is above the SLO
+	Ratio       float64       `json:"slo_violation_ratio"` // share of the 10 s windows with a p99 above the SLO
+	Mitigate    float64       `json:"time_to_mitigate_s"`  // mean length of a sequence of such windows, in seconds
+	Flapping    float64       `json:"flapping"`            // variation of the allocation around its trend; see flapping
 	Started     int           `json:"replicas_started"`
-	Resizes     int           `json:"resizes"`
+	Resizes     int           `json:"resizes"` // of replicas
 	OOMKills    int           `json:"oom_kills"`
 	RateMean    float64       `json:"requests_per_s"`
 	WindowCount int           `json:"windows"`
 }
 
-// Point is one window of a run, for people to look at.
+// Point describes one window of a run, for display.
 type Point struct {
-	Second float64 // since the beginning of what is counted
-	Rate   float64
-	P99    float64 // seconds; 0 is: no requests
-	Cores  float64
-	Used   float64
+	Second float64 // time since the start of the scored run
+	Rate   float64 // requests per second
+	P99    float64 // in seconds; 0 when there were no requests
+	Cores  float64 // CPU limits, in cores
+	Used   float64 // CPU use, in cores
 }
 
-// Options of a run.
+// Options are the options of a run.
 type Options struct {
 	Seed     uint64
 	Fidelity sim.Fidelity
-	Watch    func(Point)        // is shown every window; may be nil
-	Length   time.Duration      // of what is counted; 0 is the trace's length
-	After    func(*tower.Tower) // is given the tower at the end; may be nil
-	Tower    *tower.Tower       // a warm one; nil is a new one
+	Watch    func(Point)        // called after every window; may be nil
+	Length   time.Duration      // of the scored run; 0 is the length of the trace
+	After    func(*tower.Tower) // called with the tower at the end; may be nil
+	Tower    *tower.Tower       // a warm tower; nil is a new one
 }
 
-// then is one load after another.
-type then struct {
+// sequence is the load first until a time, then the load next.
+type sequence struct {
 	first sim.Load
 	until time.Duration
 	next  sim.Load
 }
 
-func (t then) Rate(at time.Duration) mdp.Rate {
+// Rate implements [sim.Load].
+func (t sequence) Rate(at time.Duration) mdp.Rate {
 	if at < t.until {
 		return t.first.Rate(at)
 	}
 	return t.next.Rate(at - t.until)
 }
 
-// Run lets a choice drive a cell.
+// Run runs a choice in a cell.
 func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	fail := func(err error) (Score, error) {
 		return Score{}, fmt.Errorf("%s under %s with %s: %w", cell.Application, cell.Trace.Name, c.Policy, err)
@@ -87,7 +90,11 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 		o.Length = cell.Trace.Length()
 	}
 	w, err := sim.New(sim.Config{
-		App: cell.App, Cluster: Machines, Load: then{cell.Trace, WarmUp, cell.Trace}, Seed: o.Seed, Fidelity: o.Fidelity,
+		App:      cell.App,
+		Cluster:  Machines,
+		Load:     sequence{first: cell.Trace, until: WarmUp, next: cell.Trace},
+		Seed:     o.Seed,
+		Fidelity: o.Fidelity,
 	})
 	if err != nil {
 		return fail(err)
@@ -117,32 +124,35 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	return m.score(), nil
 }
 
+// window is the interval of the measurements.
 const window = 10 * time.Second
 
-// meter keeps the books of a run.
+// meter measures a run.
 type meter struct {
 	world    *sim.World
 	slo      mdp.SLO
 	watch    func(Point)
-	from     sim.Snapshot
-	last     sim.Totals
-	alloc    []float64
-	bad      int
-	episodes int
-	inside   bool
-	windows  int
+	from     sim.Snapshot // at the start
+	last     sim.Totals   // at the end of the last window
+	alloc    []float64    // allocated cores in each window
+	bad      int          // windows that violate the SLO
+	episodes int          // sequences of such windows
+	inside   bool         // the last window violates the SLO
+	windows  int          // windows so far
 }
 
+// newMeter starts a measurement now.
 func newMeter(w *sim.World, slo mdp.SLO, watch func(Point)) *meter {
 	m := w.Snapshot()
 	return &meter{world: w, slo: slo, watch: watch, from: m, last: m.Totals}
 }
 
+// window measures the window that ends now.
 func (m *meter) window() {
 	now := m.world.Totals()
 	seconds := window.Seconds()
 	cores := (now.Allocated - m.last.Allocated) / seconds
-	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // what is smaller comes of adding floats
+	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // removes rounding errors of the sums
 	m.windows++
 	l, ok := m.world.Latency(m.slo.Percentile)
 	violated := ok && l > m.slo.Latency
@@ -155,21 +165,30 @@ func (m *meter) window() {
 	m.inside = violated
 	if m.watch != nil {
 		m.watch(Point{
-			Second: (now.Elapsed - m.from.Totals.Elapsed).Seconds(), Rate: (now.Requests - m.last.Requests) / seconds,
-			P99: l.Seconds(), Cores: cores, Used: (now.Used - m.last.Used) / seconds,
+			Second: (now.Elapsed - m.from.Totals.Elapsed).Seconds(),
+			Rate:   (now.Requests - m.last.Requests) / seconds,
+			P99:    l.Seconds(),
+			Cores:  cores,
+			Used:   (now.Used - m.last.Used) / seconds,
 		})
 	}
 	m.last = now
 }
 
+// score is the result of the measurement up to now.
 func (m *meter) score() Score {
 	now, from := m.world.Totals(), m.from.Totals
 	seconds := (now.Elapsed - from.Elapsed).Seconds()
 	s := Score{
-		Cores: (now.Allocated - from.Allocated) / seconds, Used: (now.Used - from.Used) / seconds,
-		MemoryGiB: (now.Memory - from.Memory) / seconds / (1 << 30),
-		Started:   now.Started - from.Started, Resizes: now.Resizes - from.Resizes, OOMKills: now.OOMKills - from.OOMKills,
-		RateMean: (now.Requests - from.Requests) / seconds, Flapping: flapping(m.alloc), WindowCount: m.windows,
+		Cores:       (now.Allocated - from.Allocated) / seconds,
+		Used:        (now.Used - from.Used) / seconds,
+		MemoryGiB:   (now.Memory - from.Memory) / seconds / (1 << 30),
+		Started:     now.Started - from.Started,
+		Resizes:     now.Resizes - from.Resizes,
+		OOMKills:    now.OOMKills - from.OOMKills,
+		RateMean:    (now.Requests - from.Requests) / seconds,
+		Flapping:    flapping(m.alloc),
+		WindowCount: m.windows,
 	}
 	if m.windows > 0 {
 		s.Ratio = float64(m.bad) / float64(m.windows)
@@ -183,8 +202,10 @@ func (m *meter) score() Score {
 	return s
 }
 
-// flapping is the total variation of an allocation less that of its trend (its moving mean over five minutes), divided by
-// its mean, per hour: how many times over the allocation goes up and down for nothing.
+// flapping is the total variation of an allocation minus the total variation of
+// its trend (the moving mean over five minutes), divided by the mean
+// allocation, per hour. It measures increases and decreases that cancel each
+// other.
 func flapping(alloc []float64) float64 {
 	const half = 15 // windows on either side
 	if len(alloc) < 2 {

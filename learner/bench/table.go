@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// printGuards writes what guards each policy ran with.
+// printGuards writes the guards of each policy.
 func printGuards(out io.Writer, rows []Row) error {
 	var guards []string
 	who := map[string][]string{}
@@ -29,8 +29,8 @@ func printGuards(out io.Writer, rows []Row) error {
 	return nil
 }
 
-// Print writes the rows as a table, a block for each cell; the fewest cores of a cell among the policies that hold the
-// objective are marked.
+// Print writes the rows as a table with a block for each cell. It marks the row
+// with the fewest cores among the policies of a cell that meet the SLO.
 func Print(out io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	cell := ""
@@ -43,7 +43,8 @@ func Print(out io.Writer, rows []Row) error {
 	for _, r := range rows {
 		if name := r.App + ", " + r.Trace; name != cell {
 			cell = name
-			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tFLAPPING\tMEMORY GIB\tRESIZES\t\n", name, r.SLOMS)
+			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tFLAPPING\tMEMORY GIB\tRESIZES\t\n",
+				name, r.SLOMS)
 		}
 		mark := ""
 		switch {
@@ -52,7 +53,8 @@ func Print(out io.Writer, rows []Row) error {
 		case r.Cores == best[r.App+r.Trace]:
 			mark = "fewest"
 		}
-		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\n", r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
+		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\n",
+			r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
 			r.P99MS, 100*r.Ratio, r.Flapping, r.Memory, r.Resizes, mark)
 	}
 	if err := t.Flush(); err != nil {

@@ -19,29 +19,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TuningSeeds is how many runs each point of a grid has, where nobody says otherwise.
+// TuningSeeds is the default number of runs per point of a grid.
 const TuningSeeds = 2
 
-// Tuned is a baseline's settings for a cell, and how they came about.
+// Tuned is the settings of a baseline for a cell, and the result of their
+// tuning.
 type Tuned struct {
 	App    string  `json:"app"`
 	Trace  string  `json:"trace"`
 	Choice Choice  `json:"choice"`
-	On     string  `json:"on"`    // the trace it was tuned on, and its mean rate
-	Seeds  int     `json:"seeds"` // runs of each trial
-	Holds  bool    `json:"holds"` // whether any trial held the objective in all runs; otherwise the least p99 was taken
+	On     string  `json:"on"`    // trace of the tuning runs, and its mean rate
+	Seeds  int     `json:"seeds"` // runs per trial
+	Holds  bool    `json:"holds"` // a trial met the SLO in all runs; otherwise the choice has the lowest p99
 	Trials []Trial `json:"trials"`
 }
 
 // Trial is one point of the grid.
 type Trial struct {
 	Settings map[string]float64 `json:"settings"`
-	Cores    float64            `json:"cores"`
-	P99MS    float64            `json:"p99_ms"`              // the worst of its runs
-	Ratio    float64            `json:"slo_violation_ratio"` // the worst of its runs
+	Cores    float64            `json:"cores"`               // mean of its runs
+	P99MS    float64            `json:"p99_ms"`              // highest of its runs
+	Ratio    float64            `json:"slo_violation_ratio"` // highest of its runs
 }
 
-// Book is all tuned settings, with what made them.
+// TunedSettings is a collection of tuned settings, and a description of the
+// tuning.
 type TunedSettings struct {
 	Encoding int     `json:"encoding"`
 	How      string  `json:"how"`
@@ -51,12 +53,12 @@ type TunedSettings struct {
 //go:embed tuned.json
 var shipped []byte
 
-// Shipped are the tuned settings that come with aware.
+// Shipped returns the tuned settings that are part of aware.
 func Shipped() (TunedSettings, error) {
 	return ReadTunedSettings("tuned.json (embedded)", bytes.NewReader(shipped))
 }
 
-// ReadBook reads tuned settings. Errors call it name.
+// ReadTunedSettings reads tuned settings. Errors contain the name.
 func ReadTunedSettings(name string, r io.Reader) (TunedSettings, error) {
 	var b TunedSettings
 	d := json.NewDecoder(io.LimitReader(r, 16<<20))
@@ -75,7 +77,8 @@ func ReadTunedSettings(name string, r io.Reader) (TunedSettings, error) {
 	return b, nil
 }
 
-// For is what a baseline was tuned to in a cell; ok is false when it never was.
+// For returns the tuned settings of a baseline for a cell; ok is false when
+// there are none.
 func (b TunedSettings) For(c Cell, policy string) (t Tuned, ok bool) {
 	i := slices.IndexFunc(b.Tuned, func(t Tuned) bool {
 		return t.App == c.Application && t.Trace == c.Trace.Name && t.Choice.Policy == policy
@@ -86,7 +89,9 @@ func (b TunedSettings) For(c Cell, policy string) (t Tuned, ok bool) {
 	return b.Tuned[i], true
 }
 
-// Near is For, or what the baseline was tuned to for the same application under another trace: better than its defaults.
+// Near returns the same as For. If there are no settings for the cell, it
+// returns settings for the same application with another trace, which are
+// better than the defaults.
 func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 	if t, ok = b.For(c, policy); ok {
 		return t, true
@@ -98,9 +103,11 @@ func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 	return b.Tuned[i], true
 }
 
-// Tune tries a baseline's grid on the cell's warm-up trace, an hour for each seed, and takes the settings with the least
-// cores among those that held the objective in every run. The static baseline must hold it in every window, for 20 minutes
-// of the trace's peak rate: that is what it is there for.
+// Tune tries the grid of a baseline on the cell's warm-up trace, one hour per
+// seed. It selects the settings with the fewest cores among those that meet the
+// SLO in every run. The static baseline must meet the SLO in every window, for
+// 20 minutes at the peak rate of the trace, because static limits are set for
+// the peak.
 func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, error) {
 	c, err := Named(policy)
 	if err != nil {
@@ -112,7 +119,8 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 	}
 	switch policy {
 	case "static":
-		// Whoever gives limits for ever gives them for the worst: the trace's peak rate, all the time.
+		// Static limits are set for the worst case: the peak rate of
+		// the trace.
 		if cell.Warm, err = workload.Constant(cell.Trace.Peak(), 20*time.Minute); err != nil {
 			return Tuned{}, err
 		}
@@ -125,7 +133,12 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 	case "autothrottle":
 		c = c.with(map[string]float64{"bin_rps": float64(cell.Bin)})
 	}
-	t := Tuned{App: cell.Application, Trace: cell.Trace.Name, Seeds: seeds, On: fmt.Sprintf("%s, mean %.0f requests/s", cell.Warm.Name, cell.Warm.Mean())}
+	t := Tuned{
+		App:   cell.Application,
+		Trace: cell.Trace.Name,
+		Seeds: seeds,
+		On:    fmt.Sprintf("%s, mean %.0f requests/s", cell.Warm.Name, cell.Warm.Mean()),
+	}
 	best := math.Inf(1)
 	for _, settings := range b.grid {
 		tried, trial := c.with(settings), Trial{Settings: settings}
@@ -135,25 +148,29 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 				return t, err
 			}
 			trial.Cores += s.Cores / float64(seeds)
-			trial.P99MS, trial.Ratio = max(trial.P99MS, s.P99MS), max(trial.Ratio, s.Ratio)
+			trial.P99MS = max(trial.P99MS, s.P99MS)
+			trial.Ratio = max(trial.Ratio, s.Ratio)
 		}
 		t.Trials = append(t.Trials, trial)
 		holds := trial.P99MS <= float64(cell.App.SLO.Latency)/float64(time.Millisecond)
 		if policy == "static" {
 			holds = holds && trial.Ratio == 0
 		}
-		worth := trial.Cores
+		cost := trial.Cores
 		if !holds {
-			worth = trial.P99MS
+			cost = trial.P99MS
 		}
-		if holds && !t.Holds || holds == t.Holds && worth < best {
-			best, t.Choice, t.Holds = worth, tried, holds
+		if holds && !t.Holds || holds == t.Holds && cost < best {
+			best = cost
+			t.Choice = tried
+			t.Holds = holds
 		}
 	}
 	return t, nil
 }
 
-// rehearse runs a choice on the cell's warm-up trace only.
+// rehearse runs a choice in the cell with the warm-up trace instead of the
+// trace.
 func rehearse(ctx context.Context, cell Cell, c Choice, seed uint64) (Score, error) {
 	cell.Trace = cell.Warm
 	warm, err := warmTower(ctx, cell, c, seed)
@@ -163,7 +180,8 @@ func rehearse(ctx context.Context, cell Cell, c Choice, seed uint64) (Score, err
 	return Run(ctx, cell, c, Options{Seed: seed, Tower: warm})
 }
 
-// warmTower gives a tower its hours under the warm-up trace; nil for a choice without one.
+// warmTower returns a tower after its hours of warm-up. It returns nil for a
+// choice without a tower or without warm-up.
 func warmTower(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.Tower, error) {
 	hours := c.get("warm_hours")
 	if c.Policy != "autothrottle" || hours == 0 {
@@ -172,19 +190,22 @@ func warmTower(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.To
 	var warm *tower.Tower
 	cell.Trace = cell.Warm
 	_, err := Run(ctx, cell, c, Options{
-		Seed: seed + 77, Length: time.Duration(hours * float64(time.Hour)), After: func(t *tower.Tower) { warm = t },
+		Seed:   seed + 77,
+		Length: time.Duration(hours * float64(time.Hour)),
+		After:  func(t *tower.Tower) { warm = t },
 	})
 	return warm, err
 }
 
-// peaks are the most that each service uses in 100 ms of the warm-up trace, in millicores.
+// peaks returns the highest CPU use of each service in any 100 ms of the
+// warm-up trace, in millicores. The keys are settings of the static baseline.
 func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
 	app := cell.App
 	w, err := sim.New(sim.Config{App: app, Cluster: Machines, Load: cell.Warm, Seed: 999})
 	if err != nil {
 		return nil, err
 	}
-	most := map[string]float64{}
+	highest := map[string]float64{}
 	sensors := make([]mdp.Sensor, len(app.Services))
 	for i, h := range w.Services() {
 		sensors[i] = h.Sensor()
@@ -197,14 +218,16 @@ func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
 				return nil, err
 			}
 			if s.Knows(mdp.CPUPeak) {
-				most["cpu."+h.Name()] = max(most["cpu."+h.Name()], float64(max(1, s.CPUPeak)))
+				key := "cpu." + h.Name()
+				highest[key] = max(highest[key], float64(max(1, s.CPUPeak)))
 			}
 		}
 	}
-	return most, nil
+	return highest, nil
 }
 
-// inParallel runs jobs on as many goroutines as there are CPUs, and ends with the first error.
+// inParallel runs n jobs with one goroutine per CPU. It stops at the first
+// error.
 func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -219,22 +242,23 @@ func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int)
 	return g.Wait()
 }
 
-// TuneAll tunes baselines in cells; done is told after each.
+// TuneAll tunes baselines in cells. It calls done after each, never
+// concurrently.
 func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (TunedSettings, error) {
-	book := TunedSettings{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
+	all := TunedSettings{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
 		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
 			"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds)}
-	said := make(chan struct{}, 1)
-	err := inParallel(ctx, len(book.Tuned), func(ctx context.Context, i int) error {
+	lock := make(chan struct{}, 1)
+	err := inParallel(ctx, len(all.Tuned), func(ctx context.Context, i int) error {
 		t, err := Tune(ctx, cells[i/len(policies)], policies[i%len(policies)], seeds)
 		if err != nil {
 			return err
 		}
-		book.Tuned[i] = t
-		said <- struct{}{}
+		all.Tuned[i] = t
+		lock <- struct{}{}
 		done(t)
-		<-said
+		<-lock
 		return nil
 	})
-	return book, err
+	return all, err
 }

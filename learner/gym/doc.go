@@ -1,30 +1,45 @@
-// Package gym offers an autoscaled workload, simulated or real, as an environment in the manner of Gymnasium: init, reset,
-// step. A researcher drives it over HTTP with nothing but Python's standard library (example/autoscale.py), or over gRPC.
+// Package gym offers an autoscaled workload, simulated or real, as an
+// environment with the interface of Gymnasium: init, reset, step. A client can
+// use it over HTTP with Python's standard library only (example/autoscale.py),
+// or over gRPC.
 //
 // # The story
 //
-// An [Environment] controls one service of an application: [Spaces] says which knobs it has and what can be seen of it;
-// Reset begins an episode; Step carries an Action out, lets one step of time pass, and gives the State that it led to with
-// its Reward. [OfWorld] makes one of a simulated world, in which time passes at once, and [Live] of any Sensor and Actuator,
-// between which it really waits. A policy that learned in one can be tried in the other without a change.
+// A [awarescale.dev/aware/learner/env/workload.Environment] controls one
+// service of an application. Its Spaces describe the knobs and the observable
+// signals. Reset starts an episode. Step executes an Action, waits for one time
+// step, and returns the new State and the Reward.
+// [awarescale.dev/aware/learner/env/workload.OfWorld] creates an environment
+// from a simulated world, in virtual time.
+// [awarescale.dev/aware/learner/env/workload.Live] creates one from any Sensor
+// and Actuator, in real time. A policy that learned in one can run in the other
+// without a change.
 //
-// A [Server] keeps such environments in sessions and serves them as gymv1.Gym: gRPC, gRPC-Web and HTTP with JSON on one port.
-// Each session has an environment of its own; there are at most so many, and one that nobody uses ends.
+// A [Server] keeps environments in sessions and serves them as gymv1.Gym: gRPC,
+// gRPC-Web and HTTP with JSON on one port. Each session has its own
+// environment. The number of sessions is limited, and an idle session ends.
 //
 // # Semantics
 //
-//  1. The reward of a step is mdp.Objective.Judge of the state after it. When a signal that it needs was not observed there is
-//     no reward; it is not zero.
-//  2. An episode is truncated after 100 steps (AWARE's, by default) and never terminated. Then only Reset goes on.
-//  3. With the same seed and actions a simulated episode is the same, bit for bit, and it is the one that an mdp.Loop on the same
-//     world would have had. The first state is one step after the world's beginning, so that there is something to see.
-//  4. Reset of a real workload does not turn time back: the new episode begins with what is in force.
-//  5. An action outside of the action space is refused, and nothing happens; by an option it is moved into the space instead.
-//  6. A step that fails half-way counts, for its time has passed; the transition across it is lost, as in an mdp.Loop. The
-//     client may go on.
+//  1. The reward of a step is mdp.Objective.Judge of the state after the step.
+//     If a signal that it needs was not observed, there is no reward; it is not
+//     zero.
+//  2. An episode is truncated after 100 steps (the default, from AWARE) and
+//     never terminated. After that, only Reset continues.
+//  3. With the same seed and actions a simulated episode is the same, bit for
+//     bit. It is also the same as the episode of an mdp.Loop on the same world.
+//     The first state is one step after the start of the world, so that it has
+//     measurements.
+//  4. Reset does not restore the state of a real workload. The new episode
+//     starts with the current state.
+//  5. An action outside the action space is rejected and has no effect. With
+//     the clip option it is moved into the space instead.
+//  6. A step that fails counts, because its time has passed. Its transition is
+//     lost, as in an mdp.Loop. The client can continue.
 //
 // # What it leaves to others
 //
-// What may be opened, and of which world it is: the server's Open, which is cmd/aware's. It learns nothing. There is no
-// authentication: who reaches the port may act.
+// Server.Open decides which workloads can be opened; cmd/aware implements it.
+// The package does not learn. It has no authentication: every client that can
+// reach the port can act.
 package gym

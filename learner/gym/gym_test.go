@@ -133,7 +133,7 @@ func wire(a mdp.Action) map[string]float64 {
 	return w
 }
 
-func TestPythonsStandardLibraryDrivesAnEpisode(t *testing.T) {
+func TestPythonStandardLibraryRunsAnEpisode(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("python3 is not on the PATH: nothing to drive the service with")
@@ -152,8 +152,8 @@ func TestPythonsStandardLibraryDrivesAnEpisode(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// The environment is the decision process and not one like it: state for state, action for action, reward for reward.
-func TestAnEpisodeIsThatOfTheLoopItself(t *testing.T) {
+// The environment and a loop give the same states, actions and rewards.
+func TestEpisodeEqualsTheEpisodeOfALoop(t *testing.T) {
 	const seed, steps = 11, 100
 	c, _ := config(seed)
 	w, err := sim.New(c)
@@ -234,7 +234,7 @@ func bodies(t *testing.T, url, session string, steps int) []byte {
 	return all.Bytes()
 }
 
-func TestTheSameSeedGivesTheSameBytesAndAnotherOneOthers(t *testing.T) {
+func TestSameSeedGivesSameBytesAndAnotherSeedDoesNot(t *testing.T) {
 	_, url := serve(t, nil)
 	one, again, other := begin(t, url, `{"seed": 5}`), begin(t, url, `{"seed": 5}`), begin(t, url, `{"seed": 6}`)
 	a, b, c := bodies(t, url, one, 20), bodies(t, url, again, 20), bodies(t, url, other, 20)
@@ -249,7 +249,7 @@ func TestTheSameSeedGivesTheSameBytesAndAnotherOneOthers(t *testing.T) {
 	}
 }
 
-func TestSessionsDoNotDisturbEachOther(t *testing.T) {
+func TestSessionsAreIndependent(t *testing.T) {
 	_, url := serve(t, nil)
 	want := bodies(t, url, begin(t, url, `{"seed": 5}`), 30)
 	var wg sync.WaitGroup
@@ -265,7 +265,7 @@ func TestSessionsDoNotDisturbEachOther(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestErrorNamesTheWrongValue(t *testing.T) {
 	_, url := serve(t, func(s *gym.Server) { s.Sessions = 5 })
 	fresh := begin(t, url, `{}`)
 	ready := begin(t, url, `{}`)
@@ -326,7 +326,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestWithClipAnActionIsMovedIntoTheSpace(t *testing.T) {
+func TestClipMovesAnActionIntoTheSpace(t *testing.T) {
 	_, url := serve(t, nil)
 	id := begin(t, url, `{"options": {"clip": true, "service": "store"}}`)
 	post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, id))
@@ -349,7 +349,7 @@ type gymStep struct {
 	}
 }
 
-func TestSpacesDescribeWhatThereIs(t *testing.T) {
+func TestSpacesListKnobsSignalsWorkloadsAndTraces(t *testing.T) {
 	_, url := serve(t, nil)
 	_, body := post(t, url, "Spaces", `{}`)
 	if !strings.Contains(body, `"shop"`) {
@@ -379,7 +379,7 @@ func TestSpacesDescribeWhatThereIs(t *testing.T) {
 	}
 }
 
-// blind is a workload of which not everything can be seen, and which one can be told to fail.
+// blind is a workload with only some observable signals. It can be set to fail.
 type blind struct {
 	now    time.Time
 	limit  mdp.Size
@@ -406,7 +406,7 @@ func (b *blind) environment() (workload.Environment, error) {
 		mdp.Objective{}, func(context.Context) error { b.closed.Add(1); return nil })
 }
 
-func TestWhatIsUnknownIsNotThereAndZeroIs(t *testing.T) {
+func TestUnknownSignalIsAbsentAndZeroIsPresent(t *testing.T) {
 	b := &blind{}
 	_, url := serve(t, func(s *gym.Server) {
 		s.Open = func(context.Context, gym.OpenRequest) (workload.Environment, error) { return b.environment() }
@@ -438,7 +438,7 @@ func TestWhatIsUnknownIsNotThereAndZeroIs(t *testing.T) {
 	}
 }
 
-func TestAnIdleSessionEndsAndIsPutBack(t *testing.T) {
+func TestIdleSessionEndsAndRestoresTheWorkload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		s := &gym.Server{Now: time.Now, Idle: time.Minute, Sessions: 1,
@@ -481,7 +481,7 @@ func TestAnIdleSessionEndsAndIsPutBack(t *testing.T) {
 	})
 }
 
-func TestASessionMakesOneStepAtATime(t *testing.T) {
+func TestSessionRejectsConcurrentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		pair := workload.Pair{Sensor: b, Actuator: b} // waits by the clock
@@ -511,7 +511,8 @@ func TestASessionMakesOneStepAtATime(t *testing.T) {
 		if err := <-done; err != nil || took != step {
 			t.Errorf("the step took %v: %v", took, err)
 		}
-		// A client that goes away does not hold the session for the rest of the step.
+		// A client that goes away does not hold the session for the rest of the
+		// step.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Step(ctx, connect.NewRequest(&gymv1.StepRequest{Session: id})); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
@@ -535,7 +536,7 @@ func TestGRPCAndJSONShareAPort(t *testing.T) {
 }
 
 // A signal that is new in mdp must get a unit and travel.
-func TestEverySignalTravels(t *testing.T) {
+func TestEverySignalIsInTheMessages(t *testing.T) {
 	all := 0
 	for mdp.Signal(all).String() != "unknown-signal" {
 		all++

@@ -16,58 +16,64 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Brief is what a client wants to open; what is empty is the server's to choose.
+// OpenRequest is the workload that a client opens. The server chooses the empty
+// fields.
 type OpenRequest struct {
-	Workload string // a simulated application's name, or namespace/kind/name
+	Workload string // name of a simulated application, or namespace/kind/name
 	Service  string
 	Trace    string
 }
 
-// Server serves environments in sessions. All fields are needed, but for those that say otherwise.
+// Server serves environments in sessions. All fields are required, except where
+// a comment says otherwise.
 type Server struct {
-	// Open makes a session's Environment. Its error is a [*workload.NotFoundError] for a name that it does not know, and a
-	// *connect.Error where a code is to be chosen; any other one means that the workload cannot be had now.
+	// Open creates the Environment of a session. Its error is a
+	// [*workload.NotFoundError] for an unknown name, or a *connect.Error to
+	// select a code. Any other error means that the workload is not available
+	// now.
 	Open func(ctx context.Context, b OpenRequest) (workload.Environment, error)
-	Seed uint64 // of the first episode of a session that asks for none
+	Seed uint64 // of the first episode, when the client gives none
 	Now  func() time.Time
 
-	Sessions int           // at most at the same time; 0 is 64. A real workload takes one
-	Idle     time.Duration // after which a session that is not used ends; 0 is 10 min
-	Episode  int           // steps of an episode for who asks for none; 0 is 100, as in AWARE
+	Sessions int           // maximum number of open sessions; 0 is 64
+	Idle     time.Duration // time after which an unused session ends; 0 is 10 min
+	Episode  int           // steps of an episode, when the client gives no number; 0 is 100, as in AWARE
 
-	Workloads []string // that Open knows, to be told; may be empty
-	Traces    []string // likewise
-	// Closed is told when an environment could not be left as it was found; may be nil.
+	Workloads []string // known to Open, for Spaces; may be empty
+	Traces    []string // known to Open, for Spaces; may be empty
+	// Closed is called when the initial state of an environment could not be
+	// restored; may be nil.
 	Closed func(session string, err error)
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	opening  int // sessions whose Environment is being made
+	opening  int // number of sessions for which Open is running
 }
 
-// MaxEpisode is the longest episode that a client may ask for: a day of 1 s steps, and some.
+// MaxEpisode is the largest number of steps of an episode: a bit more than a
+// day with steps of 1 s.
 const MaxEpisode = 100_000
 
-// session is one client's Environment and where its episode stands.
+// session is the Environment of one client and the state of its episode.
 type session struct {
 	id      string
 	env     workload.Environment
-	clip    bool
-	episode int // steps
-	first   uint64
-	resets  uint64
+	clip    bool   // actions outside the space are clipped
+	episode int    // length in steps
+	first   uint64 // seed of the first episode
+	resets  uint64 // number of resets since first was set
 
-	// Guarded by the server's mu.
-	used time.Time
-	busy bool // in the middle of a call
+	// The server's mu guards these fields.
+	used time.Time // end of the last call
+	busy bool      // a call is running
 
-	mu   sync.Mutex // held during a call; guards what is below
+	mu   sync.Mutex // held during a call; guards the fields below
 	over bool       // closed
-	at   int        // steps made in this episode; -1 before the first Reset
-	seed uint64
+	at   int        // steps in this episode; -1 before the first Reset
+	seed uint64     // of this episode
 }
 
-// Handler is the service over HTTP.
+// Handler serves the service over HTTP.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(gymv1.NewGymHandler(s, connect.WithReadMaxBytes(1<<20),
@@ -75,7 +81,8 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// HTTP is a server of the handler that speaks HTTP/1.1 and, for gRPC, HTTP/2, both without TLS.
+// HTTP returns a server for the handler with HTTP/1.1 and, for gRPC, HTTP/2,
+// both without TLS.
 func (s *Server) HTTP() *http.Server {
 	var both http.Protocols
 	both.SetHTTP1(true)
@@ -83,8 +90,9 @@ func (s *Server) HTTP() *http.Server {
 	return &http.Server{Handler: s.Handler(), Protocols: &both, ReadHeaderTimeout: 10 * time.Second}
 }
 
-// Run ends idle sessions until ctx is done, and then all of them, within the time of grace. No call must come any more by
-// then, so the HTTP server stops first.
+// Run ends idle sessions until ctx is done. Then it ends all sessions within
+// the time grace. There must be no calls after that, so the caller stops the
+// HTTP server first.
 func (s *Server) Run(ctx context.Context, grace time.Duration) {
 	tick := time.NewTicker(max(time.Second, s.idle()/10))
 	defer tick.Stop()
@@ -101,8 +109,10 @@ func (s *Server) Run(ctx context.Context, grace time.Duration) {
 	}
 }
 
+// idle is Idle or its default.
 func (s *Server) idle() time.Duration { return or(s.Idle, 10*time.Minute) }
 
+// or is v, or otherwise if v is zero.
 func or[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
@@ -111,12 +121,13 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// idlers picks the sessions that were not used for a while.
+// idlers selects the sessions that were not used for longer than Idle.
 func (s *Server) idlers(now time.Time) func(*session) bool {
 	return func(one *session) bool { return !one.busy && now.Sub(one.used) > s.idle() }
 }
 
-// sweep ends sessions. It is not for the client whose call came upon them to break that off.
+// sweep ends the selected sessions. The caller must pass a context that the
+// cancellation of a client's call does not end.
 func (s *Server) sweep(ctx context.Context, which func(*session) bool) {
 	s.mu.Lock()
 	var ended []*session
@@ -134,7 +145,8 @@ func (s *Server) sweep(ctx context.Context, which func(*session) bool) {
 	}
 }
 
-// end waits for the session's call and leaves the environment as it was found.
+// end waits for the running call of the session, and closes the environment,
+// which restores its initial state.
 func (one *session) end(ctx context.Context) error {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -148,7 +160,8 @@ func (one *session) end(ctx context.Context) error {
 	return nil
 }
 
-// take finds a session and holds it for one call.
+// take finds a session and reserves it for one call. The caller must call the
+// returned function at the end of the call.
 func (s *Server) take(ctx context.Context, id string) (*session, func(), error) {
 	s.sweep(context.WithoutCancel(ctx), s.idlers(s.Now()))
 	s.mu.Lock()
@@ -159,20 +172,25 @@ func (s *Server) take(ctx context.Context, id string) (*session, func(), error) 
 			fmt.Errorf("session %q: there is none; Init opens one, and one that is not used for %v ends", id, s.idle()))
 	}
 	if one.busy {
-		return nil, nil, connect.NewError(connect.CodeAborted, fmt.Errorf("session %q: it is in the middle of another call; one waits for the answer before the next", id))
+		return nil, nil, connect.NewError(connect.CodeAborted,
+			fmt.Errorf("session %q: it is in the middle of another call; one waits for the answer before the next", id))
 	}
 	one.busy = true
-	one.mu.Lock() // free: only who made it busy has it
+	one.mu.Lock() // it is free, because busy was false
 	return one, func() {
 		one.mu.Unlock()
 		s.mu.Lock()
-		one.busy, one.used = false, s.Now()
+		one.busy = false
+		one.used = s.Now()
 		s.mu.Unlock()
 	}, nil
 }
 
-// Spaces describes a session's environment, or what can be opened.
-func (s *Server) Spaces(ctx context.Context, r *connect.Request[gymv1.SpacesRequest]) (*connect.Response[gymv1.SpacesResponse], error) {
+// Spaces describes the environment of a session. Without a session it lists the
+// workloads and traces.
+func (s *Server) Spaces(
+	ctx context.Context, r *connect.Request[gymv1.SpacesRequest],
+) (*connect.Response[gymv1.SpacesResponse], error) {
 	out := &gymv1.SpacesResponse{Workloads: s.Workloads, Traces: s.Traces}
 	if r.Msg.GetSession() == "" {
 		return connect.NewResponse(out), nil
@@ -187,14 +205,17 @@ func (s *Server) Spaces(ctx context.Context, r *connect.Request[gymv1.SpacesRequ
 }
 
 // Init opens a session.
-func (s *Server) Init(ctx context.Context, r *connect.Request[gymv1.InitRequest]) (*connect.Response[gymv1.InitResponse], error) {
+func (s *Server) Init(
+	ctx context.Context, r *connect.Request[gymv1.InitRequest],
+) (*connect.Response[gymv1.InitResponse], error) {
 	m, o := r.Msg, r.Msg.GetOptions()
 	if e := m.GetEncoding(); e != 0 && e != Encoding {
 		return nil, connect.NewError(connect.CodeFailedPrecondition,
 			fmt.Errorf("encoding %d: this server's figures are of encoding %d, in which names and units may be others", e, Encoding))
 	}
 	if n := o.GetEpisodeSteps(); n > MaxEpisode {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("options.episode_steps %d: it must be at most %d", n, MaxEpisode))
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			fmt.Errorf("options.episode_steps %d: it must be at most %d", n, MaxEpisode))
 	}
 	s.sweep(context.WithoutCancel(ctx), s.idlers(s.Now()))
 	if err := s.reserve(); err != nil {
@@ -207,8 +228,15 @@ func (s *Server) Init(ctx context.Context, r *connect.Request[gymv1.InitRequest]
 		s.mu.Unlock()
 		return nil, openError(err)
 	}
-	one := &session{id: rand.Text(), env: env, clip: o.GetClip(), at: -1, first: s.Seed,
-		episode: or(int(o.GetEpisodeSteps()), or(s.Episode, 100)), used: s.Now()}
+	one := &session{
+		id:      rand.Text(),
+		env:     env,
+		clip:    o.GetClip(),
+		episode: or(int(o.GetEpisodeSteps()), or(s.Episode, 100)),
+		first:   s.Seed,
+		used:    s.Now(),
+		at:      -1,
+	}
 	if m.Seed != nil {
 		one.first = m.GetSeed()
 	}
@@ -219,22 +247,27 @@ func (s *Server) Init(ctx context.Context, r *connect.Request[gymv1.InitRequest]
 		s.sessions = map[string]*session{}
 	}
 	s.sessions[one.id] = one
-	return connect.NewResponse(&gymv1.InitResponse{Session: one.id, Spaces: spacesToWire(env.Spaces(), one.episode)}), nil
+	return connect.NewResponse(&gymv1.InitResponse{
+		Session: one.id,
+		Spaces:  spacesToWire(env.Spaces(), one.episode),
+	}), nil
 }
 
-// reserve takes a place for a session that is to be made.
+// reserve counts a new session, or returns an error when there are too many.
 func (s *Server) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most := or(s.Sessions, 64)
-	if n := len(s.sessions) + s.opening; n >= most {
+	limit := or(s.Sessions, 64)
+	if n := len(s.sessions) + s.opening; n >= limit {
 		return connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("sessions: %d are open, and this server takes %d; Close one, or wait until one ends that is not used for %v", n, most, s.idle()))
+			fmt.Errorf("sessions: %d are open, and this server takes %d; Close one, or wait until one ends that is not used for %v",
+				n, limit, s.idle()))
 	}
 	s.opening++
 	return nil
 }
 
+// openError converts an error of Open to an error of the service.
 func openError(err error) error {
 	var chosen *connect.Error
 	var unknown *workload.NotFoundError
@@ -247,7 +280,7 @@ func openError(err error) error {
 	return worldError(err)
 }
 
-// worldError is an error of a world as one of the service.
+// worldError converts an error of an environment to an error of the service.
 func worldError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -258,8 +291,10 @@ func worldError(err error) error {
 	return connect.NewError(connect.CodeUnavailable, err)
 }
 
-// Reset begins an episode.
-func (s *Server) Reset(ctx context.Context, r *connect.Request[gymv1.ResetRequest]) (*connect.Response[gymv1.ResetResponse], error) {
+// Reset starts an episode.
+func (s *Server) Reset(
+	ctx context.Context, r *connect.Request[gymv1.ResetRequest],
+) (*connect.Response[gymv1.ResetResponse], error) {
 	one, release, err := s.take(ctx, r.Msg.GetSession())
 	if err != nil {
 		return nil, err
@@ -277,9 +312,14 @@ func (s *Server) Reset(ctx context.Context, r *connect.Request[gymv1.ResetReques
 	}
 	one.at, one.seed = 0, seed
 	one.resets++
-	return connect.NewResponse(&gymv1.ResetResponse{State: stateToWire(state), Info: one.info(mdp.Unchanged, "")}), nil
+	return connect.NewResponse(&gymv1.ResetResponse{
+		State: stateToWire(state),
+		Info:  one.info(mdp.Unchanged, ""),
+	}), nil
 }
 
+// info describes the last step. The seed is included only for simulated
+// workloads.
 func (one *session) info(effect mdp.Effect, text string) *gymv1.Info {
 	step, seed := uint32(one.at), one.seed
 	info := &gymv1.Info{Step: &step, Effect: effect.String(), Text: text}
@@ -289,8 +329,10 @@ func (one *session) info(effect mdp.Effect, text string) *gymv1.Info {
 	return info
 }
 
-// Step carries an action out.
-func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]) (*connect.Response[gymv1.StepResponse], error) {
+// Step executes an action and waits for one time step.
+func (s *Server) Step(
+	ctx context.Context, r *connect.Request[gymv1.StepRequest],
+) (*connect.Response[gymv1.StepResponse], error) {
 	one, release, err := s.take(ctx, r.Msg.GetSession())
 	if err != nil {
 		return nil, err
@@ -298,10 +340,12 @@ func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]
 	defer release()
 	switch {
 	case one.at < 0:
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("session %q: %w", one.id, env.ErrNotRunning))
+		return nil, connect.NewError(connect.CodeFailedPrecondition,
+			fmt.Errorf("session %q: %w", one.id, env.ErrNotRunning))
 	case one.at >= one.episode:
 		return nil, connect.NewError(connect.CodeFailedPrecondition,
-			fmt.Errorf("session %q: the episode was truncated after %d steps, which is its length: Reset begins the next", one.id, one.episode))
+			fmt.Errorf("session %q: the episode was truncated after %d steps, which is its length: Reset begins the next",
+				one.id, one.episode))
 	}
 	action, err := parseAction(one.env.Spaces(), r.Msg.GetAction(), one.clip)
 	if err != nil {
@@ -312,8 +356,13 @@ func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]
 	if err != nil {
 		return nil, worldError(fmt.Errorf("step %d of %d: %w", one.at, one.episode, err))
 	}
-	no, truncated := false, one.at >= one.episode
-	answer := &gymv1.StepResponse{State: stateToWire(out.State), Terminated: &no, Truncated: &truncated, Info: one.info(out.Effect, out.Text)}
+	terminated, truncated := false, one.at >= one.episode
+	answer := &gymv1.StepResponse{
+		State:      stateToWire(out.State),
+		Terminated: &terminated,
+		Truncated:  &truncated,
+		Info:       one.info(out.Effect, out.Text),
+	}
 	answer.Info.Clips = (action.Clipped | out.Clipped).Names()
 	if out.RewardKnown {
 		reward := float64(out.Reward)
@@ -323,7 +372,9 @@ func (s *Server) Step(ctx context.Context, r *connect.Request[gymv1.StepRequest]
 }
 
 // Close ends a session.
-func (s *Server) Close(ctx context.Context, r *connect.Request[gymv1.CloseRequest]) (*connect.Response[gymv1.CloseResponse], error) {
+func (s *Server) Close(
+	ctx context.Context, r *connect.Request[gymv1.CloseRequest],
+) (*connect.Response[gymv1.CloseResponse], error) {
 	one, release, err := s.take(ctx, r.Msg.GetSession())
 	if err != nil {
 		return nil, err

@@ -1,5 +1,6 @@
-// Package lifecycle is AWARE's life of a workload's agent (ATC'23, Algorithm 1). The part that is here is its
-// [Profile]: the rewards of recent episodes, from whose mean and deviation the stages are told.
+// Package lifecycle is the lifecycle of a workload's agent in AWARE (ATC'23,
+// Algorithm 1). It contains the [Profile]: the rewards of recent episodes.
+// Their mean and deviation determine the stage of the lifecycle.
 package lifecycle
 
 import (
@@ -8,22 +9,22 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Profile keeps the rewards of a workload's last episodes. An episode is a fixed number of steps (100 in the paper,
-// §2.2), cut by time.
+// Profile keeps the rewards of the last episodes of a workload. An episode has
+// a constant number of steps (100 in the paper, §2.2).
 type Profile struct {
-	Steps int // of an episode
-	Keep  int // episodes
+	Steps int // number of steps in an episode
+	Keep  int // number of episodes to keep
 
-	over    []float64 // sums of the last episodes, oldest first
-	count   int       // episodes that are over, kept or not
-	running float64
-	steps   int
+	over    []float64 // total rewards of the last complete episodes, oldest first
+	count   int       // number of complete episodes, including those no longer kept
+	running float64   // total reward of the running episode
+	steps   int       // number of steps in the running episode
 }
 
-// NewProfile keeps the last 20 episodes of 100 steps.
+// NewProfile creates a profile that keeps the last 20 episodes of 100 steps.
 func NewProfile() *Profile { return &Profile{Steps: 100, Keep: 20} }
 
-// Add takes one step's reward.
+// Add adds the reward of one step.
 func (p *Profile) Add(r mdp.Reward) {
 	p.running += float64(r)
 	p.steps++
@@ -35,11 +36,14 @@ func (p *Profile) Add(r mdp.Reward) {
 		p.over = p.over[1:]
 	}
 	p.count++
-	p.running, p.steps = 0, 0
+	p.running = 0
+	p.steps = 0
 }
 
-// Summary is the mean and the standard deviation of the kept episodes' rewards and how many episodes are over. Before
-// the first is over it is the running one, scaled to its full length; ok is false before the first step.
+// Summary returns the mean and the standard deviation of the total rewards of
+// the kept episodes, and the number of complete episodes. Before the first
+// episode is complete, the mean is the reward of the running episode, scaled to
+// the full length. ok is false before the first step.
 func (p *Profile) Summary() (mean, std float64, episodes int, ok bool) {
 	if len(p.over) == 0 {
 		if p.steps == 0 {

@@ -8,7 +8,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-func TestEpisodesAreSummedUp(t *testing.T) {
+func TestSummaryUsesTotalRewardsOfCompleteEpisodes(t *testing.T) {
 	p := &lifecycle.Profile{Steps: 10, Keep: 2}
 	if _, _, _, ok := p.Summary(); ok {
 		t.Error("a summary of nothing")

@@ -5,38 +5,43 @@ import (
 	"time"
 )
 
-// Kind is a kind of performance anomaly: those of FIRM's injector (OSDI'20; dissertation table 3.4).
+// Kind is a kind of performance anomaly. The kinds are the ones of FIRM's
+// injector (OSDI'20; dissertation table 3.4).
 type Kind string
 
 // The anomalies.
 const (
-	WorkloadVariation Kind = "workload"         // the rate of requests rises, to three times at full intensity
-	NetworkDelay      Kind = "network-delay"    // each call of a service takes longer, by 100 ms at full intensity
-	CPUStress         Kind = "cpu"              // a neighbour takes CPU time of the node, all of it at full intensity
-	LLCStress         Kind = "llc"              // a neighbour sweeps the last-level cache
-	MemoryStress      Kind = "memory-bandwidth" // a neighbour streams through memory
+	WorkloadVariation Kind = "workload"         // the request rate rises; at full intensity it is three times as high
+	NetworkDelay      Kind = "network-delay"    // each call of a service takes longer; 100 ms at full intensity
+	CPUStress         Kind = "cpu"              // a neighbour uses CPU time of the node; 95 % at full intensity
+	LLCStress         Kind = "llc"              // a neighbour uses the last-level cache
+	MemoryStress      Kind = "memory-bandwidth" // a neighbour uses memory bandwidth
 	DiskStress        Kind = "disk"             // a neighbour keeps the disk busy
 	NetworkStress     Kind = "network"          // a neighbour fills the network
 )
 
-// Kinds lists them in the order of the paper's table.
+// Kinds lists all kinds in the order of the paper's table.
 var Kinds = []Kind{WorkloadVariation, NetworkDelay, CPUStress, LLCStress, MemoryStress, DiskStress, NetworkStress}
 
-// Anomaly is one injection. It hits the whole application (workload), a service (network delay) or a node (the others).
+// Anomaly is one injection. It affects the whole application (workload), a
+// service (network delay) or a node (all others).
 type Anomaly struct {
 	Kind      Kind
-	Target    string        // name of the service or the node; empty for a workload variation
+	Target    string        // name of the service or node; empty for a workload variation
 	Intensity float64       // in [0, 1]
-	From, To  time.Duration // since the beginning of the world
+	From      time.Duration // when it starts, since the start of the world
+	To        time.Duration // when it ends, since the start of the world
 }
 
 // Strength of an anomaly at full intensity.
 const (
-	fullVariation = 2.0  // more requests: three times as many
-	fullDelay     = 0.1  // seconds on each call
-	fullStress    = 0.95 // share of the node's resource that a neighbour can take for itself
+	fullVariation = 2.0  // relative increase of the request rate
+	fullDelay     = 0.1  // seconds added to each call
+	fullStress    = 0.95 // share of the node's resource that the neighbour takes
 )
 
+// check returns an error that names the wrong value. The keys of services and
+// nodes are the known names.
 func (a Anomaly) check(services, nodes map[string]int) error {
 	if !(a.Intensity >= 0 && a.Intensity <= 1) {
 		return fmt.Errorf("anomaly %s on %q: intensity %v: it must be in [0, 1]", a.Kind, a.Target, a.Intensity)
@@ -56,13 +61,15 @@ func (a Anomaly) check(services, nodes map[string]int) error {
 		return fmt.Errorf("anomaly %q: known are %v", a.Kind, Kinds)
 	}
 	if !known {
-		return fmt.Errorf("anomaly %s: target %q: a workload variation has none, a network delay a service, the others a node", a.Kind, a.Target)
+		return fmt.Errorf("anomaly %s: target %q: a workload variation has none, a network delay a service, the others a node",
+			a.Kind, a.Target)
 	}
 	return nil
 }
 
-// presses is the shared resource that the anomaly takes; ok is false when it takes none.
-func (a Anomaly) presses() (Shared, bool) {
+// sharedResource is the shared resource that the anomaly puts under pressure;
+// ok is false when there is none.
+func (a Anomaly) sharedResource() (r Shared, ok bool) {
 	switch a.Kind {
 	case CPUStress:
 		return SharedCPU, true

@@ -10,71 +10,78 @@ import (
 	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
-// App is an application: services, what can be asked of them, and how clients ask.
+// App is an application: its services, their operations, and the requests of
+// its clients.
 type App struct {
-	Name       string
-	SLO        mdp.SLO       // of the whole application, as its clients see it
-	Timeout    time.Duration // clients wait no longer than this, and no queue keeps a request longer; 0 is [DefaultTimeout]
+	Name string
+	SLO  mdp.SLO // of the whole application, as its clients see it
+	// Timeout is the longest time that clients and queues wait for a request; 0
+	// is [DefaultTimeout].
+	Timeout    time.Duration
 	Services   []Service
 	Operations []Operation
 	Endpoints  []Endpoint
 }
 
-// DefaultTimeout is after how much waiting a request is given up.
+// DefaultTimeout is the time after which a request fails.
 const DefaultTimeout = 10 * time.Second
 
 // Service is a workload: replicas of one container.
 type Service struct {
 	Name      string
-	Threads   int       // requests that one replica holds at once, those that wait for an answer from elsewhere included
-	Procs     int       // requests that one replica computes at once: its event loops, worker processes or GOMAXPROCS
+	Threads   int       // requests that one replica accepts at once, including those that wait for a call
+	Procs     int       // requests that one replica computes at once: event loops, workers or GOMAXPROCS
 	Variation float64   // coefficient of variation of a request's CPU work, which is gamma distributed
-	Parallel  int       // CPUs that one request computes on; 1 when it is sequential
-	Serial    mdp.Ratio // share of a request's work that is sequential (Amdahl); counts when Parallel is above 1
+	Parallel  int       // CPUs that one request uses; 1 when it is sequential
+	Serial    mdp.Ratio // sequential share of a request's work (Amdahl); used when Parallel is above 1
 	Memory    Memory
-	Start     time.Duration // from the start of its container until a replica takes requests
-	Sensitive Pressure      // how much more CPU work a request needs at full pressure: 0.5 is half as much again
-	Exerts    Pressure      // what one busy core of it takes of its node, as a share of the node's whole
-	Replicas  int           // at the beginning
-	Size      mdp.Size      // of a replica at the beginning; its API limit
-	Bounds    mdp.Bounds    // what its owner lets be done with it
+	Start     time.Duration // time from the start of a container to its first request
+	Sensitive Pressure      // relative increase of CPU work at full pressure: 0.5 is 50 % more work
+	Exerts    Pressure      // pressure of one busy core, as a share of the node's resource
+	Replicas  int           // initial number of replicas
+	Size      mdp.Size      // initial size of a replica; its limit in the API
+	Bounds    mdp.Bounds    // the actions that its owner allows
 }
 
-// Memory is what a replica holds.
+// Memory is the memory use of a replica.
 type Memory struct {
-	Base       mdp.Bytes // with no request in it
-	PerRequest mdp.Bytes // more for each request that is in it
+	Base       mdp.Bytes // without requests
+	PerRequest mdp.Bytes // added by each request in the replica
 }
 
-// Operation is one thing that a service does: CPU work, then waiting for I/O, then calls of other operations.
+// Operation is one function of a service: CPU work, then waiting for I/O, then
+// calls of other operations.
 type Operation struct {
 	Name       string // unique in the application, such as search.nearby
 	Service    string
-	Work       time.Duration // mean CPU time on a core of its own, without interference
-	Wait       time.Duration // for disks, networks and what is not simulated
-	Stages     [][]Call      // one after the other; the calls of a stage go out together and are awaited together
+	Work       time.Duration // mean CPU time on one core, without interference
+	Wait       time.Duration // for disks, networks and everything that is not simulated
+	Stages     [][]Call      // run one after the other; the calls of a stage run in parallel
 	Background []Call        // sent when the operation is done; nobody waits for them
 }
 
-// Call is a call of an operation, made by a share of the requests (a cache that misses in 20 % of them: 0.2).
+// Call is a call of an operation. A share of the requests make it: with a cache
+// that misses in 20 % of the requests the share is 0.2.
 type Call struct {
 	Operation string
 	Share     mdp.Ratio // in (0, 1]
 }
 
-// Endpoint is an operation that clients ask for, and its share of their requests.
+// Endpoint is an operation that clients call, and its share of their requests.
 type Endpoint struct {
 	Operation string
-	Share     mdp.Ratio // relative to the other endpoints' shares
+	Share     mdp.Ratio // relative to the shares of the other endpoints
 }
 
-// Check is nil for an application that can be simulated; otherwise it names the service or operation, the field and the
-// value that is wrong.
+// Check returns nil for a valid application. Otherwise the error names the
+// service or operation, the field and the value.
 func (a App) Check() error {
 	_, err := compile(a)
 	return err
 }
 
+// check returns nil for a valid service. Otherwise the error names the service,
+// the field and the value.
 func (s Service) check() error {
 	bad := func(field string, value any, rule string) error {
 		return fmt.Errorf("service %q: %s %v: it must be %s", s.Name, field, value, rule)
@@ -115,38 +122,44 @@ func (s Service) check() error {
 			s.Bounds.CPU.Min, s.Bounds.CPU.Max, s.Bounds.Memory.Min, s.Bounds.Memory.Max))
 	}
 	if !s.Bounds.Replicas.Has(s.Replicas) {
-		return bad("replicas", s.Replicas, fmt.Sprintf("within its bounds (%d to %d)", s.Bounds.Replicas.Min, s.Bounds.Replicas.Max))
+		return bad("replicas", s.Replicas,
+			fmt.Sprintf("within its bounds (%d to %d)", s.Bounds.Replicas.Min, s.Bounds.Replicas.Max))
 	}
 	return nil
 }
 
-// span is the time of a request on free CPUs as a share of its work.
+// span is the computing time of a request on free CPUs, divided by its CPU
+// work.
 func (s Service) span() float64 { return 1 / perfmodel.Amdahl(float64(s.Serial), float64(s.Parallel)) }
 
-// graph is an App with names resolved.
+// graph is an App in which names are replaced by indexes.
 type graph struct {
 	App
 	ops       []op
-	order     []int     // of ops, every callee before its callers
-	endpoints []int     // of ops
-	shares    []float64 // of endpoints, adding up to 1
-	names     map[string]int
+	order     []int          // indexes of ops, every callee before its callers
+	endpoints []int          // indexes of ops
+	shares    []float64      // of endpoints; their sum is 1
+	names     map[string]int // index of a service by its name
 }
 
+// op is an Operation in a graph.
 type op struct {
 	name       string
-	service    int
-	work, wait float64 // seconds
+	service    int     // index in App.Services
+	work       float64 // CPU seconds
+	wait       float64 // seconds
 	stages     [][]edge
 	background []edge
-	visits     float64 // per request of the application
+	visits     float64 // mean number per client request
 }
 
+// edge is a Call in a graph.
 type edge struct {
-	op    int
-	share float64
+	op    int     // index in graph.ops
+	share float64 // of the requests, in (0, 1]
 }
 
+// compile checks an application and makes its graph.
 func compile(a App) (*graph, error) {
 	g := &graph{App: a, names: map[string]int{}}
 	fail := func(err error) (*graph, error) { return nil, fmt.Errorf("application %q: %w", a.Name, err) }
@@ -160,7 +173,8 @@ func compile(a App) (*graph, error) {
 		return fail(err)
 	}
 	if len(a.Services) == 0 || len(a.Endpoints) == 0 {
-		return fail(fmt.Errorf("%d services and %d endpoints: it must have at least one of each", len(a.Services), len(a.Endpoints)))
+		return fail(fmt.Errorf("%d services and %d endpoints: it must have at least one of each",
+			len(a.Services), len(a.Endpoints)))
 	}
 	for i, s := range a.Services {
 		if err := s.check(); err != nil {
@@ -180,7 +194,7 @@ func compile(a App) (*graph, error) {
 	return g, nil
 }
 
-// resolve turns the names of operations into numbers.
+// resolve replaces the names of operations by their indexes.
 func (g *graph) resolve() error {
 	numbers := map[string]int{}
 	for i, o := range g.Operations {
@@ -200,7 +214,8 @@ func (g *graph) resolve() error {
 				return nil, fmt.Errorf("operation %q calls %q: there is no such operation", o.Name, c.Operation)
 			}
 			if !(c.Share > 0 && c.Share <= 1) {
-				return nil, fmt.Errorf("operation %q calls %q with share %v: it must be in (0, 1]", o.Name, c.Operation, float64(c.Share))
+				return nil, fmt.Errorf("operation %q calls %q with share %v: it must be in (0, 1]",
+					o.Name, c.Operation, float64(c.Share))
 			}
 			es = append(es, edge{to, float64(c.Share)})
 		}
@@ -230,6 +245,12 @@ func (g *graph) resolve() error {
 		}
 		g.ops = append(g.ops, r)
 	}
+	return g.resolveEndpoints(numbers)
+}
+
+// resolveEndpoints replaces the names of the endpoints by the indexes of their
+// operations, and scales their shares to a sum of 1.
+func (g *graph) resolveEndpoints(numbers map[string]int) error {
 	total := 0.0
 	for _, e := range g.Endpoints {
 		to, known := numbers[e.Operation]
@@ -249,7 +270,8 @@ func (g *graph) resolve() error {
 	return nil
 }
 
-// sort orders the operations, finds cycles, and counts visits.
+// sort orders the operations by their calls, reports cycles, and computes the
+// visits per client request.
 func (g *graph) sort() error {
 	const (
 		unseen = iota
@@ -292,21 +314,21 @@ func (g *graph) sort() error {
 			g.ops[e.op].visits += o.visits * e.share
 		}
 	}
-	asked := make([]bool, len(g.Services))
+	called := make([]bool, len(g.Services))
 	for _, o := range g.ops {
 		if o.visits > 0 {
-			asked[o.service] = true
+			called[o.service] = true
 		}
 	}
-	for i, yes := range asked {
-		if !yes {
+	for i, isCalled := range called {
+		if !isCalled {
 			return fmt.Errorf("service %q: no endpoint ever asks anything of it", g.Services[i].Name)
 		}
 	}
 	return nil
 }
 
-// calls are all calls of an operation.
+// calls returns all calls of an operation.
 func (o op) calls() []edge {
 	var all []edge
 	for _, s := range o.stages {

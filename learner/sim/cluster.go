@@ -6,12 +6,13 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Shared is a resource that the containers of a node share, whatever their limits say.
+// Shared is a resource that all containers of a node share. Limits do not
+// divide it.
 type Shared int
 
 // The shared resources.
 const (
-	SharedCPU Shared = iota // execution units and private caches of a core that two threads share
+	SharedCPU Shared = iota // execution units and private caches of a core with two hardware threads
 	LLC                     // last-level cache
 	MemoryBandwidth
 	Disk
@@ -19,11 +20,13 @@ const (
 	sharedCount
 )
 
+// String is the name of the resource.
 func (s Shared) String() string {
 	return [...]string{"cpu", "llc", "memory-bandwidth", "disk", "network"}[s]
 }
 
-// Pressure is a figure for each shared resource; of a node it is the share that is taken, 1 being all of it.
+// Pressure is a value for each shared resource. For a node it is the share in
+// use, from 0 to 1.
 type Pressure [sharedCount]float64
 
 // Node is a machine.
@@ -32,13 +35,14 @@ type Node struct {
 	Size mdp.Size // allocatable
 }
 
-// Cluster is the machines and how long it takes to do something on them.
+// Cluster is a set of machines, and the delay of actions on them.
 type Cluster struct {
 	Nodes  []Node
 	Delays Delays
 }
 
-// Check is nil for a cluster that something can run on.
+// Check returns nil for a valid cluster. Otherwise the error names the wrong
+// value.
 func (c Cluster) Check() error {
 	if len(c.Nodes) == 0 {
 		return fmt.Errorf("a cluster without nodes")
@@ -51,7 +55,7 @@ func (c Cluster) Check() error {
 	return c.Delays.check()
 }
 
-// Uniform is a cluster of n equal nodes with the measured delays.
+// Uniform is a cluster of n equal nodes with the delays in [Measured].
 func Uniform(n int, size mdp.Size) Cluster {
 	c := Cluster{Delays: Measured}
 	for i := range n {

@@ -9,22 +9,29 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Delays is how long an action takes to come into force.
+// Delays says how long an action takes until it is in effect.
 type Delays struct {
-	Local           time.Duration // L1: through the container runtime, by the node's agent
-	Resize          time.Duration // L2: through the API server and the kubelet
-	Warm, Cold      time.Duration // a replica's container, with its image on the node and without
-	WarmStd, ColdSD time.Duration // their standard deviations
+	Local   time.Duration // of a resize at L1: by the node agent, through the container runtime
+	Resize  time.Duration // of a resize at L2: through the API server and the kubelet
+	Warm    time.Duration // mean start time of a container when the node has its image
+	Cold    time.Duration // mean start time of a container when the node pulls its image
+	WarmStd time.Duration // standard deviation of Warm
+	ColdSD  time.Duration // standard deviation of Cold
 }
 
-// Measured delays: the resizes by part 1 on a real node (docs of 10-actuation: L1 p50 7 ms, L2 50 to 80 ms), the starts by
-// FIRM (dissertation, table 3.5).
+// Measured holds measured delays. The resizes were measured with the node agent
+// on a real node (L1: p50 7 ms; L2: 50 to 80 ms). The start times are FIRM's
+// (dissertation, table 3.5).
 var Measured = Delays{
-	Local: 7 * time.Millisecond, Resize: 80 * time.Millisecond,
-	Warm: 45700 * time.Microsecond, WarmStd: 6900 * time.Microsecond,
-	Cold: 2050800 * time.Microsecond, ColdSD: 291400 * time.Microsecond,
+	Local:   7 * time.Millisecond,
+	Resize:  80 * time.Millisecond,
+	Warm:    45700 * time.Microsecond,
+	WarmStd: 6900 * time.Microsecond,
+	Cold:    2050800 * time.Microsecond,
+	ColdSD:  291400 * time.Microsecond,
 }
 
+// check returns an error when a delay is negative.
 func (d Delays) check() error {
 	for _, v := range []time.Duration{d.Local, d.Resize, d.Warm, d.Cold, d.WarmStd, d.ColdSD} {
 		if v < 0 {
@@ -34,22 +41,22 @@ func (d Delays) check() error {
 	return nil
 }
 
-// Level is the way that an action takes.
+// ActuationPath is the path of an action to the replicas.
 type ActuationPath int
 
-// The levels.
+// The actuation paths.
 const (
-	L1 ActuationPath = 1 // the node's agent, through the container runtime: limits only
+	L1 ActuationPath = 1 // the node agent, through the container runtime; limits only
 	L2 ActuationPath = 2 // the API server
 )
 
-// Handle is one service of a world, to be looked at and acted upon.
+// Handle gives access to one service of a world.
 type Handle struct {
 	w *World
 	s int
 }
 
-// Service finds a service by its name.
+// Service returns the service with the given name.
 func (w *World) Service(name string) (Handle, error) {
 	i, ok := w.graph.names[name]
 	if !ok {
@@ -58,7 +65,7 @@ func (w *World) Service(name string) (Handle, error) {
 	return Handle{w, i}, nil
 }
 
-// Services are all services in the application's order.
+// Services returns all services in the order of the application.
 func (w *World) Services() []Handle {
 	hs := make([]Handle, len(w.services))
 	for i := range hs {
@@ -70,18 +77,19 @@ func (w *World) Services() []Handle {
 // Name is the service's name.
 func (h Handle) Name() string { return h.w.services[h.s].Name }
 
-// Bounds is what may be done with it.
+// Bounds is the range of actions that the service's owner allows.
 func (h Handle) Bounds() mdp.Bounds { return h.w.services[h.s].Bounds }
 
-// Actuator carries out Actions on the service at a level.
-func (h Handle) Actuator(l ActuationPath) mdp.Actuator { return actuator{h, l} }
+// Actuator executes Actions on the service through the given path.
+func (h Handle) Actuator(path ActuationPath) mdp.Actuator { return actuator{h, path} }
 
 type actuator struct {
 	Handle
 	path ActuationPath
 }
 
-// Act implements [mdp.Actuator]. An Action outside of the service's bounds is an error, as an illegal one is.
+// Act implements [mdp.Actuator]. An Action outside the bounds of the service is
+// an error.
 func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.Action, mdp.Effect, error) {
 	w, s := a.w, &a.w.services[a.s]
 	if err := ctx.Err(); err != nil {
@@ -128,14 +136,16 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 	return executed, effect, nil
 }
 
-// allows names the knob that an Action turns too far.
-func (s *service) allows(a mdp.Action, level ActuationPath) error {
-	outside := func(knob mdp.Signal, value, least, most any) error {
-		return fmt.Errorf("acting on %s: %v %v is outside of its action space, %v to %v", s.Name, knob, value, least, most)
+// allows returns an error that names the knob for which the Action is out of
+// bounds.
+func (s *service) allows(a mdp.Action, path ActuationPath) error {
+	outside := func(knob mdp.Signal, value, lowest, highest any) error {
+		return fmt.Errorf("acting on %s: %v %v is outside of its action space, %v to %v",
+			s.Name, knob, value, lowest, highest)
 	}
 	b := s.Bounds
 	switch {
-	case level == L1 && a.Sets.Has(mdp.Replicas):
+	case path == L1 && a.Sets.Has(mdp.Replicas):
 		return fmt.Errorf("acting on %s: replicas cannot be set by a node's agent", s.Name)
 	case a.Sets.Has(mdp.Replicas) && !b.Replicas.Has(a.Replicas):
 		return outside(mdp.Replicas, a.Replicas, b.Replicas.Min, b.Replicas.Max)
@@ -147,12 +157,13 @@ func (s *service) allows(a mdp.Action, level ActuationPath) error {
 	return nil
 }
 
-// after is the first slice that begins no sooner than d from now.
+// after is the first slice that starts at least d from now.
 func (w *World) after(d time.Duration) int64 {
 	return w.now + max(1, int64(math.Ceil(float64(d)/float64(Slice))))
 }
 
-// startTime is how long a new replica takes until its first request.
+// startTime samples the time from the creation of a replica to its first
+// request. warm means that the node has the image.
 func (w *World) startTime(s *service, warm bool) time.Duration {
 	d := w.config.Cluster.Delays
 	mean, std := d.Cold, d.ColdSD
@@ -163,11 +174,11 @@ func (w *World) startTime(s *service, warm bool) time.Duration {
 	return max(0, mean+time.Duration(float64(std)*z)) + s.Start
 }
 
-// never is a slice that no world reaches.
+// never is a slice that is never reached.
 const never = math.MaxInt64
 
-// comeDue brings the sizes into force whose time it is.
-func (w *World) comeDue() {
+// applyDueSizes applies the pending sizes whose delay is over.
+func (w *World) applyDueSizes() {
 	w.due = never
 	for i := range w.services {
 		s := &w.services[i]
@@ -182,8 +193,9 @@ func (w *World) comeDue() {
 	}
 }
 
-// enforce tries what had no room before.
-func (w *World) enforce() {
+// retryDeferred retries the resizes and replica starts for which there was no
+// room before.
+func (w *World) retryDeferred() {
 	for i := range w.services {
 		s := &w.services[i]
 		if s.deferred && s.due == 0 {
@@ -195,7 +207,8 @@ func (w *World) enforce() {
 	}
 }
 
-// resize brings a service's size into force on every replica whose node has room for it.
+// resize applies the desired size to every replica whose node has room for it.
+// The other replicas keep their size, and the service is marked as deferred.
 func (w *World) resize(s *service) {
 	s.deferred = false
 	for k := range s.replicas {
@@ -217,7 +230,7 @@ func (w *World) resize(s *service) {
 	}
 }
 
-// scale adds replicas while there is room, and removes the newest.
+// scale adds replicas while there is room, or removes the newest replicas.
 func (w *World) scale(s *service) {
 	for len(s.replicas) < s.want {
 		if !w.place(s, 1) {

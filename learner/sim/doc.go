@@ -1,36 +1,54 @@
-// Package sim is the simulated world: an application of services on the nodes of a cluster, in virtual time. It is a third
-// pair of Sensor and Actuator beside the cgroup and the API server, so the production Loop, guards and policies run in it
-// unchanged, and thousands of hours of autoscaling pass in minutes.
+// Package sim is the simulated world: an application of services on the nodes
+// of a cluster, in virtual time. It implements Sensor and Actuator, as the
+// cgroup and the API server do. The production Loop, guards and policies run in
+// it unchanged, and it simulates thousands of hours of autoscaling in minutes.
 //
 // # The story
 //
-// An [App] is a call graph: clients ask for endpoints, endpoints are operations of services, and operations call others, in
-// stages, at once, or in the background. A [World] puts its services on a [Cluster] as replicas with a CPU limit, a memory
-// limit, threads and processors, and lets a [Load] ask of them. Through a [Handle] one looks at a service and acts on it.
+// An [App] is a call graph. Clients call endpoints, endpoints are operations of
+// services, and operations call other operations: in sequence, in parallel, or
+// in the background. A [World] places the services on a [Cluster] as replicas
+// with a CPU limit, a memory limit, threads and processors. A [Load] gives the
+// request rate. A [Handle] gives access to the sensor and the actuators of a
+// service.
 //
-// What real measurements say that such a world must have, it has: service time is a floor and work over the CPUs that the
-// work can use; CFS takes the CPU away when the quota of a period of 100 ms is used up, which is what hurts the tail; what
-// is not done in one period waits for the next; replicas start cold; actions take their time, and metrics come late; memory
-// beyond the limit kills; nodes are full at some time; neighbours share caches, memory bandwidth, disk and network; and
-// FIRM's seven anomalies can be injected.
+// The world reproduces what real measurements show:
+//
+//   - Service time is a constant part plus CPU work divided by the CPUs that
+//     the work can use.
+//   - CFS stops a container when the quota of a period of 100 ms is used up.
+//     This is the main cause of high tail latency.
+//   - Work that is not done in one period waits for the next period.
+//   - Replicas need time to start, actions need time to take effect, and
+//     metrics are delayed.
+//   - A container above its memory limit is killed.
+//   - Nodes can be full.
+//   - Neighbours share caches, memory bandwidth, disk and network.
+//   - FIRM's seven anomalies can be injected.
 //
 // # Two levels
 //
-// [Requests] follows every request. [Fluid] moves work in slices of 100 ms, some hundred times faster, and estimates the
-// tail from a few sample requests; a test holds it to the other level on random services and graphs. Everything but the
-// way of requests through replicas is the same code.
+// [Requests] simulates every request. [Fluid] simulates amounts of work in
+// slices of 100 ms. It is several hundred times faster, and estimates the tail
+// latency from a few sample requests. A test compares both levels on random
+// services and graphs. They share all code except the path of requests through
+// replicas.
 //
 // # What it leaves to others
 //
-// Where applications and loads come from (package workload), how the constants were found and how far the world is from
-// what was measured (package calibrate), and who decides (learner/heuristic and the learners). It has no clock, no
-// goroutine and no file. With the same Config and calls a World does the same, bit for bit.
+// Package workload provides applications and loads. Package calibrate fits the
+// constants and compares the world with measurements. Policies and learners
+// decide. Package sim has no clock, no goroutine and no file. The same Config
+// and the same calls give the same result, bit for bit.
 //
 // # Departures from a real cluster
 //
-//  1. Requests that wait for a processor get it in order of arrival, and keep it until their work is done or the quota is
-//     used up: a request's work is of the order of one scheduling slice of the kernel (3 ms).
-//  2. CFS periods of all containers begin together.
-//  3. Calls between services take no CPU time of a mesh and no network time but what an operation's Wait says.
-//  4. A retry is not simulated; a request that is given up counts as one that took the timeout.
+//  1. Requests that wait for a processor get it in order of arrival. They keep
+//     it until their work is done or the quota is used up. A request's work is
+//     about as long as one scheduling slice of the kernel (3 ms).
+//  2. The CFS periods of all containers start at the same time.
+//  3. Calls between services use no CPU time of a service mesh. Their network
+//     time is part of the Wait of an operation.
+//  4. Retries are not simulated. A request that fails counts with a latency
+//     equal to the timeout.
 package sim

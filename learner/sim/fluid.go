@@ -2,58 +2,74 @@ package sim
 
 import "math"
 
-// fluid moves requests as work. A slice of a replica is one step of Lindley's recursion: the CPU work that arrives
-// (Poisson many requests of gamma distributed work) joins the backlog, the slice's quota is taken from it, and what is
-// left waits. So throttling, usage and backlog come out as the cgroup would show them. For latency a slice that is cut
-// short by its quota, or begins with work queued, gives a few sample requests; requests of the other slices only wait
-// for a free processor (Erlang C) and run. What a service completes more or less than usual its callees get, damped.
+// fluid simulates requests as an amount of work. A slice of a replica is one
+// step of Lindley's recursion: the CPU work of the arrivals (a Poisson number
+// of requests with gamma distributed work) is added to the backlog, the quota
+// of the slice is subtracted, and the rest waits. Throttling, usage and backlog
+// are therefore the values that a cgroup reports.
+//
+// Latency has two sources. In a slice that is throttled, or that starts with
+// queued work, a few sample requests are followed. In all other slices a
+// request waits for a free processor (Erlang C) and runs. When a service
+// completes more or fewer requests than its mean, the arrivals of its callees
+// change too, by a smaller factor.
 type fluid struct {
-	stations []station
-	vectors  [][]float64 // per operation: latencies of the same draws of requests
-	own      []float64
-	order    []int // services, callers first where that can be
+	stations []station   // per service
+	vectors  [][]float64 // per operation: latencies in seconds of the same sample of requests
+	own      []float64   // buffer for the latencies of one stage
+	order    []int       // of services, callers first where possible
 }
 
-// station is what the fluid level knows of a service: the second's constants, and the window's samples.
+// station is the fluid level's state of a service: constants of the current
+// second, and samples of the current window.
 type station struct {
-	shape *[tableSize]float64 // quantiles of a request's work, mean 1
-	feeds []feed
-	heard bool    // it is some service's feed
-	debt  float64 // of slices whose callers passed on less than nothing, in means of a slice's arrivals
-	flow  float64 // requests that were completed in this slice, in means of it
+	shape  *[tableSize]float64 // quantiles of a request's work, with mean 1
+	feeds  []feed
+	isFeed bool    // some other service has it in its feeds
+	debt   float64 // arrivals below zero, carried over from earlier slices, relative to the mean of a slice
+	flow   float64 // completed requests in this slice, relative to their mean
 
-	// A second's constants.
-	inputs       inputs  // that they were computed from
+	// Constants of the current second.
+	inputs       inputs  // the values they are computed from
 	mean         float64 // arrivals per slice and replica
-	work         float64 // CPU seconds of a request, mean
-	perWork      float64 // and requests of a CPU second
-	inverseShape float64 // of the gamma distribution of a request's work: its squared coefficient of variation, inverted
+	work         float64 // mean CPU seconds of a request
+	perWork      float64 // requests per CPU second: 1 / work
+	inverseShape float64 // shape of the work of a request: 1 / squared coefficient of variation
 	cube         [cubes]cube
-	procs        float64
-	most         float64 // CPU seconds that processors and threads can do in a slice
-	residual     float64 // CPU seconds that are left of a request in progress, mean
-	busyChance   float64 // that some work is in progress at a slice's end
-	left         float64 // and how much then, in CPU seconds
-	waitChance   float64 // of waiting for a processor, in a slice that is not cut short
-	wait         float64 // and how long then, in seconds
+	procs        float64 // processors per replica
+	maxWork      float64 // CPU seconds that processors and threads can do in a slice
+	residual     float64 // mean CPU seconds left of a request in progress
+	busyChance   float64 // probability that work is in progress at the end of a slice
+	left         float64 // mean CPU seconds in progress in that case
+	waitChance   float64 // probability that a request waits for a processor in an unthrottled slice
+	wait         float64 // mean wait in that case, in seconds
 
-	// The window's books.
-	unthrottled, followed  float64 // requests of slices that were not cut short, and those that samples stand for
-	waitSum, waitChanceSum float64
-	samples                []sample
+	// Sums over the current window.
+	unthrottled   float64 // requests in unthrottled slices
+	followed      float64 // requests that the samples represent
+	waitSum       float64 // seconds of waiting in unthrottled slices
+	waitChanceSum float64 // requests that waited in unthrottled slices
+	samples       []sample
 }
 
 // feed is one source of a service's arrivals.
 type feed struct {
-	caller int
+	caller int     // index of the calling service
 	weight float64 // its share of the arrivals
 }
 
-// sample is the time of some requests from arrival until their work was done, in seconds.
-type sample struct{ latency, weight float64 }
+// sample is a measured latency.
+type sample struct {
+	latency float64 // from arrival to the end of the work, in seconds
+	weight  float64 // number of requests that it represents
+}
 
+// newFluid creates the engine of the fluid level.
 func newFluid(w *World) *fluid {
-	f := &fluid{stations: make([]station, len(w.graph.Services)), vectors: make([][]float64, len(w.graph.ops))}
+	f := &fluid{
+		stations: make([]station, len(w.graph.Services)),
+		vectors:  make([][]float64, len(w.graph.ops)),
+	}
 	tables := map[float64]*[tableSize]float64{}
 	for i, s := range w.graph.Services {
 		if tables[s.Variation] == nil {
@@ -77,15 +93,16 @@ func newFluid(w *World) *fluid {
 	}
 	for i := range f.stations {
 		f.stations[i].flow = 1
-		visit(i) // those that nobody calls, too
+		visit(i) // services without callers too
 	}
 	return f
 }
 
-// connect finds where each service's arrivals come from.
+// connect finds the sources of each service's arrivals.
 func (f *fluid) connect(w *World) {
 	for i := range f.stations {
-		f.stations[i].feeds, f.stations[i].heard = f.stations[i].feeds[:0], false
+		f.stations[i].feeds = f.stations[i].feeds[:0]
+		f.stations[i].isFeed = false
 	}
 	for k := range w.graph.ops {
 		o := &w.graph.ops[k]
@@ -95,7 +112,7 @@ func (f *fluid) connect(w *World) {
 			if rate := w.opRate[k] * caller.gain * e.share; rate > 0 {
 				st := &f.stations[to]
 				st.feeds = append(st.feeds, feed{o.service, rate / w.services[to].rate})
-				f.stations[o.service].heard = true
+				f.stations[o.service].isFeed = true
 			}
 		}
 		for _, stage := range o.stages {
@@ -109,12 +126,13 @@ func (f *fluid) connect(w *World) {
 	}
 }
 
-// passedOn is the share of a caller's swings that its callees get within the same slice: waits and answers smear the
-// rest. Found by the tests of agreement with the request level.
+// passedOn is the share of a change in a caller's output that reaches its
+// callees in the same slice. Waiting and the calls' own latency spread the rest
+// over time. The value gives the best agreement with the request level.
 const passedOn = 0.4
 
-// arrivals is the mean of a service's arrivals in this slice, for each of its replicas: when a caller that was throttled
-// lets go, its callees have more to do than usual.
+// arrivals is the mean number of arrivals per replica in this slice. It is
+// above st.mean when a caller was throttled before and now catches up.
 func (f *fluid) arrivals(st *station) float64 {
 	if len(st.feeds) == 0 {
 		return st.mean
@@ -127,15 +145,27 @@ func (f *fluid) arrivals(st *station) float64 {
 	return st.mean * (1 + swing - st.debt)
 }
 
-// inputs are what a second's constants depend on.
+// inputs are the values from which the constants of a second are computed. The
+// fields from rate to hold are copies from service.
 type inputs struct {
-	live                          int // replicas that take requests
-	rate, mix, square, slow, hold float64
+	live   int // replicas that serve requests
+	rate   float64
+	mix    float64
+	square float64
+	slow   float64
+	hold   float64
 }
 
-// prepare computes what is constant for a second.
+// prepare computes the constants of a second.
 func (st *station) prepare(s *service, live int) {
-	now := inputs{live, s.rate, s.mix, s.square, s.slow, s.hold}
+	now := inputs{
+		live:   live,
+		rate:   s.rate,
+		mix:    s.mix,
+		square: s.square,
+		slow:   s.slow,
+		hold:   s.hold,
+	}
 	if now == st.inputs {
 		return
 	}
@@ -147,14 +177,16 @@ func (st *station) prepare(s *service, live int) {
 	st.work = s.mix * s.slow
 	st.perWork = 1 / st.work
 	st.mean = rate * slice
-	if shape := 1 / max(0.01, s.square-1); math.Abs(shape-st.inverseShape) > 1e-9*shape { // not for rounding
+	// The table is computed again only when the change is more than a rounding
+	// error.
+	if shape := 1 / max(0.01, s.square-1); math.Abs(shape-st.inverseShape) > 1e-9*shape {
 		st.inverseShape = shape
 		st.tabulate()
 	}
 	st.procs = float64(s.Procs)
-	st.most = st.procs / s.span * slice
+	st.maxWork = st.procs / s.span * slice
 	if hold := s.hold; hold > 0 {
-		st.most = min(st.most, st.work*float64(s.Threads)/hold*slice)
+		st.maxWork = min(st.maxWork, st.work*float64(s.Threads)/hold*slice)
 	}
 	servers := min(s.Procs, s.Threads)
 	time := st.work * s.span
@@ -162,9 +194,10 @@ func (st *station) prepare(s *service, live int) {
 	st.residual = st.work * s.square / 2
 	st.waitChance, st.wait = 0, 0
 	if a < float64(servers) {
-		st.waitChance = queue(servers, a)
+		st.waitChance = erlangC(servers, a)
 		st.wait = time * s.square / 2 / (float64(servers) - a)
-		// No wait grows within a slice beyond what a slice's arrivals can deviate: what takes longer is in the backlog.
+		// Within a slice a wait is limited by the deviation of the arrivals of
+		// one slice. Longer waits are in the backlog.
 		st.wait = min(st.wait, inSlice*math.Sqrt(2/math.Pi*st.mean*s.square)*time/float64(servers))
 	}
 	st.busyChance = 1 - math.Exp(-a)
@@ -174,16 +207,17 @@ func (st *station) prepare(s *service, live int) {
 	}
 }
 
+// slice implements [engine].
 func (f *fluid) slice(w *World) {
 	slot := w.now % samples
-	begins := w.now%slicesPerSecond == 0
-	if begins {
+	newSecond := w.now%slicesPerSecond == 0
+	if newSecond {
 		f.connect(w)
 	}
 	for _, i := range f.order {
 		s, st := &w.services[i], &f.stations[i]
 		live := w.live(s)
-		if begins || live != st.inputs.live {
+		if newSecond || live != st.inputs.live {
 			st.prepare(s, live)
 		}
 		if live == 0 {
@@ -202,13 +236,14 @@ func (f *fluid) slice(w *World) {
 				r.usage[slot] = 0
 			}
 		}
-		if usual := s.rate * s.gain * slice; st.heard && usual > 0 {
+		if usual := s.rate * s.gain * slice; st.isFeed && usual > 0 {
 			st.flow = (s.completed - before) / usual
 		}
 	}
 }
 
-// replica is one slice of one replica, in which so many requests arrive on average.
+// replica simulates one slice of one replica. mean is the mean number of
+// arrivals.
 func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int64, mean float64) {
 	u := w.rng.Uint64()
 	n := poisson(mean, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
@@ -218,7 +253,7 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 	if total > 0 && float64(u>>24&0xff)*(1.0/256) < st.busyChance {
 		residual = min(total, st.left*expTable[u>>8&tableMask])
 	}
-	c := min(r.cap, st.most)
+	c := min(r.capacity, st.maxWork)
 	demand := total - residual
 	done, throttled := demand, demand > c
 	s.periods++
@@ -228,7 +263,7 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 			s.throttled++
 		}
 	}
-	begun, queued := r.backlog, r.queued
+	backlog, queued := r.backlog, r.queued
 	r.backlog = total - done
 	r.queued = max(0, r.backlog-residual)
 	r.second += done
@@ -238,19 +273,21 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 
 	s.arrived += n
 	lost := 0.0
-	if limit := c * w.timeout * slicesPerSecond; r.backlog > limit { // the queue is as long as clients wait
+	// Clients give up after the timeout, which limits the queue.
+	if limit := c * w.timeout * slicesPerSecond; r.backlog > limit {
 		lost = (r.backlog - limit) / st.work
-		r.backlog, r.queued = limit, min(r.queued, limit)
+		r.backlog = limit
+		r.queued = min(r.queued, limit)
 		s.failed += lost
 	}
 	jobs := r.backlog * st.perWork
 	s.completed += r.jobs + n - lost - jobs
 	r.jobs = jobs
 	switch {
-	case len(r.tags) > 0 || c < st.most && n > 0 && (throttled || queued > 0):
-		st.follow(w, s, r, begun, work, c, n, throttled, u)
+	case len(r.tags) > 0 || c < st.maxWork && n > 0 && (throttled || queued > 0):
+		st.follow(w, s, r, backlog, work, c, n, throttled, u)
 	case n > 0 && (throttled || queued > 0):
-		st.inLine(w, s, begun, work, c, n, u)
+		st.inLine(w, s, backlog, work, c, n, u)
 	default:
 		st.unthrottled += n
 		st.waitSum += n * st.waitChance * st.wait
@@ -258,24 +295,30 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, slot int6
 	}
 }
 
-// cube is Wilson and Hilferty's: a gamma distributed variable of shape k and mean 1 is about (shift + scale*z)^3, z being
-// normal.
+// cube is Wilson and Hilferty's approximation: a gamma distributed variable of
+// shape k and mean 1 is about (shift + scale*z)^3 when z is a standard normal
+// variable.
 type cube struct{ shift, scale float64 }
 
+// cubeOf is the cube of shape k.
 func cubeOf(k float64) cube { return cube{1 - 1/(9*k), 1 / (3 * math.Sqrt(k))} }
 
-func (c cube) at(z float64) float64 { return c.shift + c.scale*z }
+// root is the cube root of the approximation at z.
+func (c cube) root(z float64) float64 { return c.shift + c.scale*z }
 
-// cubes is for how many requests the cube is kept.
+// cubes is the length of the table of cubes, indexed by the number of requests.
 const cubes = 64
 
+// tabulate fills the table of cubes.
 func (st *station) tabulate() {
 	for n := 1; n < cubes; n++ {
 		st.cube[n] = cubeOf(float64(n) * st.inverseShape)
 	}
 }
 
-// sum is the work of n requests: gamma distributed, as each of them is; for many by Wilson and Hilferty's cube.
+// sum samples the work of n requests, in CPU seconds. The sum of gamma
+// distributed variables is gamma distributed. For three or more requests it
+// uses Wilson and Hilferty's approximation.
 func (st *station) sum(n float64, u uint64) float64 {
 	switch {
 	case n == 0:
@@ -285,210 +328,43 @@ func (st *station) sum(n float64, u uint64) float64 {
 	case n == 2:
 		return st.work * (st.shape[u&tableMask] + st.shape[u>>12&tableMask])
 	}
-	var law cube
+	var approx cube
 	if n < cubes {
-		law = st.cube[int(n)]
+		approx = st.cube[int(n)]
 	} else {
-		law = cubeOf(n * st.inverseShape)
+		approx = cubeOf(n * st.inverseShape)
 	}
-	c := law.at(normalTable[u&tableMask])
+	c := approx.root(normalTable[u&tableMask])
 	if c <= 0 {
 		return 0
 	}
 	return n * st.work * c * c * c
 }
 
-// tag is some requests whose way through slices that are cut short is followed.
-type tag struct {
-	rest   float64 // CPU seconds of its work that are left
-	age    float64 // seconds since its arrival, at the beginning of the slice
-	weight float64 // requests that it stands for
-}
-
-// inSlice is the share of a slice's deviation that its waits reach; found by the tests of agreement with the request level.
-const inSlice = 0.5
-
-// Tags: how many a slice adds at most, and a replica has at most.
-const (
-	perSlice = 3
-	maxTags  = 9
-)
-
-// follow takes the replica's tags through a slice in which so much was done, and tags some of its n new requests.
-// Running requests share the quota equally, as threads do; the others wait in order of arrival.
-func (st *station) follow(w *World, s *service, r *replica, begun, work, c, n float64, throttled bool, u uint64) {
-	timeout := w.timeout
-	kept := r.tags[:0]
-	for _, t := range r.tags {
-		got := slice / s.span
-		switch {
-		case throttled && begun >= c: // those that are there use up the quota before others come
-			got = min(got, st.level(c, begun-t.rest))
-		case throttled:
-			got *= (c - begun) / work
-		}
-		if got >= t.rest {
-			st.put(t.age+t.rest*s.span, t.weight, timeout)
-			continue
-		}
-		t.rest -= got
-		t.age += slice
-		if t.age >= timeout {
-			st.put(timeout, t.weight, timeout)
-			continue
-		}
-		kept = append(kept, t)
-	}
-	r.tags = kept
-	if n == 0 || !throttled && r.queued <= 0 {
-		st.unthrottled += n
-		return
-	}
-	take := min(perSlice, int(n), maxTags-len(r.tags))
-	if take == 0 {
-		return // the samples there are stand for these, too
-	}
-	first := 0.0 // a slice of one or two requests has them as they are
-	if n == 2 {
-		first = st.work * st.shape[u&tableMask]
-	}
-	v := u
-	for i := range take {
-		v = v*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
-		mixed := (v ^ v>>32) * 0xd6e8feb86659fd93
-		mixed ^= mixed >> 32
-		at := (float64(i) + float64(mixed>>40)*0x1p-24) / float64(take) // of the slice
-		if n == 2 {
-			at = (float64(i) + 1) / 3
-			at = max(0, min(1, at+normalTable[mixed>>16&tableMask]*0.236))
-		}
-		var x, before float64
-		switch {
-		case n == 1:
-			x = work
-		case n == 2 && i == 0:
-			x = first
-		case n == 2:
-			x, before = work-first, first
-		default: // one of n shares of gamma distributed work: a beta distribution
-			g := st.shape[mixed&tableMask]
-			x = work * g / (g + n - 1)
-			rank := math.Floor(at * n)
-			before = (work - x) * rank / (n - 1)
-			at = (rank + 1) / (n + 1) // the mean of that order statistic, and its deviation
-			at = max(0, min(1, at+normalTable[mixed>>16&tableMask]*math.Sqrt(at*(1-at)/(n+2))))
-		}
-		t := tag{rest: x, age: (1 - at) * slice, weight: n / float64(take)}
-		if (begun+before)/st.residual > st.procs {
-			st.put(st.inOrder(s, begun+before, x, at, c), t.weight, timeout)
-			continue
-		}
-		got := (1 - at) * slice / s.span
-		if throttled {
-			got = min(got, st.share(s, begun, before, work-before-x, x, at, c))
-		}
-		if got >= x {
-			st.put(x*s.span, t.weight, timeout)
-			continue
-		}
-		t.rest -= got
-		r.tags = append(r.tags, t)
-	}
-}
-
-// share is what a request gets in the slice in which it arrives, when the quota is not enough for all: begun is the work
-// that was there before, before and later are the other arrivals' work.
-func (st *station) share(s *service, begun, before, later, x, at, c float64) float64 {
-	if begun >= c {
-		return max(0, st.level(c, begun)-at*slice/s.span)
-	}
-	free := c - begun - before
-	if free <= 0 {
-		return 0
-	}
-	// Of the work that comes later only what comes while it runs shares the quota with it.
-	later *= min(1, x*s.span/((1-at)*slice+1e-9)) / 2
-	return free * min(1, x/(x+max(0, later)))
-}
-
-// level is how much one more request gets of c when others with so much work share it equally. The others' remaining
-// work is exponentially distributed: level + others * (1 - exp(-level/residual)) = c.
-func (st *station) level(c, others float64) float64 {
-	if others <= 0 {
-		return c
-	}
-	l := c / (1 + others/st.residual)
-	for range 3 { // Newton
-		e := math.Exp(-l / st.residual)
-		l -= (l + others*(1-e) - c) / (1 + others/st.residual*e)
-	}
-	return l
-}
-
-func (st *station) put(latency, weight, timeout float64) {
-	st.samples = append(st.samples, sample{min(latency, timeout), weight})
-	st.followed += weight
-}
-
-// inLine gives the latencies of some of a slice's requests when processors, not the quota, are what there is too little of.
-func (st *station) inLine(w *World, s *service, begun, work, c, n float64, u uint64) {
-	take := min(perSlice, int(n))
-	v := u
-	for i := range take {
-		v = v*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
-		mixed := (v ^ v>>32) * 0xd6e8feb86659fd93
-		mixed ^= mixed >> 32
-		at := (float64(i) + float64(mixed>>40)*0x1p-24) / float64(take)
-		g := st.shape[mixed&tableMask]
-		x := work * g / (g + n - 1)
-		if n == 1 {
-			x = work
-		}
-		st.put(st.inOrder(s, begun+(work-x)*at, x, at, c), n/float64(take), w.timeout)
-	}
-}
-
-// inOrder is the time from the arrival of a request, at a share of its slice and with so much work ahead of it, until its
-// own work x is done, when requests are served in order of arrival: more of them are there than processors.
-func (st *station) inOrder(s *service, ahead, x, at, c float64) float64 {
-	speed := st.procs / s.span
-	run := x * s.span
-	// With several processors some of the work ahead is in the others' hands when its turn comes.
-	drain := max(0, (ahead-(st.procs-1)*st.residual)/speed-at*slice)
-	rest := ahead - c + x // of the work ahead and its own, after this slice
-	if ahead < c {
-		mine := min(c-ahead, max(0, (1-at)*slice-drain)/s.span)
-		if x <= mine {
-			return drain + run
-		}
-		rest = x - mine
-	}
-	per := c
-	if x > per {
-		per = max(min(per, slice/s.span), 1e-9)
-	}
-	full := math.Floor(rest / per)
-	over := rest - full*per
-	own := min(over, x)
-	return max((1-at+full)*slice+own*s.span+(over-own)/speed, drain+run)
-}
-
+// drop implements [engine].
 func (f *fluid) drop(s *service, r *replica) float64 {
 	lost := r.jobs
 	r.jobs = 0
-	r.backlog, r.queued, r.tags = 0, 0, r.tags[:0]
+	r.backlog = 0
+	r.queued = 0
+	r.tags = r.tags[:0]
 	return lost
 }
 
+// move implements [engine].
 func (f *fluid) move(s *service, from, to *replica) {
 	to.backlog += from.backlog
 	to.queued += from.queued
 	to.jobs += from.jobs
-	from.backlog, from.queued, from.jobs = 0, 0, 0
+	from.backlog = 0
+	from.queued = 0
+	from.jobs = 0
 }
 
+// waiting implements [engine].
 func (f *fluid) waiting(_ *service, r *replica) float64 { return r.jobs }
 
+// inside implements [engine].
 func (f *fluid) inside(s *service) float64 {
 	n := 0.0
 	for k := range s.replicas {

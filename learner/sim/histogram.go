@@ -5,24 +5,27 @@ import (
 	"time"
 )
 
-// tally is a histogram of latencies with bins of equal ratio. Weights need not be whole: the fluid level counts shares of
-// requests.
+// histogram counts latencies in bins of equal ratio. Weights need not be
+// integers: the fluid level counts fractions of requests.
 type histogram struct {
 	bins  [bins]float64
-	total float64
-	low   int // bins outside of low to high are empty; both zero in an empty tally
-	high  int
+	total float64 // weight in all bins
+	low   int     // first bin in use; 0 in an empty histogram
+	high  int     // last bin in use; 0 in an empty histogram
 }
 
 const (
 	perOctave = 32  // a bin is 2.2 % wide
 	bins      = 800 // 25 octaves: 15 us to 512 s
-	lowest    = -16 // log2 of the first bin's lower end, in seconds
+	lowest    = -16 // log2 of the lower end of the first bin, in seconds
 )
 
+// reset empties the histogram.
 func (t *histogram) reset() {
 	clear(t.bins[t.low : t.high+1])
-	t.total, t.low, t.high = 0, 0, 0
+	t.total = 0
+	t.low = 0
+	t.high = 0
 }
 
 // put adds a latency in seconds.
@@ -33,7 +36,8 @@ func (t *histogram) put(latency, weight float64) {
 	t.widen(i, i)
 }
 
-// putAll adds latencies, each later by delay and cut at most.
+// putAll adds latencies in seconds. It adds delay to each, and limits the sum
+// to most.
 func (t *histogram) putAll(latencies []float64, delay, most, weight float64) {
 	low, high := bins, 0
 	for _, l := range latencies {
@@ -45,11 +49,12 @@ func (t *histogram) putAll(latencies []float64, delay, most, weight float64) {
 	t.widen(low, high)
 }
 
+// bin is the index of the bin of a latency in seconds.
 func bin(latency float64) int {
 	return max(0, min(bins-1, int((fastLog2(latency)-lowest)*perOctave)))
 }
 
-// widen notes that bins are in use.
+// widen marks the bins from low to high as in use.
 func (t *histogram) widen(low, high int) {
 	if t.high == 0 {
 		t.low, t.high = low, high
@@ -58,6 +63,7 @@ func (t *histogram) widen(low, high int) {
 	t.low, t.high = min(t.low, low), max(t.high, high)
 }
 
+// add adds the counts of another histogram.
 func (t *histogram) add(o *histogram) {
 	if o.total == 0 {
 		return
@@ -69,6 +75,7 @@ func (t *histogram) add(o *histogram) {
 	t.widen(o.low, o.high)
 }
 
+// sub subtracts the counts of another histogram; nil is empty.
 func (t *histogram) sub(o *histogram) {
 	if o == nil {
 		return
@@ -79,8 +86,10 @@ func (t *histogram) sub(o *histogram) {
 	t.total -= o.total
 }
 
-// quantile is the latency that the percentile of requests did not exceed; from the top, where percentiles are asked for.
-func (t *histogram) quantile(percentile float64) (time.Duration, bool) {
+// quantile is the given percentile of the latencies. It searches from the
+// highest bin, because most percentiles in use are high. ok is false when the
+// histogram is empty.
+func (t *histogram) quantile(percentile float64) (latency time.Duration, ok bool) {
 	if t.total <= 0 {
 		return 0, false
 	}
@@ -95,7 +104,8 @@ func (t *histogram) quantile(percentile float64) (time.Duration, bool) {
 	return 0, true
 }
 
-// fastLog2 is the logarithm to within 1e-4: the exponent, and a table of the mantissa's first bits.
+// fastLog2 is the binary logarithm with an error of at most 1e-4. It adds the
+// exponent and a table value for the first bits of the mantissa.
 func fastLog2(x float64) float64 {
 	if x < 1e-5 {
 		return lowest
@@ -104,8 +114,10 @@ func fastLog2(x float64) float64 {
 	return float64(int(bits>>52)-1023) + log2Table[bits>>(52-logBits)&(1<<logBits-1)]
 }
 
+// logBits is the number of bits of the mantissa that fastLog2 uses.
 const logBits = 12
 
+// log2Table holds log2 of the mantissas from 1 to 2.
 var log2Table = func() (t [1 << logBits]float64) {
 	for i := range t {
 		t[i] = math.Log2(1 + (float64(i)+0.5)/(1<<logBits))

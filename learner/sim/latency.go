@@ -1,15 +1,18 @@
 package sim
 
-// draws is how many requests of each operation stand for a window. Their work is stratified: each 256th of the
-// distribution has one, in an order that is another one for each operation and window, so a percentile is far less noisy
-// than that of as many independent draws.
+// draws is the number of sample requests per operation and window. The samples
+// are stratified: each 256th of the distribution of work has one. Their order
+// is random for each operation and window. A percentile then has much less
+// noise than with independent samples.
 const (
 	drawBits = 8
 	draws    = 1 << drawBits
 )
 
-// tally composes the window's end-to-end latencies: operations from the leaves up, each as the latencies of the same
-// number of requests; stages add up, parallel calls wait for the slowest, and nobody waits for background calls.
+// histogram implements [engine]. It computes end-to-end latencies from the
+// leaves of the call graph upwards. Each operation has the same number of
+// sample latencies. Stages are added, parallel calls wait for the slowest, and
+// nobody waits for background calls.
 func (f *fluid) histogram(w *World, t *histogram) {
 	g := w.graph
 	for _, i := range g.order {
@@ -18,7 +21,7 @@ func (f *fluid) histogram(w *World, t *histogram) {
 		}
 	}
 	for i := range w.services {
-		w.services[i].learnHold(w, f)
+		w.services[i].updateHold(w, f)
 	}
 	for _, e := range g.endpoints {
 		s := &w.services[g.ops[e].service]
@@ -30,11 +33,14 @@ func (f *fluid) histogram(w *World, t *histogram) {
 	for i := range f.stations {
 		st := &f.stations[i]
 		st.samples = st.samples[:0]
-		st.followed, st.unthrottled, st.waitSum, st.waitChanceSum = 0, 0, 0, 0
+		st.followed = 0
+		st.unthrottled = 0
+		st.waitSum = 0
+		st.waitChanceSum = 0
 	}
 }
 
-// operation draws an operation's latencies.
+// operation samples the latencies of an operation, with its calls.
 func (f *fluid) operation(w *World, i int) {
 	o := &w.graph.ops[i]
 	s := &w.services[o.service]
@@ -55,63 +61,68 @@ func (f *fluid) operation(w *World, i int) {
 	}
 }
 
-// call adds a callee's latencies for the share of requests that call it.
+// call adds a callee's latencies to the share of requests that call it.
 func (f *fluid) call(w *World, e edge, out []float64) {
 	from := f.vectors[e.op]
 	shift := int(w.rng.Uint64() % draws)
-	mesh := w.services[w.graph.ops[e.op].service].delay
+	network := w.services[w.graph.ops[e.op].service].delay
 	if e.share >= 1 {
 		for k := range out {
-			out[k] += from[(k+shift)%draws] + mesh
+			out[k] += from[(k+shift)%draws] + network
 		}
 		return
 	}
-	f.some(w, e.share, func(k int) { out[k] += from[(k+shift)%draws] + mesh })
+	f.forShare(w, e.share, func(k int) { out[k] += from[(k+shift)%draws] + network })
 }
 
-// slowest raises the stage's latencies to a callee's.
+// slowest raises the latencies of a stage to those of a callee where the callee
+// is slower.
 func (f *fluid) slowest(w *World, e edge) {
 	from := f.vectors[e.op]
 	shift := int(w.rng.Uint64() % draws)
-	mesh := w.services[w.graph.ops[e.op].service].delay
-	f.some(w, e.share, func(k int) { f.own[k] = max(f.own[k], from[(k+shift)%draws]+mesh) })
+	network := w.services[w.graph.ops[e.op].service].delay
+	f.forShare(w, e.share, func(k int) { f.own[k] = max(f.own[k], from[(k+shift)%draws]+network) })
 }
 
-// some does it for a share of the draws, picked at random.
-func (f *fluid) some(w *World, share float64, do func(k int)) {
+// forShare calls do for a random share of the samples.
+func (f *fluid) forShare(w *World, share float64, do func(k int)) {
 	if share >= 1 {
 		for k := range draws {
 			do(k)
 		}
 		return
 	}
-	least := uint32(share * (1 << 32))
+	threshold := uint32(share * (1 << 32))
 	for k := 0; k < draws; k += 2 {
 		u := w.rng.Uint64()
-		if uint32(u) < least {
+		if uint32(u) < threshold {
 			do(k)
 		}
-		if uint32(u>>32) < least {
+		if uint32(u>>32) < threshold {
 			do(k + 1)
 		}
 	}
 }
 
-// draw gives latencies of an operation in its own service: those of slices that were cut short as they were sampled, the
-// others by the law.
+// draw samples the latencies of an operation in its own service, without its
+// calls. Throttled slices use the samples of followed requests. Unthrottled
+// slices use the queueing formula.
 func (st *station) draw(w *World, s *service, o *op, out []float64) {
 	work := o.work * s.slow * s.span
 	chance, wait := 0.0, 0.0
 	if st.waitChanceSum > 0 {
 		chance, wait = st.waitChanceSum/st.unthrottled, st.waitSum/st.waitChanceSum
 	}
-	calm := uint32((1 << 32) - 1)
+	unthrottled := uint32((1 << 32) - 1)
 	if st.followed > 0 {
-		calm = uint32(st.unthrottled / (st.unthrottled + st.followed) * ((1 << 32) - 1))
+		unthrottled = uint32(st.unthrottled / (st.unthrottled + st.followed) * ((1 << 32) - 1))
 	}
 	waits := uint32(chance * 4095)
-	step, next, sum, at := 0.0, 0.0, 0.0, -1
-	if len(st.samples) > 0 { // the share of draws that is theirs is spread over them evenly
+	// The draws for throttled slices take samples at equal steps of their
+	// cumulated weight.
+	step, next := 0.0, 0.0
+	sum, at := 0.0, -1
+	if len(st.samples) > 0 {
 		step = (st.followed + st.unthrottled) / draws
 		next = step * float64(w.rng.Uint64()>>11) * 0x1p-53
 	}
@@ -119,7 +130,7 @@ func (st *station) draw(w *World, s *service, o *op, out []float64) {
 	stride, shift := order|1, order>>32
 	for k := range out {
 		u := w.rng.Uint64()
-		if uint32(u>>32) <= calm {
+		if uint32(u>>32) <= unthrottled {
 			stratum := (uint64(k)*stride + shift) & (draws - 1)
 			l := o.wait + work*st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
 			if uint32(u>>12&tableMask) < waits {
@@ -140,8 +151,9 @@ func (st *station) draw(w *World, s *service, o *op, out []float64) {
 	}
 }
 
-// learnHold finds how long a request keeps a thread: its own time and that of its calls.
-func (s *service) learnHold(w *World, f *fluid) {
+// updateHold computes how long a request occupies a thread: its own latency and
+// the latency of its calls.
+func (s *service) updateHold(w *World, f *fluid) {
 	total, rate := 0.0, 0.0
 	for _, i := range s.ops {
 		o := &w.graph.ops[i]

@@ -6,14 +6,17 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Draws by table: a random number of 12 bits picks a quantile. It costs a memory access where an exact draw costs a
-// logarithm or a loop, and the tails reach the quantile 1 - 1/8192, beyond what a p99 sees.
+// Random numbers come from tables: a random number of 12 bits selects a
+// quantile. This costs one memory access; an exact sample costs a logarithm or
+// a loop. The tables reach the quantile 1 - 1/8192, which is enough for a p99.
 const (
 	tableBits = 12
 	tableSize = 1 << tableBits
 	tableMask = tableSize - 1
 )
 
+// normalTable and expTable hold the quantiles of the normal and the exponential
+// distribution.
 var normalTable, expTable = func() (n, e [tableSize]float64) {
 	for i := range n {
 		q := (float64(i) + 0.5) / tableSize
@@ -23,7 +26,8 @@ var normalTable, expTable = func() (n, e [tableSize]float64) {
 	return n, e
 }()
 
-// gammaTable are the quantiles of a gamma distribution with mean 1.
+// gammaTable returns the quantiles of a gamma distribution with mean 1 and the
+// given coefficient of variation.
 func gammaTable(variation float64) *[tableSize]float64 {
 	k := 1 / (variation * variation)
 	t := new([tableSize]float64)
@@ -33,12 +37,14 @@ func gammaTable(variation float64) *[tableSize]float64 {
 	return t
 }
 
-// poisson draws a number of arrivals with mean m from a uniform number u in [0, 1) and, for larger means, a normal one.
+// poisson samples a number of arrivals with mean m. Its inputs are a uniform
+// random number u in [0, 1) and, for means above maxSummedMean, a normal random
+// number z.
 func poisson(m, u, z float64) float64 {
-	if m > few {
+	if m > maxSummedMean {
 		return max(0, math.Floor(m+math.Sqrt(m)*z+(z*z-1)/6+0.5)) // Cornish-Fisher
 	}
-	p := none(m)
+	p := noArrival(m)
 	sum, n := p, 0.0
 	for u > sum && n < 60 {
 		n++
@@ -48,23 +54,26 @@ func poisson(m, u, z float64) float64 {
 	return n
 }
 
-// few is the mean up to which Poisson's distribution is summed.
-const few = 10
+// maxSummedMean is the highest mean for which poisson sums the probabilities.
+const maxSummedMean = 10
 
-// none is exp(-m), the chance of no arrival, for m in [0, few]: by table and the first terms of the series.
-func none(m float64) float64 {
+// noArrival is exp(-m), the probability of no arrival, for m in [0,
+// maxSummedMean]. It uses a table and the first terms of the series.
+func noArrival(m float64) float64 {
 	k := int(m * 64)
 	r := float64(k)/64 - m
-	return noneTable[k] * (1 + r*(1+r*(0.5+r*(1.0/6))))
+	return noArrivalTable[k] * (1 + r*(1+r*(0.5+r*(1.0/6))))
 }
 
-var noneTable = func() (t [few*64 + 1]float64) {
+// noArrivalTable holds exp(-k/64).
+var noArrivalTable = func() (t [maxSummedMean*64 + 1]float64) {
 	for k := range t {
 		t[k] = math.Exp(-float64(k) / 64)
 	}
 	return t
 }()
 
+// inverse holds 1/i.
 var inverse = func() (t [64]float64) {
 	for i := 1; i < len(t); i++ {
 		t[i] = 1 / float64(i)
@@ -72,8 +81,9 @@ var inverse = func() (t [64]float64) {
 	return t
 }()
 
-// queue is the chance that an arrival waits for one of n servers at offered load a (Erlang's C formula), a below n.
-func queue(n int, a float64) float64 {
+// erlangC is the probability that an arrival waits when there are n servers and
+// the offered load is a (Erlang's C formula). It is 1 when a is n or more.
+func erlangC(n int, a float64) float64 {
 	if a <= 0 {
 		return 0
 	}

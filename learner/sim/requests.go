@@ -7,59 +7,62 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// requests follows every request by itself: a discrete-event simulation. It is the fluid level's dumb twin: slow, and
-// with nothing in it but what a replica does.
+// requests simulates every request as discrete events. It is slow and simple,
+// and it is the reference for the fluid level.
 //
-// A request takes a thread of a random replica (or waits in line for one), computes in order of arrival on one of the
-// replica's processors, waits for I/O, calls what it has to call, and answers. All processors of a replica stop when the
-// quota of a period of 100 ms is used up, and go on when the next one begins.
+// A request takes a thread of a random replica, or waits for one. It computes
+// on one of the replica's processors in order of arrival, waits for I/O, makes
+// its calls, and answers. All processors of a replica stop when the quota of a
+// period of 100 ms is used up. They continue in the next period.
 type requests struct {
 	w      *World
 	rng    *rand.Rand
-	now    float64
-	events events
-	serial uint64
-	pods   [][]*pod // per service, those that take requests
-	done   *histogram
+	now    float64    // seconds since the start of the world
+	events events     // in the future
+	serial uint64     // of the last event
+	pods   [][]*pod   // per service: the replicas that serve requests
+	done   *histogram // latencies of finished client requests
 }
 
-// pod is the request level's view of a replica.
+// pod is the request level's state of a replica.
 type pod struct {
 	s         *service
-	inside    int      // requests that hold a thread
-	line      []*visit // that wait for one
-	ready     []*visit // that wait for a processor
-	running   []*visit
-	left      float64 // CPU seconds of this slice's quota
-	used      float64 // CPU seconds in this slice
-	at        float64 // time up to which the running work is done
-	version   uint64
-	throttled bool
+	inside    int      // number of requests that occupy a thread
+	line      []*visit // requests that wait for a thread
+	ready     []*visit // requests that wait for a processor
+	running   []*visit // requests that compute
+	left      float64  // quota left in this slice, in CPU seconds
+	used      float64  // CPU seconds used in this slice
+	at        float64  // time in seconds up to which the running work is computed
+	version   uint64   // events with an older version are ignored
+	throttled bool     // the quota of this slice is used up
 }
 
 // visit is one request at one service.
 type visit struct {
-	op      int
+	op      int // operation
 	parent  *visit
 	pod     *pod
-	began   float64 // the request of the client
-	entered float64 // this service
-	rest    float64 // CPU seconds
-	stage   int
-	pending int
-	waits   bool // a parent waits for it
-	lost    bool
+	began   float64 // time in seconds at which the caller sent it
+	entered float64 // time in seconds at which it reached the service
+	rest    float64 // CPU seconds of work left
+	stage   int     // next stage of calls
+	pending int     // calls of the current stage without an answer
+	waits   bool    // the parent waits for the answer
+	lost    bool    // it failed
 }
 
+// event is one event of the simulation.
 type event struct {
-	at      float64
-	serial  uint64 // events at the same time keep their order
-	visit   *visit // arrives, or has waited for its I/O
-	arrives bool
-	pod     *pod // some work is done, or the quota is used up
-	version uint64
+	at      float64 // time in seconds
+	serial  uint64  // orders events at the same time
+	visit   *visit  // it arrives, or its I/O is done
+	arrives bool    // the visit arrives
+	pod     *pod    // some of its work is done, or its quota is used up
+	version uint64  // of the pod when the event was created
 }
 
+// events is a heap, the earliest event first.
 type events []event
 
 func (e events) Len() int { return len(e) }
@@ -74,16 +77,24 @@ func (e *events) Pop() any {
 	return last
 }
 
+// newRequests creates the engine of the request level.
 func newRequests(w *World) *requests {
-	return &requests{w: w, rng: rand.New(w.rng), pods: make([][]*pod, len(w.graph.Services)), done: &histogram{}}
+	return &requests{
+		w:    w,
+		rng:  rand.New(w.rng),
+		pods: make([][]*pod, len(w.graph.Services)),
+		done: &histogram{},
+	}
 }
 
+// push schedules an event.
 func (q *requests) push(e event) {
 	q.serial++
 	e.serial = q.serial
 	heap.Push(&q.events, e)
 }
 
+// slice implements [engine].
 func (q *requests) slice(w *World) {
 	start := float64(w.now) * slice
 	q.now = start
@@ -92,7 +103,8 @@ func (q *requests) slice(w *World) {
 		n := int(distuv.Poisson{Lambda: max(1e-12, w.rate*w.graph.shares[k]*slice), Src: q.rng}.Rand())
 		for range n {
 			at := start + q.rng.Float64()*slice
-			q.push(event{at: at + w.services[w.graph.ops[e].service].delay, arrives: true, visit: &visit{op: e, began: at}})
+			delay := w.services[w.graph.ops[e].service].delay
+			q.push(event{at: at + delay, arrives: true, visit: &visit{op: e, began: at}})
 		}
 	}
 	end := start + slice
@@ -130,14 +142,17 @@ func (q *requests) begin(w *World) {
 				p = &pod{s: s}
 				r.request = p
 			}
-			p.left, p.used, p.throttled, p.at = r.cap, 0, false, q.now
+			p.left = r.capacity
+			p.used = 0
+			p.throttled = false
+			p.at = q.now
 			q.pods[i] = append(q.pods[i], p)
 			q.schedule(p)
 		}
 	}
 }
 
-// finish writes the slice into the replicas' books.
+// finish updates the counters of the replicas at the end of a slice.
 func (q *requests) finish(w *World) {
 	for i := range w.services {
 		s := &w.services[i]
@@ -150,7 +165,7 @@ func (q *requests) finish(w *World) {
 			p := r.request.(*pod)
 			q.advance(p)
 			s.periods++
-			if p.throttled && r.cap == r.quota {
+			if p.throttled && r.capacity == r.quota {
 				s.throttled++
 			}
 			s.alive += slice
@@ -172,7 +187,7 @@ func (q *requests) finish(w *World) {
 	}
 }
 
-// enter brings a request to a replica of its service.
+// enter assigns a request to a replica of its service.
 func (q *requests) enter(v *visit) {
 	o := &q.w.graph.ops[v.op]
 	s := &q.w.services[o.service]
@@ -196,7 +211,7 @@ func (q *requests) enter(v *visit) {
 	q.compute(p)
 }
 
-// advance does the work of the time that passed.
+// advance computes the work that a replica did since its last event.
 func (q *requests) advance(p *pod) {
 	if n := len(p.running); n > 0 && p.left > 0 {
 		each := min((q.now-p.at)/p.s.span, p.left/float64(n))
@@ -209,16 +224,18 @@ func (q *requests) advance(p *pod) {
 	p.at = q.now
 }
 
+// tiny is the work in CPU seconds below which a request is done.
 const tiny = 1e-11
 
-// compute advances a replica, lets go what is done, and takes up what waits.
+// compute advances a replica, releases the requests that are done, and starts
+// the ones that wait.
 func (q *requests) compute(p *pod) {
 	q.advance(p)
 	kept := p.running[:0]
-	var over []*visit
+	var done []*visit
 	for _, v := range p.running {
 		if v.rest <= tiny {
-			over = append(over, v)
+			done = append(done, v)
 		} else {
 			kept = append(kept, v)
 		}
@@ -235,7 +252,7 @@ func (q *requests) compute(p *pod) {
 		p.running = append(p.running, v)
 	}
 	q.schedule(p)
-	for _, v := range over {
+	for _, v := range done {
 		if wait := q.w.graph.ops[v.op].wait; wait > 0 {
 			q.push(event{at: q.now + wait, visit: v})
 		} else {
@@ -244,7 +261,8 @@ func (q *requests) compute(p *pod) {
 	}
 }
 
-// schedule foresees when something happens to a replica's running work.
+// schedule creates the next event of a replica: some work is done, or the quota
+// is used up.
 func (q *requests) schedule(p *pod) {
 	p.version++
 	n := len(p.running)
@@ -262,7 +280,7 @@ func (q *requests) schedule(p *pod) {
 	q.push(event{at: q.now + max(0, next)*p.s.span, pod: p, version: p.version})
 }
 
-// proceed takes a request that has computed to its next stage of calls, or to its end.
+// proceed starts the next stage of calls of a request, or ends it.
 func (q *requests) proceed(v *visit) {
 	o := &q.w.graph.ops[v.op]
 	for v.stage < len(o.stages) {
@@ -294,12 +312,13 @@ func (q *requests) proceed(v *visit) {
 	q.answer(v, q.now-v.began)
 }
 
+// call sends a call of operation to.
 func (q *requests) call(to int, from *visit, waits bool) {
 	v := &visit{op: to, parent: from, waits: waits, began: q.now}
 	q.push(event{at: q.now + q.w.services[q.w.graph.ops[to].service].delay, arrives: true, visit: v})
 }
 
-// answer tells whoever waits for the request.
+// answer reports the end of a request to its caller. latency is in seconds.
 func (q *requests) answer(v *visit, latency float64) {
 	if v.parent == nil {
 		q.done.put(min(latency, q.w.timeout), 1)
@@ -314,13 +333,14 @@ func (q *requests) answer(v *visit, latency float64) {
 	}
 }
 
+// fail ends a request with a timeout.
 func (q *requests) fail(v *visit) {
 	v.lost = true
 	q.w.services[q.w.graph.ops[v.op].service].failed++
 	q.answer(v, q.w.timeout)
 }
 
-// leave frees a thread, for the first in line.
+// leave frees a thread and gives it to the next request in the line.
 func (q *requests) leave(p *pod) {
 	p.inside--
 	for len(p.line) > 0 && p.inside < p.s.Threads {
@@ -336,12 +356,14 @@ func (q *requests) leave(p *pod) {
 	}
 }
 
+// histogram implements [engine].
 func (q *requests) histogram(_ *World, t *histogram) {
 	t.add(q.done)
 	q.done.reset()
 }
 
-// drop fails the requests that wait or compute in a replica; those that await others' answers are let be.
+// drop implements [engine]. Requests that wait for the answers of their calls
+// stay.
 func (q *requests) drop(_ *service, r *replica) float64 {
 	p, ok := r.request.(*pod)
 	if !ok {
@@ -355,11 +377,14 @@ func (q *requests) drop(_ *service, r *replica) float64 {
 		}
 	}
 	p.inside -= len(p.running) + len(p.ready)
-	p.running, p.ready, p.line = nil, nil, nil
+	p.running = nil
+	p.ready = nil
+	p.line = nil
 	p.version++
 	return 0 // fail has counted them
 }
 
+// move implements [engine].
 func (q *requests) move(s *service, from, to *replica) {
 	a, ok := from.request.(*pod)
 	if !ok {
@@ -380,10 +405,13 @@ func (q *requests) move(s *service, from, to *replica) {
 		b.line = append(b.line, v)
 	}
 	a.inside -= len(a.running) + len(a.ready)
-	a.running, a.ready, a.line = nil, nil, nil
+	a.running = nil
+	a.ready = nil
+	a.line = nil
 	a.version++
 }
 
+// waiting implements [engine].
 func (q *requests) waiting(_ *service, r *replica) float64 {
 	p, ok := r.request.(*pod)
 	if !ok {
@@ -392,6 +420,7 @@ func (q *requests) waiting(_ *service, r *replica) float64 {
 	return float64(len(p.running) + len(p.ready) + len(p.line))
 }
 
+// inside implements [engine].
 func (q *requests) inside(s *service) float64 {
 	n := 0
 	for k := range s.replicas {

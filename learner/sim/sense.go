@@ -9,34 +9,49 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Sensor looks at the service. Its figures are over the time since it last looked; those of latency over the windows that
-// ended in it, and they are the application's, as its clients see it. When the world's metrics are late, a State is of
-// that much earlier, and before there is one only the knobs are known.
+// Sensor returns a sensor of the service. A State covers the time since the
+// last call of Sense. Latency is the application's latency, as its clients see
+// it, over the last complete window. When Config.Metrics is above zero, the
+// State is that much older than now; until the first State is old enough, only
+// the knobs are known.
 func (h Handle) Sensor() mdp.Sensor { return &sensor{Handle: h, since: h.w.cursor(h.s)} }
 
 type sensor struct {
 	Handle
-	since   cursor
-	rate    float64
-	history []mdp.State // when metrics are late: not yet shown, oldest first
-	shown   mdp.State
+	since   cursor      // counters at the last call
+	rate    float64     // throughput at the last call, in requests per second
+	history []mdp.State // too new to be reported, oldest first; empty without delay
+	shown   mdp.State   // the last reported State, when metrics are delayed
 }
 
-// cursor is where a sensor has read up to.
+// cursor is a copy of a service's counters at one time.
 type cursor struct {
-	at                              int64
-	used, alive, periods, throttled float64
-	completed                       float64
-	kills                           int
-	windows                         int64
+	at        int64   // slice
+	used      float64 // CPU seconds
+	alive     float64 // replica-seconds
+	periods   float64 // CFS periods
+	throttled float64 // CFS periods in which the quota was used up
+	completed float64 // requests
+	kills     int     // out-of-memory kills
+	windows   int64   // complete latency windows
 }
 
+// cursor returns the counters of service i now.
 func (w *World) cursor(i int) cursor {
 	s := &w.services[i]
-	return cursor{w.now, s.used, s.alive, s.periods, s.throttled, s.completed, s.kills, w.now / w.window}
+	return cursor{
+		at:        w.now,
+		used:      s.used,
+		alive:     s.alive,
+		periods:   s.periods,
+		throttled: s.throttled,
+		completed: s.completed,
+		kills:     s.kills,
+		windows:   w.now / w.window,
+	}
 }
 
-// Sense reads the service. It fails only when ctx is done.
+// Sense implements [mdp.Sensor]. It fails only when ctx is done.
 func (s *sensor) Sense(ctx context.Context, _ time.Time) (mdp.State, error) {
 	if err := ctx.Err(); err != nil {
 		return mdp.State{}, fmt.Errorf("sensing %s: %w", s.Name(), err)
@@ -58,6 +73,7 @@ func (s *sensor) Sense(ctx context.Context, _ time.Time) (mdp.State, error) {
 	return late, nil
 }
 
+// read returns the State of the time since the last read.
 func (s *sensor) read() mdp.State {
 	w, svc := s.w, &s.w.services[s.s]
 	state := mdp.State{At: w.Now(), Observed: mdp.Knobs, Replicas: w.live(svc), Limit: svc.size}
@@ -87,8 +103,8 @@ func (s *sensor) read() mdp.State {
 		state.Observed |= mdp.SetOf(mdp.Throttled)
 		state.Throttled = mdp.Ratio((now.throttled - was.throttled) / periods)
 	}
-	w.peaks(svc, &state)
-	w.resident(svc, &state)
+	w.readPeaks(svc, &state)
+	w.readMemory(svc, &state)
 	if slo := w.graph.SLO; now.windows > was.windows && slo.Percentile > 0 {
 		if l, ok := w.latency.quantile(slo.Percentile); ok {
 			state.Observed |= mdp.SetOf(mdp.Latency)
@@ -98,8 +114,9 @@ func (s *sensor) read() mdp.State {
 	return state
 }
 
-// resident is what the replicas hold, or held when they were killed.
-func (w *World) resident(svc *service, state *mdp.State) {
+// readMemory reads the mean memory use of the replicas. A killed replica counts
+// with its use at that time.
+func (w *World) readMemory(svc *service, state *mdp.State) {
 	if len(svc.replicas) == 0 {
 		return
 	}
@@ -111,8 +128,9 @@ func (w *World) resident(svc *service, state *mdp.State) {
 	state.Usage.Memory = sum / mdp.Bytes(len(svc.replicas))
 }
 
-// peaks reads the short samples of usage.
-func (w *World) peaks(svc *service, state *mdp.State) {
+// readPeaks computes peak and deviation of CPU use from the samples of single
+// slices.
+func (w *World) readPeaks(svc *service, state *mdp.State) {
 	have := int(min(samples, w.now))
 	live := 0
 	var peak, deviation float64
@@ -141,4 +159,5 @@ func (w *World) peaks(svc *service, state *mdp.State) {
 	state.CPUDeviation = milli(deviation / float64(live))
 }
 
+// milli converts cores to millicores.
 func milli(cores float64) mdp.MilliCPU { return mdp.MilliCPU(math.Round(cores * 1000)) }

@@ -24,7 +24,9 @@ func web() sim.App {
 		Memory: sim.Memory{Base: 64 * mdp.MiB, PerRequest: mdp.MiB},
 	}, 5*time.Millisecond, time.Millisecond)
 	b := &a.Services[0].Bounds
-	b.Replicas.Max, b.CPU.Max, b.Memory.Max = 8, 4000, 8<<30
+	b.Replicas.Max = 8
+	b.CPU.Max = 4000
+	b.Memory.Max = 8 << 30
 	return a
 }
 
@@ -40,20 +42,25 @@ func start(t testing.TB, c sim.Config) *sim.World {
 	return w
 }
 
-func TestItIsAWorld(t *testing.T) {
+func TestSensorsAndActuatorsPassTheWorldSuite(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
-		for _, way := range []sim.ActuationPath{sim.L1, sim.L2} {
-			t.Run(fmt.Sprintf("fidelity %d, level L%d", level, way), func(t *testing.T) {
+		for _, path := range []sim.ActuationPath{sim.L1, sim.L2} {
+			t.Run(fmt.Sprintf("fidelity %d, level L%d", level, path), func(t *testing.T) {
 				mdptest.World(t, func(t *testing.T) mdptest.Setup {
 					w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Fidelity: level})
 					w.Advance(5 * time.Second)
 					h := w.Services()[0]
 					knobs := mdp.Knobs
-					if way == sim.L1 {
+					if path == sim.L1 {
 						knobs = knobs.Without(mdp.SetOf(mdp.Replicas))
 					}
 					return mdptest.Setup{
-						Sensor: h.Sensor(), Actuator: h.Actuator(way), Now: w.Now, Advance: w.Advance, Bounds: h.Bounds(), Knobs: knobs,
+						Sensor:   h.Sensor(),
+						Actuator: h.Actuator(path),
+						Now:      w.Now,
+						Advance:  w.Advance,
+						Bounds:   h.Bounds(),
+						Knobs:    knobs,
 					}
 				})
 			})
@@ -61,7 +68,7 @@ func TestItIsAWorld(t *testing.T) {
 	}
 }
 
-func TestTheProductionLoopRunsInIt(t *testing.T) {
+func TestProductionLoopRunsInTheWorld(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(60), Seed: 1})
 	h := w.Services()[0]
 	loop := mdp.Loop{
@@ -86,7 +93,7 @@ func TestTheProductionLoopRunsInIt(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+func TestSameSeedGivesSameBytes(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		story := func(seed uint64) string {
 			app, load, _ := simtest.Tree(rand.New(rand.NewPCG(3, 3)))
@@ -107,7 +114,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 					}
 					fmt.Fprintf(&b, "%+v\n", s)
 					if i == 2 {
-						if _, _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithReplicas(3)); err != nil {
+						_, _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithReplicas(3))
+						if err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -126,9 +134,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// Little's law, for the requests that are in the system: their number is their rate times their time in it. The number is
-// arrivals less departures, the time is the mean latency: two different books.
-func TestFlowIsConserved(t *testing.T) {
+func TestArrivedRequestsAreCompletedFailedOrInside(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		r := rand.New(rand.NewPCG(4, 4))
 		for range 20 {
@@ -138,7 +144,7 @@ func TestFlowIsConserved(t *testing.T) {
 				w.Advance(10 * time.Second)
 				for _, f := range w.Flows() {
 					if off := f.Arrived - f.Completed - f.Failed - f.Inside; math.Abs(off) > 1e-6*f.Arrived+1e-6 {
-						t.Fatalf("fidelity %d, %s, %s: arrived %.3f = completed %.3f + failed %.3f + inside %.3f is %.3f off",
+						t.Fatalf("fidelity %d, %s, %s: arrived %.3f = completed %.3f + failed %.3f + inside %.3f is off by %.3f",
 							level, what, f.Service, f.Arrived, f.Completed, f.Failed, f.Inside, off)
 					}
 				}
@@ -147,9 +153,17 @@ func TestFlowIsConserved(t *testing.T) {
 	}
 }
 
-func TestLittlesLaw(t *testing.T) {
-	// One processor at 70 %: a queue to be counted.
-	app := simtest.One(sim.Service{Threads: 10_000, Procs: 1, Variation: 1, Size: mdp.Size{CPU: 1000}}, 10*time.Millisecond, 0)
+// Little's law: the mean number of requests in the system is their rate times
+// their mean latency. The number comes from the counters of arrivals and
+// departures, the latency from the histogram. The two are independent.
+func TestRequestsInsideFollowLittlesLaw(t *testing.T) {
+	// One processor at a utilisation of 70 % has a queue.
+	app := simtest.One(sim.Service{
+		Threads:   10_000,
+		Procs:     1,
+		Variation: 1,
+		Size:      mdp.Size{CPU: 1000},
+	}, 10*time.Millisecond, 0)
 	w := start(t, sim.Config{App: app, Load: sim.Steady(70), Seed: 2, Fidelity: sim.Requests})
 	inside, n := 0.0, 0
 	m := w.Snapshot()
@@ -168,7 +182,7 @@ func TestLittlesLaw(t *testing.T) {
 	}
 }
 
-func TestNothingUsesMoreThanItHas(t *testing.T) {
+func TestUsedCPUIsNeverAboveTheLimits(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		r := rand.New(rand.NewPCG(5, 5))
 		for range 20 {
@@ -208,7 +222,7 @@ func TestMoreCPUNeverRaisesTheTail(t *testing.T) {
 	}
 }
 
-func TestALoadBeyondCapacityIsGivenUpInTheEnd(t *testing.T) {
+func TestRequestsAboveCapacityTimeOut(t *testing.T) {
 	app := web()
 	app.Services[0].Memory.PerRequest = 1024
 	w := start(t, sim.Config{App: app, Load: sim.Steady(400), Seed: 1}) // 2 cores of work for 1 core
@@ -222,10 +236,11 @@ func TestALoadBeyondCapacityIsGivenUpInTheEnd(t *testing.T) {
 	}
 }
 
-func TestMemoryBelowNeedKills(t *testing.T) {
+func TestMemoryLimitBelowUseKillsTheReplica(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
-	sensor := w.Services()[0].Sensor()
-	if _, _, err := w.Services()[0].Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithMemory(32*mdp.MiB)); err != nil {
+	h := w.Services()[0]
+	sensor := h.Sensor()
+	if _, _, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), mdp.Action{}.WithMemory(32*mdp.MiB)); err != nil {
 		t.Fatal(err)
 	}
 	w.Advance(10 * time.Second)
@@ -234,9 +249,14 @@ func TestMemoryBelowNeedKills(t *testing.T) {
 	}
 }
 
-func TestARaiseWithoutRoomIsDeferredAndHappensLater(t *testing.T) {
+func TestResizeWithoutRoomIsDeferredUntilThereIsRoom(t *testing.T) {
 	app := web()
-	w := start(t, sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 2500, Memory: 4 << 30}), Load: sim.Steady(20), Seed: 1})
+	w := start(t, sim.Config{
+		App:     app,
+		Cluster: sim.Uniform(1, mdp.Size{CPU: 2500, Memory: 4 << 30}),
+		Load:    sim.Steady(20),
+		Seed:    1,
+	})
 	h := w.Services()[0]
 	act := func(a mdp.Action) mdp.Effect {
 		_, e, err := h.Actuator(sim.L2).Act(t.Context(), w.Now(), a)
@@ -261,7 +281,7 @@ func TestARaiseWithoutRoomIsDeferredAndHappensLater(t *testing.T) {
 	}
 }
 
-func TestLateMetricsAreUnknownFirst(t *testing.T) {
+func TestDelayedMetricsAreUnknownAtFirst(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Metrics: 15 * time.Second})
 	sensor := w.Services()[0].Sensor()
 	w.Advance(10 * time.Second)
@@ -269,33 +289,43 @@ func TestLateMetricsAreUnknownFirst(t *testing.T) {
 		t.Errorf("after 10 s of metrics that are 15 s late %v is known", s.Observed)
 	}
 	w.Advance(20 * time.Second)
-	if s, _ := sensor.Sense(t.Context(), w.Now()); !s.Knows(mdp.CPUUsage, mdp.Latency) || !s.At.Equal(sim.Epoch.Add(10*time.Second)) {
+	s, _ := sensor.Sense(t.Context(), w.Now())
+	if !s.Knows(mdp.CPUUsage, mdp.Latency) || !s.At.Equal(sim.Epoch.Add(10*time.Second)) {
 		t.Errorf("after 30 s: %v of %v", s.Observed, s.At)
 	}
 }
 
-func TestEveryAnomalyHurts(t *testing.T) {
+func TestEveryAnomalyRaisesTheTailLatency(t *testing.T) {
 	app := web()
 	app.Services[0].Sensitive = sim.Pressure{0.5, 1, 1, 1, 1}
 	p99 := func(a ...sim.Anomaly) time.Duration {
-		w := start(t, sim.Config{App: app, Cluster: sim.Uniform(1, mdp.Size{CPU: 2000, Memory: 8 << 30}), Load: sim.Steady(80), Seed: 1, Anomalies: a})
+		w := start(t, sim.Config{
+			App:       app,
+			Cluster:   sim.Uniform(1, mdp.Size{CPU: 2000, Memory: 8 << 30}),
+			Load:      sim.Steady(80),
+			Seed:      1,
+			Anomalies: a,
+		})
 		w.Advance(time.Minute)
 		l, _ := w.Latency(99)
 		return l
 	}
-	calm := p99()
+	unstressed := p99()
 	for _, k := range sim.Kinds {
-		target := map[bool]string{true: "", false: "node-0"}[k == sim.WorkloadVariation]
-		if k == sim.NetworkDelay {
+		target := "node-0"
+		switch k {
+		case sim.WorkloadVariation:
+			target = ""
+		case sim.NetworkDelay:
 			target = "app"
 		}
-		if hurt := p99(sim.Anomaly{Kind: k, Target: target, Intensity: 1, To: time.Hour}); hurt < calm*11/10 {
-			t.Errorf("%s: p99 %v, without it %v", k, hurt, calm)
+		if hurt := p99(sim.Anomaly{Kind: k, Target: target, Intensity: 1, To: time.Hour}); hurt < unstressed*11/10 {
+			t.Errorf("%s: p99 %v, without it %v", k, hurt, unstressed)
 		}
 	}
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestErrorNamesTheWrongValue(t *testing.T) {
 	change := func(f func(*sim.App)) sim.App {
 		a := web()
 		a.Services = append([]sim.Service(nil), a.Services...)
@@ -308,12 +338,21 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		app  sim.App
 		want string
 	}{
-		{"a circle", change(func(a *sim.App) {
+		{"a cycle of calls", change(func(a *sim.App) {
 			a.Operations[0].Stages = [][]sim.Call{{{Operation: "again", Share: 1}}}
-			a.Operations = append(a.Operations, sim.Operation{Name: "again", Service: "app", Work: 1, Stages: [][]sim.Call{{{Operation: "serve", Share: 1}}}})
+			a.Operations = append(a.Operations, sim.Operation{
+				Name:    "again",
+				Service: "app",
+				Work:    1,
+				Stages:  [][]sim.Call{{{Operation: "serve", Share: 1}}},
+			})
 		}), `application "one": its calls go in a circle: [serve again serve]`},
-		{"no threads", change(func(a *sim.App) { a.Services[0].Threads = 0 }), `application "one": service "app": threads 0: it must be at least 1`},
-		{"a size below its floor", change(func(a *sim.App) { a.Services[0].Size.CPU = 5 }), `within its bounds (cpu 10m to`},
+		{"no threads", change(func(a *sim.App) {
+			a.Services[0].Threads = 0
+		}), `application "one": service "app": threads 0: it must be at least 1`},
+		{"a size below its bounds", change(func(a *sim.App) {
+			a.Services[0].Size.CPU = 5
+		}), `within its bounds (cpu 10m to`},
 		{"an unknown callee", change(func(a *sim.App) {
 			a.Operations[0].Stages = [][]sim.Call{{{Operation: "nobody", Share: 1}}}
 		}), `operation "serve" calls "nobody": there is no such operation`},
@@ -329,7 +368,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnActionOutsideTheSpaceIsNamedAndRefused(t *testing.T) {
+func TestActionOutOfBoundsIsAnErrorWithTheKnobAndRange(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1})
 	_, effect, err := w.Services()[0].Actuator(sim.L2).Act(context.Background(), w.Now(), mdp.Action{}.WithCPU(5))
 	want := "acting on app: cpu-limit 5m is outside of its action space, 10m to 4000m"

@@ -1,15 +1,15 @@
-// Package scenario tells stories of the simulated world as scripts with golden
-// outcomes: test/scenario/*.txt. After a change that is meant to change an
-// outcome, go test ./test/scenario -rewrite writes the new ones, to be read
-// before they are committed.
+// Package scenario runs scripts in the simulated world and compares their
+// output with golden output: test/scenario/*.txt. After an intended change of
+// output, go test ./test/scenario -rewrite writes the new output. Review it
+// before the commit.
 //
-// The commands, one paragraph each, their outcome below ----:
+// Each paragraph is one command, with its output below ----:
 //
 //	world rate=50 seed=1 nodes=2 node=8       a world of the application below the command (YAML), or app=NAME
-//	policy service=web name=captain           a production Loop with a policy drives the service from now on
-//	advance 30s                               time passes; the outcome is what a user would see at its end
-//	load rate=200                             clients change their minds
-//	act service=web replicas=2 cpu=500 memory=256   somebody acts, in millicores and MiB
+//	policy service=web name=captain           start a production Loop with a policy for the service
+//	advance 30s                               simulate this time; the output is the state at its end
+//	load rate=200                             change the request rate
+//	act service=web replicas=2 cpu=500 memory=256   execute an action, in millicores and MiB
 //	anomaly kind=cpu target=node-0 intensity=0.9 for=30s   (before the first advance)
 package scenario
 
@@ -47,7 +47,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// stage is a world as a script knows it.
+// stage is the state of a script: a world and its loops.
 type stage struct {
 	config  sim.Config
 	load    *dial
@@ -56,7 +56,7 @@ type stage struct {
 	loops   []*mdp.Loop
 }
 
-// dial is a load that a script turns.
+// dial is a load with a rate that the script sets.
 type dial struct{ rate mdp.Rate }
 
 func (d *dial) Rate(time.Duration) mdp.Rate { return d.rate }
@@ -92,7 +92,8 @@ func (s *stage) open(d *datadriven.TestData) error {
 		app, err = workload.Read(d.Pos, strings.NewReader(d.Input))
 	}
 	if err != nil {
-		// A position has the machine's path in it; a story has not.
+		// A position contains a path of this machine, which golden
+		// output must not contain.
 		return errors.New(strings.ReplaceAll(err.Error(), d.Pos, "app"))
 	}
 	*s = stage{load: &dial{}}
@@ -106,7 +107,10 @@ func (s *stage) open(d *datadriven.TestData) error {
 		return err
 	}
 	s.config = sim.Config{
-		App: app, Cluster: sim.Uniform(int(nodes), mdp.Size{CPU: mdp.MilliCPU(1000 * node), Memory: 32 << 30}), Load: s.load, Seed: uint64(seed),
+		App:     app,
+		Cluster: sim.Uniform(int(nodes), mdp.Size{CPU: mdp.MilliCPU(1000 * node), Memory: 32 << 30}),
+		Load:    s.load,
+		Seed:    uint64(seed),
 	}
 	return s.begin()
 }
@@ -158,7 +162,9 @@ func (s *stage) policy(d *datadriven.TestData) error {
 		return fmt.Errorf("policy %q: known are captain, captain+workingset and k8s-cpu", name)
 	}
 	s.loops = append(s.loops, &mdp.Loop{
-		Sensor: h.Sensor(), Actuator: h.Actuator(level), Policy: guard.Standard(p, guard.Published, guard.Place{Bounds: h.Bounds}),
+		Sensor:    h.Sensor(),
+		Actuator:  h.Actuator(level),
+		Policy:    guard.Standard(p, guard.Published, guard.Place{Bounds: h.Bounds}),
 		Objective: mdp.Objective{SLO: s.config.App.SLO, Alpha: 0.5},
 	})
 	return nil
@@ -186,8 +192,8 @@ func (s *stage) act(t *testing.T, d *datadriven.TestData) (string, error) {
 	return effect.String() + "\n", nil
 }
 
-// advance lets time pass, a second at a time with every loop's step, and says
-// what is seen.
+// advance simulates a time, one second at a time, with a step of every loop. It
+// returns a description of the state.
 func (s *stage) advance(t *testing.T, d *datadriven.TestData) (string, error) {
 	if len(d.CmdArgs) != 1 {
 		return "", errors.New("advance takes a duration")
@@ -228,8 +234,8 @@ func (s *stage) advance(t *testing.T, d *datadriven.TestData) (string, error) {
 	return b.String(), nil
 }
 
-// round is a power of ten that leaves two digits of a duration: a story does
-// not need more.
+// round is a power of ten that leaves two digits of a duration, which is enough
+// for golden output.
 func round(d float64) float64 {
 	r := 1.0
 	for d/r >= 100 {
@@ -247,7 +253,7 @@ func text(d *datadriven.TestData, name string) string {
 	return ""
 }
 
-// number gives an argument's value to set, when it is there.
+// number passes the value of an argument to set, if the argument exists.
 func number(d *datadriven.TestData, name string, set func(float64)) error {
 	v := text(d, name)
 	if v == "" {

@@ -18,8 +18,8 @@ import (
 //	{"results": [{"statement_id": 0, "series": [
 //	    {"name": "transitions", "tags": {"workload": "a"}, "columns": ["time", "reward"], "values": [[1, 0.5], [2, null]]}]}]}
 //
-// An error is in the place of the results or of one result, and comes with a status of 200. "partial" says that the server cut
-// the answer at a limit of its own.
+// An error replaces the results or one result, and has status 200. "partial"
+// means that the server truncated the answer at its own limit.
 type series struct {
 	tags    map[string]string
 	columns map[string]int
@@ -134,7 +134,7 @@ func (p point) float(column string) (float64, error) {
 	return v, nil
 }
 
-// transition is what appendLine made the point from.
+// transition is the transition of the point. It is the inverse of appendLine.
 func (p point) transition() (t mdp.Transition, err error) {
 	defer func() {
 		if err != nil {
@@ -154,7 +154,8 @@ func (p point) transition() (t mdp.Transition, err error) {
 	if err != nil {
 		return t, err
 	}
-	// Points that were written before these fields existed have rewards that are known, of actions that were applied.
+	// Older points do not have these fields. Their rewards are known, and
+	// their actions were applied.
 	known, err := p.optional("reward_known", 1, 1)
 	if err != nil {
 		return t, err

@@ -10,20 +10,24 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Buffering says when a store writes what was appended.
+// Buffering configures when a store writes appended transitions.
 type Buffering struct {
-	// Batch is how many transitions make one write; they are also written in the background as soon as there are that many. 0 is
-	// 1024. More is faster, and is more to lose in a crash.
+	// Batch is the number of transitions per write. A full batch is written in
+	// the background. 0 is 1024. A larger batch is faster, and more transitions
+	// are lost in a crash.
 	Batch int
 
-	// Limit is how many transitions may wait; Append refuses what is above. 0 is 16 batches. One takes about 400 bytes.
+	// Limit is the maximum number of transitions in the buffer; Append rejects
+	// more. 0 is 16 batches. A transition needs about 400 bytes.
 	Limit int
 
-	// Tick is the caller's ticker: at each tick everything that waits is written in the background. Nil is never. A second
-	// between ticks is a good choice for a workload of few steps.
+	// Tick is the caller's ticker. At each tick the whole buffer is written in
+	// the background; nil is never. One second is a good interval for a
+	// workload with few steps.
 	Tick <-chan time.Time
 }
 
+// withDefaults replaces zeros by defaults, and checks the values.
 func (c Buffering) withDefaults() (Buffering, error) {
 	if c.Batch == 0 {
 		c.Batch = 1024
@@ -37,32 +41,45 @@ func (c Buffering) withDefaults() (Buffering, error) {
 	return c, nil
 }
 
-// buffer holds what was appended until a store has written it. Batches are written one after the other in the order of Append, by
-// whoever has the turn, and leave the buffer only when they are written.
+// buffer holds appended transitions until they are written. Batches are written
+// one after the other in the order of Append. One goroutine writes at a time. A
+// batch leaves the buffer only after it is written.
 type buffer struct {
 	Buffering
-	name  string                                      // of the store, for errors
-	write func(ctx context.Context, rows []row) error // all of them or none, as far as a reader can tell; a second time does no harm
+	name string // of the store, for errors
+	// write writes all rows or none, as seen by a reader. It can be repeated
+	// with the same rows.
+	write func(ctx context.Context, rows []row) error
 
-	turn  chan struct{} // has room for the one who writes; a channel, so that waiting for it ends with the context
-	ready chan struct{} // has room for one word that a batch is full
-	stop  context.CancelFunc
-	done  chan struct{}
+	writing chan struct{} // a lock for writing; it is a channel, so that waiting for it ends with the context
+	ready   chan struct{} // signals a full batch; its capacity is one signal
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the background goroutine ends
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	waiting []row
-	figures Figures // Waiting is not kept: it is len(waiting)
+	figures Figures // without Waiting, which is len(waiting)
 	closed  bool
 }
 
+// newBuffer creates a buffer and starts its background goroutine.
 func newBuffer(c Buffering, name string, write func(ctx context.Context, rows []row) error) *buffer {
 	ctx, stop := context.WithCancel(context.Background())
-	b := &buffer{Buffering: c, name: name, write: write, turn: make(chan struct{}, 1), ready: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	b := &buffer{
+		Buffering: c,
+		name:      name,
+		write:     write,
+		writing:   make(chan struct{}, 1),
+		ready:     make(chan struct{}, 1),
+		stop:      stop,
+		done:      make(chan struct{}),
+	}
 	go b.run(ctx)
 	return b
 }
 
-// run writes in the background. What fails is told by Figures, by Flush, and by Append once nothing more fits.
+// run writes in the background. Figures, Flush, and Append with a full buffer
+// report its errors.
 func (b *buffer) run(ctx context.Context) {
 	defer close(b.done)
 	for {
@@ -73,7 +90,7 @@ func (b *buffer) run(ctx context.Context) {
 			_ = b.drain(ctx, b.Batch)
 		case _, ok := <-b.Tick:
 			if !ok {
-				b.Tick = nil // a closed channel would tick for ever
+				b.Tick = nil // a closed channel ticks without end
 			}
 			_ = b.drain(ctx, 1)
 		}
@@ -96,6 +113,7 @@ func (b *buffer) Append(ctx context.Context, workload string, episode, step int,
 	return nil
 }
 
+// add adds a row to the buffer.
 func (b *buffer) add(r row) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +130,8 @@ func (b *buffer) add(r row) error {
 	} else {
 		b.waiting = append(b.waiting, r)
 	}
-	// A word at every further batch, not at every transition: a write that fails is not tried again for each of them.
+	// The signal is sent once per full batch, not for every transition. After a
+	// failure, the write is therefore not repeated for every transition.
 	if err != nil || len(b.waiting)%b.Batch == 0 {
 		select {
 		case b.ready <- struct{}{}:
@@ -142,18 +161,20 @@ func (b *buffer) Figures() Figures {
 	return f
 }
 
-// drain writes what waits now, batch by batch, until less than least of it is left. What is appended meanwhile is not waited for.
-func (b *buffer) drain(ctx context.Context, least int) error {
+// drain writes the current content of the buffer, batch by batch, until fewer
+// than threshold transitions of it are left. It does not wait for transitions
+// that are appended later.
+func (b *buffer) drain(ctx context.Context, threshold int) error {
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.writing <- struct{}{}:
+		defer func() { <-b.writing }()
 	case <-ctx.Done():
 		return fmt.Errorf("waiting to write to %s: %w", b.name, ctx.Err())
 	}
-	for left := b.Figures().Waiting; left >= least; {
+	for left := b.Figures().Waiting; left >= threshold; {
 		n := min(left, b.Batch)
 		b.mu.Lock()
-		batch := b.waiting[:n:n] // only the one who has the turn takes rows away
+		batch := b.waiting[:n:n] // only the holder of writing removes rows
 		b.mu.Unlock()
 		err := b.write(ctx, batch)
 		b.mu.Lock()
@@ -172,7 +193,8 @@ func (b *buffer) drain(ctx context.Context, least int) error {
 	return nil
 }
 
-// close ends the background and writes the rest. After the first call it is nil.
+// close stops the background goroutine and writes the rest. Later calls do
+// nothing and return nil.
 func (b *buffer) close() error {
 	b.mu.Lock()
 	was := b.closed

@@ -1,43 +1,58 @@
-// Package trajectory is experience at rest: the transitions of workloads, kept so that learners can ask for them later.
+// Package trajectory stores experience: the transitions of workloads, for
+// learners that read them later.
 //
 // # The story
 //
-// A running workload makes an [mdp.Transition] each step. Whoever runs it calls [Store.Append] with the logical time of the
-// step: which episode, and which step of it. Append only puts the transition into a buffer in memory, so a slow disk or a
-// network that is down does not hold up the loop that scales. What waits is written in batches, in order: when a batch is full,
-// when the caller's ticker ticks, or when somebody calls [Store.Flush]. Learners read what was written: the best episodes for
-// the meta-learner ([Store.Top]), recent rewards for the lifecycle ([Store.Rewards]), transitions for offline training
+// A running workload produces an [mdp.Transition] in each step. The caller
+// passes it to [Store.Append] with its logical time: the episode, and the step
+// in this episode. Append only adds the transition to a buffer in memory, so a
+// slow disk or a broken network does not block the scaling loop. The buffer is
+// written in batches, in order: when a batch is full, when the caller's ticker
+// ticks, or when [Store.Flush] is called. Learners read stored transitions: the
+// best episodes for the meta-learner ([Store.Top]), recent rewards for the
+// lifecycle ([Store.Rewards]), and transitions for offline training
 // ([Store.Transitions]).
 //
-// An episode is complete when one of its steps is terminated or truncated. Totals are compared among complete episodes only: that of
-// an episode which is still running, or was cut by a crash, is a part of something unknown. A step that was never appended (a
-// [mdp.Loop] makes no transition across a failure) is a gap, and stays one.
+// An episode is complete when one of its steps is terminated or truncated.
+// Totals are compared only among complete episodes, because the total of a
+// running or crashed episode is only a part of an unknown value. A step that
+// was never appended is a gap, and stays a gap. (An [mdp.Loop] produces no
+// transition across a failure.)
 //
-// There are two stores behind the one interface, and [awarescale.dev/aware/learner/experience/trajectory/trajectorytest] is what both pass:
+// There are two implementations of the interface. Both pass the tests in
+// [awarescale.dev/aware/learner/experience/trajectory/trajectorytest].
 //
-//   - [SQLite] is a file, for one machine. Each transition is a row with its logical time, its reward, and a compact body
-//     (see encoding.go).
-//   - [Influx] is an InfluxDB of 1.x, 2.x or 3.x, for many. Each transition is a point whose timestamp is its logical time
-//     (see influx.go).
+//   - [SQLite] is a file, for one machine. Each transition is a row with its
+//     logical time, its reward, and a compact body (see encoding.go).
+//   - [Influx] is an InfluxDB of version 1.x, 2.x or 3.x, for many machines.
+//     Each transition is a point, and its timestamp is the logical time (see
+//     influx.go).
 //
-// Both key a transition by (workload, episode, step): appended again, it replaces what was there. So a batch that may or may not have
-// arrived is simply sent once more.
+// The key of a transition is (workload, episode, step). A transition with the
+// same key replaces the old one. A batch for which the result of the write is
+// unknown is therefore sent again.
 //
 // # Unknown stays unknown
 //
-// Of a State only the signals in Observed are stored, of an Action only the knobs in Sets; the others come back as zero, which
-// is what mdp says they are. Everything stored comes back to the last bit, times to the nanosecond and in UTC.
+// Of a State only the signals in Observed are stored, of an Action only the
+// knobs in Sets. The others are zero when they are read, as mdp specifies. All
+// stored values are read back exactly: numbers to the last bit, times to the
+// nanosecond and in UTC.
 //
-// # What may be lost
+// # What can be lost
 //
-// A process that dies loses what waits in its buffer, and nothing that was flushed. A machine that loses power may also lose
-// the last transactions of an SQLite store (synchronous=NORMAL), but not the file. When the disk is full or InfluxDB is down,
-// what waits keeps waiting. Once [Buffering.Limit] transitions wait, Append refuses further ones with an error that says so and
-// counts them in [Figures]; nothing that waits is dropped to make room.
+// A process that is killed loses its buffer, and nothing that was flushed. A
+// machine that loses power can also lose the last transactions of an SQLite
+// store (synchronous=NORMAL), but not the file. When the disk is full or
+// InfluxDB is down, transitions stay in the buffer. When the buffer has
+// [Buffering.Limit] transitions, Append rejects new ones with an error and
+// counts them in [Figures]. No transition in the buffer is dropped.
 //
 // # What this package leaves to others
 //
-// When an episode begins and ends, what a reward is, and what to do with experience: the learners decide. Time too: there is no
-// clock in here, the ticker and the time of [SQLite.Prune] are arguments. Only the pauses between tries and the time limits of
-// requests are real. An InfluxDB's databases, retention and users belong to its operator.
+// Learners decide when an episode starts and ends, what a reward is, and how
+// experience is used. The package has no clock: the ticker and the time of
+// [SQLite.Prune] are arguments. Only the pauses between retries and the
+// timeouts of requests use real time. The operator of an InfluxDB manages its
+// databases, retention and users.
 package trajectory

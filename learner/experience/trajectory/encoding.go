@@ -10,8 +10,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// The body of a transition in an SQLite store. Varints are those of encoding/binary: a uvarint is unsigned, a varint is
-// zigzag. A float is the 8 bytes of its IEEE 754 bits, little-endian.
+// bodyVersion is the version of the body of a transition in an SQLite store.
+// Varints have the format of encoding/binary: a uvarint is unsigned, a varint
+// is zigzag. A float is its 8 bytes of IEEE 754 bits, little-endian.
 //
 //	transition = version flags effect reward state action state
 //	version    = 1 byte, 2
@@ -26,10 +27,11 @@ import (
 //	sets       = uvarint, a bit for each knob
 //	clipped    = uvarint
 //
-// A signal's number and kind never change within a version. A signal added to mdp takes the next number; bodies written before
-// do not observe it.
+// The number and type of a signal never change within a version. A new signal
+// in mdp gets the next number; older bodies do not observe it.
 const bodyVersion = 2
 
+// The flags of a body.
 const (
 	flagTerminated = 1 << iota
 	flagTruncated
@@ -61,6 +63,7 @@ func appendBody(b []byte, t *mdp.Transition) []byte {
 	return appendState(b, &t.Next)
 }
 
+// appendState appends a state.
 func appendState(b []byte, s *mdp.State) []byte {
 	b = binary.AppendVarint(b, s.At.Unix())
 	b = binary.AppendUvarint(b, uint64(s.At.Nanosecond()))
@@ -68,6 +71,7 @@ func appendState(b []byte, s *mdp.State) []byte {
 	return appendFields(b, s)
 }
 
+// appendFields appends the observed signals.
 func appendFields(b []byte, s *mdp.State) []byte {
 	for one := range s.Observed.Signals() {
 		if one.Integer() {
@@ -79,14 +83,15 @@ func appendFields(b []byte, s *mdp.State) []byte {
 	return b
 }
 
-// decodeBody reads what appendBody wrote. It refuses everything that appendBody would not write, but for varints that are
-// longer than they need be.
+// decodeBody decodes a body. It rejects everything that appendBody does not
+// write, except varints that are longer than necessary.
 func decodeBody(b []byte) (mdp.Transition, error) {
 	var t mdp.Transition
 	if len(b) < 2 {
 		return t, fmt.Errorf("a body of %d bytes: it has at least a version and flags", len(b))
 	}
-	version, flags, rest := b[0], b[1], b[2:]
+	version, flags := b[0], b[1]
+	rest := b[2:]
 	known := byte(flagTerminated | flagTruncated | flagRewardKnown)
 	switch version {
 	case 1:
@@ -124,7 +129,7 @@ func decodeBody(b []byte) (mdp.Transition, error) {
 	return t, nil
 }
 
-// bodyReader takes a body apart. After its first error it gives zeros.
+// bodyReader reads the parts of a body. After its first error it returns zeros.
 type bodyReader struct {
 	rest []byte
 	err  error
@@ -132,7 +137,8 @@ type bodyReader struct {
 
 var errShort = errors.New("the body ends too early, or a number in it is too long")
 
-// take moves on by n bytes; n is what the varint readers return, so it is not above zero when there was nothing to read.
+// take skips n bytes. n is the result of a varint function of encoding/binary;
+// it is zero or negative after an error.
 func (r *bodyReader) take(n int) bool {
 	if r.err == nil && (n <= 0 || n > len(r.rest)) {
 		r.err = errShort
@@ -144,18 +150,20 @@ func (r *bodyReader) take(n int) bool {
 	return true
 }
 
-func (r *bodyReader) unsigned(most uint64) uint64 {
+// unsigned reads a uvarint of at most highest.
+func (r *bodyReader) unsigned(highest uint64) uint64 {
 	v, n := binary.Uvarint(r.rest)
 	if !r.take(n) {
 		return 0
 	}
-	if v > most {
-		r.err = fmt.Errorf("%d where at most %d can be", v, most)
+	if v > highest {
+		r.err = fmt.Errorf("%d where at most %d can be", v, highest)
 		return 0
 	}
 	return v
 }
 
+// signed reads a varint.
 func (r *bodyReader) signed() int64 {
 	v, n := binary.Varint(r.rest)
 	if !r.take(n) {
@@ -164,6 +172,7 @@ func (r *bodyReader) signed() int64 {
 	return v
 }
 
+// float reads the bits of a finite float.
 func (r *bodyReader) float() uint64 {
 	at := r.rest
 	if !r.take(8) {
@@ -176,6 +185,7 @@ func (r *bodyReader) float() uint64 {
 	return bits
 }
 
+// set reads a set with members of only the given set.
 func (r *bodyReader) set(of mdp.Set) mdp.Set {
 	s := mdp.Set(r.unsigned(math.MaxUint32))
 	if extra := s.Without(of); extra != 0 && r.err == nil {
@@ -184,12 +194,13 @@ func (r *bodyReader) set(of mdp.Set) mdp.Set {
 	return s
 }
 
+// state reads a state.
 func (r *bodyReader) state() mdp.State {
 	seconds, nanos := r.signed(), r.unsigned(uint64(time.Second-1))
 	return r.fields(mdp.State{At: time.Unix(seconds, int64(nanos)).UTC(), Observed: r.set(mdp.All)})
 }
 
-// fields reads those in s.Observed into s.
+// fields reads the signals in s.Observed into s.
 func (r *bodyReader) fields(s mdp.State) mdp.State {
 	for one := range s.Observed.Signals() {
 		switch {

@@ -44,7 +44,8 @@ func Answered(text []byte) (transitions []mdp.Transition, errs []error, err erro
 	return transitions, errs, nil
 }
 
-// Migrate brings a file through a list of migrations that goes on after the real ones.
+// Migrate brings a file through a list of migrations that goes on after the
+// real ones.
 func Migrate(ctx context.Context, path string, more ...string) error {
 	db, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {

@@ -2,7 +2,8 @@ package trajectory
 
 import "awarescale.dev/aware/learner/mdp"
 
-// asState is an Action as the part of a State that it sets, so that both are written in the same way.
+// asState converts an Action to a State with the values that it sets. States
+// and Actions then have the same encoding.
 func asState(a mdp.Action) mdp.State {
 	var s mdp.State
 	for k := range a.Sets.Signals() {

@@ -17,25 +17,28 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Influx is a Store in an InfluxDB: written by line protocol, read by InfluxQL through the endpoint /query of 1.x, which 2.x and
-// 3.x have too.
+// Influx is a Store in an InfluxDB. It writes with the line protocol, and reads
+// with InfluxQL through the endpoint /query of 1.x, which 2.x and 3.x also
+// have.
 //
-// A transition is a point of the measurement "transitions" with the tag workload. Its timestamp is its logical time, in
-// nanoseconds:
+// A transition is a point of the measurement "transitions" with the tag
+// workload. The timestamp in nanoseconds is the logical time:
 //
 //	timestamp = episode * 2^31 + step
 //
-// So a transition written again lands on the same point, the order of time is the logical order, and an episode is a window
-// of 2^31 ns (about two seconds, so that a shard of a week holds 280,000 episodes). All of it lies between 1970 and 2116; the
-// database's retention has to be infinite. The fields are
+// A transition that is written again replaces the same point. The order of time
+// is the logical order. An episode is a window of 2^31 ns (about two seconds; a
+// shard of one week holds 280,000 episodes). All timestamps are between 1970
+// and 2116, so the retention of the database must be infinite. The fields are
 //
 //	reward, terminated, truncated                    0 and 1, to be summed and compared
 //	state_at, state_at_nanos, state_observed         the same with next_
 //	state_cpu_limit, state_latency, ...              a field for each signal in state_observed; the same with next_
 //	action_sets, action_clipped, action_cpu_limit, ...
 //
-// all integers but for reward, ratios and rates. InfluxDB merges the fields of a point that is written again, so one of an earlier
-// writing may still be there: what counts is in state_observed, next_observed and action_sets.
+// All are integers, except reward, ratios and rates. InfluxDB merges the fields
+// of a point that is written again, so fields of an earlier write can remain.
+// Only the fields in state_observed, next_observed and action_sets are valid.
 type Influx struct {
 	*buffer
 	c    InfluxConfig
@@ -44,24 +47,25 @@ type Influx struct {
 
 const measurement = "transitions"
 
-// pageOfPoints and pageOfEpisodes bound one answer to about a megabyte.
+// pageOfPoints and pageOfEpisodes limit an answer to about 1 MB.
 const (
 	pageOfPoints   = 500
 	pageOfEpisodes = 10000
 )
 
-// longestAnswer is far above what a page can be.
+// longestAnswer is the maximum size of an answer in bytes; a page is much
+// smaller.
 const longestAnswer = 64 << 20
 
-// InfluxConfig says where an InfluxDB is, and how long to wait for it.
+// InfluxConfig is the address of an InfluxDB, and its timeouts.
 type InfluxConfig struct {
 	URL      string // such as http://influxdb:8086
 	Database string // to read; in 2.x the one that is mapped to the bucket, in 3.x the bucket
 
 	User, Password string // of 1.x, when it asks for them
 
-	// Bucket says to write by /api/v2/write, as 2.x and 3.x want it, and not by /write into Database. Token is for it, and
-	// Org for 2.x.
+	// Bucket says to write by /api/v2/write, as 2.x and 3.x want it, and not by
+	// /write into Database. Token is for it, and Org for 2.x.
 	Bucket, Org, Token string
 
 	Timeout time.Duration // of one request; 0 is 5 s
@@ -96,7 +100,8 @@ func (c InfluxConfig) withDefaults() (InfluxConfig, error) {
 	return c, nil
 }
 
-// OpenInflux makes the store. It does not ask whether InfluxDB is there: a workload can run while it is not.
+// OpenInflux creates the store. It does not connect: a workload can run while
+// InfluxDB is down.
 func OpenInflux(c InfluxConfig, b Buffering) (*Influx, error) {
 	c, err := c.withDefaults()
 	if err == nil {
@@ -113,7 +118,8 @@ func OpenInflux(c InfluxConfig, b Buffering) (*Influx, error) {
 // Close implements [Store].
 func (s *Influx) Close() error { return s.close() }
 
-// put writes a batch. InfluxDB may take a part of it; sent again the same points are replaced.
+// put writes a batch. After an error InfluxDB can contain a part of it; a
+// second write replaces these points.
 func (s *Influx) put(ctx context.Context, rows []row) error {
 	var lines []byte
 	for i := range rows {
@@ -127,7 +133,7 @@ func (s *Influx) put(ctx context.Context, rows []row) error {
 	return err
 }
 
-// ask makes a request until it is answered, but no more than so many times.
+// ask sends a request until it succeeds, at most Tries times.
 func (s *Influx) ask(ctx context.Context, method, path string, query url.Values, body string) ([]byte, error) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = s.c.Pause
@@ -139,7 +145,7 @@ func (s *Influx) ask(ctx context.Context, method, path string, query url.Values,
 	return answer, nil
 }
 
-// once makes a request. What another try cannot help is marked as permanent.
+// once sends a request. An error is permanent when another try cannot succeed.
 func (s *Influx) once(ctx context.Context, method, path string, query url.Values, body string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
 	defer cancel()
@@ -177,7 +183,7 @@ func (s *Influx) once(ctx context.Context, method, path string, query url.Values
 	return nil, backoff.Permanent(err)
 }
 
-// query asks in InfluxQL.
+// query sends an InfluxQL query.
 func (s *Influx) query(ctx context.Context, q string) ([]series, error) {
 	answer, err := s.ask(ctx, http.MethodGet, "/query", url.Values{"db": {s.c.Database}, "epoch": {"ns"}, "chunked": {"false"}, "q": {q}}, "")
 	if err != nil {
@@ -193,19 +199,20 @@ func (s *Influx) query(ctx context.Context, q string) ([]series, error) {
 // timestamp is the logical time of a point.
 func timestamp(episode, step int) int64 { return int64(episode)<<logicalBits | int64(step) }
 
-// span is what of a workload's points is asked for: both ends are included, in nanoseconds.
+// span is a range of timestamps in nanoseconds. It includes both ends.
 type span struct{ from, to int64 }
 
-// always is where all points are. Without an end InfluxDB takes now for one, and without a beginning 3.x takes yesterday.
+// always is the range of all points. Without an end InfluxDB uses the current
+// time, and without a start 3.x uses yesterday.
 var always = span{0, timestamp(last, last)}
 
 func (a span) String() string { return fmt.Sprintf("time >= %d AND time <= %d", a.from, a.to) }
 
-// quote is a string of InfluxQL. A workload's name has no backslash and no line break.
+// quote is a string of InfluxQL. A workload's name has no backslash and no line
+// break.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `\'`) + "'" }
 
-// pages asks for the points in a span of a workload, a page at a time; each row that comes has a timestamp in the span, and they
-// come in order.
+// pages queries the points of a workload in a span, page by page. It checks that the timestamps are in the span and in order.
 func (s *Influx) pages(ctx context.Context, what, workload string, at span, group string, newest bool, page int) iter.Seq2[point, error] {
 	order := "ASC"
 	if newest {
@@ -245,7 +252,7 @@ func (s *Influx) pages(ctx context.Context, what, workload string, at span, grou
 	}
 }
 
-// transitions are the points of a span as what they were made from.
+// transitions reads the transitions of a span.
 func (s *Influx) transitions(ctx context.Context, workload string, at span, newest bool, page int) iter.Seq2[mdp.Transition, error] {
 	return func(yield func(mdp.Transition, error) bool) {
 		for p, err := range s.pages(ctx, "*", workload, at, "", newest, page) {
@@ -295,7 +302,7 @@ type total struct {
 	reward  float64
 }
 
-// totals are those of a workload, the newest first.
+// totals reads the totals of a workload, the newest first.
 func (s *Influx) totals(ctx context.Context, workload string) iter.Seq2[total, error] {
 	return func(yield func(total, error) bool) {
 		window := fmt.Sprintf("GROUP BY time(%dns) fill(none) ", int64(1)<<logicalBits)
@@ -317,7 +324,7 @@ func (s *Influx) totals(ctx context.Context, workload string) iter.Seq2[total, e
 	}
 }
 
-// Top implements [Store]. It asks for the totals of all episodes, and then for m of them.
+// Top implements [Store]. It queries the totals of all episodes, and then m episodes.
 func (s *Influx) Top(ctx context.Context, workload string, m int) ([]mdp.Trajectory, error) {
 	best, err := s.top(ctx, workload, m)
 	if err != nil {
@@ -378,7 +385,7 @@ func (s *Influx) Rewards(ctx context.Context, workload string, n int) ([]float64
 	return rewards, nil
 }
 
-// Transitions implements [Store]. Each page is asked for when the caller has taken the one before.
+// Transitions implements [Store]. It queries a page when the caller has consumed the previous page.
 func (s *Influx) Transitions(ctx context.Context, workload string, limit int) iter.Seq2[mdp.Transition, error] {
 	return func(yield func(mdp.Transition, error) bool) {
 		wrap := func(err error) error {
@@ -403,7 +410,7 @@ func (s *Influx) Transitions(ctx context.Context, workload string, limit int) it
 
 // Workloads implements [Store].
 func (s *Influx) Workloads(ctx context.Context) ([]string, error) {
-	// Not SHOW TAG VALUES: it also tells of tags whose points are gone, and in 3.x only of those of the last day.
+	// SHOW TAG VALUES also returns tags whose points are deleted, and in 3.x only tags of the last day.
 	all, err := s.query(ctx, fmt.Sprintf("SELECT LAST(reward) FROM %s WHERE %v GROUP BY workload", measurement, always))
 	if err != nil {
 		return nil, fmt.Errorf("reading workloads from %s: %w", s.name, err)
@@ -478,5 +485,5 @@ func appendValues(b []byte, prefix string, s *mdp.State) []byte {
 	return b
 }
 
-// fieldName is a signal's name in a form that InfluxQL takes without quotes.
+// fieldName is the name of a signal in a form that needs no quotes in InfluxQL.
 func fieldName(s mdp.Signal) string { return strings.ReplaceAll(s.String(), "-", "_") }

@@ -133,16 +133,16 @@ func openInflux(t testing.TB, c trajectory.InfluxConfig, b trajectory.Buffering)
 	return s
 }
 
-func TestInfluxIsAStore(t *testing.T) {
+func TestInfluxPassesTheStoreSuite(t *testing.T) {
 	d := startInfluxd(t)
 	trajectorytest.Store(t, func(t *testing.T) trajectory.Store {
 		return openInflux(t, trajectory.InfluxConfig{URL: d.url, Database: d.database(t)}, trajectory.Buffering{})
 	})
 }
 
-// There is no influxd of 2.x in Debian. Its way of writing is put in front of one of 1.x, as 1.8 itself does; the bucket is
-// called as the database.
-func TestInfluxOfVersionTwoIsAStore(t *testing.T) {
+// There is no influxd of 2.x in Debian. Its way of writing is put in front of
+// one of 1.x, as 1.8 itself does; the bucket is called as the database.
+func TestInfluxTwoPassesTheStoreSuite(t *testing.T) {
 	d := startInfluxd(t)
 	two := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -183,7 +183,7 @@ func TestInfluxOfVersionTwoIsAStore(t *testing.T) {
 }
 
 // What InfluxDB itself makes of our points, for people who look at them.
-func TestAPointLooksAsDocumented(t *testing.T) {
+func TestPointHasTheDocumentedForm(t *testing.T) {
 	d := startInfluxd(t)
 	name := d.database(t)
 	s := openInflux(t, trajectory.InfluxConfig{URL: d.url, Database: name}, trajectory.Buffering{})
@@ -211,8 +211,9 @@ func TestAPointLooksAsDocumented(t *testing.T) {
 	}
 }
 
-// A database that forgets after a day forgets logical time at once: that is said, and nothing is lost.
-func TestADatabaseWithFiniteRetentionIsToldOf(t *testing.T) {
+// A database that forgets after a day forgets logical time at once: that is
+// said, and nothing is lost.
+func TestFiniteRetentionIsReported(t *testing.T) {
 	d := startInfluxd(t)
 	name := d.database(t)
 	d.command(t, "ALTER RETENTION POLICY autogen ON "+name+" DURATION 1d SHARD DURATION 1h")
@@ -227,7 +228,7 @@ func TestADatabaseWithFiniteRetentionIsToldOf(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatIsNotThereIsNamed(t *testing.T) {
+func TestErrorNamesAMissingDatabase(t *testing.T) {
 	d := startInfluxd(t)
 	s := openInflux(t, trajectory.InfluxConfig{URL: d.url, Database: "nowhere"}, trajectory.Buffering{})
 	err := errors.Join(s.Append(t.Context(), "w", 0, 0, worth(1)), s.Flush(t.Context()))
@@ -281,13 +282,14 @@ func status(code int, text string) func(w http.ResponseWriter, r *http.Request) 
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
 }
 
-// open is a store of the fake that holds 45, four batches and a half, and is not patient.
+// open is a store of the fake that holds 45, four batches and a half, and is
+// not patient.
 func (f *fake) open(t *testing.T) *trajectory.Influx {
 	return openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db", Timeout: 50 * time.Millisecond, Tries: 3, Pause: time.Millisecond},
 		trajectory.Buffering{Batch: 10, Limit: 45})
 }
 
-func TestWhileInfluxIsDownOrSlowTheBufferHoldsAndTheLoopGoesOn(t *testing.T) {
+func TestAppendDoesNotBlockWhenInfluxIsDownOrSlow(t *testing.T) {
 	for _, one := range []struct {
 		name   string
 		answer func(w http.ResponseWriter, r *http.Request)
@@ -360,8 +362,9 @@ func TestWhileInfluxIsDownOrSlowTheBufferHoldsAndTheLoopGoesOn(t *testing.T) {
 	}
 }
 
-// Without a ticker and without a Flush, nothing but those who are refused can tell that there may be room again.
-func TestWhoIsRefusedSetsTheWritingGoingAgain(t *testing.T) {
+// Without a ticker and without a Flush, nothing but those who are refused can
+// tell that there may be room again.
+func TestRejectedAppendStartsAnotherWrite(t *testing.T) {
 	f := startFake(t)
 	f.set(status(http.StatusBadRequest, "no"))
 	s := openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db"}, trajectory.Buffering{Batch: 10, Limit: 15})
@@ -381,7 +384,7 @@ func TestWhoIsRefusedSetsTheWritingGoingAgain(t *testing.T) {
 	eventually(t, "the batch written", func() bool { return s.Figures().Written == 10 })
 }
 
-func TestNobodyWaitsForAWriteThatHangs(t *testing.T) {
+func TestAppendAndReadsDoNotWaitForAHangingWrite(t *testing.T) {
 	f := startFake(t)
 	asked, answer := make(chan struct{}, 1), make(chan struct{})
 	f.set(func(w http.ResponseWriter, _ *http.Request) {
@@ -411,7 +414,7 @@ func TestNobodyWaitsForAWriteThatHangs(t *testing.T) {
 	}
 }
 
-func TestNobodyListensAndClosingSaysWhatIsLost(t *testing.T) {
+func TestCloseReportsLostTransitionsWhenNoServerListens(t *testing.T) {
 	s := openInflux(t, trajectory.InfluxConfig{URL: "http://" + freePort(t), Database: "db", Tries: 2, Pause: time.Millisecond}, trajectory.Buffering{})
 	if err := s.Append(t.Context(), "w", 0, 0, worth(1)); err != nil {
 		t.Fatal(err)
@@ -421,7 +424,7 @@ func TestNobodyListensAndClosingSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotOneIsRefused(t *testing.T) {
+func TestInvalidAnswerIsAnError(t *testing.T) {
 	f := startFake(t)
 	s := f.open(t)
 	defer s.Close()
@@ -457,7 +460,7 @@ func TestAnAnswerThatIsNotOneIsRefused(t *testing.T) {
 }
 
 // A server that gives the same page for ever would be asked for ever.
-func TestAServerThatRepeatsItselfIsNotFollowed(t *testing.T) {
+func TestRepeatedPageIsAnError(t *testing.T) {
 	f := startFake(t)
 	s := f.open(t)
 	defer s.Close()
@@ -470,7 +473,7 @@ func TestAServerThatRepeatsItselfIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAnInfluxConfigThatCannotBeIsRefused(t *testing.T) {
+func TestInvalidInfluxConfigIsAnError(t *testing.T) {
 	good := trajectory.InfluxConfig{URL: "http://localhost:1", Database: "db"}
 	for _, bad := range []struct {
 		change func(c *trajectory.InfluxConfig)
@@ -491,7 +494,7 @@ func TestAnInfluxConfigThatCannotBeIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPasswordGoesInItsHeader(t *testing.T) {
+func TestPasswordIsSentInTheHeader(t *testing.T) {
 	f := startFake(t)
 	f.set(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "me" || password != "hidden" || strings.Contains(r.RequestURI, "hidden") {
@@ -525,7 +528,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A name must not end its tag, nor its line, whatever it is: taken apart by the rules of line protocol it is the same.
+// A name must not end its tag, nor its line, whatever it is: taken apart by the
+// rules of line protocol it is the same.
 func FuzzLine(f *testing.F) {
 	f.Add("shop/deployment/web", 1.5)
 	f.Add(`a,b=c d"e'`, -1e-320)

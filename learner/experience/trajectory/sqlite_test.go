@@ -35,13 +35,13 @@ func openSQLite(t testing.TB, path string, c trajectory.Buffering) *trajectory.S
 
 func worth(reward float64) mdp.Transition { return mdp.Transition{Reward: mdp.Reward(reward)} }
 
-func TestSQLiteIsAStore(t *testing.T) {
+func TestSQLitePassesTheStoreSuite(t *testing.T) {
 	trajectorytest.Store(t, func(t *testing.T) trajectory.Store {
 		return openSQLite(t, filepath.Join(t.TempDir(), "what? a #file%20.db"), trajectory.Buffering{})
 	})
 }
 
-func TestAFileIsThereAgainWhenItIsOpenedAgain(t *testing.T) {
+func TestReopenedFileHasItsTransitions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	for n := range 3 {
 		s := openSQLite(t, path, trajectory.Buffering{})
@@ -69,7 +69,7 @@ func TestAFileIsThereAgainWhenItIsOpenedAgain(t *testing.T) {
 }
 
 // Other files are not touched: what they hold is somebody's.
-func TestAFileThatIsNoStoreIsRefusedAndLeftAsItIs(t *testing.T) {
+func TestFileThatIsNotAStoreIsRejectedAndUnchanged(t *testing.T) {
 	newer := func(path string) error {
 		return trajectory.Migrate(t.Context(), path, "ALTER TABLE step ADD COLUMN more INTEGER")
 	}
@@ -129,7 +129,7 @@ func TestAFileThatIsNoStoreIsRefusedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnOlderSchemaIsUpgradedInOrderOrNotAtAll(t *testing.T) {
+func TestOlderSchemaIsUpgradedInOrderOrNotAtAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := openSQLite(t, path, trajectory.Buffering{})
 	if err := errors.Join(s.Append(t.Context(), "w", 0, 0, worth(1)), s.Close()); err != nil {
@@ -154,7 +154,7 @@ func TestAnOlderSchemaIsUpgradedInOrderOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestSeveralProcessesMayMakeTheFileAtOnce(t *testing.T) {
+func TestSeveralProcessesCanCreateTheFileAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	var wg sync.WaitGroup
 	for n := range 8 { // connections of their own, as processes have
@@ -180,7 +180,7 @@ func TestSeveralProcessesMayMakeTheFileAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsSpoiledIsNamed(t *testing.T) {
+func TestErrorNamesTheCorruptPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := openSQLite(t, path, trajectory.Buffering{})
 	for step := range 1000 {
@@ -225,8 +225,9 @@ func TestWhatIsSpoiledIsNamed(t *testing.T) {
 	}
 }
 
-// A full disk, by PRAGMA max_page_count: the same SQLITE_FULL as of a file system without room.
-func TestAFullDiskLosesNothingThatWaits(t *testing.T) {
+// A full disk, by PRAGMA max_page_count: the same SQLITE_FULL as of a file
+// system without room.
+func TestFullDiskKeepsTheBuffer(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{Batch: 100, Limit: 400})
 	fillUp(t, s, func() {
 		if _, err := s.Writer().Exec("PRAGMA max_page_count = 20"); err != nil {
@@ -240,7 +241,7 @@ func TestAFullDiskLosesNothingThatWaits(t *testing.T) {
 }
 
 // The same with a file system of one megabyte.
-func TestAFullFileSystemLosesNothingThatWaits(t *testing.T) {
+func TestFullFileSystemKeepsTheBuffer(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("no file system of its own to fill: %v", err)
@@ -339,8 +340,9 @@ func fillUp(t *testing.T, s *trajectory.SQLite, full, room func()) {
 	}
 }
 
-// A workload's key is made in the transaction of its first steps, and is gone when that is rolled back.
-func TestAWorkloadThatBeganOnAFullDiskIsKept(t *testing.T) {
+// A workload's key is made in the transaction of its first steps, and is gone
+// when that is rolled back.
+func TestWorkloadThatStartedOnAFullDiskIsStoredLater(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{})
 	defer s.Close()
 	limit := func(pages int) {
@@ -366,7 +368,7 @@ func TestAWorkloadThatBeganOnAFullDiskIsKept(t *testing.T) {
 	}
 }
 
-func TestClosingOnAFullDiskSaysHowManyAreLost(t *testing.T) {
+func TestCloseOnAFullDiskReportsLostTransitions(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{})
 	if _, err := s.Writer().Exec("PRAGMA max_page_count = 1"); err != nil {
 		t.Fatal(err)
@@ -391,7 +393,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Fatalf("not within 10 s: %s", what)
 }
 
-func TestWhatWaitsIsWrittenWhenABatchIsFullAndAtEachTick(t *testing.T) {
+func TestBufferIsWrittenWhenABatchIsFullAndAtEachTick(t *testing.T) {
 	tick := make(chan time.Time)
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{Batch: 10, Tick: tick})
 	defer s.Close()
@@ -416,7 +418,7 @@ func TestWhatWaitsIsWrittenWhenABatchIsFullAndAtEachTick(t *testing.T) {
 	eventually(t, "a batch after the ticker", func() bool { return s.Figures().Written == 35 })
 }
 
-func TestRetentionKeepsTheNewestEpisodesAndTheYoung(t *testing.T) {
+func TestRetentionKeepsNewestAndRecentEpisodes(t *testing.T) {
 	const day = 24 * time.Hour
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	fill := func(t *testing.T) *trajectory.SQLite {
@@ -498,7 +500,7 @@ func TestRetentionKeepsTheNewestEpisodesAndTheYoung(t *testing.T) {
 	}
 }
 
-func TestPruningThatIsCutShortLeavesNoGap(t *testing.T) {
+func TestInterruptedPruneLeavesNoGap(t *testing.T) {
 	s := openSQLite(t, filepath.Join(t.TempDir(), "store.db"), trajectory.Buffering{Batch: 5000, Limit: 50000})
 	defer s.Close()
 	const steps = 20000
@@ -540,7 +542,8 @@ func TestPruningThatIsCutShortLeavesNoGap(t *testing.T) {
 	}
 }
 
-// writerEnv makes this test binary a process that writes until it is killed; it holds the first episode and the store's path.
+// writerEnv makes this test binary a process that writes until it is killed; it
+// holds the first episode and the store's path.
 const writerEnv = "TRAJECTORY_TEST_WRITES"
 
 func TestMain(m *testing.M) {
@@ -556,7 +559,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver writes episodes of 500 steps, and says so once a first batch is written.
+// writeForEver writes episodes of 500 steps, and says so once a first batch is
+// written.
 func writeForEver(path string, episode int) error {
 	s, err := trajectory.OpenSQLite(context.Background(), path, trajectory.Buffering{Batch: 64})
 	if err != nil {
@@ -584,7 +588,7 @@ func writeForEver(path string, episode int) error {
 	}
 }
 
-func TestAStoreWhoseWriterIsKilledIsWhole(t *testing.T) {
+func TestStoreIsConsistentAfterItsWriterIsKilled(t *testing.T) {
 	rounds := 100
 	if testing.Short() {
 		rounds = 10
@@ -658,8 +662,8 @@ func whole(t *testing.T, path string) (rows int) {
 	return rows
 }
 
-// golden is the transition in testdata. It has the signals that there were when the first body was written, and is never
-// changed.
+// golden is the transition in testdata. It has the signals that there were when
+// the first body was written, and is never changed.
 func golden() mdp.Transition {
 	const signals mdp.Set = 1<<16 - 1
 	return mdp.Transition{
@@ -682,8 +686,9 @@ func golden() mdp.Transition {
 	}
 }
 
-// What was stored by an earlier version must be readable: these bodies were written by versions 1 and 2. Version 1 had
-// no effect: its actions were applied.
+// What was stored by an earlier version must be readable: these bodies were
+// written by versions 1 and 2. Version 1 had no effect: its actions were
+// applied.
 func TestEarlierEncodingsAreStillRead(t *testing.T) {
 	full := golden()
 	first := full
@@ -703,7 +708,7 @@ func TestEarlierEncodingsAreStillRead(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsCutOrChangedIsRefusedOrReadNeverTrusted(t *testing.T) {
+func TestTruncatedOrInvalidBodyIsAnError(t *testing.T) {
 	full := trajectorytest.Full()
 	body := trajectory.AppendBody(nil, &full)
 	for n := range body {
@@ -748,13 +753,15 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// Compare with benchstat before and after; the aim is 50,000 transitions/s on two shared cores.
+// Compare with benchstat before and after; the aim is 50,000 transitions/s on
+// two shared cores.
 func BenchmarkSQLite(b *testing.B) {
 	s := openSQLite(b, filepath.Join(b.TempDir(), "store.db"), trajectory.Buffering{})
 	appendMany(b, s)
 }
 
-// appendMany tells how many transitions a second are stored, the last batch included, by a loop that waits when the buffer is full.
+// appendMany tells how many transitions a second are stored, the last batch
+// included, by a loop that waits when the buffer is full.
 func appendMany(b *testing.B, s trajectory.Store) {
 	one := trajectorytest.Full()
 	b.ReportAllocs()

@@ -13,61 +13,70 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Store keeps transitions. Its methods can be called by several goroutines at once. Reads see what was written, not what
-// still waits: call Flush first to see everything.
+// Store keeps transitions. It is safe for concurrent use. Reads return only
+// written transitions; call Flush first to include the buffer.
 type Store interface {
-	// Append takes one transition, to be written later; it replaces an earlier one of the same workload, episode and step.
-	// An error means that it was not taken: [ErrBufferFull], [ErrClosed], or something about the transition that cannot be kept.
+	// Append adds one transition to the buffer. It replaces an earlier one with
+	// the same workload, episode and step. With an error the transition was not
+	// added: [ErrBufferFull], [ErrClosed], or a description of an invalid
+	// value.
 	Append(ctx context.Context, workload string, episode, step int, t mdp.Transition) error
 
-	// Flush writes what waits. After an error it all still waits, less the batches that were written before.
+	// Flush writes the buffer. After an error the batches that were not written
+	// stay in the buffer.
 	Flush(ctx context.Context) error
 
-	// Episode is one episode, its steps in order; [ErrNotFound] when nothing of it is stored.
+	// Episode returns one episode with its steps in order, or [ErrNotFound]
+	// when no step is stored.
 	Episode(ctx context.Context, workload string, episode int) (mdp.Trajectory, error)
 
-	// Top are the m complete episodes of the highest total reward, the best first; of equal ones the newer first.
+	// Top returns the m complete episodes with the highest total reward, the
+	// best first. Of equal ones the newer is first.
 	Top(ctx context.Context, workload string, m int) ([]mdp.Trajectory, error)
 
-	// Rewards are the total rewards of the n newest complete episodes, the oldest of them first.
+	// Rewards returns the total rewards of the n newest complete episodes, the
+	// oldest first.
 	Rewards(ctx context.Context, workload string, n int) ([]float64, error)
 
-	// Transitions are the newest ones by logical time, at most limit, the newest first. They are read while the caller
-	// takes them; after an error there are no more.
+	// Transitions returns at most limit transitions, the newest by logical time
+	// first. They are read during the iteration, which ends after an error.
 	Transitions(ctx context.Context, workload string, limit int) iter.Seq2[mdp.Transition, error]
 
-	// Workloads are those of which something is stored, sorted.
+	// Workloads returns the names of workloads with stored transitions, sorted.
 	Workloads(ctx context.Context) ([]string, error)
 
-	// Figures tells how the writing goes.
+	// Figures returns the statistics of writing.
 	Figures() Figures
 
-	// Close writes what waits and lets go of the store. Its error says how many transitions could not be written; they are lost.
+	// Close writes the buffer and closes the store. Its error contains the
+	// number of transitions that could not be written and are lost.
 	Close() error
 }
 
-// Figures tells how the writing of a store goes.
+// Figures is the statistics of writing.
 type Figures struct {
 	Waiting int    // transitions in the buffer
-	Written uint64 // transitions since the store was opened, rewritten ones counted again
-	Dropped uint64 // transitions that Append did not take because the buffer was full
-	Problem error  // why the last write failed; nil when it did not
+	Written uint64 // transitions written since the store was opened, including replacements
+	Dropped uint64 // transitions that Append rejected because the buffer was full
+	Problem error  // error of the last write; nil after a success
 }
 
-// The errors to ask for with errors.Is.
+// Errors for use with errors.Is.
 var (
 	ErrNotFound   = errors.New("no such episode")
 	ErrBufferFull = errors.New("the buffer is full")
 	ErrClosed     = errors.New("the store is closed")
 )
 
-// logicalBits is how many bits an episode or a step has: both of them together fit the timestamp of a point.
+// logicalBits is the number of bits of an episode and of a step. Both together
+// fit into the timestamp of a point.
 const logicalBits = 31
 
 // last is the highest episode and the highest step.
 const last = 1<<logicalBits - 1
 
-// longestWorkload is in bytes: namespace/kind/name of Kubernetes is at most 253 + 63 + 253 and two slashes.
+// longestWorkload is in bytes: namespace/kind/name of Kubernetes is at most 253
+// + 63 + 253 and two slashes.
 const longestWorkload = 1024
 
 // row is a transition with its key.
@@ -78,11 +87,13 @@ type row struct {
 	transition mdp.Transition
 }
 
+// String is the key, for error messages.
 func (r *row) String() string {
 	return fmt.Sprintf("workload %q episode %d step %d", r.workload, r.episode, r.step)
 }
 
-// check is nil for what both stores can keep exactly, and otherwise says which value breaks which rule.
+// check returns nil for a row that both stores can keep exactly. Otherwise the
+// error names the value and the rule.
 func (r *row) check() error {
 	if err := checkWorkload(r.workload); err != nil {
 		return err
@@ -109,8 +120,8 @@ func (r *row) check() error {
 	return checkSets(t.Action.Sets)
 }
 
-// checkWorkload keeps to names that have one form in every store: line protocol has none for a line break, nor for
-// a backslash at the end of a tag.
+// checkWorkload accepts names that every store can represent. InfluxDB's line
+// protocol cannot represent a line break, or a backslash at the end of a tag.
 func checkWorkload(name string) error {
 	switch {
 	case name == "":
@@ -125,7 +136,8 @@ func checkWorkload(name string) error {
 	return nil
 }
 
-// checkState refuses what would not come back: a signal that is newer than this package's table, and a value that is not finite.
+// checkState rejects what cannot be read back: a signal that this package does
+// not know, and a value that is not finite.
 func checkState(s *mdp.State) error {
 	if err := checkObserved(s.Observed); err != nil {
 		return err
@@ -138,6 +150,7 @@ func checkState(s *mdp.State) error {
 	return nil
 }
 
+// checkObserved rejects unknown signals.
 func checkObserved(s mdp.Set) error {
 	if extra := s.Without(mdp.All); extra != 0 {
 		return fmt.Errorf("it observes %#x, signals that trajectory does not know", uint32(extra))
@@ -145,6 +158,7 @@ func checkObserved(s mdp.Set) error {
 	return nil
 }
 
+// checkSets rejects signals that are not knobs.
 func checkSets(s mdp.Set) error {
 	if extra := s.Without(mdp.Knobs); extra != 0 {
 		return fmt.Errorf("action sets %v (%#x), which are not knobs", extra, uint32(extra))
@@ -152,7 +166,7 @@ func checkSets(s mdp.Set) error {
 	return nil
 }
 
-// checkAsk is for the arguments of reads.
+// checkAsk checks the arguments of a read.
 func checkAsk(workload, what string, n int) error {
 	if err := checkWorkload(workload); err != nil {
 		return err

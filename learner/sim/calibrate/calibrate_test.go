@@ -38,7 +38,7 @@ func validated(t *testing.T, d Data, seed uint64) *Result {
 	return r
 }
 
-func TestFiguresReachTheirTargets(t *testing.T) {
+func TestResultsMeetTheirTargets(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		for _, row := range validated(t, measured(t), seed).Table() {
 			if row.Value == nil && row.Reason != "" {
@@ -131,7 +131,7 @@ func TestHeldOutRunsAreUnseen(t *testing.T) {
 	}
 }
 
-func TestAHeldOutTeamLendsItsBaseOnly(t *testing.T) {
+func TestHeldOutTeamContributesOnlyItsBase(t *testing.T) {
 	runs := []Contended{
 		{"a", "w", alone, 10}, {"a", "w", perfmodel.LastLevel, 20}, {"b", "w", alone, 5}, {"b", "w", perfmodel.LastLevel, 99},
 	}
@@ -142,7 +142,7 @@ func TestAHeldOutTeamLendsItsBaseOnly(t *testing.T) {
 	}
 }
 
-func TestAnUnknownWorkloadTakesTheMeanSensitivity(t *testing.T) {
+func TestUnknownWorkloadHasTheMeanSensitivity(t *testing.T) {
 	m := fitContention([]Contended{
 		{"a", "v", alone, 1}, {"a", "v", perfmodel.Core, 2}, {"a", "w", alone, 1}, {"a", "w", perfmodel.Core, 8},
 	})
@@ -151,7 +151,7 @@ func TestAnUnknownWorkloadTakesTheMeanSensitivity(t *testing.T) {
 	}
 }
 
-func TestAFasterRateIsNeverPredictedSlowerByTheMechanism(t *testing.T) {
+func TestMechanismNeverPredictsHigherLatencyForAHigherRate(t *testing.T) {
 	rows := windows(t)
 	m := fitLoop(rows)
 	w := rows[0]
@@ -165,7 +165,8 @@ func TestAFasterRateIsNeverPredictedSlowerByTheMechanism(t *testing.T) {
 	}
 }
 
-// made writes measurements of a world in which the laws hold, with names and counts that no file shipped has.
+// made writes measurements of a world in which the laws hold, with names and
+// counts that no file shipped has.
 func made(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -197,7 +198,7 @@ func put(t *testing.T, dir, name, text string) {
 	}
 }
 
-func TestAWorldOfTheLawsIsRecovered(t *testing.T) {
+func TestFitRecoversTheConstantsOfSyntheticData(t *testing.T) {
 	d, err := Dir(made(t))
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func TestRanksShareTies(t *testing.T) {
 	}
 }
 
-func TestTheCliffSeparatesFailures(t *testing.T) {
+func TestCliffSeparatesFailures(t *testing.T) {
 	runs := []Run{{Memory: 1, Failed: true}, {Memory: 2, Failed: true}, {Memory: 3}, {Memory: 4}}
 	if c := cliff(runs); !(c > 2 && c <= 3) {
 		t.Errorf("cliff %v, want above 2 and at most 3", c)
@@ -243,9 +244,9 @@ func TestTheCliffSeparatesFailures(t *testing.T) {
 	}
 }
 
-// TestSmallAndOddDataIsAnswered feeds files of few rows, many ties and extreme values: there is always an answer that JSON
-// can hold, never a panic.
-func TestSmallAndOddDataIsAnswered(t *testing.T) {
+// TestSmallAndUnusualDataGivesAResult feeds files of few rows, many ties and
+// extreme values: there is always an answer that JSON can hold, never a panic.
+func TestSmallAndUnusualDataGivesAResult(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		values := []string{"0", "0.5", "1", "1", "2", "30", "1000", "1e-8", "1e14"}

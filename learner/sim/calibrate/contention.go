@@ -6,15 +6,15 @@ import (
 	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
-// contention is how sensitive workloads are to pressure on shared resources.
+// contention is the sensitivity of workloads to pressure on shared resources.
 type contention struct {
-	base        map[string]float64 // s alone, by workload: geometric mean over the fitting teams
+	base        map[string]float64 // duration alone in seconds, per workload: geometric mean over the fitted teams
 	sensitivity map[string]perfmodel.Sensitivity
-	typical     perfmodel.Sensitivity // geometric mean over workloads, for those that are not known
-	general     float64               // mean over all resources, for one that nobody pressed on
+	typical     perfmodel.Sensitivity // geometric mean over workloads, for unknown workloads
+	general     float64               // mean over all resources, for resources without measurements
 }
 
-// logMeans collects logarithms by key and gives their means.
+// logMeans collects logarithms by key and computes their means.
 type logMeans[K comparable] struct {
 	sum map[K]float64
 	n   map[K]float64
@@ -33,7 +33,8 @@ func (m logMeans[K]) mean(k K) (float64, bool) {
 
 type job struct{ team, workload string }
 
-// bases are the seconds of each team's workloads when nothing pressed on them.
+// bases returns the durations in seconds of each team's workloads without a
+// neighbour.
 func bases(runs []Contended) logMeans[job] {
 	m := newLogMeans[job]()
 	for _, r := range runs {
@@ -49,8 +50,9 @@ type exposure struct {
 	resource perfmodel.Shared
 }
 
-// fitContention takes each slowdown against the same team's own run alone, then the geometric mean: first over a team's
-// runs, then over the teams, so that a team with many runs does not outvote the others.
+// fitContention computes each slowdown relative to the same team's run alone,
+// and the geometric mean: first over the runs of a team, then over the teams,
+// so that each team has the same weight.
 func fitContention(runs []Contended) *contention {
 	base := bases(runs)
 	type cell struct {
@@ -83,8 +85,9 @@ func fitContention(runs []Contended) *contention {
 	return m
 }
 
-// learn turns mean slowdowns into sensitivities: at full pressure on one resource, slowdown - 1. No pressure makes
-// anything faster, so a negative one is 0.
+// learn converts mean slowdowns to sensitivities: slowdown - 1 at full pressure
+// on one resource. Pressure never makes a run faster, so a negative value
+// becomes 0.
 func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typical logMeans[perfmodel.Shared]) {
 	times := newLogMeans[string]()
 	for _, r := range runs {
@@ -107,7 +110,8 @@ func (m *contention) learn(runs []Contended, byWorkload logMeans[exposure], typi
 	}
 }
 
-// slowdown predicts by how much a workload is slower under full pressure on one resource.
+// slowdown predicts the slowdown of a workload under full pressure on one
+// resource.
 func (m *contention) slowdown(workload string, r perfmodel.Shared) float64 {
 	s := m.general
 	if v, ok := m.typical[r]; ok {
@@ -119,8 +123,9 @@ func (m *contention) slowdown(workload string, r perfmodel.Shared) float64 {
 	return perfmodel.Slowdown(perfmodel.Sensitivity{r: s}, perfmodel.Pressure{r: 1})
 }
 
-// fitSerial finds the serial share of each workload (Amdahl) from its speedups against one thread, by the least mean
-// absolute log error. Workloads without a run on one thread and on more are left out.
+// fitSerial fits the serial share of each workload (Amdahl) to its speedups
+// relative to one thread, with the least mean absolute log error. It skips
+// workloads without runs on one thread and on several threads.
 func fitSerial(runs []Threaded) map[string]float64 {
 	ups := speedups(runs)
 	out := map[string]float64{}

@@ -16,15 +16,15 @@ import (
 //go:embed data/*.csv.gz
 var shipped embed.FS
 
-// Data is where the measurements come from.
+// Data is the source of the measurements.
 type Data struct {
-	dir string // "" for what the repository ships
+	dir string // "" for the data in the repository
 }
 
-// Shipped is the data that the licence of its authors lets the repository hold.
+// Shipped is the data in the repository. Its licence allows redistribution.
 func Shipped() Data { return Data{} }
 
-// Dir is a folder that holds one subfolder for each data set.
+// Dir is a folder with one subfolder for each data set.
 func Dir(dir string) (Data, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -36,7 +36,7 @@ func Dir(dir string) (Data, error) {
 	return Data{dir}, nil
 }
 
-// String names the place for people.
+// String describes the source for display.
 func (d Data) String() string {
 	if d.dir == "" {
 		return "shipped with AWARE"
@@ -44,10 +44,11 @@ func (d Data) String() string {
 	return d.dir
 }
 
-// errAbsent says that a data set is not there at all.
+// errAbsent means that a data set does not exist.
 var errAbsent = errors.New("absent")
 
-// open gives one file by its name below the folder; the error is errAbsent when it is not there.
+// open opens a file by its name below the folder. The error is errAbsent when
+// it does not exist.
 func (d Data) open(name string) (io.ReadCloser, string, error) {
 	if d.dir == "" {
 		in, err := unpack(path.Base(name))
@@ -69,7 +70,8 @@ func unpack(base string) (io.ReadCloser, error) {
 	return gzip.NewReader(bytes.NewReader(packed))
 }
 
-// read parses one file; there is no error and nothing found when it is absent.
+// read parses one file. A missing file is not an error; the result is then not
+// found.
 func read[T any](d Data, name string, parse func(string, io.Reader) (T, error)) (v T, found bool, err error) {
 	in, file, err := d.open(name)
 	if errors.Is(err, errAbsent) {
@@ -83,7 +85,7 @@ func read[T any](d Data, name string, parse func(string, io.Reader) (T, error)) 
 	return v, err == nil, err
 }
 
-// into reads one file into v, and notes when it is absent.
+// into reads one file into v, and records a missing file.
 func into[T any](in *inputs, d Data, name string, parse func(string, io.Reader) (T, error), v *T) error {
 	got, found, err := read(d, name, parse)
 	if err != nil {

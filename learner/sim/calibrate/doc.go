@@ -1,35 +1,49 @@
-// Package calibrate asks whether the simulator's formulas agree with measurements that nobody here made.
+// Package calibrate compares the simulator's formulas with measurements that
+// others have published.
 //
 // # The story
 //
-// Four public data sets are read ([Data]). For each, the constants of the formulas in package law are fitted to one part,
-// and the part that was not fitted is predicted; [Validate] gives the errors and the constants ([Result]). [Report] draws
-// predicted against measured and writes the pages that "aware bench validate" leaves behind.
+// It reads four public data sets ([Data]). For each, it fits the constants of
+// the formulas in package perfmodel to one part of the data, and predicts the
+// other part. [Validate] computes the errors and the constants ([Result]). the
+// report plots predicted against measured values and writes the pages of "aware
+// bench validate".
 //
-//   - Closed loop: the p99 of an application from its load and its services' allocations, as in Cilantro (OSDI 2023). Held
-//     out: a random fifth, five times over (random), and each policy in turn (by_policy).
-//   - Time: how long a function runs from its CPU and memory limits, as in ChunkFunc and on AWS Lambda. Held out: a fifth of
-//     a function's sizes, five times over, the smallest and the largest among them; and, asked separately, each CPU limit.
-//   - Interference: how much slower a workload is beside an iBench kernel, as several teams measured it. Held out: each
-//     team in turn. Its own runs without interference, and nothing else of it, are its base.
+//   - Closed loop: the p99 of an application from its load and the allocations
+//     of its services, as in Cilantro (OSDI 2023). Held out: a random fifth,
+//     five times (random), and each policy in turn (by_policy).
+//   - Time: the duration of a function from its CPU and memory limits, as in
+//     ChunkFunc and on AWS Lambda. Held out: a fifth of a function's sizes,
+//     five times, including the smallest and the largest; and, separately, each
+//     CPU limit.
+//   - Interference: the slowdown of a workload with an iBench kernel as its
+//     neighbour, as several teams have measured it. Held out: each team in
+//     turn. The prediction uses the team's own runs without interference, and
+//     no other runs of this team.
 //
 // # Rules
 //
-// A held-out measurement never touches the fit that predicts it; a test changes them all and sees the same predictions.
-// A p99 is predicted from the load and the allocations alone: the measured mean latency is read in the fitting part only,
-// to fit the number of clients. No row sees the rows before it. No name of a policy, service, function or team is known
-// here. What is dropped is counted and said.
+// A held-out measurement never affects the fit that predicts it. A test changes
+// all held-out values and checks that the predictions stay the same. A p99 is
+// predicted from the load and the allocations only. The measured mean latency
+// is used only in the fitted part, to fit the number of clients. The prediction
+// of a row does not use earlier rows. The code contains no name of a policy,
+// service, function or team. Dropped rows are counted and reported.
 //
-// # What the figures do not say
+// # Limits of the results
 //
-// The form of the models and the constants of the method were chosen with these data sets in view; only the coefficients
-// are blind to what is held out. The windows of a policy are a time series, so a random fifth has neighbours with the same
-// allocation among the fitted ones, which the local correction uses: random is the easier question, by_policy the honest
-// one. Of some saturated windows the p99 is far below their own mean; no allocation or load explains those, and since the
-// figures of the closed loop are medians and ranks they do not show how far off the predictions for them are.
+// The form of the models and the constants of the method were chosen with
+// knowledge of these data sets; only the coefficients are independent of the
+// held-out part. The windows of a policy are a time series, so a random fifth
+// has neighbours with the same allocation in the fitted part, which the local
+// correction uses. Therefore random is the easier test, and by_policy is the
+// more realistic one. In some saturated windows the p99 is far below the mean
+// of the same window; no allocation or load explains these. The results of the
+// closed loop are medians and ranks, which do not show the size of the errors
+// in these windows.
 //
 // # What this package leaves to others
 //
-// The formulas are package law's. Simulating is package sim's, which takes its constants from here. Nothing here knows of
-// Kubernetes.
+// Package perfmodel contains the formulas. Package sim simulates, with
+// constants from here. This package does not depend on Kubernetes.
 package calibrate

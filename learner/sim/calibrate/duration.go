@@ -7,31 +7,34 @@ import (
 	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
-// throttles are the exponents tried; 1 is ideal, more means that small CPU limits cost more than their share.
+// throttles are the exponents that the fit tries. 1 is ideal; above 1, small
+// CPU limits cost more than their share.
 var throttles = []float64{0.7, 0.85, 1, 1.15, 1.3, 1.5, 1.75, 2}
 
 const (
 	throttlePrior = 0.002 // weight of (throttle-1)^2 against the mean squared relative error
-	mostParallel  = 24    // parallelisms tried
-	fewSizes      = 3     // sizes below which a series takes its family's floor share
+	mostParallel  = 24    // number of parallelisms that the fit tries
+	fewSizes      = 3     // a series with fewer sizes uses the floor share of its family
 )
 
-// familyModel says how long runs of one family take: all its series share parallelism and throttle, each has its own
-// floor and work.
+// familyModel predicts the duration of the runs of one family. All its series
+// share parallelism and throttle. Each series has its own floor and work.
 type familyModel struct {
-	parallel, throttle float64
-	series             map[string]perfmodel.Work
-	inputs             map[string]float64
+	parallel float64 // cores
+	throttle float64 // exponent
+	series   map[string]perfmodel.Work
+	inputs   map[string]float64 // bytes of input, per series
 }
 
 // observed is one series of successful runs.
 type observed struct {
-	input  float64
-	cpu    []float64
-	millis []float64
+	input  float64   // bytes
+	cpu    []float64 // cores, per run
+	millis []float64 // duration in ms, per run
 }
 
-// fitFamily fits to successful runs of one family; nil when there is none.
+// fitFamily fits a model to the successful runs of one family. It returns nil
+// when there are none.
 func fitFamily(runs []Run) *familyModel {
 	series := map[string]*observed{}
 	for _, r := range runs {
@@ -55,7 +58,8 @@ func fitFamily(runs []Run) *familyModel {
 	return f
 }
 
-// names are the keys of a map in the order of the alphabet, so that sums do not depend on the order of maps.
+// names returns the keys of a map in alphabetical order, so that sums do not
+// depend on the order of maps.
 func names[V any](m map[string]V) []string {
 	out := make([]string, 0, len(m))
 	for k := range m {
@@ -67,7 +71,8 @@ func names[V any](m map[string]V) []string {
 
 func distinct(v []float64) []float64 { return slices.Compact(slices.Sorted(slices.Values(v))) }
 
-// parallelisms to try: no end to it first, so that a tie goes to it, then from the largest limit seen down.
+// parallelisms returns the values to try: first no limit, which then wins ties,
+// then values from the largest observed CPU limit downwards.
 func parallelisms(runs []Run) []float64 {
 	var cpus []float64
 	for _, r := range runs {
@@ -111,7 +116,8 @@ func bestShape(series map[string]*observed, parallel []float64) *familyModel {
 	return best
 }
 
-// fitWork finds floor and work, neither negative, with the least squared relative error; that error is the second result.
+// fitWork computes the non-negative floor and work with the least squared
+// relative error. The second result is this error.
 func fitWork(s *observed, parallel, throttle float64) (perfmodel.Work, float64) {
 	var aa, ab, bb, ay, by float64
 	for i, t := range s.millis {
@@ -136,8 +142,8 @@ func fitWork(s *observed, parallel, throttle float64) (perfmodel.Work, float64) 
 	return perfmodel.Work{Floor: best.floor / 1000, CPU: best.work / 1000, Parallel: parallel, Throttle: throttle}, max(0, lowest)
 }
 
-// borrowed gives a series with few sizes the floor share, at one core, of the median series of its family that has
-// enough; only its level is its own.
+// borrowed fits a series with few sizes. It uses the median floor share, at one
+// core, of the other series in the family, and fits only the level.
 func (f *familyModel) borrowed(series map[string]*observed, name string) perfmodel.Work {
 	var shares []float64
 	for _, other := range names(series) {
@@ -159,8 +165,9 @@ func (f *familyModel) borrowed(series map[string]*observed, name string) perfmod
 	return w
 }
 
-// millis predicts a run. A series that was never seen is taken for the one of its family whose input is closest (in
-// ratio; the first by name among equals); ok is false when there is none.
+// millis predicts the duration of a run in ms. For an unknown series it uses
+// the series of the family with the closest input (by ratio; of equal ones the
+// first by name). ok is false when there is none.
 func (f *familyModel) millis(r Run) (t float64, ok bool) {
 	if f == nil {
 		return 0, false
@@ -173,7 +180,8 @@ func (f *familyModel) millis(r Run) (t float64, ok bool) {
 	return 1000 * d, err == nil
 }
 
-// floorShare is the median over the series of the share of the time on one core that more CPU would not shorten.
+// floorShare is the share of the time on one core that more CPU does not
+// shorten; the median over the series.
 func (f *familyModel) floorShare() *float64 {
 	var shares []float64
 	for _, name := range names(f.series) {
@@ -194,8 +202,9 @@ func (f *familyModel) closest(input float64) string {
 	return best
 }
 
-// cliff is the memory need of a series, in bytes: the limit below which calling a run failed makes the fewest mistakes
-// on the fitting runs. It is 0 when nothing failed.
+// cliff is the memory need of a series, in bytes. The prediction "runs with a
+// lower limit fail" makes the fewest errors on the fitted runs with this value.
+// It is 0 when no run failed.
 func cliff(runs []Run) float64 {
 	limits := []float64{0}
 	for _, r := range runs {

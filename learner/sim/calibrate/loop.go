@@ -7,42 +7,47 @@ import (
 	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
-// Constants of the method. None comes from the measurements of one application.
+// Constants of the method. They are not fitted to an application.
 const (
-	idle       = 0.9985 // share of the offered rate above which a window counts as unsaturated
-	overloaded = 0.99   // share below which it counts as saturated
-	collapsed  = 0.8    // share below which clients give up so often that Little's law around the loop is blurred
+	idle       = 0.9985 // share of the offered rate above which a window is unsaturated
+	overloaded = 0.99   // share below which a window is saturated
+	collapsed  = 0.8    // share below which many clients time out, so that Little's law for the loop is inexact
 	prior      = 0.3    // weight of log(spread/ln 100)^2 against the mean absolute log error of many rows
-	few        = 100    // rows at which that weight is doubled
+	few        = 100    // number of rows at which that weight is doubled
 	kernel     = 0.15   // width of the local correction, in root mean square log allocation
-	shrink     = 1.0    // neighbours' worth of evidence for no correction
+	shrink     = 1.0    // weight of "no correction", in neighbours
 	neighbours = 20
 )
 
-// loopModel predicts the p99 of an application under a closed loop of clients.
+// loopModel predicts the p99 of an application with a closed loop of clients.
 type loopModel struct {
 	client  perfmodel.Loop
-	fitted  int // rows that the spread was fitted with
-	refused int // saturated rows whose p99 is below their own mean, as the law gives it; not fitted with
+	fitted  int // number of rows used to fit the spread
+	refused int // number of saturated rows with a p99 below the mean of the model; not used for fitting
 	local   []neighbour
 }
 
-// neighbour is a fitting row, as the local correction sees it.
+// neighbour is a fitted row in the local correction.
 type neighbour struct {
-	at       []float64
-	residual float64 // log of measured over predicted p99
+	at       []float64 // see place
+	residual float64   // log of measured / predicted p99
 }
 
 // fitLoop fits the client to the rows.
 //
-//  1. The offered rate is the highest rate seen (its 99th percentile), mean and p99 of the unsaturated mode are medians
-//     over the windows that reach it.
-//  2. In saturated windows the mean rises with n/rate - n/offered (perfmodel.Response): the median slope is the clients n.
-//  3. p99 over mean of that waiting starts from an exponential distribution's ln 100 and is moved by the rows; the
-//     ceiling is the highest p99 seen (its 99.5th percentile). A row whose p99 is below the mean that the law gives it
-//     is not a percentile of the same requests, so it takes no part in this step; it is still predicted when held out.
-//  4. What is left is corrected locally: close to fitted allocations at like predicted latency, fading to nothing away
-//     from them.
+//  1. The offered rate is the highest observed rate (the 99th percentile). Mean
+//     and p99 of the unsaturated mode are medians over the windows that reach
+//     it.
+//  2. In saturated windows the mean rises with n/rate - n/offered
+//     (perfmodel.Response): the median slope is the clients n.
+//  3. The ratio p99 / mean of that waiting starts at ln 100, the value of an
+//     exponential distribution, and is fitted to the rows. The ceiling is the
+//     highest observed p99 (the 99.5th percentile). A row with a p99 below the
+//     mean of the model is not a percentile of the same requests, so this step
+//     does not use it. It is still predicted when it is held out.
+//  4. A local correction reduces the remaining error. It is largest near fitted
+//     allocations with a similar predicted latency, and goes to zero far from
+//     them.
 func fitLoop(rows []Window) *loopModel {
 	m := &loopModel{}
 	offered := quantile(0.99, column(rows, Window.Rate))
@@ -79,8 +84,9 @@ func (m *loopModel) quiet(rows []Window, offered float64) {
 	m.client.Quiet = median(column(calm, func(w Window) float64 { return w.P99 })) / 1000
 }
 
-// clients takes half a window's worth of requests when nothing is saturated: what waits on average when a deficit builds
-// up evenly over the window.
+// clients fits the number of clients. Without saturated windows it is half the
+// requests of a window: the mean number of waiting requests when a deficit
+// grows evenly over the window.
 func (m *loopModel) clients(rows []Window, offered float64) {
 	busy := keep(rows, func(w Window) bool { return w.Rate() < offered*overloaded && w.Rate() > offered*collapsed })
 	cycle := median(column(rows, func(w Window) float64 { return w.Length })) / 2
@@ -121,16 +127,18 @@ func tailCost(c perfmodel.Loop, rows []Window) float64 {
 	return cost
 }
 
-// mean is the mean latency, in seconds, that the law gives a window.
+// mean is the mean latency of a window in seconds, from the response-time law.
 func (m *loopModel) mean(w Window) float64 {
 	return perfmodel.Response(m.client.Clients, w.Rate(), m.client.Think, m.client.Alone)
 }
 
-// mechanism is the p99 in ms of the closed loop alone, without the local correction.
+// mechanism is the p99 in ms from the closed loop, without the local
+// correction.
 func (m *loopModel) mechanism(w Window) float64 { return 1000 * m.client.P99(w.Rate()) }
 
-// place is where a window lies: its log allocations, and half its log predicted p99, so that neighbours are in the same
-// mode. Allocations below a hundredth of a core count as that.
+// place is the coordinates of a window: its log allocations, and half its log
+// predicted p99, so that neighbours are in the same mode. The lowest allocation
+// is 0.01 core.
 func (m *loopModel) place(w Window) []float64 {
 	at := make([]float64, 0, len(w.Alloc)+1)
 	for _, a := range w.Alloc {
@@ -139,7 +147,7 @@ func (m *loopModel) place(w Window) []float64 {
 	return append(at, 0.5*math.Log(m.mechanism(w)))
 }
 
-// p99 is the prediction in ms.
+// p99 is the predicted p99 in ms, with the local correction.
 func (m *loopModel) p99(w Window) float64 {
 	return m.mechanism(w) * math.Exp(m.correction(m.place(w)))
 }
@@ -169,7 +177,8 @@ func (m *loopModel) correction(at []float64) float64 {
 	return sum / weight
 }
 
-// square is the squared distance, or something at least limit once that is passed.
+// square is the squared distance. When it is above limit, the result is any
+// value of at least limit.
 func square(a, b []float64, limit float64) float64 {
 	d := 0.0
 	for i := range a {
@@ -181,9 +190,10 @@ func square(a, b []float64, limit float64) float64 {
 	return d
 }
 
-// demands bounds what a request needs of each service, in ms of CPU: in an unsaturated window the service kept up with
-// the rate, so its demand was at most allocation/rate. The 1st percentile over those windows leaves out windows whose
-// allocation changed half way.
+// demands is an upper bound for the demand of a request on each service, in ms
+// of CPU. In an unsaturated window the service serves the whole rate, so its
+// demand is at most allocation/rate. The 1st percentile over these windows
+// excludes windows in which the allocation changed.
 func demands(rows []Window, services []string, client perfmodel.Loop) map[string]*float64 {
 	calm := keep(rows, func(w Window) bool { return w.Rate() >= client.Offered()*idle })
 	out := map[string]*float64{}

@@ -9,7 +9,7 @@ import (
 	"awarescale.dev/aware/learner/sim/perfmodel"
 )
 
-// The measurements, and the folders and files in which they are looked for.
+// The measurements, and their folders and files.
 const (
 	cilantroFile  = "cilantro-hotelres/hotelres_measurements.csv"
 	chunkfuncFile = "chunkfunc-memory-profiles/profiles.csv"
@@ -20,17 +20,18 @@ const (
 
 // Window is one measured interval of an application under closed-loop load.
 type Window struct {
-	Policy string    // who allocated
-	Load   float64   // requests completed
-	Length float64   // s
-	Mean   float64   // ms; only ever read from the fitting part
-	P99    float64   // ms
+	Policy string    // the policy that allocated
+	Load   float64   // completed requests
+	Length float64   // seconds
+	Mean   float64   // mean latency in ms; used only in the fitted part
+	P99    float64   // latency in ms
 	Alloc  []float64 // cores of each service, in the order of [Windows.Services]
 }
 
-// Rate is in requests completed per second. The load is counted over whole seconds, and the logger writes the row some
-// tenths later: loads repeat to one part in ten thousand across windows of 30.05 and 30.55 s. So the length is cut to
-// whole seconds when it is a second or more.
+// Rate is the number of completed requests per second. The load is counted over
+// whole seconds, and the logger writes the row a few tenths of a second later:
+// windows of 30.05 s and 30.55 s have the same load, with a difference of 0.01
+// %. Therefore a length of a second or more is rounded down to whole seconds.
 func (w Window) Rate() float64 {
 	if w.Length >= 1 {
 		return w.Load / math.Floor(w.Length)
@@ -45,8 +46,9 @@ type Windows struct {
 	Dropped  int // rows with a p99 of 0: no request was measured, and no relative error exists
 }
 
-// ReadCilantro reads columns policy, event_start_time and event_end_time (s), load (requests), avg_latency and p99 (ms),
-// and alloc_<service> (cores) for any number of services.
+// ReadCilantro reads columns policy, event_start_time and event_end_time (s),
+// load (requests), avg_latency and p99 (ms), and alloc_<service> (cores) for
+// any number of services.
 func ReadCilantro(file string, in io.Reader) (Windows, error) {
 	t, err := readTable(file, in, "policy", "event_start_time", "event_end_time", "load", "avg_latency", "p99")
 	if err != nil {
@@ -91,7 +93,7 @@ func window(r *row, columns []string) Window {
 type Run struct {
 	Set    string  // data set
 	Family string  // runs that share how they use CPUs: a function, on one architecture
-	Series string  // within the family, runs of the same work: an input size, warm or cold, a version
+	Series string  // runs of the same work in the family: an input size, warm or cold, a version
 	Input  float64 // bytes; 0 when unknown
 	Memory float64 // bytes
 	CPU    float64 // cores
@@ -101,8 +103,9 @@ type Run struct {
 
 const mebi = 1 << 20
 
-// ReadChunkfunc reads columns provider, function, memory_mib, milli_cpu, input_size_bytes, execution_time_ms and
-// status_code (200 is a success; anything else has failed and its time is not that of a run).
+// ReadChunkfunc reads columns provider, function, memory_mib, milli_cpu,
+// input_size_bytes, execution_time_ms and status_code (200 is a success;
+// anything else has failed and its time is not that of a run).
 func ReadChunkfunc(file string, in io.Reader) ([]Run, error) {
 	t, err := readTable(file, in, "provider", "function", "memory_mib", "milli_cpu", "input_size_bytes", "execution_time_ms", "status_code")
 	if err != nil {
@@ -117,8 +120,9 @@ func ReadChunkfunc(file string, in io.Reader) ([]Run, error) {
 	})
 }
 
-// ReadLambda reads columns snapshot, runtime, architecture, memory_mb, duration_ms and init_duration_ms (empty when the
-// instance was warm). Lambda's CPU follows from its memory: [perfmodel.LambdaCores].
+// ReadLambda reads columns snapshot, runtime, architecture, memory_mb,
+// duration_ms and init_duration_ms (empty when the instance was warm). Lambda's
+// CPU follows from its memory: [perfmodel.LambdaCores].
 func ReadLambda(file string, in io.Reader) ([]Run, error) {
 	t, err := readTable(file, in, "snapshot", "runtime", "architecture", "memory_mb", "duration_ms", "init_duration_ms")
 	if err != nil {
@@ -136,18 +140,20 @@ func ReadLambda(file string, in io.Reader) ([]Run, error) {
 	})
 }
 
-// Contended is one run of a workload beside a kernel that presses on one shared resource.
+// Contended is one run of a workload with a neighbour that puts pressure on one
+// shared resource.
 type Contended struct {
 	Team     string
 	Workload string
-	Resource perfmodel.Shared // [alone] when nothing pressed
+	Resource perfmodel.Shared // alone without a neighbour
 	Seconds  float64
 }
 
-// alone is what the column interference says of a run that nothing pressed on.
+// alone is the value of the column interference for a run without a neighbour.
 const alone perfmodel.Shared = "none"
 
-// ReadParsec reads columns source (the team), workload, interference and real_s.
+// ReadParsec reads columns source (the team), workload, interference and
+// real_s.
 func ReadParsec(file string, in io.Reader) ([]Contended, error) {
 	t, err := readTable(file, in, "source", "workload", "interference", "real_s")
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	goodParsec   = "source,workload,interference,real_s\n"
 )
 
-func TestBadDataIsNamed(t *testing.T) {
+func TestErrorNamesTheBadData(t *testing.T) {
 	cilantro := func(s string) error { _, err := ReadCilantro("f.csv", strings.NewReader(s)); return err }
 	chunk := func(s string) error { _, err := ReadChunkfunc("f.csv", strings.NewReader(s)); return err }
 	lambda := func(s string) error { _, err := ReadLambda("f.csv", strings.NewReader(s)); return err }

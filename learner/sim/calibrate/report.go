@@ -126,7 +126,8 @@ func or(v *float64) float64 {
 	return *v
 }
 
-// Comparison is what was predicted against what was measured, in one kind of held-out data.
+// Comparison is what was predicted against what was measured, in one kind of
+// held-out data.
 type Comparison struct {
 	File   string // a name for files, without an extension
 	Name   string // for people

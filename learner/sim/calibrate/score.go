@@ -7,14 +7,14 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Point is a held-out measurement beside what was predicted for it, in the same unit.
+// Point is a held-out measurement and its prediction, in the same unit.
 type Point struct {
-	Group     string // whom it belongs to: a policy, a data set, a team
+	Group     string // a policy, a data set or a team
 	Measured  float64
 	Predicted float64
 }
 
-// errors of the points, relative to what was measured.
+// errors returns the relative errors of the points.
 func relative(points []Point) []float64 {
 	out := make([]float64, len(points))
 	for i, p := range points {
@@ -39,8 +39,9 @@ func medianAPE(points []Point) *float64 {
 	return figure(median(relative(points)))
 }
 
-// spearman is the correlation of the ranks of measured and predicted, ties sharing their mean rank; nil when it is not
-// defined: fewer than two points, or one side all alike.
+// spearman is the correlation of the ranks of measured and predicted values.
+// Ties have their mean rank. It is nil with fewer than two points, or when all
+// values of one side are equal.
 func spearman(points []Point) *float64 {
 	m, p := make([]float64, len(points)), make([]float64, len(points))
 	for i, v := range points {
@@ -52,7 +53,8 @@ func spearman(points []Point) *float64 {
 	return figure(stat.Correlation(ranks(m), ranks(p), nil))
 }
 
-// figure is nil for what is not a number, which JSON cannot hold; else it is rounded to six decimals.
+// figure rounds to six decimals. It is nil for a value that is not finite,
+// which JSON cannot represent.
 func figure(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -91,7 +93,7 @@ func compare(a, b float64) int {
 	return 0
 }
 
-// quantile interpolates between order statistics; it is NaN of nothing.
+// quantile interpolates between order statistics. It is NaN without values.
 func quantile(q float64, v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

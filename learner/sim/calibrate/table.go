@@ -35,7 +35,8 @@ func (e *BadData) Error() string {
 	return at + ": " + e.Reason
 }
 
-// table is a CSV file whose first row names the columns; their order does not matter.
+// table is a CSV file whose first row names the columns; their order does not
+// matter.
 type table struct {
 	file   string
 	header []string
@@ -44,7 +45,8 @@ type table struct {
 	lines  []int
 }
 
-// readTable reads all of a CSV file and checks that the columns are there, once, and that no row is cut short.
+// readTable reads all of a CSV file and checks that the columns are there,
+// once, and that no row is cut short.
 func readTable(file string, in io.Reader, columns ...string) (*table, error) {
 	data, err := io.ReadAll(in)
 	if err != nil {
@@ -118,7 +120,8 @@ func (t *table) name(header []string, line int, columns []string) error {
 	return nil
 }
 
-// prefixed lists the columns whose names begin so, in the order of the alphabet.
+// prefixed lists the columns whose names begin so, in the order of the
+// alphabet.
 func (t *table) prefixed(prefix string) []string {
 	var found []string
 	for _, h := range t.header {
@@ -130,7 +133,8 @@ func (t *table) prefixed(prefix string) []string {
 	return found
 }
 
-// row gives the fields of one row by the name of their column, and keeps the first error.
+// row gives the fields of one row by the name of their column, and keeps the
+// first error.
 type row struct {
 	*table
 	i   int
@@ -161,7 +165,8 @@ func (r *row) text(column string) string {
 	return s
 }
 
-// What no load, time, size or count of these files can be; what is smaller than least counts as 0.
+// What no load, time, size or count of these files can be; what is smaller than
+// least counts as 0.
 const (
 	least = 1e-9
 	most  = 1e15

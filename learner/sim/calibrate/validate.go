@@ -11,14 +11,16 @@ import (
 // folds is how many parts a data set is cut into; each is held out once.
 const folds = 5
 
-// Result is all that a validation found. Its JSON keys are part of the command's interface.
+// Result is all that a validation found. Its JSON keys are part of the
+// command's interface.
 type Result struct {
 	Cilantro     CilantroResult     `json:"cilantro"`
 	Time         TimeResult         `json:"time"`
 	Interference InterferenceResult `json:"interference"`
 }
 
-// Rank is how well an order and a size are predicted on held-out windows; nil is "not measured".
+// Rank is how well an order and a size are predicted on held-out windows; nil
+// is "not measured".
 type Rank struct {
 	Spearman  *float64 `json:"spearman"`
 	MedianAPE *float64 `json:"median_ape"`
@@ -96,7 +98,8 @@ type InterferenceResult struct {
 	points       []Point
 }
 
-// Validate fits on one part of the data and predicts another. Progress is told in short lines.
+// Validate fits on one part of the data and predicts another. Progress is told
+// in short lines.
 func Validate(d Data, seed uint64, progress func(string)) (*Result, error) {
 	in, err := load(d)
 	if err != nil {
@@ -122,7 +125,8 @@ type inputs struct {
 	from      Data
 }
 
-// load reads whatever is there, and fails on the first file that is not well formed, or when nothing is there.
+// load reads whatever is there, and fails on the first file that is not well
+// formed, or when nothing is there.
 func load(d Data) (*inputs, error) {
 	in := &inputs{absent: map[string]bool{}, from: d}
 	var chunkfunc, lambda []Run
@@ -199,7 +203,8 @@ func constants(c perfmodel.Loop, rows []Window, services []string) *LoopConstant
 		CeilingSeconds: figure(c.Ceiling), DemandAtMost: demands(rows, services, c)}
 }
 
-// crossLoop holds out each part in turn and pools what is predicted for it by a model of the others.
+// crossLoop holds out each part in turn and pools what is predicted for it by a
+// model of the others.
 func crossLoop(rows []Window, part func(int) string) Rank {
 	parts := map[string][]int{}
 	for i := range rows {
@@ -298,8 +303,9 @@ func validateTime(in *inputs, seed uint64) TimeResult {
 	return r
 }
 
-// sizeFolds deals the sizes of a family to the folds: from small to large, each run of five sizes in an order of its own
-// drawn from the seed. So each size is held out once, with every run under it, the smallest and the largest too.
+// sizeFolds deals the sizes of a family to the folds: from small to large, each
+// run of five sizes in an order of its own drawn from the seed. So each size is
+// held out once, with every run under it, the smallest and the largest too.
 func sizeFolds(runs []Run, seed uint64) func(Run) int {
 	sizes := map[size]bool{}
 	for _, r := range runs {
@@ -339,8 +345,8 @@ func successes(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Failed })
 }
 
-// crossTime predicts the successful runs of each fold from those of the others; the second result counts those that
-// could not be predicted.
+// crossTime predicts the successful runs of each fold from those of the others;
+// the second result counts those that could not be predicted.
 func crossTime(runs []Run, fold func(Run) int) (points []Point, lost int) {
 	ok := successes(runs)
 	for _, k := range foldsOf(ok, fold) {
@@ -441,7 +447,8 @@ func rounded(m map[string]perfmodel.Sensitivity) map[string]map[perfmodel.Shared
 	return out
 }
 
-// predict takes the held-out team's own runs alone as its base, and the fitting teams' where it has none.
+// predict takes the held-out team's own runs alone as its base, and the fitting
+// teams' where it has none.
 func (r *InterferenceResult) predict(m *contention, held []Contended, others bool) []Point {
 	own := bases(held)
 	var points []Point
@@ -463,8 +470,9 @@ func (r *InterferenceResult) predict(m *contention, held []Contended, others boo
 	return points
 }
 
-// validateThreads leaves one team out and predicts its speedups from the serial shares that the others show; a workload
-// that is not known takes the median share.
+// validateThreads leaves one team out and predicts its speedups from the serial
+// shares that the others show; a workload that is not known takes the median
+// share.
 func validateThreads(runs []Threaded) *float64 {
 	teams := map[string][]Threaded{}
 	for _, r := range runs {

@@ -1,5 +1,6 @@
-// Package simtest draws random applications, and measures how far the simulator's fluid level is from its request level on
-// them. The tests of sim hold it to a bound; make bench-sim prints it.
+// Package simtest creates random applications and compares the two levels of
+// the simulator on them. The tests of sim set a limit for the difference; make
+// bench-sim prints it.
 package simtest
 
 import (
@@ -14,7 +15,8 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// One is an application of one service.
+// One is an application with one service. Zero values of the service get
+// defaults. work and wait are the CPU time and the I/O time of a request.
 func One(s sim.Service, work, wait time.Duration) sim.App {
 	s.Name = "app"
 	s.Bounds = mdp.Bounds{
@@ -32,19 +34,28 @@ func One(s sim.Service, work, wait time.Duration) sim.App {
 		s.Parallel = 1
 	}
 	return sim.App{
-		Name: "one", SLO: mdp.SLO{Percentile: 99, Latency: time.Second}, Services: []sim.Service{s},
+		Name:       "one",
+		SLO:        mdp.SLO{Percentile: 99, Latency: time.Second},
+		Services:   []sim.Service{s},
 		Operations: []sim.Operation{{Name: "serve", Service: "app", Work: work, Wait: wait}},
 		Endpoints:  []sim.Endpoint{{Operation: "serve", Share: 1}},
 	}
 }
 
-// Figures are those of a run.
-type Figures struct{ P99, Utilisation float64 }
+// Figures are the results of a run.
+type Figures struct {
+	P99         float64 // latency in seconds
+	Utilisation float64 // CPU use divided by CPU limits
+}
 
-// Run lets an application run for a time, after half a minute that does not count.
+// Run simulates an application for the time d, after 30 s of warm-up.
 func Run(app sim.App, load sim.Load, level sim.Fidelity, seed uint64, d time.Duration) (Figures, error) {
 	w, err := sim.New(sim.Config{
-		App: app, Cluster: sim.Uniform(20, mdp.Size{CPU: 64000, Memory: 1 << 40}), Load: load, Seed: seed, Fidelity: level,
+		App:      app,
+		Cluster:  sim.Uniform(20, mdp.Size{CPU: 64000, Memory: 1 << 40}),
+		Load:     load,
+		Seed:     seed,
+		Fidelity: level,
 	})
 	if err != nil {
 		return Figures{}, err
@@ -57,8 +68,8 @@ func Run(app sim.App, load sim.Load, level sim.Fidelity, seed uint64, d time.Dur
 	return Figures{l.Seconds(), (a.Used - m.Totals.Used) / (a.Allocated - m.Totals.Allocated)}, nil
 }
 
-// Single is a random service: from half a millisecond to 100 ms of work, from a tenth of a core to eight, from 10 % to
-// 90 % of what it can do.
+// Single is a random application with one service: 0.5 ms to 100 ms of work per
+// request, 0.1 to 8 cores, and 10 % to 90 % utilisation. The text describes it.
 func Single(r *rand.Rand) (sim.App, sim.Steady, string) {
 	between := func(a, b float64) float64 { return a * math.Pow(b/a, r.Float64()) }
 	work := between(0.0005, 0.1)
@@ -68,23 +79,33 @@ func Single(r *rand.Rand) (sim.App, sim.Steady, string) {
 	variation := 0.3 + r.Float64()
 	wait := between(0.0002, 0.02)
 	replicas := 1 + r.IntN(3)
-	can := min(limit, float64(procs)) / work
-	can = min(can, 0.9*float64(threads)/(work+wait))
-	load := (0.1 + 0.8*r.Float64()) * can * float64(replicas)
+	capacity := min(limit, float64(procs)) / work
+	capacity = min(capacity, 0.9*float64(threads)/(work+wait))
+	load := (0.1 + 0.8*r.Float64()) * capacity * float64(replicas)
 	app := One(sim.Service{
-		Threads: threads, Procs: procs, Variation: variation, Replicas: replicas, Size: mdp.Size{CPU: mdp.MilliCPU(limit * 1000)},
+		Threads:   threads,
+		Procs:     procs,
+		Variation: variation,
+		Replicas:  replicas,
+		Size:      mdp.Size{CPU: mdp.MilliCPU(limit * 1000)},
 	}, time.Duration(work*1e9), time.Duration(wait*1e9))
-	return app, sim.Steady(load), fmt.Sprintf("work %.1fms limit %.2f procs %d threads %d cv %.2f wait %.1fms replicas %d load %.0f/s = %.2f of capacity",
-		work*1e3, limit, procs, threads, variation, wait*1e3, replicas, load, load/can/float64(replicas))
+	what := fmt.Sprintf("work %.1fms limit %.2f procs %d threads %d cv %.2f wait %.1fms replicas %d load %.0f/s = %.2f of capacity",
+		work*1e3, limit, procs, threads, variation, wait*1e3, replicas, load, load/capacity/float64(replicas))
+	return app, sim.Steady(load), what
 }
 
-// Tree is a random application: up to twelve services, one operation each, called one after the other or at once, some
-// by a share of the requests only.
+// Tree is a random application with up to twelve services. Each has one
+// operation. Calls run in sequence or in parallel, and some are made by a share
+// of the requests only.
 func Tree(r *rand.Rand) (sim.App, sim.Steady, string) {
 	between := func(a, b float64) float64 { return a * math.Pow(b/a, r.Float64()) }
 	n := 3 + r.IntN(10)
 	rate := between(20, 300)
-	app := sim.App{Name: "tree", SLO: mdp.SLO{Percentile: 99, Latency: time.Second}, Endpoints: []sim.Endpoint{{Operation: "op0", Share: 1}}}
+	app := sim.App{
+		Name:      "tree",
+		SLO:       mdp.SLO{Percentile: 99, Latency: time.Second},
+		Endpoints: []sim.Endpoint{{Operation: "op0", Share: 1}},
+	}
 	visits := make([]float64, n)
 	visits[0] = 1
 	for i := range n {
@@ -115,7 +136,10 @@ func Tree(r *rand.Rand) (sim.App, sim.Steady, string) {
 	for i := range n {
 		need := rate * visits[i] * app.Operations[i].Work.Seconds()
 		s := One(sim.Service{
-			Threads: 512, Procs: 4 + r.IntN(16), Variation: 0.4 + 0.8*r.Float64(), Replicas: 1 + r.IntN(2),
+			Threads:   512,
+			Procs:     4 + r.IntN(16),
+			Variation: 0.4 + 0.8*r.Float64(),
+			Replicas:  1 + r.IntN(2),
 		}, time.Millisecond, 0).Services[0]
 		s.Name = fmt.Sprint("s", i)
 		s.Size.CPU = mdp.MilliCPU(max(50, 1000*need/float64(s.Replicas)/(0.2+0.5*r.Float64())))
@@ -124,25 +148,27 @@ func Tree(r *rand.Rand) (sim.App, sim.Steady, string) {
 	return app, sim.Steady(rate), fmt.Sprintf("%d services, %.0f/s", n, rate)
 }
 
-// Agreement is how far the fluid level is from the requests on one application.
+// Agreement compares the two levels on one application.
 type Agreement struct {
-	Error       float64 // of p99, as a share of the requests' one
-	Utilisation float64 // difference
+	Error       float64 // relative error of the fluid level's p99
+	Utilisation float64 // absolute difference of the utilisations
 	Fluid       Figures
 	Requests    Figures
-	What        string
+	What        string // describes the application
 }
 
-// Draw makes a random application, its load, and says in words what they are.
+// Draw creates a random application, its load, and a description.
 type Draw func(*rand.Rand) (sim.App, sim.Steady, string)
 
-// Agree measures so many random applications; the result is sorted by the error.
+// Agree compares the levels on random applications. The result is sorted by the
+// error.
 func Agree(cases int, seed uint64, draw Draw) ([]Agreement, error) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var all []Agreement
 	for range cases {
 		app, load, what := draw(r)
-		// Enough requests for a p99, and enough periods for a queue to forget.
+		// Enough requests for a p99, and a time much longer than a
+		// queue's memory.
 		d := time.Duration(max(120, min(30_000/float64(load), 7200))) * time.Second
 		slow, err := Run(app, load, sim.Requests, 7, d)
 		if err != nil {
@@ -152,7 +178,13 @@ func Agree(cases int, seed uint64, draw Draw) ([]Agreement, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Agreement{math.Abs(fast.P99-slow.P99) / slow.P99, math.Abs(fast.Utilisation - slow.Utilisation), fast, slow, what})
+		all = append(all, Agreement{
+			Error:       math.Abs(fast.P99-slow.P99) / slow.P99,
+			Utilisation: math.Abs(fast.Utilisation - slow.Utilisation),
+			Fluid:       fast,
+			Requests:    slow,
+			What:        what,
+		})
 	}
 	slices.SortFunc(all, func(a, b Agreement) int { return cmp.Compare(a.Error, b.Error) })
 	return all, nil

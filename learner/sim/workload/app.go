@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxFile is the longest file of an application, in bytes. The longest one here has 17,000.
+// maxFile is the maximum size of an application file, in bytes. The largest
+// file here has 17,000.
 const maxFile = 1 << 20
 
 // Read reads an application in YAML:
@@ -49,7 +50,8 @@ const maxFile = 1 << 20
 //	endpoints:
 //	- {operation: front.page, share: 1}
 //
-// CPU is in cores, or in thousandths of them as 250m; memory in bytes, or in Ki, Mi or Gi. What a service leaves out is
+// CPU is in cores, or in thousandths of them as 250m; memory in bytes, or in
+// Ki, Mi or Gi. What a service leaves out is
 //
 //	threads: 256             # requests in a replica, those that wait for others included
 //	procs: 16                # requests that compute at once
@@ -67,8 +69,9 @@ const maxFile = 1 << 20
 //	  cpu: {min: 10m, max: 16}
 //	  memory: {min: 32Mi, max: 8Gi}
 //
-// A field that is not here is an error, and so is an application that [sim.App.Check] refuses. Errors call the file name,
-// and give the service or the operation, the field and the value.
+// An unknown field is an error, and so is an application that [sim.App.Check]
+// rejects. Errors contain the name of the file, the service or the operation,
+// the field and the value.
 func Read(name string, r io.Reader) (sim.App, error) {
 	app, err := read(r)
 	if err != nil {
@@ -100,7 +103,7 @@ func read(r io.Reader) (sim.App, error) {
 	return app, app.Check()
 }
 
-// strictly decodes JSON that must not have fields which the value does not have.
+// strictly decodes JSON and rejects unknown fields.
 func strictly(document []byte, value any) error {
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.DisallowUnknownFields()
@@ -118,7 +121,8 @@ func strictly(document []byte, value any) error {
 	return nil
 }
 
-// The file's format. Figures with units are parsed when the name of their owner is known, for the error.
+// The format of the file. Values with units are parsed later, when the name of
+// their owner is known, so that errors can contain it.
 type (
 	appFile struct {
 		Name       string                     `json:"name"`
@@ -191,7 +195,7 @@ type (
 	}
 )
 
-// plain is a service of which the file says nothing.
+// plain is a service with default values.
 func plain() serviceFile {
 	s := serviceFile{
 		Threads: 256, Procs: 16, Variation: 0.5, Parallel: 1, Replicas: 1,
@@ -207,7 +211,7 @@ func plain() serviceFile {
 // figure is the text of a number with or without a unit.
 type figure string
 
-// UnmarshalJSON takes a number or a text.
+// UnmarshalJSON accepts a number or a string.
 func (f *figure) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {
@@ -232,7 +236,7 @@ func (f appFile) app() (sim.App, error) {
 	if f.Name == "" {
 		return sim.App{}, errors.New("the application has no name")
 	}
-	for _, kind := range slices.Sorted(maps.Keys(f.Kinds)) { // those too that no service is of
+	for _, kind := range slices.Sorted(maps.Keys(f.Kinds)) { // also the kinds that no service uses
 		s := plain()
 		if err := strictly(f.Kinds[kind], &s); err != nil {
 			return sim.App{}, fmt.Errorf("kind %q: %w", kind, err)
@@ -254,7 +258,7 @@ func (f appFile) app() (sim.App, error) {
 	return app, p.err
 }
 
-// service is what the file says of a service, on top of what it says of its kind.
+// service applies the fields of a service to the values of its kind.
 func (f appFile) service(raw json.RawMessage) (serviceFile, error) {
 	var named struct {
 		Name, Kind string
@@ -311,7 +315,7 @@ func (o operationFile) operation(p *figures) sim.Operation {
 	return op
 }
 
-// figures parses what an owner's fields say, and remembers the first error.
+// figures parses the fields of an owner, and keeps the first error.
 type figures struct {
 	owner string
 	err   error
@@ -334,7 +338,7 @@ func (p *figures) time(field string, f figure) time.Duration {
 	return d
 }
 
-// cpu is in cores, or in thousandths of a core with an m.
+// cpu parses cores, or millicores with the suffix m.
 func (p *figures) cpu(field string, f figure) mdp.MilliCPU {
 	number, milli := strings.CutSuffix(string(f), "m")
 	n, err := strconv.ParseFloat(number, 64)
@@ -348,7 +352,7 @@ func (p *figures) cpu(field string, f figure) mdp.MilliCPU {
 	return mdp.MilliCPU(math.Round(n))
 }
 
-// memory is in bytes, or in a multiple of 1024 of them.
+// memory parses bytes, with an optional suffix Ki, Mi or Gi.
 func (p *figures) memory(field string, f figure) mdp.Bytes {
 	factor := 1.0
 	number := string(f)
@@ -367,7 +371,8 @@ func (p *figures) memory(field string, f figure) mdp.Bytes {
 	return mdp.Bytes(n)
 }
 
-// calls are names of operations, each with a share of the requests in percent behind it when it is not all of them.
+// calls parses names of operations. A share of the requests in percent can
+// follow the name.
 func (p *figures) calls(texts []string) []sim.Call {
 	var calls []sim.Call
 	for _, text := range texts {
@@ -390,7 +395,7 @@ func (p *figures) calls(texts []string) []sim.Call {
 	return calls
 }
 
-// Apps are the names of the applications that are compiled in.
+// Apps returns the names of the applications that are compiled in.
 func Apps() []string {
 	files, err := data.ReadDir("apps")
 	if err != nil {
@@ -403,7 +408,7 @@ func Apps() []string {
 	return names
 }
 
-// NamedApp is an application that is compiled in.
+// NamedApp returns an application that is compiled in.
 func NamedApp(name string) (sim.App, error) {
 	if !slices.Contains(Apps(), name) {
 		return sim.App{}, fmt.Errorf("application %q: known are %s", name, strings.Join(Apps(), ", "))

@@ -94,7 +94,7 @@ func TestReadAnApplication(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoApplication(t *testing.T) {
+func TestReadRejectsInvalidApplications(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, want string }{
 		"no text":                       {shop, "", `the application has no name`},
 		"no name":                       {"name: shop", "", `the application has no name`},
@@ -121,7 +121,7 @@ func TestWhatIsNoApplication(t *testing.T) {
 		"memory that is no number":      {"{base: 200Mi}", "{base: NaN}", `service "db": memory base "NaN": it must be bytes such as 65536, or with a unit such as 64Ki, 512Mi or 1Gi`},
 		"memory that is a list":         {"{base: 200Mi}", "{base: [1]}", `kind "store": [1]: it must be a number, with a unit or without`},
 		"a size below its bounds":       {"cpu: 0.5", "cpu: 5m", `application "shop": service "front": size 5m/1024Mi: it must be within its bounds (cpu 10m to 2000m, memory 32Mi to 8192Mi)`},
-		"bounds that nothing satisfies": {"{max: 2}", "{max: 0.005}", `application "shop": service "front": cpu bounds [10m, 5m]: need 0 < min <= max`},
+		"bounds that nothing satisfies": {"{max: 2}", "{max: 0.005}", `application "shop": service "front": cpu bounds [10m, 5m]: need 1m <= min <= max`},
 		"a call of nothing":             {"[db.get, db.count 20%]", "[db.put]", `application "shop": operation "front.page" calls "db.put": there is no such operation`},
 		"a share that is no share":      {"db.count 20%", "db.count 120%", `operation "front.page": call "db.count 120%": it must be made by a share of the requests above 0 % and at most 100 %`},
 		"a call of two":                 {"db.count 20%", "db.count db.get", `operation "front.page": call "db.count db.get": it must be the name of an operation, such as db.get, and when not all requests call it a share, such as db.get 20%`},
@@ -145,7 +145,7 @@ func TestWhatIsNoApplication(t *testing.T) {
 	}
 }
 
-func TestTheApplicationsThatAreCompiledIn(t *testing.T) {
+func TestCompiledInApplicationsAreValid(t *testing.T) {
 	type figures struct {
 		services int
 		slo      time.Duration
@@ -172,7 +172,8 @@ func TestTheApplicationsThatAreCompiledIn(t *testing.T) {
 }
 
 func FuzzReadApp(f *testing.F) {
-	// Not the shipped files: mutating 15 KB finds nothing that mutating 1 KB does not.
+	// Not the shipped files: mutating 15 KB finds nothing that mutating 1 KB
+	// does not.
 	f.Add(shop)
 	f.Add("name: x\nkinds: {a: {threads: 1}}\nservices: [{name: a, kind: a}]\noperations: [{name: o, service: a, work: 1ms}]\nendpoints: [{operation: o, share: 1}]")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -9,7 +9,8 @@ import (
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
-// azureNodes are the machines of Autothrottle's experiments: five of 32 cores and 128 GiB.
+// azureNodes are the machines of Autothrottle's experiments: five of 32 cores
+// and 128 GiB.
 var azureNodes = sim.Uniform(5, mdp.Size{CPU: 32000, Memory: 128 << 30})
 
 // newWorld fails the test when there is none.
@@ -22,7 +23,7 @@ func newWorld(t testing.TB, app sim.App, load sim.Load, level sim.Fidelity) *sim
 	return w
 }
 
-func TestTheFirstSizesHoldTheSLOInAutothrottlesExperiments(t *testing.T) {
+func TestInitialSizesMeetTheSLOInAutothrottlesExperiments(t *testing.T) {
 	for _, name := range workload.Apps() {
 		app, err := workload.NamedApp(name)
 		if err != nil {
@@ -89,8 +90,9 @@ func TestEveryApplicationRunsAtBothLevels(t *testing.T) {
 	}
 }
 
-// The published applications, each tenth of them, under a load that their first size is made for, before and after updates.
-func TestGeneratedApplicationsHoldTheirSLOAtTheBeginning(t *testing.T) {
+// The published applications, each tenth of them, under a load that their first
+// size is made for, before and after updates.
+func TestGeneratedApplicationsInitiallyMeetTheirSLO(t *testing.T) {
 	missed := 0
 	for i, c := range workload.Compositions() {
 		if i%10 != 0 {

@@ -14,10 +14,11 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Composition is one of AWARE's synthetic applications: the segments that each of its requests runs, one after the other.
+// Composition is one of AWARE's synthetic applications: the segments that each
+// request runs in sequence.
 type Composition []Segment
 
-// String is the segments' names, as ReadCompositions reads them.
+// String is the names of the segments in the format of ReadCompositions.
 func (c Composition) String() string {
 	names := make([]string, len(c))
 	for i, s := range c {
@@ -26,11 +27,12 @@ func (c Composition) String() string {
 	return strings.Join(names, ",")
 }
 
-// maxSegments is how many segments an application has at most. The published ones have one to three.
+// maxSegments is the maximum number of segments of an application. The
+// published ones have one to three.
 const maxSegments = 32
 
-// theirs are the names in the published compositions of those segments that have another name here. They use eleven of the
-// sixteen.
+// theirs maps the names in the published compositions to the names here. The
+// published compositions use eleven of the sixteen segments.
 //
 //	readFile         read         floatOperations  float
 //	writeFile        write        matMul           matmul
@@ -43,8 +45,10 @@ var theirs = map[string]string{
 	"floatOperations": "float", "matMul": "matmul", "json2yaml": "json",
 }
 
-// ReadCompositions reads applications, one per line, as names of segments with commas between them: ours, or those of the
-// paper's artefact. Blank lines, and lines that begin with #, are left out. Errors call the file name, and give the line.
+// ReadCompositions reads applications, one per line, as names of segments
+// separated by commas. The names are ours or those of the paper's artefact. It
+// skips blank lines and lines that start with #. Errors contain the name and
+// the line.
 func ReadCompositions(name string, r io.Reader) ([]Composition, error) {
 	var all []Composition
 	lines := bufio.NewScanner(r)
@@ -82,7 +86,7 @@ func ReadCompositions(name string, r io.Reader) ([]Composition, error) {
 	return all, nil
 }
 
-// Compositions are the 1,000 applications that were published with AWARE.
+// Compositions returns the 1,000 applications that were published with AWARE.
 func Compositions() []Composition {
 	const file = "data/aware/generatedFunctions.txt"
 	all, err := ReadCompositions(file, embedded(file))
@@ -92,13 +96,15 @@ func Compositions() []Composition {
 	return all
 }
 
-// generated is how many different applications of one to three segments there are.
+// generated is the number of different applications with one to three segments.
 const generated = 16 + 16*16 + 16*16*16
 
-// Generate draws n different applications as AWARE does (dissertation §5.5.1), by sampling from the 16 segments with
-// replacement: a number of segments from one to three, each as likely as the others, then the segments; what was drawn
-// before is drawn again. The published ones look like that: of their eleven segments they have all 11 applications of one
-// and all 121 of two. The same seed gives the same applications.
+// Generate draws n different applications as AWARE does (dissertation §5.5.1),
+// by sampling from the 16 segments with replacement: a number of segments from
+// one to three, each as likely as the others, then the segments; what was drawn
+// before is drawn again. The published ones look like that: of their eleven
+// segments they have all 11 applications of one and all 121 of two. The same
+// seed gives the same applications.
 func Generate(seed uint64, n int) ([]Composition, error) {
 	if n < 1 || n > generated {
 		return nil, fmt.Errorf("generating %d applications: there are 1 to %d", n, generated)
@@ -126,25 +132,28 @@ const (
 	published   = 1000
 )
 
-// Split divides the numbers of [Compositions] at random: 800 to pretrain on, and 200 that are never seen in pretraining.
+// Split divides the indexes of [Compositions] at random: 800 for pretraining,
+// and 200 that pretraining does not see.
 func Split(seed uint64) (pretrain, unseen []int) {
 	order := rand.New(source(seed)).Perm(published)
 	return order[:pretraining], order[pretraining:]
 }
 
-// What every generated application has, beside its segments. All of it is chosen.
+// Values of every generated application, in addition to its segments. All are
+// chosen.
 const (
-	handling    = 100 * us      // of CPU, to take a request and to answer it
-	runtimeBase = 30 * mdp.MiB  // of memory
-	margin      = 3             // of the SLO over the unloaded p99, and of the first size over the mean need
-	leastSize   = 500           // thousandths of a core: what a replica has in the beginning at least
-	leastMemory = 128 * mdp.MiB // the same
+	handling    = 100 * us      // CPU time to receive and answer a request
+	runtimeBase = 30 * mdp.MiB  // memory of the runtime
+	margin      = 3             // SLO / unloaded p99, and initial size / mean demand
+	leastSize   = 500           // minimum initial CPU of a replica, in millicores
+	leastMemory = 128 * mdp.MiB // minimum initial memory of a replica
 	poolThreads = 256
 	poolProcs   = 8
 )
 
-// envelope is what may be done with a generated application. Chosen: up to 80 cores, which a doubled load, and an update
-// that makes requests 27 times as long, still fit in at a hundred requests per second.
+// envelope is the bounds of a generated application. They are chosen: at a
+// hundred requests per second, up to 80 cores are enough for a doubled load,
+// and for an update that makes requests 27 times as long.
 var envelope = mdp.Bounds{
 	Replicas: mdp.Range[int]{Min: 1, Max: 10},
 	CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
@@ -160,7 +169,8 @@ func (c Composition) Work() time.Duration {
 	return sum
 }
 
-// Unloaded is a percentile of the time of a request that has as many CPUs as it can use.
+// Unloaded is a percentile of the latency of a request that has all CPUs it can
+// use.
 func (c Composition) Unloaded(percentile float64) time.Duration {
 	s, o := c.service()
 	span := float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
@@ -169,11 +179,13 @@ func (c Composition) Unloaded(percentile float64) time.Duration {
 	return o.Wait + time.Duration(work)
 }
 
-// App is the application as one service that the segments run in, one after the other, for a load of the given mean.
+// App is the application as one service that runs the segments in sequence, for
+// a load with the given mean.
 //
-// Its SLO is a p99 of three times its unloaded p99, rounded up to whole 5 ms: as an owner would have set it who looked at
-// the application on an idle machine. It starts with three times the CPU that the load needs in the mean, in as few
-// replicas as its bounds allow.
+// Its SLO is a p99 of three times its unloaded p99, rounded up to a multiple of
+// 5 ms, as an owner would set it after a measurement on an idle machine. It
+// starts with three times the mean CPU demand of the load, in the smallest
+// number of replicas that its bounds allow.
 func (c Composition) App(load mdp.Rate) (sim.App, error) {
 	fail := func(err error) (sim.App, error) { return sim.App{}, fmt.Errorf("application %v: %w", c, err) }
 	if len(c) == 0 || len(c) > maxSegments {
@@ -205,8 +217,9 @@ func (c Composition) App(load mdp.Rate) (sim.App, error) {
 	return app, app.Check()
 }
 
-// service adds the segments up: work and waits as they are, what depends on the kind of work in proportion to the work, and
-// of memory what they keep, and the most that one of them needs for a request.
+// service combines the segments. Work and waits are added. Properties of the
+// work are means weighted by the work. Base memory is added; memory per request
+// is the maximum of the segments.
 func (c Composition) service() (sim.Service, sim.Operation) {
 	s := sim.Service{
 		Name: "app", Threads: poolThreads, Procs: poolProcs, Parallel: 1,

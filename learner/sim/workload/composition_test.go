@@ -23,7 +23,7 @@ func composed(t testing.TB, text string) workload.Composition {
 	return all[0]
 }
 
-func TestSegmentsStayWithinWhatWasMeasured(t *testing.T) {
+func TestSegmentsAreWithinTheMeasuredRange(t *testing.T) {
 	var names []string
 	for _, s := range workload.Segments() {
 		names = append(names, s.Name)
@@ -34,7 +34,8 @@ func TestSegmentsStayWithinWhatWasMeasured(t *testing.T) {
 		if s.Work <= 0 || s.Wait < 0 || s.Variation <= 0 || s.Payload.Mean() <= 0 || s.Does == "" {
 			t.Errorf("%+v", s)
 		}
-		// Design 30: last-level cache 1.3 to 2.9 times as slow, memory bandwidth 1.0 to 3.0, same-core CPU 1.0 to 2.0.
+		// Design 30: last-level cache 1.3 to 2.9 times as slow, memory
+		// bandwidth 1.0 to 3.0, same-core CPU 1.0 to 2.0.
 		if s.Name == "sleep" {
 			continue
 		}
@@ -78,8 +79,9 @@ func TestReadCompositions(t *testing.T) {
 	}
 }
 
-// AWARE, dissertation §5.5.1: 1,000 unique applications, 800 of which are pretrained on.
-func TestTheThousandApplications(t *testing.T) {
+// AWARE, dissertation §5.5.1: 1,000 unique applications, 800 of which are
+// pretrained on.
+func TestThousandPublishedApplicationsAreValid(t *testing.T) {
 	all := workload.Compositions()
 	lengths, names := map[int]int{}, map[string]bool{}
 	for _, c := range all {
@@ -105,7 +107,7 @@ func TestTheThousandApplications(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedMakesTheSameApplications(t *testing.T) {
+func TestSameSeedGivesSameApplications(t *testing.T) {
 	one, err := workload.Generate(7, 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +140,7 @@ func TestTheSameSeedMakesTheSameApplications(t *testing.T) {
 	}
 }
 
-func TestACompositionAddsItsSegmentsUp(t *testing.T) {
+func TestCompositionCombinesItsSegments(t *testing.T) {
 	c := composed(t, "json,read,inference")
 	app, err := c.App(100)
 	if err != nil {
@@ -153,8 +155,9 @@ func TestACompositionAddsItsSegmentsUp(t *testing.T) {
 	if s.Parallel != 4 || math.Abs(float64(s.Serial)-(5.9-0.94*3)/5.9) > 1e-9 {
 		t.Errorf("parallel %d, serial %v", s.Parallel, s.Serial)
 	}
-	// JSON: documents of 250, 500 and 1,000 bytes vary by 0.535, its work beside that by 0.3: by 0.634 together. Files of
-	// 128, 256 and 384 KB by 0.408, 0.1: 0.422. The model by 0.15, the handling by 0.1.
+	// JSON: documents of 250, 500 and 1,000 bytes vary by 0.535, its work
+	// beside that by 0.3: by 0.634 together. Files of 128, 256 and 384 KB by
+	// 0.408, 0.1: 0.422. The model by 0.15, the handling by 0.1.
 	if want := math.Sqrt(math.Pow(2*0.634, 2)+math.Pow(0.8*0.422, 2)+math.Pow(3*0.15, 2)+math.Pow(0.1*0.1, 2)) / 5.9; math.Abs(s.Variation-want) > 0.001 {
 		t.Errorf("variation %v, want %v", s.Variation, want)
 	}
@@ -164,7 +167,8 @@ func TestACompositionAddsItsSegmentsUp(t *testing.T) {
 	if want := (sim.Memory{Base: 54 * mdp.MiB, PerRequest: 512 << 10}); s.Memory != want {
 		t.Errorf("memory %v, want %v", s.Memory, want)
 	}
-	// 100 requests/s of 5.9 ms need 0.59 cores in the mean, and three times that is 1.77.
+	// 100 requests/s of 5.9 ms need 0.59 cores in the mean, and three times
+	// that is 1.77.
 	if s.Size.CPU != 1800 || s.Replicas != 1 {
 		t.Errorf("size %v, %d replicas", s.Size, s.Replicas)
 	}

@@ -1,15 +1,20 @@
-// Package workload owns what a simulated world is asked to run: applications, and the traces of requests that come to them.
+// Package workload provides applications and request traces for simulated
+// worlds.
 //
-// There are two kinds of applications. Three are drawn after public microservice benchmarks, as YAML in folder apps that
-// [NamedApp] and [Read] turn into a [sim.App]: hotel-reservation, social-network and train-ticket. A thousand are those of
-// AWARE (dissertation §5.5.1): a service whose request runs one to three of 16 [Segment]s in a row. [Compositions] are the
-// ones that the paper's authors drew, [Generate] draws others in the same way, [Split] divides them into those to pretrain
-// on and those never seen, and an [Update] changes one as its developers would (§2.3 of the paper, Insight 5.2 of the
-// dissertation).
+// There are two kinds of applications. Three are modelled on public
+// microservice benchmarks: hotel-reservation, social-network and train-ticket.
+// They are YAML files in the folder apps, which [NamedApp] and [Read] convert
+// to a [sim.App]. A thousand are AWARE's synthetic applications (dissertation
+// §5.5.1): a service whose requests run one to three of 16 [Segment]s in
+// sequence. [Compositions] returns the published applications, [Generate]
+// creates others in the same way, [Split] divides them into a part for
+// pretraining and an unseen part, and an [Update] changes an application as its
+// developers would (§2.3 of the paper, Insight 5.2 of the dissertation).
 //
-// A [Trace] is a rate of requests over time. [Named] and [Azure] have real ones that are compiled in, [Open] reads
-// one from a file, and the generators ([Diurnal], [Bursty] and others) make one from a seed.
+// A [Trace] is a request rate over time. [Named] and [Azure] return real traces
+// that are compiled in, [Open] reads a trace from a file, and the generators
+// ([Diurnal], [Bursty] and others) create one from a seed.
 //
-// What of this was measured, what was derived and what was chosen is said where the figure stands. The package leaves to
-// package sim what an application does with its requests.
+// Comments next to the values state whether they are measured, derived or
+// chosen. Package sim simulates the applications.
 package workload

@@ -9,14 +9,16 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// maxLength is the longest trace that is generated: a month by seconds is 20 MB.
+// maxLength is the maximum length of a generated trace: a month with steps of
+// one second needs 20 MB.
 const maxLength = 31 * 24 * time.Hour
 
-// second is a generated trace: the rate in each second of its length, what is below zero or above [MaxRate] cut off.
+// second generates a trace from the rate of each second. Rates are limited to
+// the range from zero to [MaxRate].
 func second(name string, length time.Duration, rate func(i int) float64, params ...param) (Trace, error) {
 	for _, p := range params {
-		if !(p.value >= p.least && p.value <= p.most) {
-			return Trace{}, fmt.Errorf("trace %s: %s %v: it must be in [%g, %g]", name, p.name, p.value, p.least, p.most)
+		if !(p.value >= p.lowest && p.value <= p.highest) {
+			return Trace{}, fmt.Errorf("trace %s: %s %v: it must be in [%g, %g]", name, p.name, p.value, p.lowest, p.highest)
 		}
 	}
 	if length < time.Second || length > maxLength || length%time.Second != 0 {
@@ -29,40 +31,52 @@ func second(name string, length time.Duration, rate func(i int) float64, params 
 	return t, nil
 }
 
-// param is a generator's parameter and what it may be.
+// param is a parameter of a generator and its allowed range.
 type param struct {
-	name               string
-	value, least, most float64
+	name    string
+	value   float64
+	lowest  float64
+	highest float64
 }
 
+// aRate is a parameter in requests per second.
 func aRate(name string, value float64) param { return param{name, value, 0, MaxRate} }
 
+// aTime is a parameter in seconds.
+func aTime(name string, value time.Duration, lowest float64) param {
+	return param{name + " in seconds", value.Seconds(), lowest, maxLength.Seconds()}
+}
+
+// source is the random source of a generator.
 func source(seed uint64) *rand.PCG { return rand.NewPCG(seed, 0x10ad) }
 
-// Constant is the same rate all the time.
+// Constant is a constant rate.
 func Constant(rate float64, length time.Duration) (Trace, error) {
 	return second("constant", length, func(int) float64 { return rate }, aRate("rate", rate))
 }
 
-// Ramp goes from one rate to another in a straight line.
+// Ramp changes linearly from one rate to another.
 func Ramp(from, to float64, length time.Duration) (Trace, error) {
 	n := max(1, length.Seconds()-1)
-	return second("ramp", length, func(i int) float64 { return from + (to-from)*float64(i)/n }, aRate("from", from), aRate("to", to))
+	return second("ramp", length, func(i int) float64 {
+		return from + (to-from)*float64(i)/n
+	}, aRate("from", from), aRate("to", to))
 }
 
-// Diurnal is a day of the given period: a sine around the mean that swings by a share of it, starting at the night's end,
-// with noise that has a standard deviation of a share of the mean and forgets itself within half a minute.
+// Diurnal is a sine with the given mean and period. It starts at its minimum.
+// swing is its amplitude and noise the standard deviation of the noise, both as
+// shares of the mean. The noise has a correlation time of 30 s.
 func Diurnal(mean, swing, noise float64, period, length time.Duration, seed uint64) (Trace, error) {
 	r := rand.New(source(seed))
-	const keep = 0.967 // exp(-1/30): of the noise of a second ago
+	const keep = 0.967 // share of the noise of the previous second: exp(-1/30)
 	drift := r.NormFloat64()
 	return second("diurnal", length, func(i int) float64 {
 		drift = keep*drift + math.Sqrt(1-keep*keep)*r.NormFloat64()
 		return mean * (1 - swing*math.Cos(2*math.Pi*float64(i)/period.Seconds()) + noise*drift)
-	}, aRate("mean", mean), param{"swing", swing, 0, 1}, param{"noise", noise, 0, 1}, param{"period in seconds", period.Seconds(), 2, maxLength.Seconds()})
+	}, aRate("mean", mean), param{"swing", swing, 0, 1}, param{"noise", noise, 0, 1}, aTime("period", period, 2))
 }
 
-// Poisson is the number of arrivals in each second of clients that do not know of each other.
+// Poisson is the number of arrivals per second of independent clients.
 func Poisson(mean float64, length time.Duration, seed uint64) (Trace, error) {
 	if mean == 0 {
 		return second("poisson", length, func(int) float64 { return 0 })
@@ -71,9 +85,10 @@ func Poisson(mean float64, length time.Duration, seed uint64) (Trace, error) {
 	return second("poisson", length, func(int) float64 { return d.Rand() }, aRate("mean", mean))
 }
 
-// Bursty is a calm rate with bursts of factor times as much. Calm and burst last for exponentially distributed times with
-// the given means; a second belongs to what it begins with.
-func Bursty(calm, factor float64, every, lasting, length time.Duration, seed uint64) (Trace, error) {
+// Bursty alternates between a base rate and bursts with factor times this rate.
+// The lengths of both phases are exponentially distributed, with the means
+// every and lasting. The phase at the start of a second determines its rate.
+func Bursty(base, factor float64, every, lasting, length time.Duration, seed uint64) (Trace, error) {
 	r := rand.New(source(seed))
 	burst, until := false, every.Seconds()*r.ExpFloat64()
 	return second("bursty", length, func(i int) float64 {
@@ -86,16 +101,17 @@ func Bursty(calm, factor float64, every, lasting, length time.Duration, seed uin
 			until += last.Seconds() * r.ExpFloat64()
 		}
 		if burst {
-			return calm * factor
+			return base * factor
 		}
-		return calm
-	}, aRate("calm", calm), param{"factor", factor, 1, MaxRate},
-		param{"every in seconds", every.Seconds(), 1, maxLength.Seconds()}, param{"lasting in seconds", lasting.Seconds(), 1, maxLength.Seconds()})
+		return base
+	}, aRate("calm", base), param{"factor", factor, 1, MaxRate},
+		aTime("every", every, 1), aTime("lasting", lasting, 1))
 }
 
-// Spikes is a calm rate with sudden additions of height that halve each ten seconds, at random times that are a mean of every
-// apart.
-func Spikes(calm, height float64, every, length time.Duration, seed uint64) (Trace, error) {
+// Spikes is a base rate with spikes. A spike adds height requests per second,
+// and halves every ten seconds. The times between spikes are random with mean
+// every.
+func Spikes(base, height float64, every, length time.Duration, seed uint64) (Trace, error) {
 	r := rand.New(source(seed))
 	fade := math.Pow(0.5, 0.1)
 	next, extra := every.Seconds()*r.ExpFloat64(), 0.0
@@ -105,6 +121,6 @@ func Spikes(calm, height float64, every, length time.Duration, seed uint64) (Tra
 			extra += height
 			next += every.Seconds() * r.ExpFloat64()
 		}
-		return calm + extra
-	}, aRate("calm", calm), aRate("height", height), param{"every in seconds", every.Seconds(), 1, maxLength.Seconds()})
+		return base + extra
+	}, aRate("calm", base), aRate("height", height), aTime("every", every, 1))
 }

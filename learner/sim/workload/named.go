@@ -15,23 +15,25 @@ import (
 //go:embed apps/*.yaml data/autothrottle/*.txt data/azure/*.csv data/aware/generatedFunctions.txt
 var data embed.FS
 
-// embedded is a file that is compiled in.
+// embedded opens a file that is compiled in.
 func embedded(path string) *bytes.Reader {
 	b, err := data.ReadFile(path)
 	if err != nil {
-		panic(err) // the pattern above names it
+		panic(err) // a missing file is a bug
 	}
 	return bytes.NewReader(b)
 }
 
-// autothrottle are the four traces of Autothrottle (NSDI 2024), an hour each.
+// autothrottle is the four traces of Autothrottle (NSDI 2024), one hour each.
 var autothrottle = []string{"diurnal", "diurnal-2", "noisy", "bursty"}
 
-// Traces are the names that [Open] knows: Autothrottle's four, and of the Azure Functions of 2019 the requests to all
-// functions of [Azure], to those that are invoked more than 10^5 times a day, and to the others.
+// Traces returns the names that [Open] knows: the four traces of Autothrottle,
+// and three from the Azure Functions trace of 2019: the requests to all
+// functions of [Azure], to the functions with more than 10^5 invocations per
+// day, and to the other functions.
 func Traces() []string { return append(slices.Clone(autothrottle), "azure", "azure-high", "azure-low") }
 
-// Named is a trace that is compiled in.
+// Named returns a trace that is compiled in.
 func Named(name string) (Trace, error) {
 	if slices.Contains(autothrottle, name) {
 		return ReadRates(name, embedded("data/autothrottle/"+name+".txt"))
@@ -47,23 +49,26 @@ func Named(name string) (Trace, error) {
 	return Trace{}, fmt.Errorf("trace %q: known are %s", name, strings.Join(Traces(), ", "))
 }
 
-// Busy tells which half of the Azure functions one belongs to, as AWARE divides them for its changes of load: those with
-// more than 10^5 invocations a day, and the others (dissertation, Insight 5.2).
+// Busy reports whether a function has more than 10^5 invocations per day. AWARE
+// divides the functions in this way for its changes of load (dissertation,
+// Insight 5.2).
 func Busy(f Function) bool { return f.Daily > 1e5 }
 
-// Azure is the compiled-in sample of the Azure Functions trace: the 20 busiest functions of a sample of 500, 8 hours by
-// minute; nine of them are [Busy].
+// Azure returns the compiled-in sample of the Azure Functions trace: the 20
+// busiest functions of a sample of 500, for 8 hours with one value per minute.
+// Nine of them are [Busy].
 func Azure(keep func(Function) bool) []Trace {
 	const file = "data/azure/busiest_invocations.csv"
 	traces, err := ReadAzure(file, embedded(file), keep)
-	if err != nil && !errors.Is(err, ErrNoRates) { // which says that nothing was kept
+	if err != nil && !errors.Is(err, ErrNoRates) { // ErrNoRates: keep selected nothing
 		panic(err)
 	}
 	return traces
 }
 
-// Open is a trace that is compiled in, or else one from a file: of invocations by minute when it ends in .csv, all functions
-// together, and of rates by second otherwise.
+// Open returns a trace that is compiled in, or reads one from a file. A file
+// that ends in .csv has invocations per minute; the trace is the sum of all
+// functions. Any other file has rates per second.
 func Open(nameOrPath string) (Trace, error) {
 	named, unknown := Named(nameOrPath)
 	if unknown == nil {
@@ -84,15 +89,16 @@ func Open(nameOrPath string) (Trace, error) {
 	return Sum(nameOrPath, traces...)
 }
 
-// Multiple is by how much Autothrottle's experiments multiply their traces for an application of [Apps]; ok is false for
-// others.
+// Multiple is the factor by which Autothrottle's experiments multiply their
+// traces for an application of [Apps]; ok is false for other applications.
 func Multiple(app string) (times float64, ok bool) {
 	times, ok = map[string]float64{"train-ticket": 1, "social-network": 1.5, "hotel-reservation": 10}[app]
 	return times, ok
 }
 
-// Cell is the load of one of Autothrottle's experiments: an application of [Apps] under diurnal, diurnal-2 (with which its
-// authors warm up), noisy or bursty, at its [Multiple], or under their constant rate for it.
+// Cell is the load of one of Autothrottle's experiments: the trace diurnal,
+// diurnal-2 (their warm-up), noisy or bursty, multiplied by the application's
+// [Multiple], or their constant rate for the application.
 func Cell(app, trace string) (Trace, error) {
 	times, known := Multiple(app)
 	if !known {

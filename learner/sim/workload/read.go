@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// ErrNoRates is wrapped by the error for a trace without a single rate.
+// ErrNoRates is the error for a trace without rates. Other errors wrap it.
 var ErrNoRates = errors.New("there are no rates in it")
 
-// ReadRates reads a trace with one number per line, the requests in one second. Blank lines, and lines that begin with #,
-// are left out. Errors call it name, and give the line and the value.
+// ReadRates reads a trace with one number per line, the requests in one second.
+// It skips blank lines and lines that start with #. Errors contain the name,
+// the line and the value.
 func ReadRates(name string, r io.Reader) (Trace, error) {
 	t := Trace{Name: name, Step: time.Second}
 	lines := bufio.NewScanner(r)
@@ -43,7 +44,7 @@ func ReadRates(name string, r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-// parseRate reads a count of requests in some seconds, as a rate.
+// parseRate converts a count of requests in a number of seconds to a rate.
 func parseRate(text string, seconds float64) (float64, error) {
 	count, err := strconv.ParseFloat(text, 64)
 	switch {
@@ -57,7 +58,8 @@ func parseRate(text string, seconds float64) (float64, error) {
 	return count / seconds, nil
 }
 
-// Function is a function of the Azure Functions trace, and how often it was invoked.
+// Function is a function of the Azure Functions trace, and its number of
+// invocations.
 type Function struct {
 	Owner, App, Name, Trigger string // the first three are hashes
 	Daily                     float64
@@ -71,12 +73,14 @@ type Function struct {
 // https://github.com/Azure/AzurePublicDataset/blob/master/AzureFunctionsDataset2019.md
 var azureColumns = []string{"HashOwner", "HashApp", "HashFunction", "Trigger"}
 
-// day is the minutes that a function's daily invocations are counted in.
+// day is the number of minutes in a day.
 const day = 24 * 60
 
-// ReadAzure reads a file *_invocations.csv of Microsoft's Azure Functions trace of 2019, and gives one trace with a step of a
-// minute for each function that keep is true for, in the file's order; a nil keep is true for all. A file of fewer minutes
-// than a day's is extrapolated for [Function].Daily. Errors call it name, and give the line, the column and the value.
+// ReadAzure reads a file *_invocations.csv of Microsoft's Azure Functions trace
+// of 2019. It returns one trace with a step of one minute for each function for
+// which keep is true, in the order of the file; nil keeps all. [Function].Daily
+// is extrapolated when the file has fewer minutes than a day. Errors contain
+// the name, the line, the column and the value.
 func ReadAzure(name string, r io.Reader, keep func(Function) bool) ([]Trace, error) {
 	rows := csv.NewReader(r)
 	rows.ReuseRecord = true

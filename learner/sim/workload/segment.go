@@ -11,7 +11,8 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// Payload is what a request brings along for a segment to work on: one of the sizes, each as likely as the others.
+// Payload is what a request brings along for a segment to work on: one of the
+// sizes, each as likely as the others.
 type Payload struct {
 	Unit  string
 	Sizes []float64
@@ -37,8 +38,9 @@ func (p Payload) variation() float64 {
 
 func (p Payload) equal(q Payload) bool { return p.Unit == q.Unit && slices.Equal(p.Sizes, q.Sizes) }
 
-// Segment is one of the 16 kinds of work that AWARE's applications are made of, as what it takes of a machine. Its name is
-// that of the segment in test/apps that does such work for real.
+// Segment is one of the 16 kinds of work that AWARE's applications are made of,
+// as what it takes of a machine. Its name is that of the segment in test/apps
+// that does such work for real.
 type Segment struct {
 	Name      string
 	Does      string        // one line for a list
@@ -53,7 +55,8 @@ type Segment struct {
 	Payload   Payload
 }
 
-// with is the segment with other payloads: what it takes is proportional to their mean size.
+// with is the segment with other payloads: what it takes is proportional to
+// their mean size.
 func (s Segment) with(p Payload) Segment {
 	factor := p.Mean() / s.Payload.Mean()
 	s.Work = time.Duration(float64(s.Work) * factor)
@@ -64,13 +67,15 @@ func (s Segment) with(p Payload) Segment {
 	return s
 }
 
-// variation is the work's with that of its payloads: the factors are independent, so 1 + cv² multiplies.
+// variation is the work's with that of its payloads: the factors are
+// independent, so 1 + cv² multiplies.
 func (s Segment) variation() float64 {
 	v, p := s.Variation, s.Payload.variation()
 	return math.Sqrt((1+v*v)*(1+p*p) - 1)
 }
 
-// The payloads before the updates of AWARE (§2.3 of the paper, Insight 5.2 of the dissertation).
+// The payloads before the updates of AWARE (§2.3 of the paper, Insight 5.2 of
+// the dissertation).
 var (
 	files      = Payload{"KB", []float64{128, 256, 384}}
 	items      = Payload{"items", []float64{1024}}
@@ -82,9 +87,11 @@ var (
 	pauses     = Payload{"ms", []float64{10}}
 )
 
-// What more work a segment needs at full pressure on a shared resource: the median slowdown of a PARSEC or SPLASH program
-// that does the like beside one iBench stressor, less 1. Four teams of ETH Zurich's course on cloud computing measured them
-// (2023 to 2025). They measured no disk and no network: those figures are chosen.
+// What more work a segment needs at full pressure on a shared resource: the
+// median slowdown of a PARSEC or SPLASH program that does the like beside one
+// iBench stressor, less 1. Four teams of ETH Zurich's course on cloud computing
+// measured them (2023 to 2025). They measured no disk and no network: those
+// figures are chosen.
 func pressed(cpu, llc, memory, disk, network float64) (p sim.Pressure) {
 	p[sim.SharedCPU], p[sim.LLC], p[sim.MemoryBandwidth], p[sim.Disk], p[sim.Network] = cpu, llc, memory, disk, network
 	return p
@@ -106,23 +113,34 @@ var (
 	exertsNetwork    = pressed(0.005, 0.01, 0.02, 0.02, 0.05)
 )
 
-// Segments are the 16 segments in reading order: arithmetic, text, compression, images, tables, files, waiting.
+// Segments are the 16 segments in reading order: arithmetic, text, compression,
+// images, tables, files, waiting.
 //
 // Where their figures are from:
 //
-//   - Work: what test/apps/segment does in a millisecond of CPU, times what a request asks for here. That is measured for
-//     compress and decompress, whose units are those of the paper (22 KiB and 128 KiB of text per millisecond: 11.6 and 2 ms
-//     for the mean file). For the others the number of milliseconds is chosen, in the range of 1 to 5, since a matrix of
-//     50x50 alone takes a fortieth of one: a request is taken to do as many of them as that. ChunkFunc's smallest functions
-//     take 65 to 100 ms of CPU; requests here are shorter, so that a second has enough of them to judge a percentile.
-//   - Wait of read, write and stream: AWS Lambda functions that write to S3 wait for 6 (Node, .NET) to 24 (Python) times as
-//     long as they compute, as the fits of their durations against their CPU share show: 10 here.
-//   - Variation: chosen. The Lambda functions' durations vary by 3 % at equal work, and more of it comes from payloads.
-//   - Parallel and Serial: part 1's segments use one core. Matrix libraries and model servers use several: four here, with
-//     the serial share that blackscholes (2.64 times as fast with 4 threads) and ferret (3.37 times) have by Amdahl's law.
-//   - Memory: chosen, with the cliff that ChunkFunc found in mind: functions that hold what they work on do not run at all
-//     below 256 to 512 MiB, and do not get faster with more.
-//   - Sensitive: of the program of PARSEC that does the like, see pressed. Exerts: chosen.
+//   - Work: what test/apps/segment does in a millisecond of CPU, times what a
+//     request asks for here. That is measured for compress and decompress,
+//     whose units are those of the paper (22 KiB and 128 KiB of text per
+//     millisecond: 11.6 and 2 ms for the mean file). For the others the number
+//     of milliseconds is chosen, in the range of 1 to 5, since a matrix of
+//     50x50 alone takes a fortieth of one: a request is taken to do as many of
+//     them as that. ChunkFunc's smallest functions take 65 to 100 ms of CPU;
+//     requests here are shorter, so that a second has enough of them to judge a
+//     percentile.
+//   - Wait of read, write and stream: AWS Lambda functions that write to S3
+//     wait for 6 (Node, .NET) to 24 (Python) times as long as they compute, as
+//     the fits of their durations against their CPU share show: 10 here.
+//   - Variation: chosen. The Lambda functions' durations vary by 3 % at equal
+//     work, and more of it comes from payloads.
+//   - Parallel and Serial: part 1's segments use one core. Matrix libraries and
+//     model servers use several: four here, with the serial share that
+//     blackscholes (2.64 times as fast with 4 threads) and ferret (3.37 times)
+//     have by Amdahl's law.
+//   - Memory: chosen, with the cliff that ChunkFunc found in mind: functions
+//     that hold what they work on do not run at all below 256 to 512 MiB, and
+//     do not get faster with more.
+//   - Sensitive: of the program of PARSEC that does the like, see pressed.
+//     Exerts: chosen.
 func Segments() []Segment {
 	none := sim.Memory{PerRequest: 16 << 10}
 	return []Segment{

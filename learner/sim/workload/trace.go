@@ -9,19 +9,20 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// MaxRate is the highest rate of a trace, in requests per second. Beyond it a typing error is likelier than a cluster that
-// could take so many.
+// MaxRate is the highest rate of a trace, in requests per second. A higher rate
+// is probably a typing error.
 const MaxRate = 1e6
 
-// Trace is a rate of requests that is constant within steps of equal length. After its end it begins again, so that a world
-// may run for longer than it.
+// Trace is a request rate that is constant within steps of equal length. After
+// its end it repeats, so that a world can run longer than the trace.
 type Trace struct {
 	Name  string
-	Step  time.Duration
-	Rates []float64 // requests per second in each step
+	Step  time.Duration // at least one second
+	Rates []float64     // requests per second in each step
 }
 
-// Rate is the rate at a time since the world's beginning; it makes a Trace a load of a [sim.World].
+// Rate is the rate at a time since the start of the world. It implements
+// [awarescale.dev/aware/learner/sim.Load].
 func (t Trace) Rate(at time.Duration) mdp.Rate {
 	if len(t.Rates) == 0 || t.Step <= 0 || at < 0 {
 		return 0
@@ -29,7 +30,7 @@ func (t Trace) Rate(at time.Duration) mdp.Rate {
 	return mdp.Rate(t.Rates[int64(at/t.Step)%int64(len(t.Rates))])
 }
 
-// Length is the time until the trace begins again.
+// Length is the time after which the trace repeats.
 func (t Trace) Length() time.Duration { return t.Step * time.Duration(len(t.Rates)) }
 
 // Mean is the mean rate, 0 for a trace without rates.
@@ -52,7 +53,8 @@ func (t Trace) Peak() float64 {
 	return slices.Max(t.Rates)
 }
 
-// Check is nil for a trace that a world can be asked with.
+// Check returns nil for a valid trace. Otherwise the error names the wrong
+// value.
 func (t Trace) Check() error {
 	if t.Step < time.Second {
 		return fmt.Errorf("trace %s: step %v: it must be at least 1s", t.Name, t.Step)
@@ -68,7 +70,7 @@ func (t Trace) Check() error {
 	return nil
 }
 
-// Times is the trace with every rate multiplied.
+// Times is the trace with all rates multiplied by the factor.
 func (t Trace) Times(factor float64) (Trace, error) {
 	if !(factor >= 0) || math.IsInf(factor, 0) {
 		return Trace{}, fmt.Errorf("trace %s times %v: the factor must not be negative", t.Name, factor)
@@ -96,7 +98,7 @@ func (t Trace) Scaled(mean float64) (Trace, error) {
 	return t.Times(mean / have)
 }
 
-// Cut is the part of the trace from one time until another, in whole steps.
+// Cut is the part of the trace between two times, in whole steps.
 func (t Trace) Cut(from, to time.Duration) (Trace, error) {
 	if from < 0 || to > t.Length() || from >= to {
 		return Trace{}, fmt.Errorf("trace %s cut from %v to %v: it lasts from 0 to %v, and something must be left", t.Name, from, to, t.Length())
@@ -108,7 +110,8 @@ func (t Trace) Cut(from, to time.Duration) (Trace, error) {
 	return t, nil
 }
 
-// Sum is the trace of all requests of several ones, which must have the same step and length.
+// Sum adds the rates of several traces, which must have the same step and
+// length.
 func Sum(name string, traces ...Trace) (Trace, error) {
 	if len(traces) == 0 {
 		return Trace{}, fmt.Errorf("trace %s: the sum of no traces", name)

@@ -17,7 +17,8 @@ import (
 
 const azureHead = "HashOwner,HashApp,HashFunction,Trigger,1,2\n"
 
-// says fails the test unless the error reads as wanted; an empty want is no error.
+// says fails the test unless the error reads as wanted; an empty want is no
+// error.
 func says(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""
@@ -37,7 +38,7 @@ func TestReadRates(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTraceOfRates(t *testing.T) {
+func TestReadRatesRejectsInvalidFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an empty file":     {"", `trace t.txt: there are no rates in it`},
 		"only comments":     {"# 1\n\n", `trace t.txt: there are no rates in it`},
@@ -75,7 +76,8 @@ func TestReadAzure(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(busy, want[1:]) {
 		t.Errorf("the busy half is %v, %v, want %v", busy, err, want[1:])
 	}
-	// 3 and 9,000 invocations a minute in the mean, in the 1,440 minutes of a day.
+	// 3 and 9,000 invocations a minute in the mean, in the 1,440 minutes of a
+	// day.
 	if !reflect.DeepEqual(seen, []workload.Function{{"o", "a", "calm", "timer", 4320}, {"o", "a", "busy", "http", 9000 * 1440}}) {
 		t.Errorf("the filter saw %v", seen)
 	}
@@ -85,7 +87,7 @@ func TestReadAzure(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTraceOfInvocations(t *testing.T) {
+func TestReadAzureRejectsInvalidFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an empty file":        {"", `trace t.csv: there are no rates in it`},
 		"only a head":          {azureHead, `trace t.csv: no function is left: there are no rates in it`},
@@ -106,7 +108,7 @@ func TestWhatIsNoTraceOfInvocations(t *testing.T) {
 	}
 }
 
-func TestABrokenDiskIsNoTrace(t *testing.T) {
+func TestReadErrorIsReported(t *testing.T) {
 	broken := errors.New("broken disk")
 	_, rates := workload.ReadRates("t", iotest.ErrReader(broken))
 	_, azure := workload.ReadAzure("t", iotest.ErrReader(broken), nil)
@@ -119,7 +121,7 @@ func TestABrokenDiskIsNoTrace(t *testing.T) {
 	}
 }
 
-func TestATraceBeginsAgainAtItsEnd(t *testing.T) {
+func TestTraceRepeatsAfterItsEnd(t *testing.T) {
 	tr := workload.Trace{Name: "t", Step: 2 * time.Second, Rates: []float64{1, 3}}
 	for at, want := range map[time.Duration]float64{-1: 0, 0: 1, 1999 * time.Millisecond: 1, 2 * time.Second: 3, 4 * time.Second: 1, time.Hour: 1, time.Hour + 3*time.Second: 3} {
 		if got := float64(tr.Rate(at)); got != want {
@@ -180,7 +182,7 @@ func TestChangedTraces(t *testing.T) {
 	}
 }
 
-func TestTheTracesThatAreCompiledIn(t *testing.T) {
+func TestCompiledInTracesAreValid(t *testing.T) {
 	for name, want := range map[string]struct {
 		mean, least, most float64
 		length            time.Duration
@@ -305,7 +307,7 @@ func TestGeneratedTraces(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotGenerated(t *testing.T) {
+func TestGeneratorsRejectInvalidParameters(t *testing.T) {
 	for _, c := range []struct {
 		of   func() (workload.Trace, error)
 		want string

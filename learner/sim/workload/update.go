@@ -2,15 +2,18 @@ package workload
 
 import "slices"
 
-// Update is a change that an application's developers or clients bring about while a policy is serving it: one of the seven
-// of AWARE (§2.3 of the paper, Insight 5.2 of the dissertation).
+// Update is a change of an application by its developers or clients while a
+// policy controls it. There are seven in AWARE (§2.3 of the paper, Insight 5.2
+// of the dissertation).
 type Update struct {
 	Name     string
-	Segments []string // whose payloads change; none for a change of load
-	From, To Payload
+	Segments []string // segments with changed payloads; none for a change of load
+	From     Payload
+	To       Payload
 }
 
-// Updates are the seven, in the order of the text. What they do to a segment's work:
+// Updates returns the seven updates in the order of the paper. Their effect on
+// the work of a segment:
 //
 //	io         128, 256, 384 KB become 512, 768, 1024 KB           x3
 //	table      1024 items become 10240                             x10
@@ -20,8 +23,9 @@ type Update struct {
 //	ml         matrices of 50x50 become 150x150                    x27
 //	load       the less busy Azure functions become the busier     see [Azure] and [Busy]
 //
-// The text has "10^8 to 20^8" operations. 20^8 would be 256 times as many, an order of magnitude beyond all other updates
-// and requests of more than a second; we read 20 x 10^8. Images are measured in pixels, and products of matrices in
+// The paper has "10^8 to 20^8" operations. 20^8 is 256 times as many, far more
+// than in all other updates, and a request would take more than a second; we
+// assume 20 x 10^8. Images are measured in pixels, and products of matrices in
 // multiplications.
 func Updates() []Update {
 	return []Update{
@@ -35,9 +39,11 @@ func Updates() []Update {
 	}
 }
 
-// Apply is the application after the update. It is not ok, and the application is as it was, when the update does not touch
-// it: when it has none of the segments, or was updated before. The SLO of its [Composition.App] is then that of the new
-// requests, since no action could make twenty times the work as fast as it was; to see what becomes of the old one, keep it.
+// Apply returns the application after the update. When the update does not
+// change it, ok is false: the application has none of the segments, or is
+// already updated. [Composition.App] of the result has the SLO for the new
+// requests, because no action can make twenty times the work as fast as before.
+// To use the old SLO, take it from the old application.
 func (u Update) Apply(c Composition) (changed Composition, ok bool) {
 	changed = slices.Clone(c)
 	for i, s := range changed {

@@ -1,16 +1,22 @@
-// Package aimd is the rule that FIRM is compared with (Qiu et al., OSDI 2020, §4.1): additive increase, multiplicative
-// decrease of a container's limits. While the SLO is violated a limit grows by a fixed step; while it holds with room
-// to spare a limit shrinks by a fixed share; in between nothing moves.
+// Package aimd is the baseline of FIRM's evaluation (Qiu et al., OSDI 2020,
+// §4.1): additive increase, multiplicative decrease of a container's limits.
+// While the SLO is violated, a limit grows by a constant step. While the SLO is
+// met with headroom, a limit shrinks by a constant factor. Otherwise nothing
+// changes.
 //
-// It is TCP's congestion avoidance upside down: TCP takes more by steps and gives back by shares when it is told to,
-// this gives more by steps when it is told to and takes back by shares.
+// TCP's congestion avoidance uses the same formulas. There a signal (packet
+// loss) causes the decrease; here a signal (an SLO violation) causes the
+// increase.
 //
-// Departures from the paper, which names the method and its sources and gives no figures:
-//  1. The steps, the share and the headroom are ours, to be tuned for each workload.
-//  2. Every decision is a step; the pace is that of its loop. Latency is a percentile over a window, so a loop faster
-//     than that window overshoots.
-//  3. Memory is left alone unless asked for. Latency does not warn before an OOM kill: whoever asks for it wraps the
-//     policy in guard.HeadroomOverUsage.
+// Departures from the paper, which describes the method without values:
+//  1. The step, the factor and the headroom are our choice. They are tuned for
+//     each workload.
+//  2. Every decision can be a step, so the interval of the loop sets the speed.
+//     Latency is a percentile over a window; a loop that is faster than this
+//     window overshoots.
+//  3. Memory is controlled only on request. Latency gives no warning before an
+//     OOM kill, so memory control needs guard.HeadroomOverUsage around the
+//     policy.
 package aimd
 
 import (
@@ -19,28 +25,34 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Config is the rule's settings. Begin with [Default] and add an SLO.
+// Config is the settings of the policy. Start with [Default] and add an SLO.
 type Config struct {
-	// SLO has a latency objective.
+	// SLO must have a latency objective.
 	SLO mdp.SLO
-	// Increase is added to the CPU limit at each decision while the SLO is violated.
+	// Increase is added to the CPU limit at each decision while the SLO is
+	// violated.
 	Increase mdp.MilliCPU
-	// Decrease, in (0, 1), is what is left of a limit after a decision while the SLO holds with room to spare.
+	// Decrease, in (0, 1), is the factor of a limit at each decision while
+	// the SLO is met with headroom.
 	Decrease mdp.Ratio
-	// Headroom, in (0, 1]: the SLO holds with room to spare when latency is below so much of the objective.
+	// Headroom, in (0, 1], is a share of the latency objective. Below it
+	// the SLO is met with headroom.
 	Headroom mdp.Ratio
-	// Floor is the smallest CPU limit it proposes.
+	// Floor is the lowest CPU limit that a decrease sets.
 	Floor mdp.MilliCPU
-	// IncreaseMemory is Increase of the memory limit; 0 leaves memory alone.
+	// IncreaseMemory is added to the memory limit like Increase to the CPU
+	// limit; with 0 memory is not controlled.
 	IncreaseMemory mdp.Bytes
-	// FloorMemory is the smallest memory limit it proposes.
+	// FloorMemory is the lowest memory limit that a decrease sets.
 	FloorMemory mdp.Bytes
 }
 
-// Default moves CPU alone: up by a tenth of a core, down by a tenth, and not above 0.8 of the objective.
+// Default controls only CPU: plus 0.1 core on a violation, minus 10 % when
+// latency is below 0.8 of the objective.
 var Default = Config{Increase: 100, Decrease: 0.9, Headroom: 0.8, Floor: 10, FloorMemory: 64 * mdp.MiB}
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case c.SLO.Latency <= 0:
@@ -61,15 +73,16 @@ func (c Config) Check() error {
 	return c.SLO.Check()
 }
 
-// Policy is the rule for one container, or for every replica of a workload alike. It needs [mdp.CPULimit] and
-// [mdp.Latency]; with a throughput objective [mdp.Throughput]; and for memory [mdp.MemoryLimit], without which memory is
-// left alone. It has no memory of its own.
+// Policy controls one container, or all replicas of a workload in the same way.
+// It needs [mdp.CPULimit] and [mdp.Latency], and [mdp.Throughput] for a
+// throughput objective. It controls memory only when [mdp.MemoryLimit] is
+// known. It has no state.
 type Policy struct{ config Config }
 
-// New makes the rule; the config must be one that passes Check.
+// New creates a policy. The config must pass Check.
 func New(c Config) *Policy { return &Policy{config: c} }
 
-// Decide sets the limits, or nothing when they are well as they are.
+// Decide sets the limits, or nothing when no change is needed.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	needs := []mdp.Signal{mdp.CPULimit, mdp.Latency}
 	if p.config.SLO.Throughput > 0 {
@@ -79,12 +92,14 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		return mdp.Action{}, err
 	}
 	memory := p.config.IncreaseMemory > 0 && s.Knows(mdp.MemoryLimit)
-	if s.Latency < 0 || s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || memory && (s.Limit.Memory <= 0 || s.Limit.Memory > maxMemory) {
+	badMemory := memory && (s.Limit.Memory <= 0 || s.Limit.Memory > maxMemory)
+	if s.Latency < 0 || s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || badMemory {
 		return mdp.Action{}, fmt.Errorf("aimd: latency %v, limit %v: not figures of a workload", s.Latency, s.Limit)
 	}
 	sp, ok := p.config.SLO.Preservation(s)
 	if !ok || !sp.Finite() {
-		return mdp.Action{}, fmt.Errorf("aimd: latency %v, throughput %v: the SLO cannot be judged", s.Latency, float64(s.Throughput))
+		return mdp.Action{}, fmt.Errorf("aimd: latency %v, throughput %v: the SLO cannot be judged",
+			s.Latency, float64(s.Throughput))
 	}
 	var a mdp.Action
 	switch {
@@ -104,10 +119,12 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, nil
 }
 
-// less is a share of a limit, rounded down so that a small limit shrinks too.
+// less is a share of a limit. It is rounded down, so that a small limit shrinks
+// too.
 func less[T ~int64](limit T, share mdp.Ratio) T { return T(float64(limit) * float64(share)) }
 
-// A million cores and an exbibyte: beyond them a figure is an accident, and sums would overflow.
+// The limits are a million cores and an exbibyte. Values above them are errors,
+// and sums could overflow.
 const (
 	maxLimit  mdp.MilliCPU = 1_000_000_000
 	maxMemory mdp.Bytes    = 1 << 60

@@ -37,7 +37,7 @@ func state(limit mdp.MilliCPU, latency time.Duration) mdp.State {
 		Limit: mdp.Size{CPU: limit, Memory: 100 * mdp.MiB}, Latency: latency}
 }
 
-func TestUpByStepsDownByShares(t *testing.T) {
+func TestIncreaseIsAdditiveAndDecreaseIsMultiplicative(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		limit   mdp.MilliCPU
@@ -58,7 +58,7 @@ func TestUpByStepsDownByShares(t *testing.T) {
 	}
 }
 
-func TestMemoryMovesOnlyWhenAskedFor(t *testing.T) {
+func TestMemoryIsControlledOnlyOnRequest(t *testing.T) {
 	if a, _ := aimd.New(config()).Decide(state(500, time.Second)); a.Sets.Has(mdp.MemoryLimit) {
 		t.Errorf("action = %v, want CPU alone", a)
 	}
@@ -75,7 +75,7 @@ func TestMemoryMovesOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestWithoutLatencyItDecidesNothing(t *testing.T) {
+func TestUnknownLatencyGivesNoAction(t *testing.T) {
 	var unknown *mdp.UnknownError
 	_, err := aimd.New(config()).Decide(state(500, 0).Mask(mdp.SetOf(mdp.CPULimit)))
 	if !errors.As(err, &unknown) || unknown.Missing != mdp.SetOf(mdp.Latency) {
@@ -83,8 +83,9 @@ func TestWithoutLatencyItDecidesNothing(t *testing.T) {
 	}
 }
 
-// A service whose latency falls with its limit: the limit ends in a band about the least that holds the SLO.
-func TestItSwingsAboutTheLeastLimitThatHoldsTheSLO(t *testing.T) {
+// A service whose latency falls with its limit: the limit ends in a band about
+// the least that holds the SLO.
+func TestLimitOscillatesAroundTheLowestThatMeetsTheSLO(t *testing.T) {
 	p := aimd.New(config())
 	limit := mdp.MilliCPU(3000)
 	latency := func() time.Duration { return time.Duration(80000/int64(limit)) * time.Millisecond } // 100 ms at 800m
@@ -102,7 +103,7 @@ func TestItSwingsAboutTheLeastLimitThatHoldsTheSLO(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestErrorNamesTheWrongSetting(t *testing.T) {
 	for want, change := range map[string]func(*aimd.Config){
 		"aimd SLO latency 0s: it must be above zero": func(c *aimd.Config) { c.SLO = mdp.SLO{} },
 		"aimd decrease 1: it must be in (0, 1)":      func(c *aimd.Config) { c.Decrease = 1 },

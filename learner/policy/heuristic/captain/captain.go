@@ -1,13 +1,17 @@
-// Package captain is Autothrottle's per-service controller (Wang et al., NSDI 2024, §3.3): it keeps the share of
-// throttled CFS periods near a target by moving the CPU limit each second.
+// Package captain is Autothrottle's per-service controller (Wang et al., NSDI
+// 2024, §3.3). It adjusts the CPU limit every second to keep the share of
+// throttled CFS periods near a target.
 //
-// Throttling, unlike utilisation, is what hurts the tail; a target says how much of it the SLO bears. Who sets
-// the target (Autothrottle's Tower, or a fixed one) is not this package's concern.
+// Tail latency depends on throttling more than on utilisation. The target is
+// the throttling that the SLO allows. It is a constant, or Autothrottle's Tower
+// sets it (package tower).
 //
 // Departures from the paper:
-//  1. Its rollback is checked every 100 ms, ours at each decision (1 s): a resize through the container
-//     runtime costs some 7 ms of CPU, and the node's discipline allows one a second for a container.
-//  2. Its floor of 0.01 core is the envelope's here.
+//  1. The paper checks for a rollback every 100 ms. Here each decision (every 1
+//     s) checks it: a resize through the container runtime costs about 7 ms of
+//     CPU, and the node agent's limiter allows one resize per second and
+//     container.
+//  2. The paper's floor of 0.01 core is here part of the guards' envelope.
 package captain
 
 import (
@@ -16,22 +20,26 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Config is a captain's settings. The zero value is not useful; begin with [Default].
+// Config is the settings of a captain. The zero value is not valid; start with
+// [Default].
 type Config struct {
-	// Target is the share of CFS periods, in [0, 1), that may be throttled. Autothrottle's Tower picks from 0
-	// to 0.3; smaller is safer and costs more CPU.
+	// Target is the desired share of throttled CFS periods, in [0, 1).
+	// Autothrottle's Tower selects values from 0 to 0.3. A smaller value is
+	// safer and needs more CPU.
 	Target mdp.Ratio
-	// Margin is how many standard deviations above the peak the limit stays after a shrink, to begin with;
-	// it is adapted by the throttling that is seen.
+	// Margin is the initial distance between the peak and the limit after a
+	// decrease, in standard deviations. Observed throttling changes it.
 	Margin float64
-	// Floor is the smallest limit it proposes.
+	// Floor is the lowest limit that a decrease sets.
 	Floor mdp.MilliCPU
 }
 
-// Default is the paper's: margin 3, floor 0.01 core, and a target that is good for a tight SLO.
+// Default has the paper's margin of 3 and floor of 0.01 core, and a target for
+// a strict SLO.
 var Default = Config{Target: 0.02, Margin: 3, Floor: 10}
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case !(c.Target >= 0 && c.Target < 1):
@@ -44,39 +52,45 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Captain is the controller of one container's CPU limit. It needs [mdp.CPULimit], [mdp.Throttled] over the last
-// second, and [mdp.CPUPeak] and [mdp.CPUDeviation] of 100 ms samples over the last five.
+// Captain controls the CPU limit of one container. It needs [mdp.CPULimit],
+// [mdp.Throttled] over the last second, and [mdp.CPUPeak] and
+// [mdp.CPUDeviation] of 100 ms samples over the last five seconds.
 type Captain struct {
 	config Config
-	margin float64
-	before mdp.MilliCPU // the limit before the last shrink; 0 when there is none to take back
+	margin float64      // current margin, in standard deviations
+	before mdp.MilliCPU // limit before the last decrease; 0 when there is nothing to roll back
 }
 
-// New makes a captain; the config must be one that passes Check.
+// New creates a captain. The config must pass Check.
 func New(c Config) *Captain { return &Captain{config: c, margin: c.Margin} }
 
-// Retarget changes the target, and keeps what was learned of the margin.
+// Retarget changes the target. The margin stays.
 func (c *Captain) Retarget(target mdp.Ratio) { c.config.Target = target }
 
-// Decide sets the CPU limit, or nothing when it is well as it is.
+// Decide sets the CPU limit, or nothing when no change is needed.
 func (c *Captain) Decide(s mdp.State) (mdp.Action, error) {
 	if err := s.Require("captain", mdp.CPULimit, mdp.Throttled, mdp.CPUPeak, mdp.CPUDeviation); err != nil {
 		return mdp.Action{}, err
 	}
-	if !s.Throttled.Finite() || s.Throttled < 0 || s.Throttled > 1 || s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || s.CPUPeak < 0 || s.CPUPeak > maxLimit {
+	if !s.Throttled.Finite() || s.Throttled < 0 || s.Throttled > 1 ||
+		s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || s.CPUPeak < 0 || s.CPUPeak > maxLimit {
 		return mdp.Action{}, fmt.Errorf("captain: throttled %v, limit %v, peak %v: not figures of a container",
 			float64(s.Throttled), s.Limit.CPU, s.CPUPeak)
 	}
-	limit, ratio, target := s.Limit.CPU, float64(s.Throttled), float64(c.config.Target)
+	limit := s.Limit.CPU
+	ratio := float64(s.Throttled)
+	target := float64(c.config.Target)
 	c.margin = max(0, c.margin+ratio-target)
 	if ratio > 3*target {
 		if before := c.before; before > limit {
 			c.before = 0
 			c.margin += ratio - target
-			return mdp.Action{}.WithCPU(2*before - limit), nil // take the shrink back, and as much again
+			// Roll the decrease back, and add the same amount.
+			return mdp.Action{}.WithCPU(2*before - limit), nil
 		}
 		c.before = 0
-		// Rounded up: a limit of a few millicores must be able to grow.
+		// The result is rounded up, so that a limit of a few millicores
+		// can grow.
 		return mdp.Action{}.WithCPU(limit + 1 + mdp.MilliCPU(float64(limit)*(ratio-3*target))), nil
 	}
 	proposal := s.CPUPeak + mdp.MilliCPU(c.margin*float64(max(0, s.CPUDeviation)))
@@ -91,5 +105,6 @@ func (c *Captain) Decide(s mdp.State) (mdp.Action, error) {
 	return mdp.Action{}.WithCPU(proposal), nil
 }
 
-// maxLimit is a million cores: beyond it a figure is an accident, and sums would overflow.
+// maxLimit is a million cores. Values above it are errors, and sums could
+// overflow.
 const maxLimit mdp.MilliCPU = 1_000_000_000

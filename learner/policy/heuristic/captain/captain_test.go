@@ -13,7 +13,8 @@ func TestCaptainIsAPolicy(t *testing.T) {
 	mdptest.Policy(t, func() mdp.Policy { return captain.New(captain.Default) })
 }
 
-// container is a tiny CFS: demand above the limit throttles, and usage never exceeds the limit.
+// container is a small model of CFS: demand above the limit throttles, and usage never
+// exceeds the limit.
 func container(limit, demand mdp.MilliCPU, second int) mdp.State {
 	s := mdp.State{
 		At:       time.Unix(int64(second), 0),
@@ -26,7 +27,7 @@ func container(limit, demand mdp.MilliCPU, second int) mdp.State {
 	return s
 }
 
-func TestABurstIsFollowedInSecondsAndLetGoAfterwards(t *testing.T) {
+func TestLimitFollowsABurstWithinSecondsAndDropsAfterIt(t *testing.T) {
 	c := captain.New(captain.Default)
 	limit := mdp.MilliCPU(500)
 	run := func(from, to int, demand mdp.MilliCPU) {
@@ -54,7 +55,7 @@ func TestABurstIsFollowedInSecondsAndLetGoAfterwards(t *testing.T) {
 	}
 }
 
-func TestAShrinkThatThrottlesIsTakenBackTwofold(t *testing.T) {
+func TestDecreaseThatThrottlesIsRolledBackTwice(t *testing.T) {
 	c := captain.New(captain.Default)
 	a, _ := c.Decide(container(1000, 600, 0)) // peak 600 + 3 deviations of 12
 	if a.Limit.CPU != 635 && a.Limit.CPU != 636 {
@@ -66,14 +67,14 @@ func TestAShrinkThatThrottlesIsTakenBackTwofold(t *testing.T) {
 	}
 }
 
-func TestOneStepNeverTakesMoreThanHalf(t *testing.T) {
+func TestOneDecisionAtMostHalvesTheLimit(t *testing.T) {
 	a, _ := captain.New(captain.Default).Decide(container(1000, 1, 0))
 	if a.Limit.CPU != 500 {
 		t.Errorf("limit = %v, want 500m", a.Limit.CPU)
 	}
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestErrorNamesTheWrongSetting(t *testing.T) {
 	c := captain.Default
 	c.Target = 1.5
 	if err := c.Check(); err == nil || err.Error() != "captain target 1.5: it must be in [0, 1)" {

@@ -1,16 +1,24 @@
-// Package hpavpa is the rule that AWARE begins on and falls back to: the arithmetic of Kubernetes' own
-// autoscalers, computed by their own libraries. The size of a replica comes from VPA's recommender (decaying
-// histograms, a percentile, a safety margin); the number of replicas from HPA's usage ratios and tolerance.
+// Package hpavpa is the initial policy and the fallback policy of AWARE. It
+// uses the formulas of the Kubernetes autoscalers, from their own libraries.
+// VPA's recommender (decaying histograms, a percentile, a safety margin) gives
+// the size of a replica. HPA's usage ratios and tolerance give the number of
+// replicas.
 //
-// Departures, each because the two were never meant to share a workload:
-//  1. HPA's utilisation is of the largest size a replica may have, not of its present request: otherwise VPA
-//     moves the request, the utilisation answers, and the two chase each other. So a replica grows first, and
-//     replicas are added when the largest would still be too small, or when the SLO is violated at it.
-//  2. VPA's CPU samples are the short peaks of usage, raised by the share of throttled periods: what a throttled
-//     container uses says what it was given and not what it wanted (the complaint "throttling invisible").
-//  3. The histograms forget in minutes, not in a day: a resize in place costs milliseconds, not a restart.
-//  4. A latency objective is a metric like any other to HPA (value: latency; target: the objective), but for a pause
-//     after it added replicas: a percentile over a window still tells of the time before them.
+// Departures, because HPA and VPA are not designed to control the same
+// workload:
+//  1. HPA's utilisation refers to the largest allowed size of a replica, not to
+//     its current request. Otherwise VPA changes the request, this changes the
+//     utilisation, and the two oscillate. A replica grows first; replicas are
+//     added when the largest size is still too small, or when the SLO is
+//     violated at this size.
+//  2. VPA's CPU samples are the short peaks of usage, increased by the share of
+//     throttled periods. The usage of a throttled container shows its limit and
+//     not its demand.
+//  3. The half-life of the histograms is minutes, not a day: an in-place resize
+//     costs milliseconds, not a restart.
+//  4. A latency objective is a normal HPA metric (value: latency; target: the
+//     objective), except for a pause after a scale-out: a percentile over a
+//     window still includes the time before the scale-out.
 package hpavpa
 
 import (
@@ -25,26 +33,33 @@ import (
 	hpa "k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 )
 
-// Config is the rule's settings. Begin with [Default].
+// Config is the settings of the policy. Start with [Default].
 type Config struct {
 	SLO               mdp.SLO
-	Largest           mdp.Size      // the largest size a replica may have; the utilisation is of this
-	TargetUtilization int32         // percent of Largest.CPU that a replica should use at most; HPA's own example is 70
-	Tolerance         mdp.Ratio     // HPA's: a ratio this near to 1 changes nothing
-	Stabilization     time.Duration // HPA's: scaling in follows the highest of what was wanted in this window
-	Settling          time.Duration // after a scale-out for latency, how long latency asks for no other: it still tells of before
-	HalfLife          time.Duration // VPA's: a sample's weight halves in this time
-	Percentile        float64       // VPA's, in (0, 1]: of CPU peaks and of memory peaks
-	SafetyMargin      float64       // VPA's: added to the percentile; 0.15 is fifteen percent
+	Largest           mdp.Size      // largest allowed size of a replica; the utilisation refers to it
+	TargetUtilization int32         // HPA: desired usage in percent of Largest.CPU; HPA's example is 70
+	Tolerance         mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
+	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
+	Settling          time.Duration // minimum time between two scale-outs because of latency
+	HalfLife          time.Duration // VPA: the weight of a sample halves in this time
+	Percentile        float64       // VPA, in (0, 1]: of CPU peaks and of memory peaks
+	SafetyMargin      float64       // VPA: relative margin above the percentile; 0.15 is 15 %
 }
 
-// Default is HPA's and VPA's own defaults where they have one and a reason (see the package's departures) where not.
+// Default has the defaults of HPA and VPA, except for the departures in the
+// package comment.
 var Default = Config{
-	TargetUtilization: 70, Tolerance: 0.1, Stabilization: time.Minute, Settling: 30 * time.Second,
-	HalfLife: 5 * time.Minute, Percentile: 0.95, SafetyMargin: 0.15,
+	TargetUtilization: 70,
+	Tolerance:         0.1,
+	Stabilization:     time.Minute,
+	Settling:          30 * time.Second,
+	HalfLife:          5 * time.Minute,
+	Percentile:        0.95,
+	SafetyMargin:      0.15,
 }
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case c.TargetUtilization < 1 || c.TargetUtilization > 100:
@@ -61,23 +76,25 @@ func (c Config) Check() error {
 	return c.SLO.Check()
 }
 
-// Policy is the rule for one workload. Of CPU it needs [mdp.CPULimit], [mdp.CPUUsage] and, better, [mdp.CPUPeak] and
-// [mdp.Throttled]; of memory [mdp.MemoryLimit] and [mdp.MemoryUsage]; of replicas [mdp.Replicas] and [mdp.CPUUsage].
-// It sets the knobs for which it knows enough.
+// Policy controls one workload. For CPU it needs [mdp.CPULimit] and
+// [mdp.CPUUsage]; [mdp.CPUPeak] and [mdp.Throttled] improve the result. For
+// memory it needs [mdp.MemoryLimit] and [mdp.MemoryUsage], for replicas
+// [mdp.Replicas] and [mdp.CPUUsage]. It sets only the knobs with known signals.
 type Policy struct {
 	config      Config
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
-	wanted      []wish    // the replicas wanted of late, for HPA's stabilization
-	grew        time.Time // when latency last asked for more replicas
+	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
+	grew        time.Time // last scale-out because of latency
 }
 
-type wish struct {
+// desire is a desired number of replicas.
+type desire struct {
 	at       time.Time
 	replicas int
 }
 
-// New makes the rule; the config must be one that passes Check.
+// New creates a policy. The config must pass Check.
 func New(c Config) *Policy {
 	options := model.GetAggregationsConfig()
 	return &Policy{
@@ -87,30 +104,43 @@ func New(c Config) *Policy {
 			AggregateMemoryPeaks: util.NewDecayingHistogram(options.MemoryHistogramOptions, c.HalfLife),
 		},
 		recommender: logic.CreatePodResourceRecommender(logic.RecommendationConfig{
-			SafetyMarginFraction: c.SafetyMargin,
-			TargetCPUPercentile:  c.Percentile, TargetMemoryPercentile: c.Percentile,
-			LowerBoundCPUPercentile: 0.5, LowerBoundMemoryPercentile: 0.5,
-			UpperBoundCPUPercentile: c.Percentile, UpperBoundMemoryPercentile: c.Percentile,
-			ConfidenceIntervalCPU: 24 * time.Hour, ConfidenceIntervalMemory: 24 * time.Hour,
+			SafetyMarginFraction:       c.SafetyMargin,
+			TargetCPUPercentile:        c.Percentile,
+			TargetMemoryPercentile:     c.Percentile,
+			LowerBoundCPUPercentile:    0.5,
+			LowerBoundMemoryPercentile: 0.5,
+			UpperBoundCPUPercentile:    c.Percentile,
+			UpperBoundMemoryPercentile: c.Percentile,
+			ConfidenceIntervalCPU:      24 * time.Hour,
+			ConfidenceIntervalMemory:   24 * time.Hour,
 		}),
 	}
 }
 
-// Decide takes the State into the histograms and gives the rule's Action.
+// Decide adds the State to the histograms and returns the Action.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	if err := plausible(s); err != nil {
 		return mdp.Action{}, err
 	}
 	var a mdp.Action
 	if s.Knows(mdp.CPULimit, mdp.CPUUsage) {
-		p.usage.AddSample(&model.ContainerUsageSample{MeasureStart: s.At, Usage: model.ResourceAmount(demand(s)), Resource: model.ResourceCPU})
+		p.usage.AddSample(&model.ContainerUsageSample{
+			MeasureStart: s.At,
+			Usage:        model.ResourceAmount(demand(s)),
+			Resource:     model.ResourceCPU,
+		})
 		a.Sets |= mdp.SetOf(mdp.CPULimit)
 	}
 	if s.Knows(mdp.MemoryLimit, mdp.MemoryUsage) {
-		p.usage.AddSample(&model.ContainerUsageSample{MeasureStart: s.At, Usage: model.ResourceAmount(s.Usage.Memory), Resource: model.ResourceMemory})
+		p.usage.AddSample(&model.ContainerUsageSample{
+			MeasureStart: s.At,
+			Usage:        model.ResourceAmount(s.Usage.Memory),
+			Resource:     model.ResourceMemory,
+		})
 		a.Sets |= mdp.SetOf(mdp.MemoryLimit)
 	}
-	size := p.recommender.GetRecommendedPodResources(model.ContainerNameToAggregateStateMap{"": p.usage})[""].Target
+	containers := model.ContainerNameToAggregateStateMap{"": p.usage}
+	size := p.recommender.GetRecommendedPodResources(containers)[""].Target
 	if a.Sets.Has(mdp.CPULimit) {
 		a = a.WithCPU(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
 	}
@@ -130,7 +160,8 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, nil
 }
 
-// replicas is HPA's arithmetic: the larger of what CPU and latency ask for, damped on the way down.
+// replicas is HPA's formula: the larger of the desired numbers for CPU and
+// latency, with stabilization for a scale-in.
 func (p *Policy) replicas(s mdp.State) (int, error) {
 	ratio, _, _, err := hpa.GetResourceUtilizationRatio(
 		hpa.PodMetricsInfo{"mean": {Value: int64(raised(s.Usage.CPU, s))}},
@@ -140,29 +171,32 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 	}
 	want := p.scaled(s.Replicas, ratio)
 	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
-		ratio, _ := hpa.GetMetricUsageRatio(hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}, max(1, slo.Microseconds()))
-		// Latency is not linear in replicas: double at most.
+		pods := hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}
+		ratio, _ := hpa.GetMetricUsageRatio(pods, max(1, slo.Microseconds()))
+		// Latency is not linear in the number of replicas, so the number at
+		// most doubles.
 		if n := p.scaled(s.Replicas, min(ratio, 2)); n > s.Replicas && s.At.Sub(p.grew) >= p.config.Settling {
 			p.grew = s.At
 			want = max(want, n)
 		}
 	}
-	kept := p.wanted[:0]
+	kept := p.desired[:0]
 	highest := want
-	for _, w := range p.wanted {
+	for _, w := range p.desired {
 		if s.At.Sub(w.at) < p.config.Stabilization {
 			kept = append(kept, w)
 			highest = max(highest, w.replicas)
 		}
 	}
-	p.wanted = append(kept, wish{s.At, want})
+	p.desired = append(kept, desire{s.At, want})
 	if want < s.Replicas {
 		return min(s.Replicas, highest), nil
 	}
 	return want, nil
 }
 
-// scaled is HPA's: the replicas times the ratio, rounded up, unless the ratio is within the tolerance.
+// scaled is HPA's formula: the replicas times the ratio, rounded up. A ratio
+// within the tolerance changes nothing.
 func (p *Policy) scaled(replicas int, ratio float64) int {
 	if math.Abs(ratio-1) <= float64(p.config.Tolerance) {
 		return replicas
@@ -170,13 +204,16 @@ func (p *Policy) scaled(replicas int, ratio float64) int {
 	return max(1, int(math.Ceil(ratio*float64(replicas))))
 }
 
-// grown tells whether a replica is as large as it may be, so that only more of them can help.
+// grown reports whether a replica has at least 90 % of its largest size, so
+// that only more replicas can help.
 func (p *Policy) grown(s mdp.State) bool {
 	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.config.Largest.CPU*9/10
 }
 
-// demand is the CPU that a replica's limit must hold: its peak where that is known, raised by the share of periods in
-// which it was throttled. Replicas share the mean, not each other's peaks.
+// demand is the CPU that the limit of a replica must cover: its peak if it is
+// known, otherwise its mean, increased by the share of throttled periods. The
+// number of replicas uses the mean instead, because replicas do not have their
+// peaks at the same time.
 func demand(s mdp.State) mdp.MilliCPU {
 	d := s.Usage.CPU
 	if s.Knows(mdp.CPUPeak) {
@@ -185,7 +222,7 @@ func demand(s mdp.State) mdp.MilliCPU {
 	return raised(d, s)
 }
 
-// raised is a usage raised by the share of periods in which it was cut short.
+// raised is a usage increased by the share of throttled periods.
 func raised(used mdp.MilliCPU, s mdp.State) mdp.MilliCPU {
 	if !s.Knows(mdp.Throttled) {
 		return used
@@ -193,9 +230,10 @@ func raised(used mdp.MilliCPU, s mdp.State) mdp.MilliCPU {
 	return mdp.MilliCPU(float64(used) * (1 + float64(s.Throttled)))
 }
 
-// plausible refuses figures that no workload has, before they enter a histogram that remembers them.
+// plausible returns an error for impossible values, so that they do not enter a
+// histogram.
 func plausible(s mdp.State) error {
-	const most = 1 << 50
+	const maxMemory = 1 << 50
 	bad := func(signal mdp.Signal, value, top int64) error {
 		if s.Knows(signal) && (value < 0 || value > top) {
 			return fmt.Errorf("hpavpa: %v is %d: not a figure of a workload", signal, value)
@@ -203,8 +241,10 @@ func plausible(s mdp.State) error {
 		return nil
 	}
 	for _, err := range []error{
-		bad(mdp.CPUUsage, int64(s.Usage.CPU), 1e9), bad(mdp.CPUPeak, int64(s.CPUPeak), 1e9),
-		bad(mdp.MemoryUsage, int64(s.Usage.Memory), most), bad(mdp.Replicas, int64(s.Replicas), 1e6),
+		bad(mdp.CPUUsage, int64(s.Usage.CPU), 1e9),
+		bad(mdp.CPUPeak, int64(s.CPUPeak), 1e9),
+		bad(mdp.MemoryUsage, int64(s.Usage.Memory), maxMemory),
+		bad(mdp.Replicas, int64(s.Replicas), 1e6),
 	} {
 		if err != nil {
 			return err

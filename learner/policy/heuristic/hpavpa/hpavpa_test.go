@@ -38,7 +38,7 @@ func decide(t *testing.T, p mdp.Policy, s mdp.State) mdp.Action {
 	return a
 }
 
-func TestAReplicaGrowsBeforeAnotherIsAdded(t *testing.T) {
+func TestReplicaGrowsBeforeAnotherIsAdded(t *testing.T) {
 	p := hpavpa.New(config())
 	a := decide(t, p, state(0, 1, 200, 200, 0.4, 80*time.Millisecond))
 	if a.Replicas != 1 {
@@ -53,7 +53,7 @@ func TestAReplicaGrowsBeforeAnotherIsAdded(t *testing.T) {
 	}
 }
 
-func TestAViolatedSLOAddsReplicasOnlyWhenSizeIsUsedUp(t *testing.T) {
+func TestSLOViolationAddsReplicasOnlyAtTheLargestSize(t *testing.T) {
 	slow := 170 * time.Millisecond
 	if a := decide(t, hpavpa.New(config()), state(0, 2, 200, 100, 0, slow)); a.Replicas > 2 {
 		t.Errorf("replicas = %d: it may still grow", a.Replicas)
@@ -63,7 +63,7 @@ func TestAViolatedSLOAddsReplicasOnlyWhenSizeIsUsedUp(t *testing.T) {
 	}
 }
 
-func TestLatencyAddsNoMoreReplicasBeforeTheLastOnesCouldHelp(t *testing.T) {
+func TestLatencyAddsNoReplicasDuringSettling(t *testing.T) {
 	p := hpavpa.New(config())
 	slow := 170 * time.Millisecond
 	if a := decide(t, p, state(0, 1, 500, 340, 0, slow)); a.Replicas != 2 {
@@ -92,8 +92,9 @@ func TestScalingInWaitsForTheStabilizationWindow(t *testing.T) {
 	}
 }
 
-// The dumb twin: VPA's figure for a constant usage is that usage and the margin, within a bucket (5 %).
-func TestConstantUsageGetsItselfAndTheMargin(t *testing.T) {
+// A simple second implementation: VPA's figure for a constant usage is that usage and the
+// margin, within a bucket (5 %).
+func TestConstantUsageGivesUsagePlusMargin(t *testing.T) {
 	p := hpavpa.New(config())
 	var a mdp.Action
 	for i := range 50 {

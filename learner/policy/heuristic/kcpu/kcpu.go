@@ -1,14 +1,19 @@
-// Package kcpu is the baseline "K8s-CPU" of Autothrottle's evaluation (Wang et al., NSDI 2024, §5): the rule of the
-// Kubernetes Horizontal Pod Autoscaler, applied to a container's CPU limit instead of a number of replicas.
+// Package kcpu is the baseline "K8s-CPU" of Autothrottle's evaluation (Wang et
+// al., NSDI 2024, §5). It applies the rule of the Kubernetes Horizontal Pod
+// Autoscaler to the CPU limit of a container instead of the number of replicas.
 //
-// Every so often the limit that is wanted is usage / target; the limit that is set is the highest that was wanted
-// within a window (HPA's scale-down stabilisation). So it grows at once and shrinks late. A container that is
-// throttled uses its whole limit, so its limit grows by 1/target at each step until it is throttled no more.
+// At a fixed interval the policy computes a desired limit: usage / target. It
+// sets the highest desired limit within a window (HPA's scale-down
+// stabilisation). The limit therefore grows at once and shrinks late. A
+// throttled container uses its whole limit, so its limit grows by the factor
+// 1/target at each decision until the throttling ends.
 //
 // Departures from the paper, and from HPA:
-//  1. HPA's tolerance of 0.1 is not kept, as in the paper; only a change of less than a millicore is no change.
-//  2. The usage is the mean of the States since the last decision, each of which is a mean over its sensor's step:
-//     at a State a second and a decision in 15 s it is the mean over those 15 s, not a spot check of the last one.
+//  1. HPA's tolerance of 0.1 is not used, as in the paper. Only changes of less
+//     than a millicore are ignored.
+//  2. The usage is the mean of all States since the last decision. Each State
+//     is a mean over a step of the sensor. With one State per second and a
+//     decision every 15 s, the usage is the mean over 15 s.
 package kcpu
 
 import (
@@ -19,26 +24,32 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Config is the rule's settings. Begin with [Default] or [Fast].
+// Config is the settings of the policy. Start with [Default] or [Fast].
 type Config struct {
-	// Target is the share of the limit, in (0, 1], that should be used. Smaller is safer and costs more CPU. The
-	// paper tunes it for each application and trace, and ends between 0.4 and 0.8.
+	// Target is the desired usage as a share of the limit, in (0, 1]. A
+	// smaller value is safer and needs more CPU. The
+	// paper tunes it for each application and trace; the results are between
+	// 0.4 and 0.8.
 	Target mdp.Ratio
-	// Every is the time between two decisions; a State in between decides nothing.
+	// Every is the time between two decisions.
 	Every time.Duration
-	// Window is how long a limit that was once wanted is not undercut.
+	// Window is the time for which the limit stays at or above each desired
+	// limit.
 	Window time.Duration
-	// Floor is the smallest limit it proposes.
+	// Floor is the lowest limit that the policy sets.
 	Floor mdp.MilliCPU
 }
 
-// The paper's two: the times of Kubernetes itself, and faster ones, with targets from the middle of those it tuned.
+// Default and Fast are the two variants of the paper: the intervals of
+// Kubernetes, and shorter ones. The targets are in the middle of the paper's
+// tuned values.
 var (
 	Default = Config{Target: 0.5, Every: 15 * time.Second, Window: 300 * time.Second, Floor: 10}
 	Fast    = Config{Target: 0.6, Every: time.Second, Window: 20 * time.Second, Floor: 10}
 )
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case !(c.Target > 0 && c.Target <= 1):
@@ -53,24 +64,27 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Policy is the rule for one container's CPU limit. It needs [mdp.CPULimit] and [mdp.CPUUsage].
+// Policy controls the CPU limit of one container. It needs [mdp.CPULimit] and
+// [mdp.CPUUsage].
 type Policy struct {
 	config  Config
-	decided time.Time // the last decision; zero before the first
-	sum     mdp.MilliCPU
-	states  int    // whose usage is in sum
-	wanted  []wish // within the window, oldest first
+	decided time.Time    // time of the last decision; zero before the first
+	sum     mdp.MilliCPU // of the usage since the last decision
+	states  int          // number of States in sum
+	desired []desire     // within the window, oldest first
 }
 
-type wish struct {
+// desire is a desired limit.
+type desire struct {
 	at    time.Time
 	limit mdp.MilliCPU
 }
 
-// New makes the rule; the config must be one that passes Check.
+// New creates a policy. The config must pass Check.
 func New(c Config) *Policy { return &Policy{config: c} }
 
-// Decide sets the CPU limit, or nothing when it is not yet time or the limit is as it should be.
+// Decide sets the CPU limit. It sets nothing when no decision is due, or when
+// the limit is already right.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	if err := s.Require("kcpu", mdp.CPULimit, mdp.CPUUsage); err != nil {
 		return mdp.Action{}, err
@@ -84,7 +98,9 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		return mdp.Action{}, nil
 	}
 	usage := float64(p.sum) / float64(p.states)
-	p.decided, p.sum, p.states = s.At, 0, 0
+	p.decided = s.At
+	p.sum = 0
+	p.states = 0
 
 	want := mdp.MilliCPU(min(float64(maxLimit), math.Ceil(usage/float64(p.config.Target))))
 	want = p.stabilised(s.At, max(want, p.config.Floor))
@@ -94,26 +110,30 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return mdp.Action{}.WithCPU(want), nil
 }
 
-// due tells whether it is time to decide. A tenth early is in time: a loop that ticks every second ticks now and then
-// after 0.999 s, and should not wait for another tick. A clock that went back does not stop the decisions.
+// due reports whether it is time for a decision. Up to 10 % early is accepted:
+// a loop with a tick every second sometimes ticks after 0.999 s, and it must
+// not wait for another tick. A clock that jumps back does not stop the
+// decisions.
 func (p *Policy) due(now time.Time) bool {
 	since := now.Sub(p.decided)
 	return p.decided.IsZero() || since < 0 || since >= p.config.Every-p.config.Every/10
 }
 
-// stabilised takes a wish into the window and gives the highest in it.
+// stabilised adds a desired limit to the window and returns the highest in the
+// window.
 func (p *Policy) stabilised(now time.Time, limit mdp.MilliCPU) mdp.MilliCPU {
-	kept := p.wanted[:0]
+	kept := p.desired[:0]
 	highest := limit
-	for _, w := range p.wanted {
+	for _, w := range p.desired {
 		if now.Sub(w.at) < p.config.Window {
 			kept = append(kept, w)
 			highest = max(highest, w.limit)
 		}
 	}
-	p.wanted = append(kept, wish{now, limit})
+	p.desired = append(kept, desire{now, limit})
 	return highest
 }
 
-// maxLimit is a million cores: beyond it a figure is an accident, and sums would overflow.
+// maxLimit is a million cores. Values above it are errors, and sums could
+// overflow.
 const maxLimit mdp.MilliCPU = 1_000_000_000

@@ -16,7 +16,7 @@ func TestKCPUIsAPolicy(t *testing.T) {
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// container is one under a demand: it never uses more than its limit.
+// container is a container with a demand. It never uses more than its limit.
 type container struct {
 	t      *testing.T
 	policy *kcpu.Policy
@@ -24,7 +24,8 @@ type container struct {
 	second int
 }
 
-// run lets so many seconds pass, a State each, and counts the changes of the limit.
+// run simulates seconds with one State each, and counts the changes of the
+// limit.
 func (c *container) run(seconds int, demand mdp.MilliCPU) (changes int) {
 	c.t.Helper()
 	for range seconds {
@@ -45,14 +46,14 @@ func (c *container) run(seconds int, demand mdp.MilliCPU) (changes int) {
 	return changes
 }
 
-func TestASteadyContainerIsGivenUsageOverTarget(t *testing.T) {
+func TestConstantUsageGivesUsageDividedByTarget(t *testing.T) {
 	c := &container{t: t, policy: kcpu.New(kcpu.Default), limit: 1000}
 	if changes := c.run(600, 150); c.limit != 300 || changes != 1 {
 		t.Errorf("limit = %v after %d changes, want 300m after one", c.limit, changes)
 	}
 }
 
-func TestAThrottledContainerGrowsGeometrically(t *testing.T) {
+func TestLimitOfAThrottledContainerGrowsGeometrically(t *testing.T) {
 	c := &container{t: t, policy: kcpu.New(kcpu.Fast), limit: 100}
 	for _, want := range []mdp.MilliCPU{167, 279, 465, 775, 1292, 1667, 1667} { // 1/0.6 at each step; 1000/0.6 at last
 		if c.run(1, 1000); c.limit != want {
@@ -61,19 +62,20 @@ func TestAThrottledContainerGrowsGeometrically(t *testing.T) {
 	}
 }
 
-func TestBetweenTwoDecisionsItHolds(t *testing.T) {
+func TestLimitIsConstantBetweenDecisions(t *testing.T) {
 	c := &container{t: t, policy: kcpu.New(kcpu.Default), limit: 1000}
 	c.run(1, 200)
 	if changes := c.run(13, 900); changes != 0 || c.limit != 400 {
 		t.Fatalf("limit = %v after %d changes within 15 s", c.limit, changes)
 	}
-	// The next decision, at a tenth early or later, sees 13 s or more of a demand that is throttled at 400m.
+	// The next decision, at a tenth early or later, sees 13 s or more of a
+	// demand that is throttled at 400m.
 	if c.run(2, 900); c.limit != 800 {
 		t.Errorf("limit = %v, want 800m", c.limit)
 	}
 }
 
-func TestTheUsageIsTheMeanSinceTheLastDecision(t *testing.T) {
+func TestUsageIsTheMeanSinceTheLastDecision(t *testing.T) {
 	c := &container{t: t, policy: kcpu.New(kcpu.Default), limit: 1000}
 	c.run(1, 100)  // decides: 200m
 	c.limit = 1000 // as if it had not been carried out
@@ -84,7 +86,7 @@ func TestTheUsageIsTheMeanSinceTheLastDecision(t *testing.T) {
 	}
 }
 
-func TestALimitThatWasWantedIsKeptForTheWindow(t *testing.T) {
+func TestLimitStaysAtTheHighestOfTheWindow(t *testing.T) {
 	for name, c := range map[string]kcpu.Config{"default": kcpu.Default, "fast": kcpu.Fast} {
 		t.Run(name, func(t *testing.T) {
 			c.Target = 0.5
@@ -101,7 +103,7 @@ func TestALimitThatWasWantedIsKeptForTheWindow(t *testing.T) {
 	}
 }
 
-func TestATickThatIsALittleEarlyIsInTime(t *testing.T) {
+func TestSlightlyEarlyTickIsAccepted(t *testing.T) {
 	p := kcpu.New(kcpu.Fast)
 	for i := range 10 {
 		demand := mdp.MilliCPU(100 * (i + 1))
@@ -115,14 +117,14 @@ func TestATickThatIsALittleEarlyIsInTime(t *testing.T) {
 	}
 }
 
-func TestAnIdleContainerKeepsTheFloor(t *testing.T) {
+func TestIdleContainerGetsTheFloor(t *testing.T) {
 	c := &container{t: t, policy: kcpu.New(kcpu.Fast), limit: 500}
 	if c.run(30, 0); c.limit != kcpu.Fast.Floor {
 		t.Errorf("limit = %v, want the floor of %v", c.limit, kcpu.Fast.Floor)
 	}
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestErrorNamesTheWrongSetting(t *testing.T) {
 	for want, change := range map[string]func(*kcpu.Config){
 		"kcpu target 0: it must be in (0, 1]":                                func(c *kcpu.Config) { c.Target = 0 },
 		"kcpu every 0s: it must be above zero":                               func(c *kcpu.Config) { c.Every = 0 },

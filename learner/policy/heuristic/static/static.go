@@ -1,5 +1,6 @@
-// Package static holds a workload at a given number of replicas and a given size. It is what an operator's manifest
-// does without any autoscaler, and so the first line of every comparison.
+// Package static keeps a workload at a constant number of replicas and a
+// constant size. This is the behaviour without an autoscaler, and the first
+// line of every comparison.
 package static
 
 import (
@@ -8,13 +9,15 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Config is what is held. A zero is left as it is found.
+// Config is the values to keep. A zero means that the policy does not control
+// this knob.
 type Config struct {
 	Replicas int
 	Size     mdp.Size // per replica
 }
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case c.Replicas < 0:
@@ -27,14 +30,15 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Policy puts back what has moved. It needs the signal of every knob that it holds: [mdp.Replicas], [mdp.CPULimit],
-// [mdp.MemoryLimit]. One that is unknown it leaves alone.
+// Policy resets knobs that have changed. It needs the signal of every knob that
+// it controls: [mdp.Replicas], [mdp.CPULimit], [mdp.MemoryLimit]. It does not
+// set a knob with an unknown value.
 type Policy struct{ config Config }
 
-// New makes a policy; the config must be one that passes Check.
+// New creates a policy. The config must pass Check.
 func New(c Config) *Policy { return &Policy{config: c} }
 
-// Decide sets what is not as it should be, or nothing when all is.
+// Decide sets the knobs that differ from the config.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	want := p.config
 	var held mdp.Set

@@ -27,7 +27,7 @@ func state(replicas int, cpu mdp.MilliCPU, memory mdp.Bytes) mdp.State {
 	return mdp.State{At: time.Unix(0, 0), Observed: mdp.Knobs, Replicas: replicas, Limit: mdp.Size{CPU: cpu, Memory: memory}}
 }
 
-func TestOnlyWhatMovedIsPutBack(t *testing.T) {
+func TestOnlyChangedKnobsAreReset(t *testing.T) {
 	p := static.New(three)
 	for _, c := range []struct {
 		name string
@@ -46,7 +46,7 @@ func TestOnlyWhatMovedIsPutBack(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotHeldIsLeftAsItIsFound(t *testing.T) {
+func TestUncontrolledKnobsAreNotSet(t *testing.T) {
 	p := static.New(static.Config{Size: mdp.Size{CPU: 500}})
 	if a, err := p.Decide(state(7, 100, mdp.MiB)); err != nil || a != (mdp.Action{}.WithCPU(500)) {
 		t.Errorf("action = %v (%v), want the CPU limit alone", a, err)
@@ -57,7 +57,7 @@ func TestWhatIsNotHeldIsLeftAsItIsFound(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestErrorNamesTheWrongSetting(t *testing.T) {
 	if err := (static.Config{Replicas: -1}).Check(); err == nil || err.Error() != "static replicas -1: it must not be below zero" {
 		t.Errorf("err = %v", err)
 	}

@@ -5,48 +5,55 @@ import (
 	"math/rand/v2"
 )
 
-// hidden is Vowpal Wabbit's --nn 3, rate its --l 0.5.
+// hidden is the number of hidden units (Vowpal Wabbit's --nn 3), rate the
+// learning rate (its --l 0.5).
 const (
 	hidden = 3
 	rate   = 0.5
 )
 
-// network predicts an action's cost: cost = bias + sum over h of out[h] * tanh(in[.][h] * features).
+// network predicts an action's cost: cost = bias + sum over h of out[h] *
+// tanh(in[.][h] * features).
 //
-// An input has six features that are not zero, and only their weights are touched: which notch each group has (a weight
-// for each notch, so that the step at the SLO may be anywhere on the ladder), how far up the ladder each notch is (so
-// that notches never tried follow those that were), the load, and 1.
+// An input has six features that are not zero, and a training step changes only
+// their weights. Two are the notch of each group, one-hot encoded, so that the
+// cost can jump at any notch. Two are the height of each notch on the ladder,
+// so that the prediction for notches without data follows the others. The last
+// two are the load and the constant 1.
 type network struct {
 	in   [features][hidden]weight
 	out  [hidden]weight
 	bias weight
 }
 
-// weight is one with the sum of its squared gradients: AdaGrad's, whose steps are right for weights seldom touched.
+// weight is a weight with the sum of its squared gradients, for AdaGrad.
+// AdaGrad suits features that are rarely active.
 type weight struct{ value, squares float64 }
 
+// descend makes one step of AdaGrad.
 func (w *weight) descend(gradient float64) {
 	w.squares += gradient * gradient
 	w.value -= rate * gradient / math.Sqrt(w.squares+1e-12)
 }
 
+// The features of an input, by index.
 const (
-	firstNotch  = 0
-	secondNotch = len(ladder)
-	firstUp     = 2 * len(ladder)
-	secondUp    = firstUp + 1
-	load        = firstUp + 2
-	one         = firstUp + 3
-	features    = firstUp + 4
+	firstNotch  = 0               // one-hot notch of the first group
+	secondNotch = len(ladder)     // one-hot notch of the second group
+	firstUp     = 2 * len(ladder) // height of the first group's notch, in [-1, 1]
+	secondUp    = firstUp + 1     // height of the second group's notch, in [-1, 1]
+	load        = firstUp + 2     // scaled load
+	one         = firstUp + 3     // constant 1
+	features    = firstUp + 4     // number of features
 )
 
 // input is an action in a bin.
 type input struct {
 	action action
-	load   float64 // in [-1, 1]
+	load   float64 // scaled, usually in [-1, 1]
 }
 
-// active are the input's six features that are not zero.
+// active returns the indexes and values of the six features that are not zero.
 func (x input) active() (index [6]int, value [6]float64) {
 	up := func(notch int) float64 { return 2*float64(notch)/float64(len(ladder)-1) - 1 }
 	i, j := x.action[0], x.action[1]
@@ -54,10 +61,12 @@ func (x input) active() (index [6]int, value [6]float64) {
 		[6]float64{1, 1, up(i), up(j), x.load, 1}
 }
 
-// train makes a network of so many draws, with replacement, from the examples.
+// train creates a network and trains it with draws random examples, with
+// replacement.
 func train(examples []example, draws int, random *rand.Rand) *network {
 	n := new(network)
-	// Only what every input shares begins at random: a notch that was never tried adds nothing.
+	// Only the weights of shared features are random at the start. The
+	// weights of a notch without data stay zero.
 	for f := firstUp; f < features; f++ {
 		for h := range hidden {
 			n.in[f][h].value = random.Float64() - 0.5
@@ -72,12 +81,14 @@ func train(examples []example, draws int, random *rand.Rand) *network {
 	return n
 }
 
+// predict is the predicted cost of an input.
 func (n *network) predict(x input) float64 {
 	index, value := x.active()
 	units := n.units(&index, &value)
 	return n.sum(&units)
 }
 
+// units computes the hidden layer.
 func (n *network) units(index *[6]int, value *[6]float64) (units [hidden]float64) {
 	for k, f := range index {
 		for h := range hidden {
@@ -90,6 +101,7 @@ func (n *network) units(index *[6]int, value *[6]float64) (units [hidden]float64
 	return units
 }
 
+// sum computes the output layer.
 func (n *network) sum(units *[hidden]float64) float64 {
 	cost := n.bias.value
 	for h := range hidden {
@@ -98,7 +110,8 @@ func (n *network) sum(units *[hidden]float64) float64 {
 	return cost
 }
 
-// step descends the squared error of one example, half of it.
+// step makes one training step. The loss is half the squared error of one
+// example.
 func (n *network) step(e *example) {
 	index, value := e.input.active()
 	units := n.units(&index, &value)

@@ -3,20 +3,21 @@ package tower
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// version is of the format below; it changes when an older tower could not read it, or would read it wrongly.
+// version is the version of the format below. It changes when an older tower
+// cannot read the new format.
 const version = 1
 
-// maxMinutes is some two thousand years.
+// maxMinutes is about two thousand years.
 const maxMinutes = 1_000_000_000
 
-// stored is a tower as JSON. The network is not in it: it is made anew each minute. Neither is the config, but for the
-// width of the bins, without which the numbers of the bins mean nothing.
+// stored is a tower as JSON. It does not contain the network, which is trained
+// again each minute. It contains the width of the bins, because the bin numbers
+// depend on it, but not the rest of the config.
 type stored struct {
 	Version  int          `json:"version"`
 	Services []string     `json:"services"`
@@ -29,25 +30,36 @@ type stored struct {
 	Random   []byte       `json:"random"` // math/rand/v2's PCG
 }
 
+// storedCell is a cell as JSON.
 type storedCell struct {
 	Bin     int            `json:"bin"`
 	Action  action         `json:"action"`
 	Samples []storedSample `json:"samples"`
 }
 
+// storedSample is a sample as JSON.
 type storedSample struct {
 	Allocated mdp.MilliCPU  `json:"allocated"` // millicores
 	Latency   time.Duration `json:"latency"`   // nanoseconds
 }
 
-// Encode is all that the tower knows, its random state included, as JSON: a tower decoded from it goes on as this one.
+// Encode returns the whole state of the tower as JSON, including the random
+// state. A decoded tower continues exactly like this one.
 func (t *Tower) Encode() ([]byte, error) {
 	random, err := t.source.MarshalBinary()
 	if err != nil {
 		return nil, fmt.Errorf("tower state: random state: %w", err)
 	}
-	s := stored{Version: version, Services: t.services, BinRPS: t.config.BinRPS, Minutes: t.minutes, Action: t.action,
-		Used: t.used, Usages: t.usages, Random: random}
+	s := stored{
+		Version:  version,
+		Services: t.services,
+		BinRPS:   t.config.BinRPS,
+		Minutes:  t.minutes,
+		Action:   t.action,
+		Used:     t.used,
+		Usages:   t.usages,
+		Random:   random,
+	}
 	for _, c := range t.cells {
 		sc := storedCell{Bin: c.bin, Action: c.action}
 		for _, m := range c.samples {
@@ -58,8 +70,9 @@ func (t *Tower) Encode() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// Decode makes the tower that was encoded, for the same services and width of bins; the rest of the config may differ.
-// An error names what is wrong with the state.
+// Decode creates a tower from its encoded state. The services and the width of
+// the bins must be the same; the rest of the config can differ. An error names
+// the wrong value.
 func Decode(c Config, services []string, data []byte) (*Tower, error) {
 	var v struct{ Version *int }
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -75,32 +88,18 @@ func Decode(c Config, services []string, data []byte) (*Tower, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("tower state of %d bytes: %w", len(data), err)
 	}
-	if len(s.Services) != len(services) || len(s.Used) != len(services) {
-		return nil, fmt.Errorf("tower state of %d services, usage of %d: want %d", len(s.Services), len(s.Used), len(services))
-	}
-	for i, name := range services {
-		if s.Services[i] != name {
-			return nil, fmt.Errorf("tower state: service %d is %q: want %q", i, s.Services[i], name)
-		}
-	}
-	switch {
-	case s.BinRPS != c.BinRPS:
-		return nil, fmt.Errorf("tower state with bins of %v requests per second: want %v", float64(s.BinRPS), float64(c.BinRPS))
-	case s.Minutes < 0 || s.Minutes > maxMinutes || s.Usages < 0 || s.Usages > s.Minutes:
-		return nil, fmt.Errorf("tower state of %d minutes, usage of %d: not numbers of minutes", s.Minutes, s.Usages)
-	case !s.Action.legal():
-		return nil, fmt.Errorf("tower state: action %v: not on the ladder", s.Action)
-	}
-	for i, used := range s.Used {
-		if !(used >= 0 && used <= float64(s.Usages)*float64(maxCPU)) {
-			return nil, fmt.Errorf("tower state: %s used %v in %d minutes: not a figure of a service", services[i], used, s.Usages)
-		}
+	if err := s.check(c, services); err != nil {
+		return nil, err
 	}
 	t := New(c, services, 0)
 	if err := t.source.UnmarshalBinary(s.Random); err != nil {
 		return nil, fmt.Errorf("tower state: random state: %w", err)
 	}
-	t.minutes, t.action, t.used, t.usages, t.group = s.Minutes, s.Action, s.Used, s.Usages, groups(s.Used)
+	t.minutes = s.Minutes
+	t.action = s.Action
+	t.used = s.Used
+	t.usages = s.Usages
+	t.group = groups(s.Used)
 	for i, sc := range s.Cells {
 		restored, err := sc.restore()
 		if err != nil {
@@ -109,17 +108,45 @@ func Decode(c Config, services []string, data []byte) (*Tower, error) {
 		restored.median = t.median(restored.samples)
 		t.cells = append(t.cells, restored)
 	}
-	if !slices.IsSortedFunc(t.cells, func(a, b cell) int {
-		if inOrder(a, b) == 0 {
-			return 1 // two of one cell are out of order too
+	for i := 1; i < len(t.cells); i++ {
+		if compareCells(t.cells[i-1], t.cells[i]) > 0 {
+			return nil, fmt.Errorf("tower state: %d cells: out of order", len(t.cells))
 		}
-		return inOrder(a, b)
-	}) {
-		return nil, fmt.Errorf("tower state: %d cells: out of order", len(t.cells))
 	}
 	return t, nil
 }
 
+// check returns an error when the state does not fit the config and the
+// services, or is impossible.
+func (s *stored) check(c Config, services []string) error {
+	if len(s.Services) != len(services) || len(s.Used) != len(services) {
+		return fmt.Errorf("tower state of %d services, usage of %d: want %d",
+			len(s.Services), len(s.Used), len(services))
+	}
+	for i, name := range services {
+		if s.Services[i] != name {
+			return fmt.Errorf("tower state: service %d is %q: want %q", i, s.Services[i], name)
+		}
+	}
+	switch {
+	case s.BinRPS != c.BinRPS:
+		return fmt.Errorf("tower state with bins of %v requests per second: want %v",
+			float64(s.BinRPS), float64(c.BinRPS))
+	case s.Minutes < 0 || s.Minutes > maxMinutes || s.Usages < 0 || s.Usages > s.Minutes:
+		return fmt.Errorf("tower state of %d minutes, usage of %d: not numbers of minutes", s.Minutes, s.Usages)
+	case !s.Action.legal():
+		return fmt.Errorf("tower state: action %v: not on the ladder", s.Action)
+	}
+	for i, used := range s.Used {
+		if !(used >= 0 && used <= float64(s.Usages)*float64(maxCPU)) {
+			return fmt.Errorf("tower state: %s used %v in %d minutes: not a figure of a service",
+				services[i], used, s.Usages)
+		}
+	}
+	return nil
+}
+
+// restore checks a stored cell and returns the cell, without its median.
 func (sc storedCell) restore() (cell, error) {
 	c := cell{bin: sc.Bin, action: sc.Action}
 	switch {
@@ -127,8 +154,8 @@ func (sc storedCell) restore() (cell, error) {
 		return c, fmt.Errorf("bin %d: it must be in [0, %d]", sc.Bin, maxBin)
 	case !sc.Action.legal():
 		return c, fmt.Errorf("action %v: not on the ladder", sc.Action)
-	case len(sc.Samples) == 0 || len(sc.Samples) > remembered:
-		return c, fmt.Errorf("%d samples: it must be in [1, %d]", len(sc.Samples), remembered)
+	case len(sc.Samples) == 0 || len(sc.Samples) > maxSamples:
+		return c, fmt.Errorf("%d samples: it must be in [1, %d]", len(sc.Samples), maxSamples)
 	}
 	for _, m := range sc.Samples {
 		if m.Allocated < 0 || m.Allocated > maxCPU || m.Latency < 0 {
@@ -139,7 +166,7 @@ func (sc storedCell) restore() (cell, error) {
 	return c, nil
 }
 
-// legal tells whether both notches are on the ladder.
+// legal reports whether both notches are on the ladder.
 func (a action) legal() bool {
 	for _, notch := range a {
 		if notch < 0 || notch >= len(ladder) {

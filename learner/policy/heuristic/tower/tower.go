@@ -1,28 +1,41 @@
-// Package tower is Autothrottle's application-level controller (Wang et al., NSDI 2024, §3.4): once a minute it picks
-// the throttle targets that the captains of an application's services keep, so that the application holds its latency
-// SLO with little CPU.
+// Package tower is Autothrottle's application-level controller (Wang et al.,
+// NSDI 2024, §3.4). Once a minute it selects the throttle targets for the
+// captains of an application's services. The goal is to meet the latency SLO
+// with little CPU.
 //
-// It is a contextual bandit. The context is the load, in bins of requests per second. Services are in two groups, those
-// that use little CPU and those that use much, and an action is a target for each group out of nine: 81 actions. After
-// a minute its action has a cost: the CPU that was allocated, scaled to [0, 1], if the SLO held; otherwise 2 and the
-// latency, scaled to [0, 1]. Whatever holds the SLO is cheaper than whatever does not; where nothing holds it, the least
-// latency is cheapest. From the medians of the costs by bin and action a small neural network learns to predict them; the
-// tower picks the cheapest prediction, and now and then one of its neighbours.
+// It is a contextual bandit. The context is the load, in bins of requests per
+// second. There are two groups of services, with low and high CPU usage. An
+// action selects one of nine targets for each group: 81 actions. The cost of an
+// action is computed after a minute. If the SLO was met, the cost is the
+// allocated CPU, scaled to [0, 1]. Otherwise it is 2 plus the latency, scaled
+// to [0, 1]. An action that meets the SLO therefore always has a lower cost
+// than one that does not, and if no action meets the SLO, the lowest latency
+// has the lowest cost. A small neural network learns to predict the median cost
+// per bin and action. The tower selects the action with the lowest predicted
+// cost, and sometimes one of its neighbours.
 //
-// A Tower has no clock: the caller calls [Tower.Observe] at the end of each minute, and gives [Tower.Targets] to the
-// captains (captain.Retarget) for the next.
+// A Tower has no clock. The caller calls [Tower.Observe] at the end of each
+// minute, and gives [Tower.Targets] to the captains (captain.Retarget) for the
+// next minute.
 //
-// Departures from the paper, whose bandit is Vowpal Wabbit's (--cb_explore 81 --nn 3 --l 0.5):
-//  1. The network is our own: 3 tanh units and AdaGrad at a rate of 0.5, trained from the beginning each minute. It
-//     sees the action as figures; Vowpal Wabbit has weights apart for each of the 81, and must try each.
-//  2. An action that was tried in this very bin is judged by its median and the network together, the more by the
-//     median the more often it was tried. It stands for what 1 takes away.
-//  3. Allocation is scaled between the least and the largest median so far, and the latency of a violation is
-//     1 - SLO/latency: neither needs a bound that somebody has to know.
-//  4. In the first minutes, ExploreFirst of them, actions are picked at random. The groups are formed anew from the mean
-//     usage after each of as many minutes whose usage is known, and then stay; the few costs from under another
-//     grouping are kept.
-//  5. Of a bin and action only the latest 15 minutes are kept, so that the application may change.
+// Departures from the paper, whose bandit is Vowpal Wabbit's (--cb_explore 81
+// --nn 3 --l 0.5):
+//  1. The network is our own: 3 tanh units and AdaGrad with a learning rate of
+//     0.5, trained from scratch each minute. Its input is the action as
+//     numbers. Vowpal Wabbit has separate weights for each of the 81 actions,
+//     and must try each of them.
+//  2. The cost of an action that was tried in the current bin is a weighted
+//     mean of its median and the prediction. The weight of the median grows
+//     with the number of trials. This replaces the separate weights of point 1.
+//  3. Allocation is scaled between the lowest and the highest median so far,
+//     and the latency of a violation is 1 - SLO/latency. Neither needs a bound
+//     in the configuration.
+//  4. In the first ExploreFirst minutes actions are random. During the same
+//     number of minutes with known usage, the groups are computed again from
+//     the mean usage after each minute; then they stay. The costs from earlier
+//     groupings are kept.
+//  5. For each bin and action only the last 15 minutes are kept, because the
+//     application can change.
 package tower
 
 import (
@@ -36,34 +49,43 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// ladder is the throttle targets that a group can have, from the safest to the most thrifty.
+// ladder is the throttle targets that a group can have, from the safest to the
+// cheapest.
 var ladder = [...]mdp.Ratio{0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3}
 
-// Config is a tower's settings. Begin with [Default] and add an SLO.
+// Config is the settings of a tower. Start with [Default] and add an SLO.
 type Config struct {
-	// SLO has a latency objective; a minute whose latency is above it violates it.
+	// SLO must have a latency objective. A minute with a higher latency
+	// violates it.
 	SLO mdp.SLO
-	// BinRPS is the width of a bin of load, in requests per second. The paper has 20, and 200 for Hotel-Reservation: a
-	// few tens of bins between the least and the largest load is right.
+	// BinRPS is the width of a bin of load, in requests per second. The paper
+	// uses 20, and 200 for Hotel-Reservation. Choose it so that there are 20 to
+	// 50 bins between the lowest and the highest load.
 	BinRPS mdp.Rate
-	// Epsilon is the share of minutes, in [0, 1], in which a neighbour of the best action is tried.
+	// Epsilon is the share of minutes, in [0, 1], in which the tower tries
+	// a neighbour of the best action.
 	Epsilon mdp.Ratio
-	// ExploreFirst is how many minutes to begin with have random actions.
+	// ExploreFirst is the number of minutes with random actions at the
+	// start.
 	ExploreFirst int
-	// Samples is how many draws from the medians the network is trained on each minute: time against precision.
+	// Samples is the number of training steps of the network per minute.
+	// More samples give higher precision and need more time.
 	Samples int
 }
 
-// Default is the paper's, and an exploration as long as its warm-up.
+// Default has the values of the paper. ExploreFirst is the length of the
+// paper's warm-up.
 var Default = Config{BinRPS: 20, Epsilon: 0.1, ExploreFirst: 12, Samples: 10_000}
 
-// Check names the field that is wrong, its value and the rule.
+// Check returns nil for valid settings. Otherwise the error names the field,
+// its value and the rule.
 func (c Config) Check() error {
 	switch {
 	case c.SLO.Latency <= 0:
 		return fmt.Errorf("tower SLO latency %v: it must be above zero", c.SLO.Latency)
 	case !(c.BinRPS > 0 && c.BinRPS <= maxRPS):
-		return fmt.Errorf("tower bin of %v requests per second: it must be in (0, %v]", float64(c.BinRPS), float64(maxRPS))
+		return fmt.Errorf("tower bin of %v requests per second: it must be in (0, %v]",
+			float64(c.BinRPS), float64(maxRPS))
 	case !(c.Epsilon >= 0 && c.Epsilon <= 1):
 		return fmt.Errorf("tower epsilon %v: it must be in [0, 1]", float64(c.Epsilon))
 	case c.ExploreFirst < 0:
@@ -74,60 +96,68 @@ func (c Config) Check() error {
 	return c.SLO.Check()
 }
 
-// Minute is what came of a minute under the Targets. A figure is meaningful only when its signal is in Observed.
+// Minute is the measurements of a minute with the Targets. A value is valid
+// only when its signal is in Observed.
 type Minute struct {
 	Observed  mdp.Set
 	RPS       mdp.Rate       // Throughput: requests per second of the application
 	Latency   time.Duration  // Latency: at the SLO's percentile
-	Allocated mdp.MilliCPU   // CPULimit: the mean over the minute, all services and replicas together
-	Usage     []mdp.MilliCPU // CPUUsage: of each service, in their order; optional
+	Allocated mdp.MilliCPU   // CPULimit: mean over the minute of the sum over all services and replicas
+	Usage     []mdp.MilliCPU // CPUUsage: of each service, in the order given to New; optional
 }
 
-// Tower picks the throttle targets of one application. It is used by one goroutine at a time.
+// Tower selects the throttle targets of one application. One goroutine uses it
+// at a time.
 type Tower struct {
 	config   Config
 	services []string
 
-	minutes int    // that were learned from
-	action  action // in force
-	used    []float64
-	usages  int   // minutes whose usage is in used
-	group   []int // of each service: 0 uses little CPU, 1 much
-	cells   []cell
-	source  *rand.PCG
+	minutes int       // number of minutes learned from
+	action  action    // current
+	used    []float64 // sum of the usage of each service, in millicores
+	usages  int       // number of minutes in used
+	group   []int     // of each service: 0 is low CPU usage, 1 is high
+	cells   []cell    // in the order of compareCells
+	source  *rand.PCG // of random, for Encode
 	random  *rand.Rand
 }
 
-// action is a notch of the ladder for each group.
+// action is an index of the ladder (a notch) for each group.
 type action [2]int
 
-// cell is what is known of one action in one bin.
+// cell is the data of one action in one bin.
 type cell struct {
 	bin     int
 	action  action
-	samples []sample // at most remembered, oldest first
-	median  sample   // of them
+	samples []sample // at most maxSamples, oldest first
+	median  sample   // of samples
 }
 
-// sample is a minute's outcome.
+// sample is the result of a minute.
 type sample struct {
 	allocated mdp.MilliCPU
 	latency   time.Duration
 }
 
-// remembered is how many minutes of a cell are kept.
-const remembered = 15
+// maxSamples is the number of minutes that a cell keeps.
+const maxSamples = 15
 
-// New makes a tower that has learned nothing; the config must be one that passes Check. It begins with the safest
-// targets.
+// New creates a tower without data. The config must pass Check. It starts with
+// the safest targets.
 func New(c Config, services []string, seed uint64) *Tower {
-	t := &Tower{config: c, services: slices.Clone(services), used: make([]float64, len(services)), source: rand.NewPCG(seed, 0)}
+	t := &Tower{
+		config:   c,
+		services: slices.Clone(services),
+		used:     make([]float64, len(services)),
+		source:   rand.NewPCG(seed, 0),
+	}
 	t.random = rand.New(t.source)
 	t.group = groups(t.used)
 	return t
 }
 
-// Targets is the throttle target of each service, in their order, for the next minute.
+// Targets is the throttle target of each service for the next minute, in the
+// order given to New.
 func (t *Tower) Targets() []mdp.Ratio {
 	targets := make([]mdp.Ratio, len(t.group))
 	for i, g := range t.group {
@@ -136,9 +166,10 @@ func (t *Tower) Targets() []mdp.Ratio {
 	return targets
 }
 
-// Observe learns from a minute and picks the targets for the next. From a minute without requests, allocation or latency
-// observed nothing is learned, the targets stay and the error is an *[mdp.UnknownError]; so it is, with another error, of
-// a minute whose figures cannot be.
+// Observe learns from a minute and selects the targets for the next. If
+// requests, allocation or latency were not observed, it learns nothing, the
+// targets stay, and the error is an *[mdp.UnknownError]. With impossible values
+// the result is the same, with another error.
 func (t *Tower) Observe(m Minute) error {
 	if missing := mdp.SetOf(mdp.Throughput, mdp.Latency, mdp.CPULimit).Without(m.Observed); missing != 0 {
 		return &mdp.UnknownError{Who: "tower", Missing: missing}
@@ -163,7 +194,8 @@ func (t *Tower) Observe(m Minute) error {
 	return nil
 }
 
-// plausible refuses figures that no application has, before they are remembered.
+// plausible returns an error for impossible values, so that they are not
+// stored.
 func (t *Tower) plausible(m Minute) error {
 	switch {
 	case !(m.RPS >= 0 && m.RPS <= maxRPS) || m.RPS/t.config.BinRPS > maxBin:
@@ -185,32 +217,40 @@ func (t *Tower) plausible(m Minute) error {
 	return nil
 }
 
-// A million cores, a billion requests per second, a million bins: beyond them a figure is an accident.
+// The limits are a million cores, a billion requests per second and a million
+// bins. Values above them are errors.
 const (
 	maxCPU mdp.MilliCPU = 1_000_000_000
 	maxRPS mdp.Rate     = 1_000_000_000
 	maxBin              = 1_000_000
 )
 
-// keep remembers a minute. Cells are in order, so that what is learned does not depend on how they came.
+// keep stores a minute. Cells are sorted, so that the result of training does
+// not depend on the order of arrival.
 func (t *Tower) keep(bin int, a action, s sample) {
-	i, found := slices.BinarySearchFunc(t.cells, cell{bin: bin, action: a}, inOrder)
+	i, found := slices.BinarySearchFunc(t.cells, cell{bin: bin, action: a}, compareCells)
 	if !found {
 		t.cells = slices.Insert(t.cells, i, cell{bin: bin, action: a})
 	}
 	c := &t.cells[i]
-	if len(c.samples) == remembered {
+	if len(c.samples) == maxSamples {
 		c.samples = slices.Delete(c.samples, 0, 1)
 	}
 	c.samples = append(c.samples, s)
 	c.median = t.median(c.samples)
 }
 
-func inOrder(a, b cell) int {
-	return cmp.Or(cmp.Compare(a.bin, b.bin), cmp.Compare(a.action[0], b.action[0]), cmp.Compare(a.action[1], b.action[1]))
+// compareCells orders cells by bin and action.
+func compareCells(a, b cell) int {
+	return cmp.Or(
+		cmp.Compare(a.bin, b.bin),
+		cmp.Compare(a.action[0], b.action[0]),
+		cmp.Compare(a.action[1], b.action[1]),
+	)
 }
 
-// pick is the action for the next minute, whose load is taken to be that of the last.
+// pick selects the action for the next minute. It assumes that the load stays
+// the same.
 func (t *Tower) pick(bin int) action {
 	if t.minutes <= t.config.ExploreFirst {
 		return action{t.random.IntN(len(ladder)), t.random.IntN(len(ladder))}
@@ -223,7 +263,8 @@ func (t *Tower) pick(bin int) action {
 	return near[t.random.IntN(len(near))]
 }
 
-// best is the action with the least cost in a bin; of equals, the safest.
+// best is the action with the lowest cost in a bin. Of equal costs it is the
+// safest action.
 func (t *Tower) best(bin int) action {
 	examples, scale := t.examples()
 	net := train(examples, t.config.Samples, t.random)
@@ -251,10 +292,11 @@ func (t *Tower) best(bin int) action {
 	return best
 }
 
-// doubt is how many minutes of an action in a bin weigh as much as the network's prediction.
+// doubt is the number of minutes of an action in a bin that have the same
+// weight as the network's prediction.
 const doubt = 0.25
 
-// neighbours are the actions one notch from this one in one group.
+// neighbours returns the actions that differ by one notch in one group.
 func neighbours(a action) []action {
 	var near []action
 	for g := range a {
@@ -268,29 +310,35 @@ func neighbours(a action) []action {
 	return near
 }
 
-// example is a cell as the network sees it.
+// example is a training example of the network, from a cell.
 type example struct {
 	input input
 	cost  float64 // of the median minute
-	times int     // minutes that it is the median of
+	times int     // number of minutes in the cell
 }
 
-// examples are the cells, in their order, with their costs and on one scale of load.
+// examples returns an example for each cell, in the same order, and the scale
+// of the load.
 func (t *Tower) examples() ([]example, scale) {
 	least, largest := maxCPU, mdp.MilliCPU(0)
 	for _, c := range t.cells {
-		least, largest = min(least, c.median.allocated), max(largest, c.median.allocated)
+		least = min(least, c.median.allocated)
+		largest = max(largest, c.median.allocated)
 	}
 	// The cells are in the order of their bins.
 	s := scale{low: float64(t.cells[0].bin), high: float64(t.cells[len(t.cells)-1].bin)}
 	examples := make([]example, len(t.cells))
 	for i, c := range t.cells {
-		examples[i] = example{input{c.action, s.of(c.bin)}, t.cost(c.median, least, largest), len(c.samples)}
+		examples[i] = example{
+			input: input{c.action, s.of(c.bin)},
+			cost:  t.cost(c.median, least, largest),
+			times: len(c.samples),
+		}
 	}
 	return examples, s
 }
 
-// cost is the paper's: in [0, 1] if the SLO held, in [2, 3] if not.
+// cost is the paper's cost: in [0, 1] if the SLO was met, otherwise in [2, 3].
 func (t *Tower) cost(s sample, least, largest mdp.MilliCPU) float64 {
 	if t.violated(s) {
 		return 3 - float64(t.config.SLO.Latency)/float64(s.latency)
@@ -301,7 +349,8 @@ func (t *Tower) cost(s sample, least, largest mdp.MilliCPU) float64 {
 	return float64(s.allocated-least) / float64(largest-least)
 }
 
-// median is the sample in the middle of the costs; of two in the middle, the dearer.
+// median is the sample with the median cost. Of two in the middle it is the one
+// with the higher cost.
 func (t *Tower) median(samples []sample) sample {
 	ordered := slices.Clone(samples)
 	slices.SortFunc(ordered, func(a, b sample) int {
@@ -318,11 +367,14 @@ func (t *Tower) median(samples []sample) sample {
 	return ordered[len(ordered)/2]
 }
 
+// violated reports whether a sample violates the SLO.
 func (t *Tower) violated(s sample) bool { return s.latency > t.config.SLO.Latency }
 
-// scale brings bins to [-1, 1], and those that were never seen somewhat beyond.
+// scale maps the observed bins to [-1, 1], and other bins to at most [-1.5,
+// 1.5].
 type scale struct{ low, high float64 }
 
+// of is the scaled value of a bin.
 func (s scale) of(bin int) float64 {
 	if s.low == s.high {
 		return max(-1.5, min(1.5, float64(bin)-s.low))
@@ -330,8 +382,9 @@ func (s scale) of(bin int) float64 {
 	return max(-1.5, min(1.5, 2*(float64(bin)-s.low)/(s.high-s.low)-1))
 }
 
-// groups splits the services in two by k-means on their usage: 0 uses little, 1 much. In one dimension each group is a
-// run of the sorted usages, so every split is tried. Equals stay together; when all are, they are one group.
+// groups divides the services into two groups by k-means on their usage: 0 is
+// low, 1 is high. In one dimension each group is a contiguous part of the
+// sorted values, so all splits are tried. Equal values are in the same group.
 func groups(used []float64) []int {
 	sorted := slices.Sorted(slices.Values(used))
 	threshold, least := math.Inf(-1), math.Inf(1)
@@ -352,7 +405,7 @@ func groups(used []float64) []int {
 	return group
 }
 
-// spread is the sum of squared distances from the mean.
+// spread is the sum of squared differences from the mean.
 func spread(values []float64) float64 {
 	var mean, sum float64
 	for _, v := range values {

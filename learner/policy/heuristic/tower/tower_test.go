@@ -27,8 +27,9 @@ func config() tower.Config {
 	return c
 }
 
-// world is a toy application: what is allocated falls with the targets, latency rises with the targets and the load.
-// The noise is a share of latency and allocation.
+// world is a toy application: what is allocated falls with the targets, latency
+// rises with the targets and the load. The noise is a share of latency and
+// allocation.
 type world struct {
 	noise  float64
 	random *rand.Rand
@@ -57,7 +58,8 @@ func (w world) minute(rps float64, targets []mdp.Ratio) tower.Minute {
 	return m
 }
 
-// best is the dumb twin: the least allocation that holds the SLO at a load, of all 81 actions.
+// best is a simple second implementation: the lowest allocation that holds the SLO at a load, of
+// all 81 actions.
 func best(rps float64, slo time.Duration) mdp.MilliCPU {
 	ladder := []mdp.Ratio{0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3}
 	least := mdp.MilliCPU(math.MaxInt64)
@@ -77,9 +79,10 @@ func best(rps float64, slo time.Duration) mdp.MilliCPU {
 	return least
 }
 
-// After an hour at each of four loads it has found most of what the largest targets that hold the SLO would save, and a
-// tenth of the minutes still try a neighbour, which may violate it.
-func TestItFindsTheLargestTargetsThatHoldTheSLOAtEveryLoad(t *testing.T) {
+// After an hour at each of four loads it has found most of what the largest
+// targets that hold the SLO would save, and a tenth of the minutes still try a
+// neighbour, which may violate it.
+func TestTowerFindsTheLargestTargetsThatMeetTheSLOAtEveryLoad(t *testing.T) {
 	loads := []float64{110, 210, 310, 410}
 	for seed := uint64(1); seed <= 3; seed++ {
 		for _, noise := range []float64{0, 0.02} {
@@ -133,7 +136,7 @@ func TestServicesAreGroupedByTheirUsage(t *testing.T) {
 	}
 }
 
-func TestWhereNothingHoldsTheSLOTheTargetsGoDown(t *testing.T) {
+func TestTargetsDecreaseWhenNoActionMeetsTheSLO(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		c := config()
 		c.SLO.Latency = 20 * time.Millisecond
@@ -168,7 +171,7 @@ func encoded(t *testing.T, tw *tower.Tower) []byte {
 	return data
 }
 
-func TestAnUnknownOrImpossibleMinuteTeachesNothing(t *testing.T) {
+func TestUnknownOrImpossibleMinuteIsNotLearned(t *testing.T) {
 	tw := tower.New(config(), services, 1)
 	run(t, tw, world{}, 0, 20)
 	before, targets := encoded(t, tw), tw.Targets()
@@ -198,7 +201,7 @@ func TestAnUnknownOrImpossibleMinuteTeachesNothing(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+func TestSameSeedGivesSameBytes(t *testing.T) {
 	one, two, other := tower.New(config(), services, 1), tower.New(config(), services, 1), tower.New(config(), services, 2)
 	for _, tw := range []*tower.Tower{one, two, other} {
 		run(t, tw, world{}, 0, 40)
@@ -211,7 +214,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestAResumedTowerGoesOnAsIfNeverStopped(t *testing.T) {
+func TestDecodedTowerContinuesWithTheSameResults(t *testing.T) {
 	for _, stop := range []int{0, 5, 12, 13, 40} { // before, in, at the end of and after the exploration
 		through := tower.New(config(), services, 3)
 		run(t, through, world{}, 0, 60)
@@ -232,7 +235,7 @@ func TestAResumedTowerGoesOnAsIfNeverStopped(t *testing.T) {
 	}
 }
 
-func TestAStateThatIsNotThisTowersIsRefused(t *testing.T) {
+func TestStateOfAnotherTowerIsRejected(t *testing.T) {
 	tw := tower.New(config(), services, 1)
 	run(t, tw, world{}, 0, 20)
 	good := encoded(t, tw)
@@ -308,7 +311,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestBadSettingsAreNamed(t *testing.T) {
+func TestErrorNamesTheWrongSetting(t *testing.T) {
 	for want, change := range map[string]func(*tower.Config){
 		"tower SLO latency 0s: it must be above zero":                  func(c *tower.Config) { c.SLO = mdp.SLO{} },
 		"tower bin of 0 requests per second: it must be in (0, 1e+09]": func(c *tower.Config) { c.BinRPS = 0 },
@@ -327,8 +330,8 @@ func TestBadSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// A minute of a tower, in its first hours and after weeks. Compare with benchstat; the budget is 5 ms, for 324 runs of 72
-// minutes in bench.
+// A minute of a tower, in its first hours and after weeks. Compare with
+// benchstat; the budget is 5 ms, for 324 runs of 72 minutes in bench.
 func BenchmarkObserve(b *testing.B) {
 	for _, c := range []struct {
 		name  string

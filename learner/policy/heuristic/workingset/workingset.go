@@ -1,5 +1,7 @@
-// Package workingset keeps a memory limit at the memory in use and a margin: up at once, down slowly. An OOM kill
-// is dearer than any saving, so after one the limit is not lowered for a long time.
+// Package workingset sets a memory limit to the memory in use times a margin.
+// It raises the limit at once and lowers it slowly. An OOM kill costs more than
+// the memory that a lower limit saves, so the limit is not lowered for a long
+// time after one.
 package workingset
 
 import (
@@ -9,50 +11,52 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Config is a policy's settings. Begin with [Default].
+// Config is the settings of a policy. Start with [Default].
 type Config struct {
-	Margin            mdp.Ratio     // limit over use, above 1; 1.5 keeps half as much again
+	Margin            mdp.Ratio     // limit / use, above 1; 1.5 is 50 % above the use
 	Slack             mdp.Ratio     // the limit is lowered only when it is above Margin * (1 + Slack) of the use
-	AfterOOM          time.Duration // how long after an OOM kill, or memory pressure, nothing is lowered
-	PressureThreshold mdp.Ratio     // memory pressure (PSI full) that counts like an OOM kill
+	AfterOOM          time.Duration // time after an OOM kill or memory pressure without a decrease
+	PressureThreshold mdp.Ratio     // memory pressure (PSI full) above which it counts as an OOM kill
 }
 
-// Default keeps half as much again as is in use.
+// Default keeps the limit at 1.5 times the memory in use.
 var Default = Config{Margin: 1.5, Slack: 0.2, AfterOOM: 10 * time.Minute, PressureThreshold: 0.05}
 
-// Policy decides one container's memory limit. It needs [mdp.MemoryLimit] and [mdp.MemoryUsage]; with
-// [mdp.OOMKills] and [mdp.MemoryPressure] observed it is more careful.
+// Policy controls the memory limit of one container. It needs [mdp.MemoryLimit]
+// and [mdp.MemoryUsage]. It also reacts to [mdp.OOMKills] and
+// [mdp.MemoryPressure] when they are observed.
 type Policy struct {
 	config Config
-	trust  time.Time // until then nothing is lowered
+	hold   time.Time // no decrease before this time
 }
 
-// New makes a policy.
+// New creates a policy.
 func New(c Config) *Policy { return &Policy{config: c} }
 
-// Decide sets the memory limit, or nothing when it is well as it is.
+// Decide sets the memory limit, or nothing when no change is needed.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	if err := s.Require("workingset", mdp.MemoryLimit, mdp.MemoryUsage); err != nil {
 		return mdp.Action{}, err
 	}
 	if s.Usage.Memory <= 0 || s.Usage.Memory > maxMemory || s.Limit.Memory <= 0 {
-		return mdp.Action{}, fmt.Errorf("workingset: use %v, limit %v: not figures of a container", s.Usage.Memory, s.Limit.Memory)
+		return mdp.Action{}, fmt.Errorf("workingset: use %v, limit %v: not figures of a container",
+			s.Usage.Memory, s.Limit.Memory)
 	}
 	want := mdp.Bytes(float64(s.Usage.Memory) * float64(p.config.Margin))
 	killed := s.Knows(mdp.OOMKills) && s.OOMKills > 0
 	stalled := s.Knows(mdp.MemoryPressure) && s.MemoryPressure > p.config.PressureThreshold
 	if killed || stalled {
-		p.trust = s.At.Add(p.config.AfterOOM)
-		want = max(want, s.Limit.Memory*6/5) // VPA's bump after an OOM kill
+		p.hold = s.At.Add(p.config.AfterOOM)
+		want = max(want, s.Limit.Memory*6/5) // VPA's increase after an OOM kill
 	}
 	switch {
 	case want > s.Limit.Memory:
 		return mdp.Action{}.WithMemory(want), nil
-	case float64(want)*float64(1+p.config.Slack) < float64(s.Limit.Memory) && !s.At.Before(p.trust):
+	case float64(want)*float64(1+p.config.Slack) < float64(s.Limit.Memory) && !s.At.Before(p.hold):
 		return mdp.Action{}.WithMemory(want), nil
 	}
 	return mdp.Action{}, nil
 }
 
-// maxMemory is an exbibyte: beyond it a figure is an accident.
+// maxMemory is an exbibyte. Values above it are errors.
 const maxMemory mdp.Bytes = 1 << 60

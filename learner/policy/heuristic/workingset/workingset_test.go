@@ -13,7 +13,7 @@ func TestWorkingSetIsAPolicy(t *testing.T) {
 	mdptest.Policy(t, func() mdp.Policy { return workingset.New(workingset.Default) })
 }
 
-func TestMemoryFollowsUseAndIsCarefulAfterAnOOMKill(t *testing.T) {
+func TestMemoryFollowsUseAndStaysAfterAnOOMKill(t *testing.T) {
 	p := workingset.New(workingset.Default)
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	state := func(after time.Duration, use, limit mdp.Bytes, kills int) mdp.State {

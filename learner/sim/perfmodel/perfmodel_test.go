@@ -12,7 +12,13 @@ import (
 func TestMoreCPUIsNeverSlower(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
-		w := perfmodel.Work{Floor: r.Float64(), CPU: 10 * r.Float64(), Parallel: 8 * r.Float64(), Serial: r.Float64(), Throttle: 2 * r.Float64()}
+		w := perfmodel.Work{
+			Floor:    r.Float64(),
+			CPU:      10 * r.Float64(),
+			Parallel: 8 * r.Float64(),
+			Serial:   r.Float64(),
+			Throttle: 2 * r.Float64(),
+		}
 		last := math.Inf(1)
 		for cpu := 0.0; cpu < 12; cpu += 0.25 {
 			d, err := w.Duration(cpu, 0)
@@ -24,7 +30,7 @@ func TestMoreCPUIsNeverSlower(t *testing.T) {
 	}
 }
 
-func TestBelowTheMemoryNeedARunFails(t *testing.T) {
+func TestRunFailsWithLessMemoryThanItNeeds(t *testing.T) {
 	w := perfmodel.Work{CPU: 1, Parallel: 1, Throttle: 1, Memory: 100}
 	if _, err := w.Duration(1, 99); !errors.Is(err, perfmodel.ErrMemory) {
 		t.Errorf("99 of 100 bytes: %v, want ErrMemory", err)
@@ -34,7 +40,7 @@ func TestBelowTheMemoryNeedARunFails(t *testing.T) {
 	}
 }
 
-func TestAmdahl(t *testing.T) {
+func TestAmdahlSpeedupAndDurationAgree(t *testing.T) {
 	if s := perfmodel.Amdahl(0, 8); s != 8 {
 		t.Errorf("nothing serial: 8 threads are %v times as fast", s)
 	}
@@ -49,7 +55,8 @@ func TestAmdahl(t *testing.T) {
 
 func TestMorePressureIsNeverFaster(t *testing.T) {
 	s := perfmodel.Sensitivity{perfmodel.Core: 0.8, perfmodel.LastLevel: 1.2, perfmodel.L2: -0.1, "disk": 0.5}
-	for _, r := range []perfmodel.Shared{perfmodel.Core, perfmodel.LastLevel, perfmodel.L2, perfmodel.Bandwidth, "disk"} {
+	resources := []perfmodel.Shared{perfmodel.Core, perfmodel.LastLevel, perfmodel.L2, perfmodel.Bandwidth, "disk"}
+	for _, r := range resources {
 		p := perfmodel.Pressure{perfmodel.Core: 0.3}
 		last := perfmodel.Slowdown(s, p)
 		for p[r] = 0.3; p[r] < 1.5; p[r] += 0.1 {
@@ -65,25 +72,35 @@ func TestMorePressureIsNeverFaster(t *testing.T) {
 	}
 }
 
-func TestLittlesLawHoldsInBothModes(t *testing.T) {
-	l := perfmodel.Loop{Clients: 1000, Think: 1, Alone: 0.05, Quiet: 0.1, Spread: perfmodel.Exponential, Ceiling: 8}
+func TestLittlesLawHoldsBelowAndAboveSaturation(t *testing.T) {
+	l := perfmodel.Loop{
+		Clients: 1000,
+		Think:   1,
+		Alone:   0.05,
+		Quiet:   0.1,
+		Spread:  perfmodel.Exponential,
+		Ceiling: 8,
+	}
 	lastMean, lastP99 := 0.0, 0.0
 	for capacity := 2000.0; capacity > 10; capacity *= 0.97 {
 		rate, mean, p99 := l.Answer(capacity)
 		if n := rate * (mean + l.Think); math.Abs(n-l.Clients) > 1e-6 {
-			t.Fatalf("capacity %v: rate %v * (mean %v + think %v) is %v clients, want %v", capacity, rate, mean, l.Think, n, l.Clients)
+			t.Fatalf("capacity %v: rate %v * (mean %v + think %v) is %v clients, want %v",
+				capacity, rate, mean, l.Think, n, l.Clients)
 		}
 		if rate > capacity || rate > l.Offered() || mean < lastMean || p99 < lastP99 {
-			t.Fatalf("capacity %v: rate %v, mean %v after %v, p99 %v after %v", capacity, rate, mean, lastMean, p99, lastP99)
+			t.Fatalf("capacity %v: rate %v, mean %v after %v, p99 %v after %v",
+				capacity, rate, mean, lastMean, p99, lastP99)
 		}
 		if p99 > l.Quiet+l.Ceiling {
 			t.Fatalf("capacity %v: p99 %v is above its ceiling", capacity, p99)
 		}
-		lastMean, lastP99 = mean, p99
+		lastMean = mean
+		lastP99 = p99
 	}
 }
 
-func TestTheBottleneckSetsTheCapacity(t *testing.T) {
+func TestBottleneckDeterminesCapacity(t *testing.T) {
 	c := perfmodel.Capacity([]perfmodel.Station{{CPU: 8, Demand: 0.001}, {CPU: 3, Demand: 0.002}, {CPU: 1}})
 	if c != 1500 {
 		t.Errorf("capacity %v, want 1500", c)
