@@ -245,9 +245,13 @@ func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int)
 // TuneAll tunes baselines in cells. It calls done after each, never
 // concurrently.
 func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (TunedSettings, error) {
-	all := TunedSettings{Encoding: Encoding, Tuned: make([]Tuned, len(cells)*len(policies)), How: fmt.Sprintf(
-		"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
-			"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds)}
+	all := TunedSettings{
+		Encoding: Encoding,
+		Tuned:    make([]Tuned, len(cells)*len(policies)),
+		How: fmt.Sprintf(
+			"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
+				"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds),
+	}
 	lock := make(chan struct{}, 1)
 	err := inParallel(ctx, len(all.Tuned), func(ctx context.Context, i int) error {
 		t, err := Tune(ctx, cells[i/len(policies)], policies[i%len(policies)], seeds)

@@ -221,7 +221,11 @@ func (s *Server) Init(
 	if err := s.reserve(); err != nil {
 		return nil, err
 	}
-	env, err := s.Open(ctx, OpenRequest{Workload: m.GetWorkload(), Service: o.GetService(), Trace: o.GetTrace()})
+	env, err := s.Open(ctx, OpenRequest{
+		Workload: m.GetWorkload(),
+		Service:  o.GetService(),
+		Trace:    o.GetTrace(),
+	})
 	if err != nil {
 		s.mu.Lock()
 		s.opening--

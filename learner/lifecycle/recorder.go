@@ -6,8 +6,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Recorder cuts a workload's transitions into episodes, for a store, and keeps the Profile of their rewards. It is pure:
-// what it is given comes back numbered.
+// Recorder cuts a workload's transitions into episodes, for a store, and keeps
+// the Profile of their rewards. It is pure: what it is given comes back
+// numbered.
 type Recorder struct {
 	Clock   mdp.EpisodeClock
 	Profile *Profile
@@ -21,9 +22,10 @@ func NewRecorder(episode int) *Recorder {
 	return &Recorder{Clock: mdp.EpisodeClock{Length: p.Steps, Episode: episode}, Profile: p}
 }
 
-// Add numbers a transition, and marks the last one of an episode as truncated. A transition that does not start where the
-// one before ended (a failed step, a restart) starts a new episode: the steps of an episode follow from each other. A
-// reward that is not known is not added to the Profile.
+// Add numbers a transition, and marks the last one of an episode as truncated.
+// A transition that does not start where the one before ended (a failed step, a
+// restart) starts a new episode: the steps of an episode follow from each
+// other. A reward that is not known is not added to the Profile.
 func (r *Recorder) Add(t mdp.Transition) (numbered mdp.Transition, episode, step int) {
 	if !r.next.IsZero() && !t.State.At.Equal(r.next) {
 		r.Clock.Cut()

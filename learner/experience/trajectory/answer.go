@@ -190,8 +190,16 @@ func (p point) transition() (t mdp.Transition, err error) {
 	if err != nil {
 		return t, err
 	}
-	return mdp.Transition{State: state, Action: asAction(action, mdp.Clips(clipped)), Reward: mdp.Reward(reward), Next: next,
-		Effect: mdp.Effect(effect), RewardKnown: known == 1, Terminated: terminated == 1, Truncated: truncated == 1}, nil
+	return mdp.Transition{
+		State:       state,
+		Action:      asAction(action, mdp.Clips(clipped)),
+		Reward:      mdp.Reward(reward),
+		Next:        next,
+		Effect:      mdp.Effect(effect),
+		RewardKnown: known == 1,
+		Terminated:  terminated == 1,
+		Truncated:   truncated == 1,
+	}, nil
 }
 
 func (p point) state(prefix string) (mdp.State, error) {

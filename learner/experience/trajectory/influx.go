@@ -185,7 +185,12 @@ func (s *Influx) once(ctx context.Context, method, path string, query url.Values
 
 // query sends an InfluxQL query.
 func (s *Influx) query(ctx context.Context, q string) ([]series, error) {
-	answer, err := s.ask(ctx, http.MethodGet, "/query", url.Values{"db": {s.c.Database}, "epoch": {"ns"}, "chunked": {"false"}, "q": {q}}, "")
+	answer, err := s.ask(ctx, http.MethodGet, "/query", url.Values{
+		"db":      {s.c.Database},
+		"epoch":   {"ns"},
+		"chunked": {"false"},
+		"q":       {q},
+	}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +217,8 @@ func (a span) String() string { return fmt.Sprintf("time >= %d AND time <= %d", 
 // break.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `\'`) + "'" }
 
-// pages queries the points of a workload in a span, page by page. It checks that the timestamps are in the span and in order.
+// pages queries the points of a workload in a span, page by page. It checks
+// that the timestamps are in the span and in order.
 func (s *Influx) pages(ctx context.Context, what, workload string, at span, group string, newest bool, page int) iter.Seq2[point, error] {
 	order := "ASC"
 	if newest {
@@ -306,7 +312,8 @@ type total struct {
 func (s *Influx) totals(ctx context.Context, workload string) iter.Seq2[total, error] {
 	return func(yield func(total, error) bool) {
 		window := fmt.Sprintf("GROUP BY time(%dns) fill(none) ", int64(1)<<logicalBits)
-		// A page ends at the window of an episode, so that the next one begins with a whole episode: the time of a window is its start.
+		// A page ends at the window of an episode, so that the next one begins
+		// with a whole episode: the time of a window is its start.
 		for p, err := range s.pages(ctx, "SUM(reward) AS reward, MAX(terminated) AS terminated, MAX(truncated) AS truncated",
 			workload, always, window, true, pageOfEpisodes) {
 			var t total
@@ -385,7 +392,8 @@ func (s *Influx) Rewards(ctx context.Context, workload string, n int) ([]float64
 	return rewards, nil
 }
 
-// Transitions implements [Store]. It queries a page when the caller has consumed the previous page.
+// Transitions implements [Store]. It queries a page when the caller has
+// consumed the previous page.
 func (s *Influx) Transitions(ctx context.Context, workload string, limit int) iter.Seq2[mdp.Transition, error] {
 	return func(yield func(mdp.Transition, error) bool) {
 		wrap := func(err error) error {
@@ -410,7 +418,8 @@ func (s *Influx) Transitions(ctx context.Context, workload string, limit int) it
 
 // Workloads implements [Store].
 func (s *Influx) Workloads(ctx context.Context) ([]string, error) {
-	// SHOW TAG VALUES also returns tags whose points are deleted, and in 3.x only tags of the last day.
+	// SHOW TAG VALUES also returns tags whose points are deleted, and in 3.x
+	// only tags of the last day.
 	all, err := s.query(ctx, fmt.Sprintf("SELECT LAST(reward) FROM %s WHERE %v GROUP BY workload", measurement, always))
 	if err != nil {
 		return nil, fmt.Errorf("reading workloads from %s: %w", s.name, err)
@@ -430,7 +439,8 @@ var tagEscapes = strings.NewReplacer(",", `\,`, "=", `\=`, " ", `\ `)
 //
 //	measurement,tag=value field=value,field=value timestamp
 //
-// with an i after a value that is an integer (https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/).
+// with an i after a value that is an integer
+// (https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/).
 func appendLine(b []byte, r *row) []byte {
 	t := &r.transition
 	b = append(b, measurement+",workload="...)

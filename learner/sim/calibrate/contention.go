@@ -77,7 +77,11 @@ func fitContention(runs []Contended) *contention {
 		typical.add(c.resource, f)
 		general.add(true, f)
 	}
-	m := &contention{base: map[string]float64{}, sensitivity: map[string]perfmodel.Sensitivity{}, typical: perfmodel.Sensitivity{}}
+	m := &contention{
+		base:        map[string]float64{},
+		sensitivity: map[string]perfmodel.Sensitivity{},
+		typical:     perfmodel.Sensitivity{},
+	}
 	m.learn(runs, byWorkload, typical)
 	if f, ok := general.mean(true); ok {
 		m.general = max(0, f-1)

@@ -139,7 +139,12 @@ func fitWork(s *observed, parallel, throttle float64) (perfmodel.Work, float64) 
 			best, lowest = p, e
 		}
 	}
-	return perfmodel.Work{Floor: best.floor / 1000, CPU: best.work / 1000, Parallel: parallel, Throttle: throttle}, max(0, lowest)
+	return perfmodel.Work{
+		Floor:    best.floor / 1000,
+		CPU:      best.work / 1000,
+		Parallel: parallel,
+		Throttle: throttle,
+	}, max(0, lowest)
 }
 
 // borrowed fits a series with few sizes. It uses the median floor share, at one
@@ -154,7 +159,12 @@ func (f *familyModel) borrowed(series map[string]*observed, name string) perfmod
 	if len(shares) == 0 {
 		return f.series[name]
 	}
-	w := perfmodel.Work{Floor: median(shares), CPU: 1 - median(shares), Parallel: f.parallel, Throttle: f.throttle}
+	w := perfmodel.Work{
+		Floor:    median(shares),
+		CPU:      1 - median(shares),
+		Parallel: f.parallel,
+		Throttle: f.throttle,
+	}
 	var levels []float64
 	for i, cpu := range series[name].cpu {
 		shape, _ := w.Duration(cpu, 0)

@@ -56,7 +56,12 @@ func ReadCilantro(file string, in io.Reader) (Windows, error) {
 	}
 	columns := t.prefixed("alloc_")
 	if len(columns) == 0 {
-		return Windows{}, &BadData{File: file, Line: 1, Column: "alloc_*", Reason: "there is no column of an allocation"}
+		return Windows{}, &BadData{
+			File:   file,
+			Line:   1,
+			Column: "alloc_*",
+			Reason: "there is no column of an allocation",
+		}
 	}
 	rows, err := eachRow(t, func(r *row) Window { return window(r, columns) })
 	if err != nil {
@@ -112,9 +117,15 @@ func ReadChunkfunc(file string, in io.Reader) ([]Run, error) {
 		return nil, err
 	}
 	return eachRow(t, func(r *row) Run {
-		run := Run{Set: "chunkfunc", Family: r.text("provider") + " " + r.text("function"), Input: r.number("input_size_bytes"),
-			Memory: r.positive("memory_mib") * mebi, CPU: r.positive("milli_cpu") / 1000,
-			Millis: r.number("execution_time_ms"), Failed: r.number("status_code") != 200}
+		run := Run{
+			Set:    "chunkfunc",
+			Family: r.text("provider") + " " + r.text("function"),
+			Input:  r.number("input_size_bytes"),
+			Memory: r.positive("memory_mib") * mebi,
+			CPU:    r.positive("milli_cpu") / 1000,
+			Millis: r.number("execution_time_ms"),
+			Failed: r.number("status_code") != 200,
+		}
 		run.Series = fmt.Sprintf("%.0f bytes", run.Input)
 		return run
 	})

@@ -198,9 +198,16 @@ func validateLoop(in *inputs, seed uint64) CilantroResult {
 }
 
 func constants(c perfmodel.Loop, rows []Window, services []string) *LoopConstants {
-	return &LoopConstants{OfferedPerSecond: figure(c.Offered()), Clients: figure(c.Clients), ThinkSeconds: figure(c.Think),
-		QuietMeanMillis: figure(1000 * c.Alone), QuietP99Millis: figure(1000 * c.Quiet), Spread: figure(c.Spread),
-		CeilingSeconds: figure(c.Ceiling), DemandAtMost: demands(rows, services, c)}
+	return &LoopConstants{
+		OfferedPerSecond: figure(c.Offered()),
+		Clients:          figure(c.Clients),
+		ThinkSeconds:     figure(c.Think),
+		QuietMeanMillis:  figure(1000 * c.Alone),
+		QuietP99Millis:   figure(1000 * c.Quiet),
+		Spread:           figure(c.Spread),
+		CeilingSeconds:   figure(c.Ceiling),
+		DemandAtMost:     demands(rows, services, c),
+	}
 }
 
 // crossLoop holds out each part in turn and pools what is predicted for it by a
@@ -408,8 +415,12 @@ func (f *failures) count(failed, predicted bool) {
 }
 
 func (f *failures) result() *FailureResult {
-	return &FailureResult{Accuracy: figure(float64(f.right) / float64(f.held)), Recall: figure(float64(f.found) / float64(f.failed)),
-		Held: f.held, Failed: f.failed}
+	return &FailureResult{
+		Accuracy: figure(float64(f.right) / float64(f.held)),
+		Recall:   figure(float64(f.found) / float64(f.failed)),
+		Held:     f.held,
+		Failed:   f.failed,
+	}
 }
 
 func validateContention(in *inputs) InterferenceResult {

@@ -229,8 +229,12 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 func (f appFile) app() (sim.App, error) {
 	p := &figures{owner: "application"}
 	app := sim.App{
-		Name:    f.Name,
-		SLO:     mdp.SLO{Percentile: f.SLO.Percentile, Latency: p.time("slo latency", f.SLO.Latency), Throughput: mdp.Rate(f.SLO.Throughput)},
+		Name: f.Name,
+		SLO: mdp.SLO{
+			Percentile: f.SLO.Percentile,
+			Latency:    p.time("slo latency", f.SLO.Latency),
+			Throughput: mdp.Rate(f.SLO.Throughput),
+		},
 		Timeout: p.time("timeout", f.Timeout),
 	}
 	if f.Name == "" {
@@ -286,12 +290,18 @@ func (s serviceFile) service(p *figures) sim.Service {
 	p.owner = fmt.Sprintf("service %q", s.Name)
 	b := s.Bounds
 	return sim.Service{
-		Name: s.Name, Threads: s.Threads, Procs: s.Procs, Variation: s.Variation, Parallel: s.Parallel, Serial: mdp.Ratio(s.Serial),
+		Name:      s.Name,
+		Threads:   s.Threads,
+		Procs:     s.Procs,
+		Variation: s.Variation,
+		Parallel:  s.Parallel,
+		Serial:    mdp.Ratio(s.Serial),
 		Memory:    sim.Memory{Base: p.memory("memory base", s.Memory.Base), PerRequest: p.memory("memory perRequest", s.Memory.PerRequest)},
 		Start:     p.time("start", s.Start),
-		Sensitive: s.Sensitive.pressure(), Exerts: s.Exerts.pressure(),
-		Replicas: s.Replicas,
-		Size:     mdp.Size{CPU: p.cpu("size cpu", s.Size.CPU), Memory: p.memory("size memory", s.Size.Memory)},
+		Sensitive: s.Sensitive.pressure(),
+		Exerts:    s.Exerts.pressure(),
+		Replicas:  s.Replicas,
+		Size:      mdp.Size{CPU: p.cpu("size cpu", s.Size.CPU), Memory: p.memory("size memory", s.Size.Memory)},
 		Bounds: mdp.Bounds{
 			Replicas: mdp.Range[int]{Min: b.Replicas.Min, Max: b.Replicas.Max},
 			CPU:      mdp.Range[mdp.MilliCPU]{Min: p.cpu("bounds cpu min", b.CPU.Min), Max: p.cpu("bounds cpu max", b.CPU.Max)},
@@ -308,7 +318,13 @@ func (f pressureFile) pressure() (p sim.Pressure) {
 
 func (o operationFile) operation(p *figures) sim.Operation {
 	p.owner = fmt.Sprintf("operation %q", o.Name)
-	op := sim.Operation{Name: o.Name, Service: o.Service, Work: p.time("work", o.Work), Wait: p.time("wait", o.Wait), Background: p.calls(o.Background)}
+	op := sim.Operation{
+		Name:       o.Name,
+		Service:    o.Service,
+		Work:       p.time("work", o.Work),
+		Wait:       p.time("wait", o.Wait),
+		Background: p.calls(o.Background),
+	}
 	for _, stage := range o.Stages {
 		op.Stages = append(op.Stages, p.calls(stage))
 	}

@@ -41,8 +41,14 @@ const maxSegments = 32
 //	imageCompress    jpeg         json2yaml        json
 //	sleep            sleep
 var theirs = map[string]string{
-	"readFile": "read", "writeFile": "write", "imageResize": "resize", "imageRotate": "rotate", "imageCompress": "jpeg",
-	"floatOperations": "float", "matMul": "matmul", "json2yaml": "json",
+	"readFile":        "read",
+	"writeFile":       "write",
+	"imageResize":     "resize",
+	"imageRotate":     "rotate",
+	"imageCompress":   "jpeg",
+	"floatOperations": "float",
+	"matMul":          "matmul",
+	"json2yaml":       "json",
 }
 
 // ReadCompositions reads applications, one per line, as names of segments

@@ -118,7 +118,12 @@ func ReadAzure(name string, r io.Reader, keep func(Function) bool) ([]Trace, err
 		if err != nil {
 			return nil, fmt.Errorf("trace %s: %w", name, err)
 		}
-		f := Function{Owner: strings.Clone(row[0]), App: strings.Clone(row[1]), Name: strings.Clone(row[2]), Trigger: strings.Clone(row[3])}
+		f := Function{
+			Owner:   strings.Clone(row[0]),
+			App:     strings.Clone(row[1]),
+			Name:    strings.Clone(row[2]),
+			Trigger: strings.Clone(row[3]),
+		}
 		t := Trace{Name: f.Name, Step: time.Minute, Rates: make([]float64, minutes)}
 		for i, count := range row[len(azureColumns):] {
 			if t.Rates[i], err = parseRate(count, 60); err != nil {

@@ -18,8 +18,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Store runs the suite. Each call of open gives a store of its own, empty, that writes nothing in the background before a thousand
-// transitions wait, and takes at least two thousand.
+// Store runs the suite. Each call of open gives a store of its own, empty, that
+// writes nothing in the background before a thousand transitions wait, and
+// takes at least two thousand.
 func Store(t *testing.T, open func(t *testing.T) trajectory.Store) {
 	for _, one := range []struct {
 		name string
@@ -55,8 +56,8 @@ func Store(t *testing.T, open func(t *testing.T) trajectory.Store) {
 	}
 }
 
-// Full is a transition with something in each of its fields, different in each. It is found by reflection, so that a field which is
-// new in mdp is in it too.
+// Full is a transition with something in each of its fields, different in each.
+// It is found by reflection, so that a field which is new in mdp is in it too.
 func Full() mdp.Transition {
 	var t mdp.Transition
 	n := 0
@@ -94,7 +95,8 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// Kept is a transition as a store gives it back: times in UTC and without the monotonic clock.
+// Kept is a transition as a store gives it back: times in UTC and without the
+// monotonic clock.
 func Stored(t mdp.Transition) mdp.Transition {
 	t.State.At, t.Next.At = t.State.At.Round(0).UTC(), t.Next.At.Round(0).UTC()
 	return t
@@ -117,7 +119,8 @@ func add(t *testing.T, s trajectory.Store, workload string, episode, step int, o
 	}
 }
 
-// addEpisode appends steps of these rewards, the last one truncated when the episode is complete.
+// addEpisode appends steps of these rewards, the last one truncated when the
+// episode is complete.
 func addEpisode(t *testing.T, s trajectory.Store, workload string, episode int, complete bool, rewards ...float64) {
 	t.Helper()
 	for step, r := range rewards {
@@ -213,18 +216,27 @@ func everySignal(t *testing.T, s trajectory.Store) {
 	comesBack(t, s, all...)
 }
 
-// only is a State of which the given signals are observed, and nothing else is left. It is the dumb twin of the table that stores use.
+// only is a State of which the given signals are observed, and nothing else is
+// left. It is the dumb twin of the table that stores use.
 func only(s mdp.State, observed mdp.Set) mdp.State {
 	kept := mdp.State{At: s.At, Observed: observed}
 	for signal, set := range map[mdp.Signal]func(){
-		mdp.Replicas: func() { kept.Replicas = s.Replicas }, mdp.CPULimit: func() { kept.Limit.CPU = s.Limit.CPU },
-		mdp.MemoryLimit: func() { kept.Limit.Memory = s.Limit.Memory }, mdp.CPUUsage: func() { kept.Usage.CPU = s.Usage.CPU },
-		mdp.MemoryUsage: func() { kept.Usage.Memory = s.Usage.Memory }, mdp.CPUPeak: func() { kept.CPUPeak = s.CPUPeak },
-		mdp.CPUDeviation: func() { kept.CPUDeviation = s.CPUDeviation }, mdp.Throttled: func() { kept.Throttled = s.Throttled },
-		mdp.CPUPressure: func() { kept.CPUPressure = s.CPUPressure }, mdp.MemoryPressure: func() { kept.MemoryPressure = s.MemoryPressure },
-		mdp.IOPressure: func() { kept.IOPressure = s.IOPressure }, mdp.IORate: func() { kept.IORate = s.IORate },
-		mdp.Latency: func() { kept.Latency = s.Latency }, mdp.Throughput: func() { kept.Throughput = s.Throughput },
-		mdp.LoadChange: func() { kept.LoadChange = s.LoadChange }, mdp.OOMKills: func() { kept.OOMKills = s.OOMKills },
+		mdp.Replicas:       func() { kept.Replicas = s.Replicas },
+		mdp.CPULimit:       func() { kept.Limit.CPU = s.Limit.CPU },
+		mdp.MemoryLimit:    func() { kept.Limit.Memory = s.Limit.Memory },
+		mdp.CPUUsage:       func() { kept.Usage.CPU = s.Usage.CPU },
+		mdp.MemoryUsage:    func() { kept.Usage.Memory = s.Usage.Memory },
+		mdp.CPUPeak:        func() { kept.CPUPeak = s.CPUPeak },
+		mdp.CPUDeviation:   func() { kept.CPUDeviation = s.CPUDeviation },
+		mdp.Throttled:      func() { kept.Throttled = s.Throttled },
+		mdp.CPUPressure:    func() { kept.CPUPressure = s.CPUPressure },
+		mdp.MemoryPressure: func() { kept.MemoryPressure = s.MemoryPressure },
+		mdp.IOPressure:     func() { kept.IOPressure = s.IOPressure },
+		mdp.IORate:         func() { kept.IORate = s.IORate },
+		mdp.Latency:        func() { kept.Latency = s.Latency },
+		mdp.Throughput:     func() { kept.Throughput = s.Throughput },
+		mdp.LoadChange:     func() { kept.LoadChange = s.LoadChange },
+		mdp.OOMKills:       func() { kept.OOMKills = s.OOMKills },
 	} {
 		if observed.Has(signal) {
 			set()

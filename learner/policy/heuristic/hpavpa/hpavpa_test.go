@@ -92,8 +92,8 @@ func TestScalingInWaitsForTheStabilizationWindow(t *testing.T) {
 	}
 }
 
-// A simple second implementation: VPA's figure for a constant usage is that usage and the
-// margin, within a bucket (5 %).
+// A simple second implementation: VPA's figure for a constant usage is that
+// usage and the margin, within a bucket (5 %).
 func TestConstantUsageGivesUsagePlusMargin(t *testing.T) {
 	p := hpavpa.New(config())
 	var a mdp.Action

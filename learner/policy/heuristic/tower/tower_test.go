@@ -58,8 +58,8 @@ func (w world) minute(rps float64, targets []mdp.Ratio) tower.Minute {
 	return m
 }
 
-// best is a simple second implementation: the lowest allocation that holds the SLO at a load, of
-// all 81 actions.
+// best is a simple second implementation: the lowest allocation that holds the
+// SLO at a load, of all 81 actions.
 func best(rps float64, slo time.Duration) mdp.MilliCPU {
 	ladder := []mdp.Ratio{0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3}
 	least := mdp.MilliCPU(math.MaxInt64)
