@@ -133,23 +133,7 @@ func run(ctx context.Context, s *settings) error {
 	}
 	go serve(ctx, listener, a)
 	if s.central != "" {
-		client := &link.Client{
-			Node:  a,
-			URL:   s.central,
-			Name:  s.centralName,
-			Token: s.tokenFile,
-			Every: time.Second,
-			Now:   time.Now,
-			CA: func(ctx context.Context) ([]byte, error) {
-				m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})
-				if err != nil {
-					return nil, err
-				}
-				return []byte(m.Data[nodeapi.CAKey]), nil
-			},
-			Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
-		}
-		go client.Run(ctx)
+		go s.client(a, api, log).Run(ctx)
 	}
 	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot",
 		s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
@@ -157,4 +141,25 @@ func run(ctx context.Context, s *settings) error {
 	// restored.
 	pods.wait(ctx)
 	return a.Run(ctx)
+}
+
+// client is the agent's side of the link to central. The CA that signs central's
+// certificate is in a ConfigMap, and is read again for each connection.
+func (s *settings) client(node *agent.Agent, api kubernetes.Interface, log klog.Logger) *link.Client {
+	return &link.Client{
+		Node:  node,
+		URL:   s.central,
+		Name:  s.centralName,
+		Token: s.tokenFile,
+		Every: time.Second,
+		Now:   time.Now,
+		CA: func(ctx context.Context) ([]byte, error) {
+			m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return []byte(m.Data[nodeapi.CAKey]), nil
+		},
+		Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+	}
 }

@@ -113,7 +113,8 @@ func (c *encoded) Reset(seed uint64, obs []float64) error {
 	c.actions = c.actions[:0]
 	c.steps = 0
 	c.state = s
-	c.started, c.running = true, true
+	c.started = true
+	c.running = true
 	return nil
 }
 
@@ -231,7 +232,9 @@ func (c *encoded) UnmarshalBinary(data []byte) error {
 		return fail(err)
 	}
 	if len(b) == 1 && b[0] == 0 {
-		c.started, c.running, c.steps = false, false, 0
+		c.started = false
+		c.running = false
+		c.steps = 0
 		return nil
 	}
 	dim := c.action.Dim()
@@ -249,7 +252,9 @@ func (c *encoded) UnmarshalBinary(data []byte) error {
 	}
 	again := *c
 	fresh := *simulated
-	again.inner, again.actions, again.executed = &fresh, nil, make([]float64, dim)
+	again.inner = &fresh
+	again.actions = nil
+	again.executed = make([]float64, dim)
 	obs := make([]float64, c.space.Dim())
 	if err := again.Reset(seed, obs); err != nil {
 		return fail(err)
