@@ -41,11 +41,17 @@ func pod() *corev1.Pod {
 			InitContainers: []corev1.Container{{Name: "first"}},
 			Containers: []corev1.Container{{Name: "web", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
-				Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m"), corev1.ResourceMemory: resource.MustParse("64Mi")}}}}},
+				Limits: corev1.ResourceList{
+					corev1.ResourceCPU:    resource.MustParse("300m"),
+					corev1.ResourceMemory: resource.MustParse("64Mi"),
+				}}}}},
 		Status: corev1.PodStatus{ObservedGeneration: 3, PodIP: "10.1.2.3", QOSClass: corev1.PodQOSBurstable,
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "web", ContainerID: "containerd://abc",
-				State:                corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: killed}}}}},
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+					Reason:     "OOMKilled",
+					FinishedAt: killed,
+				}}}}},
 	}
 }
 
@@ -55,7 +61,8 @@ func TestPodOfConvertsAPod(t *testing.T) {
 		t.Fatalf("pod %+v", got)
 	}
 	c := got.Containers[0]
-	if c.ID != "abc" || !c.Running || c.ResizePending || c.Limits != (mdp.Size{CPU: 300, Memory: 64 * mdp.MiB}) || c.Requests.CPU != 100 || c.OOMKilled.Unix() != 100 {
+	if c.ID != "abc" || !c.Running || c.ResizePending || c.Limits != (mdp.Size{CPU: 300, Memory: 64 * mdp.MiB}) ||
+		c.Requests.CPU != 100 || c.OOMKilled.Unix() != 100 {
 		t.Errorf("container %+v", c)
 	}
 	if got.Containers[1].Kind != envelope.Init {

@@ -150,10 +150,19 @@ func TestScoreExcludesTheWarmUp(t *testing.T) {
 
 func TestErrorNamesTheWrongValueOfAPolicyFile(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"another encoding", `{"encoding":2,"policy":"captain","settings":{}}`, "policy p.json: encoding 2: this aware reads encoding 1"},
+		{
+			"another encoding", `{"encoding":2,"policy":"captain","settings":{}}`,
+			"policy p.json: encoding 2: this aware reads encoding 1",
+		},
 		{"an unknown policy", `{"encoding":1,"policy":"magic"}`, `policy p.json: policy "magic": known are static, `},
-		{"an unknown setting", `{"encoding":1,"policy":"captain","settings":{"tarket":1}}`, `policy p.json: setting "tarket": captain has target`},
-		{"a value outside", `{"encoding":1,"policy":"captain","settings":{"target":1.5}}`, "policy p.json: setting target 1.5: it must be in [0, 0.99]"},
+		{
+			"an unknown setting", `{"encoding":1,"policy":"captain","settings":{"tarket":1}}`,
+			`policy p.json: setting "tarket": captain has target`,
+		},
+		{
+			"a value outside", `{"encoding":1,"policy":"captain","settings":{"target":1.5}}`,
+			"policy p.json: setting target 1.5: it must be in [0, 0.99]",
+		},
 		{"truncated", `{"encoding":1,"pol`, "policy p.json: unexpected EOF"},
 		{"an unknown field", `{"encoding":1,"policy":"captain","weights":[]}`, `unknown field "weights"`},
 	} {

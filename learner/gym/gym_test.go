@@ -54,7 +54,12 @@ func (waves) Rate(at time.Duration) mdp.Rate {
 }
 
 func config(seed uint64) (sim.Config, error) {
-	return sim.Config{App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16000, Memory: 64 << 30}), Load: waves{}, Seed: seed}, nil
+	return sim.Config{
+		App:     shop(),
+		Cluster: sim.Uniform(2, mdp.Size{CPU: 16000, Memory: 64 << 30}),
+		Load:    waves{},
+		Seed:    seed,
+	}, nil
 }
 
 func open(_ context.Context, b gym.OpenRequest) (workload.Environment, error) {
@@ -164,7 +169,12 @@ func TestEpisodeEqualsTheEpisodeOfALoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop := mdp.Loop{Sensor: web.Sensor(), Actuator: web.Actuator(sim.L2), Policy: mdp.PolicyFunc(rule), Objective: mdp.Objective{SLO: shop().SLO, Alpha: 0.5}}
+	loop := mdp.Loop{
+		Sensor:    web.Sensor(),
+		Actuator:  web.Actuator(sim.L2),
+		Policy:    mdp.PolicyFunc(rule),
+		Objective: mdp.Objective{SLO: shop().SLO, Alpha: 0.5},
+	}
 	var want []mdp.Decision
 	for range steps + 1 {
 		w.Advance(step)
@@ -203,18 +213,23 @@ func TestEpisodeEqualsTheEpisodeOfALoop(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := want[i+1]
-		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State || got.RewardKnown != next.RewardKnown || got.Reward != next.Reward {
-			t.Fatalf("step %d: %v led to %+v; the loop's %v to %v %+v %v", i+1, action, got, want[i].Action, want[i].Effect, next.State, next.Reward)
+		if action != want[i].Action || got.Effect != want[i].Effect || got.State != next.State ||
+			got.RewardKnown != next.RewardKnown || got.Reward != next.Reward {
+			t.Fatalf("step %d: %v led to %+v; the loop's %v to %v %+v %v", i+1, action, got, want[i].Action,
+				want[i].Effect, next.State, next.Reward)
 		}
 		far, err := remote.Step(t.Context(), connect.NewRequest(&gymv1.StepRequest{Session: id, Action: wire(action)}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := far.Msg
-		if m.GetReward() != float64(got.Reward) || m.Info.Effect != got.Effect.String() || !m.State.At.AsTime().Equal(got.State.At) ||
+		if m.GetReward() != float64(got.Reward) || m.Info.Effect != got.Effect.String() ||
+			!m.State.At.AsTime().Equal(got.State.At) ||
 			m.GetTruncated() != (i+1 == steps) || m.GetTerminated() || len(m.State.Signals) != got.State.Observed.Len() ||
-			m.State.Signals["cpu-usage"] != float64(got.State.Usage.CPU) || m.State.Signals["latency"] != float64(got.State.Latency)/1e9 ||
-			m.State.Signals["memory-limit"] != float64(got.State.Limit.Memory) || m.State.Signals["replicas"] != float64(got.State.Replicas) {
+			m.State.Signals["cpu-usage"] != float64(got.State.Usage.CPU) ||
+			m.State.Signals["latency"] != float64(got.State.Latency)/1e9 ||
+			m.State.Signals["memory-limit"] != float64(got.State.Limit.Memory) ||
+			m.State.Signals["replicas"] != float64(got.State.Replicas) {
 			t.Fatalf("step %d over the wire: %v; here %+v", i+1, m, got)
 		}
 		state = got.State
@@ -281,23 +296,57 @@ func TestErrorNamesTheWrongValue(t *testing.T) {
 		method, body, code string
 		says               []string
 	}{
-		"step before reset":        {"Step", `{"session": "` + fresh + `"}`, "failed_precondition", []string{fresh, "before reset"}},
-		"step after the end":       {"Step", `{"session": "` + over + `"}`, "failed_precondition", []string{over, "truncated after 1 steps", "Reset"}},
-		"unknown session":          {"Step", `{"session": "nobody"}`, "not_found", []string{`session "nobody"`, "Init"}},
-		"no session":               {"Reset", `{}`, "not_found", []string{`session ""`}},
-		"closed session":           {"Step", `{"session": "` + closed + `"}`, "not_found", []string{closed}},
-		"above the space":          {"Step", `{"session": "` + ready + `", "action": {"cpu-limit": 4001}}`, "invalid_argument", []string{"cpu-limit = 4001 millicores", "[100, 4000]"}},
-		"below the space":          {"Step", `{"session": "` + ready + `", "action": {"replicas": 0}}`, "invalid_argument", []string{"replicas = 0", "[1, 4]"}},
-		"unknown knob":             {"Step", `{"session": "` + ready + `", "action": {"gpu": 1}}`, "invalid_argument", []string{"gpu = 1", "replicas, cpu-limit, memory-limit"}},
-		"a signal is no knob":      {"Step", `{"session": "` + ready + `", "action": {"latency": 1}}`, "invalid_argument", []string{"latency = 1", "no such knob"}},
-		"half a replica":           {"Step", `{"session": "` + ready + `", "action": {"replicas": 1.5}}`, "invalid_argument", []string{"replicas = 1.5", "whole number"}},
-		"not a number":             {"Step", `{"session": "` + ready + `", "action": {"cpu-limit": "NaN"}}`, "invalid_argument", []string{"cpu-limit = NaN", "whole number"}},
-		"a huge number":            {"Step", `{"session": "` + ready + `", "action": {"cpu-limit": 1e300}}`, "invalid_argument", []string{"[100, 4000]"}},
-		"a misspelt field":         {"Step", `{"session": "` + ready + `", "acton": {"cpu-limit": 500}}`, "invalid_argument", []string{"acton"}},
-		"another encoding":         {"Init", `{"encoding": 2}`, "failed_precondition", []string{"encoding 2", "encoding 1"}},
-		"unknown workload":         {"Init", `{"workload": "bank"}`, "not_found", []string{`workload "bank"`, "shop"}},
-		"unknown service":          {"Init", `{"options": {"service": "cache"}}`, "not_found", []string{`service "cache"`, "store, web"}},
-		"an episode without end":   {"Init", `{"options": {"episodeSteps": 1000000}}`, "invalid_argument", []string{"episode_steps 1000000", "100000"}},
+		"step before reset": {
+			"Step", `{"session": "` + fresh + `"}`, "failed_precondition", []string{fresh, "before reset"},
+		},
+		"step after the end": {
+			"Step", `{"session": "` + over + `"}`, "failed_precondition",
+			[]string{over, "truncated after 1 steps", "Reset"},
+		},
+		"unknown session": {"Step", `{"session": "nobody"}`, "not_found", []string{`session "nobody"`, "Init"}},
+		"no session":      {"Reset", `{}`, "not_found", []string{`session ""`}},
+		"closed session":  {"Step", `{"session": "` + closed + `"}`, "not_found", []string{closed}},
+		"above the space": {
+			"Step", `{"session": "` + ready + `", "action": {"cpu-limit": 4001}}`, "invalid_argument",
+			[]string{"cpu-limit = 4001 millicores", "[100, 4000]"},
+		},
+		"below the space": {
+			"Step", `{"session": "` + ready + `", "action": {"replicas": 0}}`, "invalid_argument",
+			[]string{"replicas = 0", "[1, 4]"},
+		},
+		"unknown knob": {
+			"Step", `{"session": "` + ready + `", "action": {"gpu": 1}}`, "invalid_argument",
+			[]string{"gpu = 1", "replicas, cpu-limit, memory-limit"},
+		},
+		"a signal is no knob": {
+			"Step", `{"session": "` + ready + `", "action": {"latency": 1}}`, "invalid_argument",
+			[]string{"latency = 1", "no such knob"},
+		},
+		"half a replica": {
+			"Step", `{"session": "` + ready + `", "action": {"replicas": 1.5}}`, "invalid_argument",
+			[]string{"replicas = 1.5", "whole number"},
+		},
+		"not a number": {
+			"Step", `{"session": "` + ready + `", "action": {"cpu-limit": "NaN"}}`, "invalid_argument",
+			[]string{"cpu-limit = NaN", "whole number"},
+		},
+		"a huge number": {
+			"Step", `{"session": "` + ready + `", "action": {"cpu-limit": 1e300}}`, "invalid_argument",
+			[]string{"[100, 4000]"},
+		},
+		"a misspelt field": {
+			"Step", `{"session": "` + ready + `", "acton": {"cpu-limit": 500}}`, "invalid_argument",
+			[]string{"acton"},
+		},
+		"another encoding": {"Init", `{"encoding": 2}`, "failed_precondition", []string{"encoding 2", "encoding 1"}},
+		"unknown workload": {"Init", `{"workload": "bank"}`, "not_found", []string{`workload "bank"`, "shop"}},
+		"unknown service": {
+			"Init", `{"options": {"service": "cache"}}`, "not_found", []string{`service "cache"`, "store, web"},
+		},
+		"an episode without end": {
+			"Init", `{"options": {"episodeSteps": 1000000}}`, "invalid_argument",
+			[]string{"episode_steps 1000000", "100000"},
+		},
 		"spaces of no session":     {"Spaces", `{"session": "nobody"}`, "not_found", []string{"nobody"}},
 		"closing twice is unknown": {"Close", `{"session": "` + closed + `"}`, "not_found", []string{closed}},
 	} {
@@ -315,13 +364,15 @@ func TestErrorNamesTheWrongValue(t *testing.T) {
 		})
 	}
 	// None of it did anything: the session goes on with its first step.
-	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q}`, ready)); !strings.Contains(body, `"step":1`) || !strings.Contains(body, "unchanged") {
+	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q}`, ready)); !strings.Contains(body, `"step":1`) ||
+		!strings.Contains(body, "unchanged") {
 		t.Errorf("after refused actions the first step is %s", body)
 	}
 	// Failed openings gave their places back: two are left.
 	begin(t, url, `{}`)
 	begin(t, url, `{}`)
-	if _, body := post(t, url, "Init", `{}`); !strings.Contains(body, "resource_exhausted") || !strings.Contains(body, "this server takes 5") {
+	if _, body := post(t, url, "Init", `{}`); !strings.Contains(body, "resource_exhausted") ||
+		!strings.Contains(body, "this server takes 5") {
 		t.Errorf("the sixth session: %s", body)
 	}
 }
@@ -373,8 +424,10 @@ func TestSpacesListKnobsSignalsWorkloadsAndTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := m.Spaces
-	if s.Encoding != 1 || s.EpisodeSteps != 7 || s.StepSeconds != 10 || s.World != "simulated" || s.Workload != "shop" || s.Service != "web" ||
-		len(s.Action) != 3 || *s.Action[1].Min != 100 || *s.Action[1].Max != 4000 || s.Action[1].Unit != "millicores" || len(s.Observation) != workload.Seen.Len() {
+	if s.Encoding != 1 || s.EpisodeSteps != 7 || s.StepSeconds != 10 || s.World != "simulated" ||
+		s.Workload != "shop" || s.Service != "web" ||
+		len(s.Action) != 3 || *s.Action[1].Min != 100 || *s.Action[1].Max != 4000 ||
+		s.Action[1].Unit != "millicores" || len(s.Observation) != workload.Seen.Len() {
 		t.Errorf("spaces: %s", body)
 	}
 }
@@ -418,14 +471,16 @@ func TestUnknownSignalIsAbsentAndZeroIsPresent(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if throttled, ok := got.State.Signals["throttled"]; len(got.State.Signals) != 2 || !ok || throttled != 0 || got.State.Signals["cpu-limit"] != 3 || got.Reward != nil {
+	if throttled, ok := got.State.Signals["throttled"]; len(got.State.Signals) != 2 || !ok || throttled != 0 ||
+		got.State.Signals["cpu-limit"] != 3 || got.Reward != nil {
 		t.Errorf("of a workload whose usage is unknown: %s", body)
 	}
 	if got.Info.Effect != "deferred" || got.Info.Text != "its node is full" {
 		t.Errorf("info: %s", body)
 	}
 	b.fails = errors.New("connection refused")
-	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": 3}}`, id)); !strings.Contains(body, "unavailable") || !strings.Contains(body, "step 2 of 100") || !strings.Contains(body, "connection refused") {
+	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": 3}}`, id)); !strings.Contains(body, "unavailable") ||
+		!strings.Contains(body, "step 2 of 100") || !strings.Contains(body, "connection refused") {
 		t.Errorf("a step that failed: %s", body)
 	}
 	b.fails = nil
@@ -485,10 +540,18 @@ func TestSessionRejectsConcurrentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &blind{}
 		pair := workload.Pair{Sensor: b, Actuator: b} // waits by the clock
-		s := &gym.Server{Now: time.Now, Idle: time.Second, Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) {
-			return workload.Live(pair, workload.Spaces{Knobs: mdp.SetOf(mdp.CPULimit), Step: step,
-				Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1}}}, mdp.Objective{}, nil)
-		}}
+		spaces := workload.Spaces{
+			Knobs: mdp.SetOf(mdp.CPULimit),
+			Step:  step,
+			Bounds: mdp.Bounds{
+				CPU:    mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9},
+				Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1},
+			},
+		}
+		s := &gym.Server{Now: time.Now, Idle: time.Second}
+		s.Open = func(context.Context, gym.OpenRequest) (workload.Environment, error) {
+			return workload.Live(pair, spaces, mdp.Objective{}, nil)
+		}
 		r, err := s.Init(t.Context(), connect.NewRequest(&gymv1.InitRequest{}))
 		if err != nil {
 			t.Fatal(err)
@@ -542,7 +605,12 @@ func TestEverySignalIsInTheMessages(t *testing.T) {
 		all++
 	}
 	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) {
-		return workload.Live(workload.Pair{Sensor: &blind{}, Actuator: &blind{}}, workload.Spaces{Knobs: mdp.Knobs, Signals: 1<<all - 1, Step: step, Bounds: shop().Services[0].Bounds}, mdp.Objective{}, nil)
+		return workload.Live(workload.Pair{Sensor: &blind{}, Actuator: &blind{}}, workload.Spaces{
+			Knobs:   mdp.Knobs,
+			Signals: 1<<all - 1,
+			Step:    step,
+			Bounds:  shop().Services[0].Bounds,
+		}, mdp.Objective{}, nil)
 	}}
 	r, err := s.Init(t.Context(), connect.NewRequest(&gymv1.InitRequest{}))
 	if err != nil {

@@ -211,7 +211,8 @@ func (s *Server) Init(
 	m, o := r.Msg, r.Msg.GetOptions()
 	if e := m.GetEncoding(); e != 0 && e != Encoding {
 		return nil, connect.NewError(connect.CodeFailedPrecondition,
-			fmt.Errorf("encoding %d: this server's figures are of encoding %d, in which names and units may be others", e, Encoding))
+			fmt.Errorf("encoding %d: this server's figures are of encoding %d, in which names and units may be others",
+				e, Encoding))
 	}
 	if n := o.GetEpisodeSteps(); n > MaxEpisode {
 		return nil, connect.NewError(connect.CodeInvalidArgument,

@@ -50,7 +50,10 @@ func TestTheSuitesPassWhatIsRight(t *testing.T) {
 	}
 	t.Run("world", func(t *testing.T) {
 		mdptest.World(t, func(*testing.T) mdptest.Setup {
-			w := &plain{bounds: bounds, state: mdp.State{Observed: mdp.Knobs, Replicas: 1, Limit: mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}}}
+			w := &plain{
+				bounds: bounds,
+				state:  mdp.State{Observed: mdp.Knobs, Replicas: 1, Limit: mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}},
+			}
 			now := noon
 			return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.Knobs,
 				Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}

@@ -154,10 +154,14 @@ func TestPreservation(t *testing.T) {
 		want mdp.Ratio
 		ok   bool
 	}{
-		"no objective is always met":         {mdp.SLO{}, mdp.State{}, 1, true},
-		"no traffic cannot violate":          {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput)}, 1, true},
-		"twice too slow is half preserved":   {slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: 100 * time.Millisecond}, 0.5, true},
-		"faster than asked earns no more":    {slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: time.Millisecond}, 1, true},
+		"no objective is always met": {mdp.SLO{}, mdp.State{}, 1, true},
+		"no traffic cannot violate":  {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput)}, 1, true},
+		"twice too slow is half preserved": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: 100 * time.Millisecond}, 0.5, true,
+		},
+		"faster than asked earns no more": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: time.Millisecond}, 1, true,
+		},
 		"unseen latency is not good latency": {slo, mdp.State{}, 0, false},
 		"half the asked throughput": {mdp.SLO{Throughput: 100},
 			mdp.State{Observed: mdp.SetOf(mdp.Throughput), Throughput: 50}, 0.5, true},
@@ -196,7 +200,11 @@ func TestBoundsClipAndSayWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	law := func(n int16, cpu int32, mem int64, sets uint8) bool {
-		a := mdp.Action{Sets: mdp.Set(sets) & mdp.Knobs, Replicas: int(n), Limit: mdp.Size{CPU: mdp.MilliCPU(cpu), Memory: mdp.Bytes(mem)}}
+		a := mdp.Action{
+			Sets:     mdp.Set(sets) & mdp.Knobs,
+			Replicas: int(n),
+			Limit:    mdp.Size{CPU: mdp.MilliCPU(cpu), Memory: mdp.Bytes(mem)},
+		}
 		got := b.Clip(a)
 		inside := (!a.Sets.Has(mdp.Replicas) || b.Replicas.Has(got.Replicas)) &&
 			(!a.Sets.Has(mdp.CPULimit) || b.CPU.Has(got.Limit.CPU)) &&
@@ -318,7 +326,8 @@ func TestATransitionRecordsWhatTookForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (mdp.Action{}).WithCPU(300); d.Complete && (d.Transition.Action != want || d.Transition.Effect != mdp.Applied) {
+		if want := (mdp.Action{}).WithCPU(300); d.Complete &&
+			(d.Transition.Action != want || d.Transition.Effect != mdp.Applied) {
 			t.Errorf("transition %+v, want the action %v, applied", d.Transition, want)
 		}
 	}

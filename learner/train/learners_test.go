@@ -389,7 +389,8 @@ func TestInvalidRunsAreRefused(t *testing.T) {
 		`"Nowhere-v0"`:   {Env: "Nowhere-v0", Steps: 1},
 		"evaluations ev": {Env: s.env, Steps: 1, Evaluate: 5},
 	} {
-		if _, err := train.New(c, func() (env.Env, error) { return classic.Make(c.Env) }, s.make(t, 1, 16)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := train.New(c, func() (env.Env, error) { return classic.Make(c.Env) }, s.make(t, 1, 16)); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}

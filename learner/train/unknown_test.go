@@ -37,8 +37,10 @@ func TestReturnsOfEpisodesWithUnknownRewards(t *testing.T) {
 	}
 	r := run()
 	returns, err := r.Final(3)
-	if err != nil || len(returns) != 3 || math.Abs(returns[0]-10) > 1e-12 || math.Abs(r.Recent()-10) > 1e-12 || len(r.Evaluations) != 2 {
-		t.Errorf("returns %v, recent %v, %d evaluations, %v: want returns of 10 and 2 evaluations", returns, r.Recent(), len(r.Evaluations), err)
+	if err != nil || len(returns) != 3 || math.Abs(returns[0]-10) > 1e-12 || math.Abs(r.Recent()-10) > 1e-12 ||
+		len(r.Evaluations) != 2 {
+		t.Errorf("returns %v, recent %v, %d evaluations, %v: want returns of 10 and 2 evaluations", returns,
+			r.Recent(), len(r.Evaluations), err)
 	}
 	if s := r.Stats(); s.SkippedRows != 20 || s.SkippedUpdates != 0 {
 		t.Errorf("stats %+v: 20 rows of 50 have no known reward", s)
@@ -47,7 +49,8 @@ func TestReturnsOfEpisodesWithUnknownRewards(t *testing.T) {
 	r = run()
 	returns, err = r.Final(3)
 	if err != nil || len(returns) != 0 || !math.IsNaN(r.Recent()) || len(r.Evaluations) != 0 || r.Episodes != 10 {
-		t.Errorf("returns %v, recent %v, evaluations %v, %d episodes, %v: nothing is known", returns, r.Recent(), r.Evaluations, r.Episodes, err)
+		t.Errorf("returns %v, recent %v, evaluations %v, %d episodes, %v: nothing is known", returns, r.Recent(),
+			r.Evaluations, r.Episodes, err)
 	}
 }
 

@@ -24,7 +24,8 @@ func TestLimitsFollowTheDemand(t *testing.T) {
 			if l := g.limit(0); l != web {
 				t.Fatalf("without a grant the limits became %v", l)
 			}
-			if s := g.summary(0); !strings.Contains(s.Problem, "waiting for central") || !s.State.Knows(mdp.CPUUsage, mdp.CPUPeak, mdp.Throttled) ||
+			if s := g.summary(0); !strings.Contains(s.Problem, "waiting for central") ||
+				!s.State.Knows(mdp.CPUUsage, mdp.CPUPeak, mdp.Throttled) ||
 				s.State.Usage.CPU != 200 || s.State.Throttled != 0 || s.State.Usage.Memory != 64*mdp.MiB {
 				t.Errorf("want that it observes: %+v", s)
 			}
@@ -382,7 +383,9 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 				id := g.stage.pods[i].Containers[0].ID
 				switch rng.IntN(7) {
 				case 0:
-					g.grant([]api.Mode{api.Off, api.Observe, api.Recommend, api.Canary, api.Auto, api.Auto, api.Auto}[rng.IntN(7)], func(m *api.Grant) {
+					g.grant([]api.Mode{
+						api.Off, api.Observe, api.Recommend, api.Canary, api.Auto, api.Auto, api.Auto,
+					}[rng.IntN(7)], func(m *api.Grant) {
 						m.Paused = rng.IntN(4) == 0
 						m.Bounds.CPU.Min, m.Bounds.CPU.Max = mdp.MilliCPU(rng.IntN(2000)), mdp.MilliCPU(rng.IntN(4000))
 					})
@@ -407,7 +410,10 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 					foreign[id] = false
 				case 6: // somebody else writes
 					foreign[id] = true
-					if err := g.host.Tree.Write(pathOf(i, id), cgroup.Limits{Quota: int64(5000 + rng.IntN(300000)), Period: 100000}); err != nil {
+					if err := g.host.Tree.Write(pathOf(i, id), cgroup.Limits{
+						Quota:  int64(5000 + rng.IntN(300000)),
+						Period: 100000,
+					}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -56,7 +56,9 @@ func TestTheNextAgentRestoresWhatAKilledOneTouched(t *testing.T) {
 			g.server.Slow(slow)
 			g.agent.journal.Close() // the child takes the lock
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
-			cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{g.host.Tree.Root(), g.server.Socket(), g.dir}, "\n"))
+			cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{
+				g.host.Tree.Root(), g.server.Socket(), g.dir,
+			}, "\n"))
 			cmd.Stderr = os.Stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -42,11 +42,14 @@ func TestHistogramAddsUpSeries(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for name, c := range map[string]struct{ body, metric, says string }{
-		"another name":      {exposition, "http_second", "no such metric"},
-		"not a histogram":   {exposition, "go_goroutines", "not a histogram"},
-		"native only":       {"# TYPE h histogram\nh_sum 1\nh_count 3\n", "h", "no classic buckets"},
-		"different buckets": {"# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 1\nh_bucket{a=\"1\",le=\"+Inf\"} 1\nh_bucket{a=\"2\",le=\"2\"} 1\nh_bucket{a=\"2\",le=\"+Inf\"} 1\n", "h", "different buckets"},
-		"counts that fall":  {"# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\n", "h", "fewer"},
+		"another name":    {exposition, "http_second", "no such metric"},
+		"not a histogram": {exposition, "go_goroutines", "not a histogram"},
+		"native only":     {"# TYPE h histogram\nh_sum 1\nh_count 3\n", "h", "no classic buckets"},
+		"different buckets": {
+			"# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 1\nh_bucket{a=\"1\",le=\"+Inf\"} 1\nh_bucket{a=\"2\",le=\"2\"} 1\nh_bucket{a=\"2\",le=\"+Inf\"} 1\n",
+			"h", "different buckets",
+		},
+		"counts that fall": {"# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\n", "h", "fewer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if h, err := histogram([]byte(c.body), c.metric); err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
@@ -64,7 +67,8 @@ func FuzzHistogram(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !h.Known() || len(h.Upper) != len(h.Counts) || !slices.IsSorted(h.Counts) || !slices.IsSorted(h.Upper) || !math.IsInf(h.Upper[len(h.Upper)-1], 1) {
+		if !h.Known() || len(h.Upper) != len(h.Counts) || !slices.IsSorted(h.Counts) || !slices.IsSorted(h.Upper) ||
+			!math.IsInf(h.Upper[len(h.Upper)-1], 1) {
 			t.Errorf("%q gave %+v", b, h)
 		}
 		h.Quantile(99)
@@ -107,7 +111,8 @@ func TestLatencyOfAPodIsReportedOrTheReasonWhyNot(t *testing.T) {
 		t.Fatalf("not within 5 s: %+v", g.summary(0))
 		return api.Summary{}
 	}
-	if s := ask(n, "/metrics", func(s api.Summary) bool { return s.Latency.Known() }); s.Latency.Total() != 23 || s.Problem != "" {
+	if s := ask(n, "/metrics", func(s api.Summary) bool { return s.Latency.Known() }); s.Latency.Total() != 23 ||
+		s.Problem != "" {
 		t.Errorf("latency %+v, problem %q", s.Latency, s.Problem)
 	}
 	if got := <-accept; !strings.HasPrefix(got, "text/plain") {
@@ -125,7 +130,8 @@ func TestLatencyOfAPodIsReportedOrTheReasonWhyNot(t *testing.T) {
 	closed := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	s = ask(closed, "/metrics", func(s api.Summary) bool { return s.Problem != "" })
-	if s.Latency.Known() || !strings.Contains(s.Problem, fmt.Sprintf("http://%s:%d/metrics", ip, closed)) || !strings.Contains(s.Problem, "refused") {
+	if s.Latency.Known() || !strings.Contains(s.Problem, fmt.Sprintf("http://%s:%d/metrics", ip, closed)) ||
+		!strings.Contains(s.Problem, "refused") {
 		t.Errorf("problem %q, want the URL and the error", s.Problem)
 	}
 	g.agent.scraper.wait()

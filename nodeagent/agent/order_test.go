@@ -23,15 +23,24 @@ func TestOrderFollowsTheGrants(t *testing.T) {
 		listed  bool
 		problem string
 	}{
-		"nothing received":       {grants{}, noon, api.Observe, false, false, false, "waiting for central"},
-		"auto":                   {with(api.Auto, false), noon, api.Auto, true, false, true, ""},
-		"auto, paused":           {with(api.Auto, true), noon, api.Auto, false, true, true, ""},
-		"recommend":              {with(api.Recommend, false), noon, api.Recommend, false, false, true, ""},
-		"off":                    {with(api.Off, false), noon, api.Off, false, false, true, ""},
-		"a grant at its TTL":     {with(api.Auto, false), noon.Add(time.Minute), api.Auto, true, false, true, ""},
-		"a grant after its TTL":  {with(api.Auto, false), noon.Add(time.Minute + 1), api.Observe, false, false, false, "central has been silent"},
-		"a pause after its TTL":  {with(api.Auto, true), noon.Add(time.Hour), api.Observe, false, false, false, "central has been silent"},
-		"another container only": {newGrants(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Mode: api.Auto}}}), noon, api.Observe, false, false, false, ""},
+		"nothing received":   {grants{}, noon, api.Observe, false, false, false, "waiting for central"},
+		"auto":               {with(api.Auto, false), noon, api.Auto, true, false, true, ""},
+		"auto, paused":       {with(api.Auto, true), noon, api.Auto, false, true, true, ""},
+		"recommend":          {with(api.Recommend, false), noon, api.Recommend, false, false, true, ""},
+		"off":                {with(api.Off, false), noon, api.Off, false, false, true, ""},
+		"a grant at its TTL": {with(api.Auto, false), noon.Add(time.Minute), api.Auto, true, false, true, ""},
+		"a grant after its TTL": {
+			with(api.Auto, false), noon.Add(time.Minute + 1), api.Observe, false, false, false,
+			"central has been silent",
+		},
+		"a pause after its TTL": {
+			with(api.Auto, true), noon.Add(time.Hour), api.Observe, false, false, false,
+			"central has been silent",
+		},
+		"another container only": {
+			newGrants(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Mode: api.Auto}}}), noon,
+			api.Observe, false, false, false, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := c.grants.order(c.now, web)

@@ -31,8 +31,17 @@ func thirty(tb testing.TB, host *cgrouptest.Host) *Agent {
 	for i := range pods {
 		id := fmt.Sprintf("c%d", i)
 		host.Add(tb, host.Parent+"/"+id, limitsOf(web))
-		pods[i] = Pod{Namespace: "shop", Name: id, UID: id, QoS: "Burstable", Containers: []Container{{Name: "app", ID: id, Running: true, Limits: web}}}
-		m.All = append(m.All, api.Grant{Container: api.ContainerRef{Namespace: "shop", Pod: id, PodUID: id, Container: "app"}, Mode: api.Recommend})
+		pods[i] = Pod{
+			Namespace:  "shop",
+			Name:       id,
+			UID:        id,
+			QoS:        "Burstable",
+			Containers: []Container{{Name: "app", ID: id, Running: true, Limits: web}},
+		}
+		m.All = append(m.All, api.Grant{
+			Container: api.ContainerRef{Namespace: "shop", Pod: id, PodUID: id, Container: "app"},
+			Mode:      api.Recommend,
+		})
 	}
 	j, err := restore.Open(tb.TempDir())
 	if err != nil {

@@ -88,7 +88,13 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 	for i := range n {
 		g.add(i, "c"+fmt.Sprint(i), web)
 		g.stage.pods = append(g.stage.pods, Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("u%d", i), QoS: "Burstable",
-			Containers: []Container{{Name: "app", ID: "c" + fmt.Sprint(i), Running: true, Limits: web, Requests: mdp.Size{CPU: 100}}}})
+			Containers: []Container{{
+				Name:     "app",
+				ID:       "c" + fmt.Sprint(i),
+				Running:  true,
+				Limits:   web,
+				Requests: mdp.Size{CPU: 100},
+			}}})
 		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
 		g.used = append(g.used, 0)
 		g.periods = append(g.periods, 0)
@@ -202,7 +208,10 @@ func (g *rig) grant(mode api.Mode, change ...func(*api.Grant)) {
 	m := api.Grants{TTL: time.Minute}
 	for i := range g.stage.Snapshot() {
 		one := api.Grant{Container: g.ref(i), Mode: mode, Throttle: 0.02,
-			Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 100000}, Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 1 << 50}}}
+			Bounds: mdp.Bounds{
+				CPU:    mdp.Range[mdp.MilliCPU]{Min: 50, Max: 100000},
+				Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 1 << 50},
+			}}
 		for _, f := range change {
 			f(&one)
 		}

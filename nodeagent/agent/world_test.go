@@ -54,7 +54,10 @@ func managed(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 	a.Step(t.Context(), now)
 	for _, r := range a.containers {
 		t.Cleanup(func() { a.sampler.Remove(r.track) })
-		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: web.CPU}, Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: web.Memory}}
+		b := mdp.Bounds{
+			CPU:    mdp.Range[mdp.MilliCPU]{Min: 100, Max: web.CPU},
+			Memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: web.Memory},
+		}
 		r.envelope.Bounds = b
 		return mdptest.Setup{Sensor: r, Actuator: r, Bounds: b, Knobs: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 			Now: func() time.Time { return now }, Advance: func(d time.Duration) { now = now.Add(d) }}

@@ -18,7 +18,8 @@ import (
 func TestOpenNamesABadRoot(t *testing.T) {
 	dir := t.TempDir()
 	_, err := cgroup.Open(dir)
-	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "memory") || !strings.Contains(err.Error(), "--cgroup-root") {
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "memory") ||
+		!strings.Contains(err.Error(), "--cgroup-root") {
 		t.Errorf("err = %v, want the path, what is missing, and what to set", err)
 	}
 	if _, err := cgroup.Open(filepath.Join(dir, "nowhere")); !errors.Is(err, os.ErrNotExist) {
@@ -43,7 +44,9 @@ func TestPathOfBothCgroupDrivers(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", "/", "/kubepods/../../etc", "a.slice:b", "a--b.slice:x:y", "../a.slice:x:y", "a.slice:x:../../y"} {
+	for _, bad := range []string{
+		"", "/", "/kubepods/../../etc", "a.slice:b", "a--b.slice:x:y", "../a.slice:x:y", "a.slice:x:../../y",
+	} {
 		if got, err := tree.Path(bad); err == nil {
 			t.Errorf("Path(%q) = %q, want an error", bad, got)
 		}
@@ -53,7 +56,12 @@ func TestPathOfBothCgroupDrivers(t *testing.T) {
 func TestReadInBothVersions(t *testing.T) {
 	const path = "kubepods/pod1/abc"
 	want := cgroup.Usage{
-		CPU:    cgroup.CPU{Usage: 1500 * time.Millisecond, Periods: 100, ThrottledPeriods: 7, ThrottledTime: 30 * time.Millisecond},
+		CPU: cgroup.CPU{
+			Usage:            1500 * time.Millisecond,
+			Periods:          100,
+			ThrottledPeriods: 7,
+			ThrottledTime:    30 * time.Millisecond,
+		},
 		Memory: 100 * mdp.MiB, WorkingSet: 60 * mdp.MiB, OOMKills: 2, IOBytes: 12288 + 4096,
 	}
 	both := cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills | cgroup.IOBytes
@@ -226,7 +234,10 @@ func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 }
 
 func TestReadingAllocatesNothing(t *testing.T) {
-	for name, host := range map[string]*cgrouptest.Host{"v1": cgrouptest.Fixture(t, cgroup.V1), "v2": cgrouptest.Fixture(t, cgroup.V2)} {
+	for name, host := range map[string]*cgrouptest.Host{
+		"v1": cgrouptest.Fixture(t, cgroup.V1),
+		"v2": cgrouptest.Fixture(t, cgroup.V2),
+	} {
 		host.Add(t, "c", cgroup.Limits{Quota: 10000, Period: 100000})
 		g, err := host.Tree.Group("c")
 		if err != nil {
@@ -282,7 +293,9 @@ func BenchmarkRead(b *testing.B) {
 		}
 		root := host.Tree.Root()
 		lib, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) {
-			return []cgroup1.Subsystem{cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root)}, nil
+			return []cgroup1.Subsystem{
+				cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root),
+			}, nil
 		}))
 		if err != nil {
 			b.Fatal(err)

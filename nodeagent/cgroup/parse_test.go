@@ -45,7 +45,10 @@ func FuzzFieldOf(f *testing.F) {
 }
 
 func FuzzNumbers(f *testing.F) {
-	for _, s := range []string{"0\n", "18446744073709551615\n", "18446744073709551616\n", "-1\n", "max\n", "max 100000\n", "50000 100000\n", "-", ""} {
+	for _, s := range []string{
+		"0\n", "18446744073709551615\n", "18446744073709551616\n", "-1\n", "max\n", "max 100000\n",
+		"50000 100000\n", "-", "",
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -53,7 +56,8 @@ func FuzzNumbers(f *testing.F) {
 		if want, err := strconv.ParseUint(strings.TrimSuffix(string(b), "\n"), 10, 64); ok != (err == nil) || ok && n != want {
 			t.Errorf("uintOf(%q) = %d, %v; strconv says %d, %v", b, n, ok, want, err)
 		}
-		if i, ok := intOf(b); ok && strconv.FormatInt(i, 10) != strings.TrimLeft(string(trimNewline(b)), "0") && i != 0 && b[0] != '-' && b[0] != '0' {
+		if i, ok := intOf(b); ok && strconv.FormatInt(i, 10) != strings.TrimLeft(string(trimNewline(b)), "0") &&
+			i != 0 && b[0] != '-' && b[0] != '0' {
 			t.Errorf("intOf(%q) = %d", b, i)
 		}
 		if q, p, ok := cpuMaxOf(b); ok && (q < 0 || p < 0) {
@@ -90,7 +94,10 @@ func FuzzPressure(f *testing.F) {
 }
 
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{"/kubepods/burstable/pod1/abc", "kubepods-pod1.slice:cri-containerd:abc", "-.slice:a:b", "a.slice:b:../../c"} {
+	for _, s := range []string{
+		"/kubepods/burstable/pod1/abc", "kubepods-pod1.slice:cri-containerd:abc", "-.slice:a:b",
+		"a.slice:b:../../c",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

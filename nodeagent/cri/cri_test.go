@@ -83,7 +83,8 @@ func TestUpdateChangesOnlyTheFieldsOfTheChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := server.Calls()
-	if m := calls[0]; m.CpuQuota != 0 || m.CpuPeriod != 0 || m.CpuShares != 0 || m.MemorySwapLimitInBytes != 0 || m.MemoryLimitInBytes != int64(32*mdp.MiB) {
+	if m := calls[0]; m.CpuQuota != 0 || m.CpuPeriod != 0 || m.CpuShares != 0 || m.MemorySwapLimitInBytes != 0 ||
+		m.MemoryLimitInBytes != int64(32*mdp.MiB) {
 		t.Errorf("a memory change was sent as %v", m.LinuxContainerResources)
 	}
 	if q := calls[1]; q.CpuQuota != 20000 || q.CpuPeriod != 100000 || q.MemoryLimitInBytes != 0 || len(q.HugepageLimits) != 0 {
@@ -131,7 +132,12 @@ func discipline(m *machine) *cri.Limiter {
 }
 
 func cpu(id string, from, to mdp.MilliCPU) cri.Move {
-	return cri.Move{ID: id, From: mdp.Size{CPU: from}, To: mdp.Size{CPU: to}, Change: cri.Change{Quota: int64(to) * 100, Period: 100000}}
+	return cri.Move{
+		ID:     id,
+		From:   mdp.Size{CPU: from},
+		To:     mdp.Size{CPU: to},
+		Change: cri.Change{Quota: int64(to) * 100, Period: 100000},
+	}
 }
 
 func refused(err error) bool {
@@ -153,7 +159,10 @@ func TestSmallAndTooFrequentMovesAreRefused(t *testing.T) {
 		{"half a second later is too soon", 500 * time.Millisecond, cpu("a", 900, 500), false},
 		{"another container may", 0, cpu("b", 900, 500), true},
 		{"a second later is right", 500 * time.Millisecond, cpu("a", 900, 500), true},
-		{"outside of its envelope a small move is made too", time.Second, func() cri.Move { v := cpu("a", 500, 495); v.Must = true; return v }(), true},
+		{
+			"outside of its envelope a small move is made too", time.Second,
+			func() cri.Move { v := cpu("a", 500, 495); v.Must = true; return v }(), true,
+		},
 	} {
 		now := m.wait(c.wait)
 		if err := d.Update(t.Context(), now, c.move); (err == nil) != c.ok || err != nil && !refused(err) {

@@ -39,17 +39,33 @@ func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 		rules  envelope.Rules
 		want   envelope.Reason
 	}{
-		"a deleted pod":             {func(c *envelope.Container) { c.PodDeleting = true }, envelope.Rules{}, envelope.Deleting},
-		"a static pod":              {func(c *envelope.Container) { c.Mirror = true }, envelope.Rules{}, envelope.Static},
-		"an init container":         {func(c *envelope.Container) { c.Kind = envelope.Init }, envelope.Rules{}, envelope.NotRegular},
-		"an ephemeral container":    {func(c *envelope.Container) { c.Kind = envelope.Ephemeral }, envelope.Rules{}, envelope.NotRegular},
-		"kube-system":               {func(c *envelope.Container) { c.Namespace = "kube-system" }, envelope.Rules{}, envelope.System},
-		"our own namespace":         {func(c *envelope.Container) { c.Namespace = "aware" }, envelope.Rules{OwnNamespace: "aware"}, envelope.Own},
-		"exclusive CPUs":            {func(c *envelope.Container) { c.ExclusiveCPUs = true }, envelope.Rules{Guaranteed: true}, envelope.Exclusive},
-		"a Guaranteed pod":          {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{}, envelope.GuaranteedPod},
+		"a deleted pod": {func(c *envelope.Container) { c.PodDeleting = true }, envelope.Rules{}, envelope.Deleting},
+		"a static pod":  {func(c *envelope.Container) { c.Mirror = true }, envelope.Rules{}, envelope.Static},
+		"an init container": {
+			func(c *envelope.Container) { c.Kind = envelope.Init }, envelope.Rules{}, envelope.NotRegular,
+		},
+		"an ephemeral container": {
+			func(c *envelope.Container) { c.Kind = envelope.Ephemeral }, envelope.Rules{}, envelope.NotRegular,
+		},
+		"kube-system": {
+			func(c *envelope.Container) { c.Namespace = "kube-system" }, envelope.Rules{}, envelope.System,
+		},
+		"our own namespace": {
+			func(c *envelope.Container) { c.Namespace = "aware" }, envelope.Rules{OwnNamespace: "aware"},
+			envelope.Own,
+		},
+		"exclusive CPUs": {
+			func(c *envelope.Container) { c.ExclusiveCPUs = true }, envelope.Rules{Guaranteed: true},
+			envelope.Exclusive,
+		},
+		"a Guaranteed pod": {
+			func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{}, envelope.GuaranteedPod,
+		},
 		"a Guaranteed pod, allowed": {func(c *envelope.Container) { c.QoS = "Guaranteed" }, envelope.Rules{Guaranteed: true}, ""},
-		"no limits at all":          {func(c *envelope.Container) { c.Limits = mdp.Size{} }, envelope.Rules{}, envelope.NothingToMove},
-		"a burstable pod":           {func(*envelope.Container) {}, envelope.Rules{}, ""},
+		"no limits at all": {
+			func(c *envelope.Container) { c.Limits = mdp.Size{} }, envelope.Rules{}, envelope.NothingToMove,
+		},
+		"a burstable pod": {func(*envelope.Container) {}, envelope.Rules{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			container := shop()
@@ -62,7 +78,8 @@ func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 	}
 	c := shop()
 	c.Limits.CPU = 0
-	if e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{}); e.LeftCPU != envelope.NoCPULimit || e.Knobs != mdp.SetOf(mdp.MemoryLimit) {
+	if e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{}); e.LeftCPU != envelope.NoCPULimit ||
+		e.Knobs != mdp.SetOf(mdp.MemoryLimit) {
 		t.Errorf("without a CPU limit: %+v", e)
 	}
 }

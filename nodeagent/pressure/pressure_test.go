@@ -31,7 +31,11 @@ func TestReadReadsTheNodesPressure(t *testing.T) {
 	put("cpu", "some avg10=42.50 avg60=1.00 avg300=1.00 total=5\n") // before 5.13 cpu has no full line
 	put("io", "some avg10=60.00 avg60=1.00 avg300=1.00 total=5\nfull avg10=25.00 avg60=0.00 avg300=0.00 total=4\n")
 	n, err := r.Read()
-	if want := (pressure.Node{Observed: mdp.SetOf(mdp.CPUPressure, mdp.IOPressure), CPUSome: 0.425, IOFull: 0.25}); err != nil || n != want {
+	if want := (pressure.Node{
+		Observed: mdp.SetOf(mdp.CPUPressure, mdp.IOPressure),
+		CPUSome:  0.425,
+		IOFull:   0.25,
+	}); err != nil || n != want {
 		t.Errorf("%+v, %v; want %+v", n, err, want)
 	}
 	put("memory", "nonsense\nsome avg10=x\n")

@@ -16,8 +16,16 @@ import (
 )
 
 func entry(id string, quota int64) restore.Entry {
-	return restore.Entry{ID: id, Path: "kubepods/" + id, Container: api.ContainerRef{Namespace: "shop", Pod: "web-0", Container: id},
-		API: cgroup.Limits{Quota: 100000, Period: 100000, Memory: 64 * mdp.MiB}, Ours: cgroup.Limits{Quota: quota, Period: 100000},
+	return restore.Entry{ID: id, Path: "kubepods/" + id, Container: api.ContainerRef{
+		Namespace: "shop",
+		Pod:       "web-0",
+		Container: id,
+	},
+		API: cgroup.Limits{
+			Quota:  100000,
+			Period: 100000,
+			Memory: 64 * mdp.MiB,
+		}, Ours: cgroup.Limits{Quota: quota, Period: 100000},
 		At: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 }
 
@@ -60,7 +68,8 @@ func TestASecondAgentIsRefusedWithTheHoldersProcess(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	_, err := restore.Open(dir)
-	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "lock")) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "lock")) ||
+		!strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("err = %v, want the lock's path and the process %d", err, os.Getpid())
 	}
 	j.Close()
@@ -72,10 +81,12 @@ func TestDamageIsReportedAndDropped(t *testing.T) {
 		damage func([]byte) []byte
 		want   []string
 	}{
-		"a torn tail":         {func(b []byte) []byte { return b[:len(b)-5] }, []string{"a", "b"}},
-		"no last newline":     {func(b []byte) []byte { return b[:len(b)-1] }, []string{"a", "b"}},
-		"a flipped bit":       {func(b []byte) []byte { b[bytes.IndexByte(b, '\n')+30] ^= 1; return b }, []string{"a", "c"}},
-		"garbage in between":  {func(b []byte) []byte { return append([]byte("\x00\x00garbage\n"), b...) }, []string{"a", "b", "c"}},
+		"a torn tail":     {func(b []byte) []byte { return b[:len(b)-5] }, []string{"a", "b"}},
+		"no last newline": {func(b []byte) []byte { return b[:len(b)-1] }, []string{"a", "b"}},
+		"a flipped bit":   {func(b []byte) []byte { b[bytes.IndexByte(b, '\n')+30] ^= 1; return b }, []string{"a", "c"}},
+		"garbage in between": {
+			func(b []byte) []byte { return append([]byte("\x00\x00garbage\n"), b...) }, []string{"a", "b", "c"},
+		},
 		"nothing but garbage": {func([]byte) []byte { return []byte("not a journal") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

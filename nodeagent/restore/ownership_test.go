@@ -85,7 +85,11 @@ func TestEveryEventInEveryState(t *testing.T) {
 			}
 			from := example(State(s))
 			step, err := from.Next(happens(EventKind(k)))
-			got := step.Ownership.State.String() + map[Journaling]string{KeepEntry: "", WriteEntry: "*", DeleteEntry: "-"}[step.Journal]
+			got := step.Ownership.State.String() + map[Journaling]string{
+				KeepEntry:   "",
+				WriteEntry:  "*",
+				DeleteEntry: "-",
+			}[step.Journal]
 			if err != nil {
 				got = "."
 			}
@@ -214,7 +218,8 @@ func TestRestoredValuesAreTheAPIs(t *testing.T) {
 			if err != nil || step.Ownership != c.want {
 				t.Errorf("%+v, %v; want\n%+v", step.Ownership, err, c.want)
 			}
-			if changed := step.Ownership.Ours != c.from.Ours || step.Ownership.API != c.from.API || step.Ownership.Before != c.from.Before; changed != (step.Journal != KeepEntry) {
+			if changed := step.Ownership.Ours != c.from.Ours || step.Ownership.API != c.from.API ||
+				step.Ownership.Before != c.from.Before; changed != (step.Journal != KeepEntry) {
 				t.Errorf("entry changed: %v, but journaling is %v", changed, step.Journal)
 			}
 		})
@@ -233,26 +238,33 @@ func TestSensedTellsOursFromForeign(t *testing.T) {
 		want    EventKind
 		foreign mdp.Set
 	}{
-		"untouched: whatever":                {example(Untouched), other, OursInForce, 0},
-		"released: whatever":                 {example(Released), other, OursInForce, 0},
-		"ours":                               {example(Ours), our, OursInForce, 0},
-		"ours, rounded":                      {example(Ours), rounded, OursInForce, 0},
-		"ours: the value before is foreign":  {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"ours: the API's value is foreign":   {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"one of two is foreign":              {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
-		"what is not ours is not looked at":  {cpu, mixed, OursInForce, 0},
-		"the only one is foreign":            {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit)},
-		"no limit at all is foreign":         {example(Ours), cgroup.Limits{}, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"in doubt: ours":                     {example(InDoubt), our, OursInForce, 0},
-		"in doubt: before":                   {example(InDoubt), before, BeforeInForce, 0},
-		"in doubt: the API's":                {example(InDoubt), fromAPI, BeforeInForce, 0},
-		"in doubt: half and half":            {example(InDoubt), cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory}, BeforeInForce, 0},
+		"untouched: whatever":               {example(Untouched), other, OursInForce, 0},
+		"released: whatever":                {example(Released), other, OursInForce, 0},
+		"ours":                              {example(Ours), our, OursInForce, 0},
+		"ours, rounded":                     {example(Ours), rounded, OursInForce, 0},
+		"ours: the value before is foreign": {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"ours: the API's value is foreign":  {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"one of two is foreign":             {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
+		"what is not ours is not looked at": {cpu, mixed, OursInForce, 0},
+		"the only one is foreign":           {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit)},
+		"no limit at all is foreign": {
+			example(Ours), cgroup.Limits{}, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+		},
+		"in doubt: ours":      {example(InDoubt), our, OursInForce, 0},
+		"in doubt: before":    {example(InDoubt), before, BeforeInForce, 0},
+		"in doubt: the API's": {example(InDoubt), fromAPI, BeforeInForce, 0},
+		"in doubt: half and half": {
+			example(InDoubt), cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory},
+			BeforeInForce, 0,
+		},
 		"in doubt: another value is foreign": {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
 		"pending restore: the API's":         {example(PendingRestore), fromAPI, OursInForce, 0},
 		"pending restore: the runtime's old": {example(PendingRestore), our, BeforeInForce, 0},
-		"pending restore: another":           {example(PendingRestore), other, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"awaiting resize: the restored":      {example(AwaitingResize), fromAPI, OursInForce, 0},
-		"awaiting resize: ours is past":      {example(AwaitingResize), our, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"pending restore: another": {
+			example(PendingRestore), other, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+		},
+		"awaiting resize: the restored": {example(AwaitingResize), fromAPI, OursInForce, 0},
+		"awaiting resize: ours is past": {example(AwaitingResize), our, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.o.Sensed(c.inForce)

@@ -79,7 +79,8 @@ func start(t *testing.T, tokenNode string) *setup {
 	s := &setup{central: &central{}, node: &node{}, cluster: fake.NewClientset(), problem: make(chan error, 100)}
 	s.cluster.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
 		review := a.(ktesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
-		review.Status.Authenticated = review.Spec.Token == "good" && reflect.DeepEqual(review.Spec.Audiences, []string{"aware-central"})
+		review.Status.Authenticated = review.Spec.Token == "good" &&
+			reflect.DeepEqual(review.Spec.Audiences, []string{"aware-central"})
 		review.Status.User.Username = "system:serviceaccount:aware-system:aware-agent"
 		if tokenNode != "" {
 			review.Status.User.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {tokenNode}}

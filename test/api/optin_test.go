@@ -154,7 +154,10 @@ func TestTheAPIServerValidates(t *testing.T) {
 	for name, c := range map[string]struct{ spec, want string }{
 		"min cpu above max": {"constraints: {containers: [{name: web, min: {cpu: '2'}, max: {cpu: 500m}}]}",
 			"min cpu must not be above max cpu"},
-		"min memory above max":   {"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}", "min memory must not be above max memory"},
+		"min memory above max": {
+			"constraints: {containers: [{name: web, min: {memory: 1Gi}, max: {memory: 512Mi}}]}",
+			"min memory must not be above max memory",
+		},
 		"min replicas above max": {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
 		"unknown mode":           {"mode: turbo", `Unsupported value: "turbo"`},
 		"an slo of nothing": {"slo: {source: {type: pod}}",

@@ -78,8 +78,14 @@ func losses(c Config, g Gradients, in inputs) map[string]struct {
 	}
 	return map[string]loss{
 		"generative model": {in.vae, func(grad []float64) (float64, error) { return g.VAE(in.vae, in.s, in.a, in.noise, grad) }},
-		"critic":           {in.critic, func(grad []float64) (float64, error) { return g.Critic(in.critic, in.s, in.a, in.y, grad) }},
-		"perturbation":     {in.move, func(grad []float64) (float64, error) { return g.Perturbation(in.move, in.critic, in.s, in.a, grad) }},
+		"critic": {
+			in.critic,
+			func(grad []float64) (float64, error) { return g.Critic(in.critic, in.s, in.a, in.y, grad) },
+		},
+		"perturbation": {
+			in.move,
+			func(grad []float64) (float64, error) { return g.Perturbation(in.move, in.critic, in.s, in.a, grad) },
+		},
 	}
 }
 

@@ -110,15 +110,20 @@ func TestAForeignStateIsNotRestored(t *testing.T) {
 		spoil func(f *weights.File)
 		says  string
 	}{
-		"another algorithm":           {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
-		"another encoding":            {func(f *weights.File) { f.Meta["encoding"] = "99" }, `encoding "99"`},
-		"other widths":                {func(f *weights.File) { *f, _ = other.Save() }, "identity.hidden"},
-		"a network missing":           {func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`},
+		"another algorithm": {func(f *weights.File) { f.Meta["algorithm"] = "ddpg" }, `weights of "ddpg"`},
+		"another encoding":  {func(f *weights.File) { f.Meta["encoding"] = "99" }, `encoding "99"`},
+		"other widths":      {func(f *weights.File) { *f, _ = other.Save() }, "identity.hidden"},
+		"a network missing": {
+			func(f *weights.File) { delete(f.Tensors, "critic1.target") }, `"critic1.target" is missing`,
+		},
 		"a weight that is not finite": {func(f *weights.File) { f.Tensors["critic1"].Data[0] = math.NaN() }, "finite"},
 		"negative steps": {func(f *weights.File) {
 			f.Meta["state"] = strings.Replace(f.Meta["state"], `"vae.adam.steps":`, `"vae.adam.steps":-`, 1)
 		}, "vae.adam.steps is -"},
-		"no updates":                  {func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) }, "updates is missing"},
+		"no updates": {
+			func(f *weights.File) { f.Meta["state"] = strings.Replace(f.Meta["state"], `"updates":`, `"other":`, 1) },
+			"updates is missing",
+		},
 		"no random source":            {func(f *weights.File) { delete(f.Blobs, "random.acting") }, "random.acting"},
 		"no data":                     {func(f *weights.File) { delete(f.Blobs, "replay") }, `blob "replay" is missing`},
 		"data that is truncated data": {func(f *weights.File) { f.Blobs["replay"] = f.Blobs["replay"][:50] }, "replay buffer"},

@@ -101,7 +101,8 @@ func (c Config) Check() error {
 	case c.Warmup < 0 || c.Every < 1 || c.Updates < 1 || c.Delay < 1:
 		return bad("warmup, every, updates, delay", []int{c.Warmup, c.Every, c.Updates, c.Delay},
 			"at least 0, 1, 1, 1")
-	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) || !(c.Noise.Final >= 0) || c.Noise.AnnealSteps < 0:
+	case !(c.Noise.Sigma >= 0) || !(c.Noise.Theta >= 0) || c.Noise.Theta > 0 && !(c.Noise.Step > 0) ||
+		!(c.Noise.Final >= 0) || c.Noise.AnnealSteps < 0:
 		return bad("noise", c.Noise, "of sigma, theta and final at least 0, with a step above 0")
 	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):
 		return bad("target noise", c.TargetNoise, "at least 0")

@@ -187,7 +187,8 @@ func TestAnUpdateMovesWhatItShould(t *testing.T) {
 	if s, err := u.Update(p, b, nil); err != nil || s.ActorMoved {
 		t.Fatal(s, err)
 	}
-	if slices.Equal(critic, p.Critics[0].Theta) || !slices.Equal(actor, p.Actor.Theta) || !slices.Equal(target, p.Critics[0].Target) {
+	if slices.Equal(critic, p.Critics[0].Theta) || !slices.Equal(actor, p.Actor.Theta) ||
+		!slices.Equal(target, p.Critics[0].Target) {
 		t.Error("the first of two updates must move the critic alone")
 	}
 	critic = slices.Clone(p.Critics[0].Theta)
@@ -251,7 +252,8 @@ func TestOrnsteinUhlenbeckNoise(t *testing.T) {
 	if err := a.Explore(make([]float64, 3), nil, make([]float64, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Learn(envtest.Rows(make([]float64, 2), []float64{0}, make([]float64, 3), nil, []bool{true})); err != nil || a.noise[0] != 0 || a.noise[1] != 0 {
+	if err := a.Learn(envtest.Rows(make([]float64, 2), []float64{0}, make([]float64, 3), nil, []bool{true})); err != nil ||
+		a.noise[0] != 0 || a.noise[1] != 0 {
 		t.Error(a.noise, err)
 	}
 }

@@ -358,7 +358,8 @@ func TestWhereActionsAreClipped(t *testing.T) {
 	r1, o1 := reward("MountainCarContinuous-v0", 1)
 	r3, o3 := reward("MountainCarContinuous-v0", 3)
 	if math.Abs(r1+0.1) > 1e-15 || math.Abs(r3+0.9) > 1e-15 || !slices.Equal(o1, o3) {
-		t.Errorf("a force of 3 costs %v and leads to %v, one of 1 %v and %v: want 0.9 and 0.1, and the same place", -r3, o3, -r1, o1)
+		t.Errorf("a force of 3 costs %v and leads to %v, one of 1 %v and %v: want 0.9 and 0.1, and the same place",
+			-r3, o3, -r1, o1)
 	}
 }
 

@@ -44,7 +44,8 @@ func TestTheEquationsAgreeWithGymnasium(t *testing.T) {
 				}
 				right := near(e.state, want.State) && near(obs, want.Obs) && near([]float64{out.Reward}, []float64{want.Reward})
 				if !right || out.Terminated != want.Terminated {
-					t.Fatalf("step %d, action %v:\n got %v seen as %v, reward %v, terminated %v\nwant %v seen as %v, reward %v, terminated %v", i,
+					t.Fatalf("step %d, action %v:\n got %v seen as %v, reward %v, terminated %v\nwant %v seen as %v, reward %v, terminated %v",
+						i,
 						want.Action, e.state, obs, out.Reward, out.Terminated, want.State, want.Obs, want.Reward, want.Terminated)
 				}
 				seen[run.Env]++

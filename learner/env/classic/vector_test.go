@@ -98,7 +98,8 @@ func TestARestoredVectorContinuesBitByBit(t *testing.T) {
 		}
 		for i := range 300 { // nearly all of them are reset in that time
 			step(v, w)
-			if !slices.Equal(v.Observations, w.Observations) || !slices.Equal(v.Final, w.Final) || !slices.Equal(v.Rewards, w.Rewards) ||
+			if !slices.Equal(v.Observations, w.Observations) || !slices.Equal(v.Final, w.Final) ||
+				!slices.Equal(v.Rewards, w.Rewards) ||
 				!slices.Equal(v.Terminated, w.Terminated) || !slices.Equal(v.Truncated, w.Truncated) {
 				t.Fatalf("%s: step %d after the restore differs", name, i)
 			}

@@ -70,7 +70,8 @@ func TestTheGuardsAreBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := e.Step(t.Context(), mdp.Action{}.WithCPU(4000))
-	if err != nil || out.Executed != (mdp.Action{}).WithCPU(2000) || out.Clipped != mdp.ClippedRateUp || out.State.Limit.CPU != 2000 {
+	if err != nil || out.Executed != (mdp.Action{}).WithCPU(2000) || out.Clipped != mdp.ClippedRateUp ||
+		out.State.Limit.CPU != 2000 {
 		t.Errorf("%+v, %v; want 2000m: twice the limit is the largest step", out, err)
 	}
 	if !out.RewardKnown || out.Effect != mdp.Pending {

@@ -119,7 +119,8 @@ func TestTheTargetIsTheSameForEveryN(t *testing.T) {
 		must(t, u.Sample(b))
 		for i := range b.Size() {
 			k := b.Next[i] - b.State[i]
-			if y := b.Reward[i] + b.Bootstrap[i]*100; math.Abs(y-100) > 1e-9 || math.Abs(b.Discount[i]-math.Pow(gamma, k)) > 1e-12 {
+			if y := b.Reward[i] + b.Bootstrap[i]*100; math.Abs(y-100) > 1e-9 ||
+				math.Abs(b.Discount[i]-math.Pow(gamma, k)) > 1e-12 {
 				t.Fatalf("n = %d, row of %v steps: y = %v, discount %v: want 100 and gamma^k", steps, k, y,
 					b.Discount[i])
 			}

@@ -89,8 +89,10 @@ func TestTheLastTransitionsComeBackComplete(t *testing.T) {
 			if k%2 == 0 {
 				bootstrap = 0
 			}
-			if !slices.Equal(b.State[2*i:2*i+2], want.State) || !slices.Equal(b.Next[2*i:2*i+2], want.Next) || b.Action[i] != want.Action[0] ||
-				b.Discount[i] != 0.9 || b.Bootstrap[i] != bootstrap || b.Terminated[i] != (k%2 == 0) || b.Truncated[i] != (k >= 4) ||
+			if !slices.Equal(b.State[2*i:2*i+2], want.State) || !slices.Equal(b.Next[2*i:2*i+2], want.Next) ||
+				b.Action[i] != want.Action[0] ||
+				b.Discount[i] != 0.9 || b.Bootstrap[i] != bootstrap || b.Terminated[i] != (k%2 == 0) ||
+				b.Truncated[i] != (k >= 4) ||
 				b.Weight[i] != 1 || b.Index[i] != k%4 {
 				t.Fatalf("%s: row %d is no step %d: %+v", name, i, k, b)
 			}
@@ -119,7 +121,8 @@ func TestBootstrapIsZeroAfterATerminationOnly(t *testing.T) {
 			must(t, buf.Add(tr))
 			b := batch(t, 1)
 			must(t, buf.Sample(b))
-			if y := b.Reward[0] + b.Bootstrap[0]*10; y != c.y || b.Terminated[0] != c.terminated || b.Truncated[0] != c.truncated {
+			if y := b.Reward[0] + b.Bootstrap[0]*10; y != c.y || b.Terminated[0] != c.terminated ||
+				b.Truncated[0] != c.truncated {
 				t.Errorf("%s: terminated %v, truncated %v: y = %v, want %v", name, c.terminated,
 					c.truncated, y, c.y)
 			}

@@ -219,7 +219,8 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `\'`) + "'
 
 // pages queries the points of a workload in a span, page by page. It checks
 // that the timestamps are in the span and in order.
-func (s *Influx) pages(ctx context.Context, what, workload string, at span, group string, newest bool, page int) iter.Seq2[point, error] {
+func (s *Influx) pages(ctx context.Context, what, workload string, at span, group string, newest bool,
+	page int) iter.Seq2[point, error] {
 	order := "ASC"
 	if newest {
 		order = "DESC"
@@ -259,7 +260,8 @@ func (s *Influx) pages(ctx context.Context, what, workload string, at span, grou
 }
 
 // transitions reads the transitions of a span.
-func (s *Influx) transitions(ctx context.Context, workload string, at span, newest bool, page int) iter.Seq2[mdp.Transition, error] {
+func (s *Influx) transitions(ctx context.Context, workload string, at span, newest bool,
+	page int) iter.Seq2[mdp.Transition, error] {
 	return func(yield func(mdp.Transition, error) bool) {
 		for p, err := range s.pages(ctx, "*", workload, at, "", newest, page) {
 			var t mdp.Transition
@@ -290,7 +292,9 @@ func (s *Influx) episode(ctx context.Context, workload string, episode int) (mdp
 		return mdp.Trajectory{}, ErrNotFound // and what is shifted would be another episode's
 	}
 	t := mdp.Trajectory{Workload: workload, Episode: episode}
-	for one, err := range s.transitions(ctx, workload, span{timestamp(episode, 0), timestamp(episode, last)}, false, pageOfPoints) {
+	for one, err := range s.transitions(ctx, workload, span{
+		timestamp(episode, 0), timestamp(episode, last),
+	}, false, pageOfPoints) {
 		if err != nil {
 			return mdp.Trajectory{}, err
 		}

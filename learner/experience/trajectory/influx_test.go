@@ -151,7 +151,8 @@ func TestInfluxTwoPassesTheStoreSuite(t *testing.T) {
 		case r.Header.Get("Authorization") != "Token secret":
 			http.Error(w, `{"code":"unauthorized"}`, http.StatusUnauthorized)
 			return
-		case r.URL.Path == "/api/v2/write" && q.Get("org") == "aware" && q.Get("precision") == "ns" && r.Method == http.MethodPost:
+		case r.URL.Path == "/api/v2/write" && q.Get("org") == "aware" && q.Get("precision") == "ns" &&
+			r.Method == http.MethodPost:
 			to = d.url + "/write?" + url.Values{"db": {q.Get("bucket")}, "precision": {"ns"}}.Encode()
 		case r.URL.Path != "/query":
 			http.NotFound(w, r)
@@ -174,10 +175,23 @@ func TestInfluxTwoPassesTheStoreSuite(t *testing.T) {
 	defer two.Close()
 	trajectorytest.Store(t, func(t *testing.T) trajectory.Store {
 		name := d.database(t)
-		return openInflux(t, trajectory.InfluxConfig{URL: two.URL + "/", Database: name, Bucket: name, Org: "aware", Token: "secret"}, trajectory.Buffering{})
+		return openInflux(t, trajectory.InfluxConfig{
+			URL:      two.URL + "/",
+			Database: name,
+			Bucket:   name,
+			Org:      "aware",
+			Token:    "secret",
+		}, trajectory.Buffering{})
 	})
-	s := openInflux(t, trajectory.InfluxConfig{URL: two.URL, Database: "db1", Bucket: "db1", Org: "aware", Token: "wrong"}, trajectory.Buffering{})
-	if err := errors.Join(s.Append(t.Context(), "w", 0, 0, worth(1)), s.Flush(t.Context())); err == nil || !strings.Contains(err.Error(), "401") || strings.Contains(err.Error(), "wrong") {
+	s := openInflux(t, trajectory.InfluxConfig{
+		URL:      two.URL,
+		Database: "db1",
+		Bucket:   "db1",
+		Org:      "aware",
+		Token:    "wrong",
+	}, trajectory.Buffering{})
+	if err := errors.Join(s.Append(t.Context(), "w", 0, 0, worth(1)), s.Flush(t.Context())); err == nil ||
+		!strings.Contains(err.Error(), "401") || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("%v, want a 401 and not the token", err)
 	}
 }
@@ -198,7 +212,10 @@ func TestPointHasTheDocumentedForm(t *testing.T) {
 	}
 	defer response.Body.Close()
 	keys, _ := io.ReadAll(response.Body)
-	for _, want := range []string{`["reward","float"]`, `["state_cpu_limit","integer"]`, `["state_throttled","float"]`, `["next_latency","integer"]`, `["action_replicas","integer"]`, `["truncated","integer"]`} {
+	for _, want := range []string{
+		`["reward","float"]`, `["state_cpu_limit","integer"]`, `["state_throttled","float"]`,
+		`["next_latency","integer"]`, `["action_replicas","integer"]`, `["truncated","integer"]`,
+	} {
 		if !strings.Contains(string(keys), want) {
 			t.Errorf("no %s in %s", want, keys)
 		}
@@ -206,7 +223,8 @@ func TestPointHasTheDocumentedForm(t *testing.T) {
 	if strings.Contains(string(keys), "next_cpu_limit") {
 		t.Errorf("a field of what was not observed: %s", keys)
 	}
-	if line := trajectory.Line("shop/deployment/web", 3, 5, one); !strings.HasPrefix(line, "transitions,workload=shop/deployment/web reward=") || !strings.HasSuffix(line, fmt.Sprintf(" %d\n", 3<<31+5)) {
+	if line := trajectory.Line("shop/deployment/web", 3, 5, one); !strings.HasPrefix(line, "transitions,workload=shop/deployment/web reward=") ||
+		!strings.HasSuffix(line, fmt.Sprintf(" %d\n", 3<<31+5)) {
 		t.Error(line)
 	}
 }
@@ -285,7 +303,13 @@ func status(code int, text string) func(w http.ResponseWriter, r *http.Request) 
 // open is a store of the fake that holds 45, four batches and a half, and is
 // not patient.
 func (f *fake) open(t *testing.T) *trajectory.Influx {
-	return openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db", Timeout: 50 * time.Millisecond, Tries: 3, Pause: time.Millisecond},
+	return openInflux(t, trajectory.InfluxConfig{
+		URL:      f.URL,
+		Database: "db",
+		Timeout:  50 * time.Millisecond,
+		Tries:    3,
+		Pause:    time.Millisecond,
+	},
 		trajectory.Buffering{Batch: 10, Limit: 45})
 }
 
@@ -309,7 +333,11 @@ func TestAppendDoesNotBlockWhenInfluxIsDownOrSlow(t *testing.T) {
 		}, 3, "unexpected EOF"},
 		{"overloaded", status(http.StatusServiceUnavailable, "later"), 3, "503"},
 		{"too many requests", status(http.StatusTooManyRequests, "later"), 3, "429"},
-		{"part of the points dropped", status(http.StatusBadRequest, `{"error":"partial write: field type conflict dropped=1"}`), 1, "partial write"},
+		{
+			"part of the points dropped",
+			status(http.StatusBadRequest, `{"error":"partial write: field type conflict dropped=1"}`), 1,
+			"partial write",
+		},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			f := startFake(t)
@@ -320,7 +348,8 @@ func TestAppendDoesNotBlockWhenInfluxIsDownOrSlow(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := s.Flush(t.Context())
-			if err == nil || !strings.Contains(err.Error(), one.says) || !strings.Contains(err.Error(), "1 wait") || !strings.Contains(err.Error(), "/write") {
+			if err == nil || !strings.Contains(err.Error(), one.says) || !strings.Contains(err.Error(), "1 wait") ||
+				!strings.Contains(err.Error(), "/write") {
 				t.Errorf("Flush says %v, want %q", err, one.says)
 			}
 			if asked := f.set(one.answer); asked != one.tries {
@@ -332,7 +361,8 @@ func TestAppendDoesNotBlockWhenInfluxIsDownOrSlow(t *testing.T) {
 				}
 			}
 			err = add(45)
-			if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "45 transitions wait") || !strings.Contains(err.Error(), one.says) {
+			if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "45 transitions wait") ||
+				!strings.Contains(err.Error(), one.says) {
 				t.Errorf("Append says %v", err)
 			}
 			if figures := s.Figures(); figures.Waiting != 45 || figures.Dropped != 1 || figures.Problem == nil {
@@ -392,7 +422,11 @@ func TestAppendAndReadsDoNotWaitForAHangingWrite(t *testing.T) {
 		<-answer
 		w.WriteHeader(http.StatusNoContent)
 	})
-	s := openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db", Timeout: time.Minute}, trajectory.Buffering{Batch: 10, Limit: 40})
+	s := openInflux(t, trajectory.InfluxConfig{
+		URL:      f.URL,
+		Database: "db",
+		Timeout:  time.Minute,
+	}, trajectory.Buffering{Batch: 10, Limit: 40})
 	for step := range 40 {
 		if err := s.Append(t.Context(), "w", 0, step, worth(1)); err != nil { // would wait a minute
 			t.Fatal(err)
@@ -415,11 +449,17 @@ func TestAppendAndReadsDoNotWaitForAHangingWrite(t *testing.T) {
 }
 
 func TestCloseReportsLostTransitionsWhenNoServerListens(t *testing.T) {
-	s := openInflux(t, trajectory.InfluxConfig{URL: "http://" + freePort(t), Database: "db", Tries: 2, Pause: time.Millisecond}, trajectory.Buffering{})
+	s := openInflux(t, trajectory.InfluxConfig{
+		URL:      "http://" + freePort(t),
+		Database: "db",
+		Tries:    2,
+		Pause:    time.Millisecond,
+	}, trajectory.Buffering{})
 	if err := s.Append(t.Context(), "w", 0, 0, worth(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "1 transitions are lost") || !strings.Contains(err.Error(), "connection refused") || strings.Count(err.Error(), "http://") != 3 {
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "1 transitions are lost") ||
+		!strings.Contains(err.Error(), "connection refused") || strings.Count(err.Error(), "http://") != 3 {
 		t.Error(err)
 	}
 }
@@ -445,9 +485,18 @@ func TestInvalidAnswerIsAnError(t *testing.T) {
 		{row(`"time"`, `1.5`), "invalid syntax"},
 		{row(`"time"`, `6442450949`), "episode 3 step 5: a point has no reward"},
 		{row(`"time","reward","terminated"`, `1,1,2`), "terminated is 2"},
-		{row(`"time","reward","terminated","truncated","state_at","state_at_nanos","state_observed"`, `1,1,0,0,0,0,4294967295`), "signals that trajectory does not know"},
-		{row(`"time","reward","terminated","truncated","state_at","state_at_nanos","state_observed"`, `1,1,0,0,0,0,1`), "no state_replicas"},
-		{row(`"time","reward","terminated","truncated","state_at","state_at_nanos"`, `1,1,0,0,0,1000000000`), "state_at_nanos is 1000000000"},
+		{
+			row(`"time","reward","terminated","truncated","state_at","state_at_nanos","state_observed"`, `1,1,0,0,0,0,4294967295`),
+			"signals that trajectory does not know",
+		},
+		{
+			row(`"time","reward","terminated","truncated","state_at","state_at_nanos","state_observed"`, `1,1,0,0,0,0,1`),
+			"no state_replicas",
+		},
+		{
+			row(`"time","reward","terminated","truncated","state_at","state_at_nanos"`, `1,1,0,0,0,1000000000`),
+			"state_at_nanos is 1000000000",
+		},
 	} {
 		f.set(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, bad.answer) })
 		var err error
@@ -468,7 +517,8 @@ func TestRepeatedPageIsAnError(t *testing.T) {
 	f.set(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"results":[{"series":[{"columns":["time","reward","terminated","truncated"],"values":[`+rows+`]}]}]}`)
 	})
-	if _, err := s.Rewards(t.Context(), "w", 1_000_000); err == nil || !strings.Contains(err.Error(), "outside of what was asked") {
+	if _, err := s.Rewards(t.Context(), "w", 1_000_000); err == nil ||
+		!strings.Contains(err.Error(), "outside of what was asked") {
 		t.Error(err)
 	}
 }
@@ -488,7 +538,8 @@ func TestInvalidInfluxConfigIsAnError(t *testing.T) {
 	} {
 		c := good
 		bad.change(&c)
-		if _, err := trajectory.OpenInflux(c, trajectory.Buffering{}); err == nil || !strings.Contains(err.Error(), bad.says) || strings.Contains(err.Error(), "hidden") {
+		if _, err := trajectory.OpenInflux(c, trajectory.Buffering{}); err == nil ||
+			!strings.Contains(err.Error(), bad.says) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%v, want %q", err, bad.says)
 		}
 	}
@@ -502,9 +553,15 @@ func TestPasswordIsSentInTheHeader(t *testing.T) {
 		}
 		http.Error(w, "no", http.StatusForbidden)
 	})
-	s := openInflux(t, trajectory.InfluxConfig{URL: f.URL, Database: "db", User: "me", Password: "hidden"}, trajectory.Buffering{})
+	s := openInflux(t, trajectory.InfluxConfig{
+		URL:      f.URL,
+		Database: "db",
+		User:     "me",
+		Password: "hidden",
+	}, trajectory.Buffering{})
 	defer s.Close()
-	if _, err := s.Workloads(t.Context()); err == nil || !strings.Contains(err.Error(), "403") || strings.Contains(err.Error(), "hidden") {
+	if _, err := s.Workloads(t.Context()); err == nil || !strings.Contains(err.Error(), "403") ||
+		strings.Contains(err.Error(), "hidden") {
 		t.Error(err)
 	}
 }

@@ -135,7 +135,10 @@ func TestOlderSchemaIsUpgradedInOrderOrNotAtAll(t *testing.T) {
 	if err := errors.Join(s.Append(t.Context(), "w", 0, 0, worth(1)), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	more := []string{"CREATE TABLE a (x)", "ALTER TABLE a RENAME TO b", "INSERT INTO b VALUES (1); INSERT INTO nowhere VALUES (2)"}
+	more := []string{
+		"CREATE TABLE a (x)", "ALTER TABLE a RENAME TO b",
+		"INSERT INTO b VALUES (1); INSERT INTO nowhere VALUES (2)",
+	}
 	err := trajectory.Migrate(t.Context(), path, more...)
 	if err == nil || !strings.Contains(err.Error(), "from version 3 to 4") {
 		t.Errorf("%v", err)
@@ -220,7 +223,8 @@ func TestErrorNamesTheCorruptPart(t *testing.T) {
 	}
 	s = openSQLite(t, path, trajectory.Buffering{})
 	defer s.Close()
-	if _, err := s.Episode(t.Context(), "w", 7); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "malformed") {
+	if _, err := s.Episode(t.Context(), "w", 7); err == nil || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "malformed") {
 		t.Error(err)
 	}
 }
@@ -307,13 +311,15 @@ func fillUp(t *testing.T, s *trajectory.SQLite, full, room func()) {
 		}
 	}
 	f := s.Figures()
-	if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "400 transitions wait") || !strings.Contains(err.Error(), "full") {
+	if !errors.Is(err, trajectory.ErrBufferFull) || !strings.Contains(err.Error(), "400 transitions wait") ||
+		!strings.Contains(err.Error(), "full") {
 		t.Errorf("Append says %v", err)
 	}
 	if f.Waiting != 400 || f.Dropped != uint64(refusals) || f.Problem == nil {
 		t.Errorf("%+v after %d refusals", f, refusals)
 	}
-	if err := s.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "store.db") || !strings.Contains(err.Error(), "400 wait") || !strings.Contains(err.Error(), "disk is full") {
+	if err := s.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "store.db") ||
+		!strings.Contains(err.Error(), "400 wait") || !strings.Contains(err.Error(), "disk is full") {
 		t.Errorf("Flush says %v", err)
 	}
 	if e, err := s.Episode(t.Context(), "w", 0); err != nil || len(e.Steps) != step-400 { // it can be read meanwhile
@@ -643,7 +649,8 @@ func whole(t *testing.T, path string) (rows int) {
 		t.Errorf("integrity check: %s, %v", verdict, err)
 	}
 	var holes int
-	if err := s.Writer().QueryRow("SELECT COUNT(*) FROM (SELECT 1 FROM step GROUP BY workload, episode HAVING COUNT(*) != MAX(step) + 1)").Scan(&holes); err != nil || holes != 0 {
+	if err := s.Writer().QueryRow("SELECT COUNT(*) FROM (SELECT 1 FROM step GROUP BY workload, episode HAVING COUNT(*) != MAX(step) + 1)").Scan(&holes); err != nil ||
+		holes != 0 {
 		t.Errorf("%d episodes have holes, %v", holes, err)
 	}
 	if err := s.Writer().QueryRow("SELECT COUNT(*) FROM step").Scan(&rows); err != nil {

@@ -226,7 +226,9 @@ func TestBadGraphsAreRefused(t *testing.T) {
 		build  func(b *Builder[float64]) *G.Node
 		says   string
 	}{
-		"a loss that is not a scalar": {0, func(b *Builder[float64]) *G.Node { return b.Input("x", 2, 2).Node }, "must be one number"},
+		"a loss that is not a scalar": {
+			0, func(b *Builder[float64]) *G.Node { return b.Input("x", 2, 2).Node }, "must be one number",
+		},
 		"parameters left over": {20, func(b *Builder[float64]) *G.Node {
 			return b.Mean(b.Dense("d", d, b.Input("x", 2, 3).Node, b.Params("t", 0, 12)))
 		}, "12 parameters of 20"},

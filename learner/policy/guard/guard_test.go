@@ -227,7 +227,10 @@ func TestAPolicyThatFailsIsReplacedByTheFallback(t *testing.T) {
 		policy mdp.Policy
 		broken bool
 	}{
-		"an error":          {mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, errors.New("no weights") }), false},
+		"an error": {
+			mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, errors.New("no weights") }),
+			false,
+		},
 		"an illegal action": {wants(mdp.Action{}.WithCPU(-7)), true},
 		"a NaN":             {wants(mdp.Action{}.WithCPU(mdp.MilliCPU(nan))), true},
 		"a panic":           {mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { panic("index out of range") }), true},

@@ -98,7 +98,8 @@ func TestHeldOutWindowsAreUnseen(t *testing.T) {
 	before, after := crossLoop(rows, part).points, crossLoop(changed, part).points
 	for i := range before {
 		if before[i].Group == held && before[i].Predicted != after[i].Predicted {
-			t.Fatalf("point %d of %s: %v, and %v after its own measurement changed", i, held, before[i].Predicted, after[i].Predicted)
+			t.Fatalf("point %d of %s: %v, and %v after its own measurement changed", i, held, before[i].Predicted,
+				after[i].Predicted)
 		}
 	}
 }
@@ -259,7 +260,9 @@ func TestSmallAndUnusualDataGivesAResult(t *testing.T) {
 		p.WriteString(goodParsec)
 		for range 1 + r.IntN(12) {
 			c.WriteString(strings.Join([]string{name(), "5", "35.5", pick(), pick(), pick(), pick()}, ",") + "\n")
-			k.WriteString(strings.Join([]string{name(), name(), above(), above(), pick(), pick(), []string{"200", "500"}[r.IntN(2)]}, ",") + "\n")
+			k.WriteString(strings.Join([]string{
+				name(), name(), above(), above(), pick(), pick(), []string{"200", "500"}[r.IntN(2)],
+			}, ",") + "\n")
 			p.WriteString(strings.Join([]string{name(), name(), []string{"none", "llc", "disk"}[r.IntN(3)], above()}, ",") + "\n")
 		}
 		dir := t.TempDir()

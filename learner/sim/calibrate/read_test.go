@@ -28,14 +28,29 @@ func TestErrorNamesTheBadData(t *testing.T) {
 	}{
 		{"empty file", "", cilantro, `f.csv: the file is empty; its first row should name the columns`},
 		{"no rows", goodLambda, lambda, `f.csv:1: there is a header and no row below it`},
-		{"missing column", "source,workload,real_s\na,b,1\n", parsec, `f.csv:1: column "interference": the column is missing; there are source, workload, real_s`},
-		{"no allocation", "policy,event_start_time,event_end_time,load,avg_latency,p99\np,1,2,3,4,5\n", cilantro, `f.csv:1: column "alloc_*": there is no column of an allocation`},
-		{"not a number", goodCilantro + "p,1,31,5,6,7,1\np,31,61,five,6,7,1\n", cilantro, `f.csv:3: column "load": "five": is not a number`},
+		{
+			"missing column", "source,workload,real_s\na,b,1\n", parsec,
+			`f.csv:1: column "interference": the column is missing; there are source, workload, real_s`,
+		},
+		{
+			"no allocation", "policy,event_start_time,event_end_time,load,avg_latency,p99\np,1,2,3,4,5\n",
+			cilantro, `f.csv:1: column "alloc_*": there is no column of an allocation`,
+		},
+		{
+			"not a number", goodCilantro + "p,1,31,5,6,7,1\np,31,61,five,6,7,1\n", cilantro,
+			`f.csv:3: column "load": "five": is not a number`,
+		},
 		{"not finite", goodCilantro + "p,1,31,5,6,NaN,1\n", cilantro, `f.csv:2: column "p99": "NaN": is not a number`},
 		{"out of range", goodCilantro + "p,1,31,1e300,6,7,1\n", cilantro, `f.csv:2: column "load": "1e300": is out of range`},
 		{"negative", goodCilantro + "p,1,31,5,6,7,-1\n", cilantro, `f.csv:2: column "alloc_a": "-1": is negative`},
-		{"ends before it starts", goodCilantro + "p,31,1,5,6,7,1\n", cilantro, `f.csv:2: column "event_end_time": "1": is not after event_start_time 31`},
-		{"truncated row", goodChunk + "a,b,128,1000,1\n", chunk, `f.csv:2: column "input_size_bytes": "1": the row ends after 5 fields, the header names 7`},
+		{
+			"ends before it starts", goodCilantro + "p,31,1,5,6,7,1\n", cilantro,
+			`f.csv:2: column "event_end_time": "1": is not after event_start_time 31`,
+		},
+		{
+			"truncated row", goodChunk + "a,b,128,1000,1\n", chunk,
+			`f.csv:2: column "input_size_bytes": "1": the row ends after 5 fields, the header names 7`,
+		},
 		{"no CPU", goodChunk + "a,b,128,0,1,1,200\n", chunk, `f.csv:2: column "milli_cpu": "0": is not above 0`},
 		{"empty name", goodLambda + ",r,a,128,1,\n", lambda, `f.csv:2: column "snapshot": is empty`},
 		{"column twice", "source,source\n", parsec, `f.csv:1: column "source": the column is there twice`},
@@ -78,7 +93,9 @@ func sane(t *testing.T, what string, v float64) {
 }
 
 func FuzzCilantro(f *testing.F) {
-	fuzz(f, goodCilantro, []string{"p,1,31,5,6,7,1", "p,1,1.5,0,0,0,0", "\"p\n\",1,31,5,6,1e300,1"}, ReadCilantro, func(t *testing.T, w Windows) {
+	fuzz(f, goodCilantro, []string{
+		"p,1,31,5,6,7,1", "p,1,1.5,0,0,0,0", "\"p\n\",1,31,5,6,1e300,1",
+	}, ReadCilantro, func(t *testing.T, w Windows) {
 		for _, r := range w.Rows {
 			sane(t, "load", r.Load)
 			sane(t, "p99", r.P99)

@@ -296,7 +296,10 @@ func (s serviceFile) service(p *figures) sim.Service {
 		Variation: s.Variation,
 		Parallel:  s.Parallel,
 		Serial:    mdp.Ratio(s.Serial),
-		Memory:    sim.Memory{Base: p.memory("memory base", s.Memory.Base), PerRequest: p.memory("memory perRequest", s.Memory.PerRequest)},
+		Memory: sim.Memory{
+			Base:       p.memory("memory base", s.Memory.Base),
+			PerRequest: p.memory("memory perRequest", s.Memory.PerRequest),
+		},
 		Start:     p.time("start", s.Start),
 		Sensitive: s.Sensitive.pressure(),
 		Exerts:    s.Exerts.pressure(),
@@ -305,7 +308,10 @@ func (s serviceFile) service(p *figures) sim.Service {
 		Bounds: mdp.Bounds{
 			Replicas: mdp.Range[int]{Min: b.Replicas.Min, Max: b.Replicas.Max},
 			CPU:      mdp.Range[mdp.MilliCPU]{Min: p.cpu("bounds cpu min", b.CPU.Min), Max: p.cpu("bounds cpu max", b.CPU.Max)},
-			Memory:   mdp.Range[mdp.Bytes]{Min: p.memory("bounds memory min", b.Memory.Min), Max: p.memory("bounds memory max", b.Memory.Max)},
+			Memory: mdp.Range[mdp.Bytes]{
+				Min: p.memory("bounds memory min", b.Memory.Min),
+				Max: p.memory("bounds memory max", b.Memory.Max),
+			},
 		},
 	}
 }

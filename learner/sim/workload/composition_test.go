@@ -67,10 +67,16 @@ func TestReadCompositions(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", names, err, want)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"an empty file":      {"\n# x\n", `compositions t.txt: there are none in it`},
-		"an unknown segment": {"sleep\nmatMul,sort\n", `compositions t.txt, line 2: segment "sort": known are float, matmul, inference, text, json, page, compress, decompress, resize, rotate, jpeg, table, read, write, stream, sleep`},
-		"a comma too many":   {"sleep,\n", `compositions t.txt, line 1: segment "": known are float, matmul, inference, text, json, page, compress, decompress, resize, rotate, jpeg, table, read, write, stream, sleep`},
-		"many segments":      {strings.Repeat("sleep,", 40) + "sleep", `compositions t.txt, line 1: 41 segments: at most 32`},
+		"an empty file": {"\n# x\n", `compositions t.txt: there are none in it`},
+		"an unknown segment": {
+			"sleep\nmatMul,sort\n",
+			`compositions t.txt, line 2: segment "sort": known are float, matmul, inference, text, json, page, compress, decompress, resize, rotate, jpeg, table, read, write, stream, sleep`,
+		},
+		"a comma too many": {
+			"sleep,\n",
+			`compositions t.txt, line 1: segment "": known are float, matmul, inference, text, json, page, compress, decompress, resize, rotate, jpeg, table, read, write, stream, sleep`,
+		},
+		"many segments": {strings.Repeat("sleep,", 40) + "sleep", `compositions t.txt, line 1: 41 segments: at most 32`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := workload.ReadCompositions("t.txt", strings.NewReader(c.text))
@@ -134,7 +140,10 @@ func TestSameSeedGivesSameApplications(t *testing.T) {
 	if err != nil || len(all) != 4368 {
 		t.Errorf("%d of all there are, %v", len(all), err)
 	}
-	for n, want := range map[int]string{0: "generating 0 applications: there are 1 to 4368", 4369: "generating 4369 applications: there are 1 to 4368"} {
+	for n, want := range map[int]string{
+		0:    "generating 0 applications: there are 1 to 4368",
+		4369: "generating 4369 applications: there are 1 to 4368",
+	} {
 		_, err := workload.Generate(1, n)
 		says(t, err, want)
 	}
@@ -148,7 +157,8 @@ func TestCompositionCombinesItsSegments(t *testing.T) {
 	}
 	s, o := app.Services[0], app.Operations[0]
 	// 0.1 ms to take the request, 2 of JSON, 0.8 of reading, 3 of a model.
-	if app.Name != "json,read,inference" || o.Work != 5900*time.Microsecond || c.Work() != o.Work || o.Wait != 8*time.Millisecond {
+	if app.Name != "json,read,inference" || o.Work != 5900*time.Microsecond || c.Work() != o.Work ||
+		o.Wait != 8*time.Millisecond {
 		t.Errorf("%s: work %v, wait %v", app.Name, o.Work, o.Wait)
 	}
 	// Serial are all but 94 % of the model's 3 ms.
@@ -172,7 +182,8 @@ func TestCompositionCombinesItsSegments(t *testing.T) {
 	if s.Size.CPU != 1800 || s.Replicas != 1 {
 		t.Errorf("size %v, %d replicas", s.Size, s.Replicas)
 	}
-	if p99 := c.Unloaded(99); app.SLO.Latency < 3*p99 || app.SLO.Latency > 3*p99+5*time.Millisecond || app.SLO.Latency%(5*time.Millisecond) != 0 {
+	if p99 := c.Unloaded(99); app.SLO.Latency < 3*p99 || app.SLO.Latency > 3*p99+5*time.Millisecond ||
+		app.SLO.Latency%(5*time.Millisecond) != 0 {
 		t.Errorf("SLO %v, unloaded %v", app.SLO, p99)
 	}
 	many, err := c.App(4000)

@@ -103,7 +103,8 @@ func ReadAzure(name string, r io.Reader, keep func(Function) bool) ([]Trace, err
 	}
 	for i, m := range head[len(azureColumns):] {
 		if n, err := strconv.Atoi(m); err != nil || n < 0 {
-			return nil, fmt.Errorf("trace %s, line 1: column %d is %q: it must be the number of a minute", name, i+len(azureColumns)+1, m)
+			return nil, fmt.Errorf("trace %s, line 1: column %d is %q: it must be the number of a minute", name,
+				i+len(azureColumns)+1, m)
 		}
 	}
 	var traces []Trace
@@ -127,7 +128,8 @@ func ReadAzure(name string, r io.Reader, keep func(Function) bool) ([]Trace, err
 		t := Trace{Name: f.Name, Step: time.Minute, Rates: make([]float64, minutes)}
 		for i, count := range row[len(azureColumns):] {
 			if t.Rates[i], err = parseRate(count, 60); err != nil {
-				return nil, fmt.Errorf("trace %s, line %d, column %s: invocations %q: %w", name, line, head[i+len(azureColumns)], count, err)
+				return nil, fmt.Errorf("trace %s, line %d, column %s: invocations %q: %w", name, line,
+					head[i+len(azureColumns)], count, err)
 			}
 		}
 		f.Daily = daily(t)

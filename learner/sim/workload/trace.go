@@ -76,7 +76,8 @@ func (t Trace) Times(factor float64) (Trace, error) {
 		return Trace{}, fmt.Errorf("trace %s times %v: the factor must not be negative", t.Name, factor)
 	}
 	if peak := t.Peak() * factor; peak > MaxRate {
-		return Trace{}, fmt.Errorf("trace %s times %v: its peak becomes %g, and must be at most %g", t.Name, factor, peak, MaxRate)
+		return Trace{}, fmt.Errorf("trace %s times %v: its peak becomes %g, and must be at most %g", t.Name,
+			factor, peak, MaxRate)
 	}
 	rates := make([]float64, len(t.Rates))
 	for i, r := range t.Rates {
@@ -101,7 +102,8 @@ func (t Trace) Scaled(mean float64) (Trace, error) {
 // Cut is the part of the trace between two times, in whole steps.
 func (t Trace) Cut(from, to time.Duration) (Trace, error) {
 	if from < 0 || to > t.Length() || from >= to {
-		return Trace{}, fmt.Errorf("trace %s cut from %v to %v: it lasts from 0 to %v, and something must be left", t.Name, from, to, t.Length())
+		return Trace{}, fmt.Errorf("trace %s cut from %v to %v: it lasts from 0 to %v, and something must be left",
+			t.Name, from, to, t.Length())
 	}
 	if from%t.Step != 0 || to%t.Step != 0 {
 		return Trace{}, fmt.Errorf("trace %s cut from %v to %v: both must be whole steps of %v", t.Name, from, to, t.Step)

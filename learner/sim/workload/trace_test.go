@@ -89,17 +89,38 @@ func TestReadAzure(t *testing.T) {
 
 func TestReadAzureRejectsInvalidFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"an empty file":        {"", `trace t.csv: there are no rates in it`},
-		"only a head":          {azureHead, `trace t.csv: no function is left: there are no rates in it`},
-		"a missing column":     {"HashOwner,HashApp,HashFunction,1,2\n", `trace t.csv, line 1: column 4 is missing: it must be Trigger`},
-		"a head cut off":       {"HashOwner,HashApp\n", `trace t.csv, line 1: column 3 is missing: it must be HashFunction`},
-		"no minutes":           {"HashOwner,HashApp,HashFunction,Trigger\n", `trace t.csv, line 1: there are no columns of minutes after Trigger`},
-		"a minute with a name": {"HashOwner,HashApp,HashFunction,Trigger,1,noon\n", `trace t.csv, line 1: column 6 is "noon": it must be the number of a minute`},
-		"a row cut off":        {azureHead + "o,a,f,http,1,2\no,a,f,ht", `trace t.csv, line 3: 4 columns: the first line has 6`},
-		"a negative count":     {azureHead + "o,a,f,http,1,-2\n", `trace t.csv, line 2, column 2: invocations "-2": it must not be negative`},
-		"a word for a count":   {azureHead + "o,a,f,http,few,2\n", `trace t.csv, line 2, column 1: invocations "few": it must be a number`},
-		"a count too large":    {azureHead + "o,a,f,http,1,6e7\n" + "o,a,f,http,1,6.1e7\n", `trace t.csv, line 3, column 2: invocations "6.1e7": it must be at most 1e+06 requests per second`},
-		"a quote that is open": {azureHead + "\"o,a,f,http,1,2\n", `trace t.csv: parse error on line 2, column 17: extraneous or missing " in quoted-field`},
+		"an empty file": {"", `trace t.csv: there are no rates in it`},
+		"only a head":   {azureHead, `trace t.csv: no function is left: there are no rates in it`},
+		"a missing column": {
+			"HashOwner,HashApp,HashFunction,1,2\n",
+			`trace t.csv, line 1: column 4 is missing: it must be Trigger`,
+		},
+		"a head cut off": {"HashOwner,HashApp\n", `trace t.csv, line 1: column 3 is missing: it must be HashFunction`},
+		"no minutes": {
+			"HashOwner,HashApp,HashFunction,Trigger\n",
+			`trace t.csv, line 1: there are no columns of minutes after Trigger`,
+		},
+		"a minute with a name": {
+			"HashOwner,HashApp,HashFunction,Trigger,1,noon\n",
+			`trace t.csv, line 1: column 6 is "noon": it must be the number of a minute`,
+		},
+		"a row cut off": {azureHead + "o,a,f,http,1,2\no,a,f,ht", `trace t.csv, line 3: 4 columns: the first line has 6`},
+		"a negative count": {
+			azureHead + "o,a,f,http,1,-2\n",
+			`trace t.csv, line 2, column 2: invocations "-2": it must not be negative`,
+		},
+		"a word for a count": {
+			azureHead + "o,a,f,http,few,2\n",
+			`trace t.csv, line 2, column 1: invocations "few": it must be a number`,
+		},
+		"a count too large": {
+			azureHead + "o,a,f,http,1,6e7\n" + "o,a,f,http,1,6.1e7\n",
+			`trace t.csv, line 3, column 2: invocations "6.1e7": it must be at most 1e+06 requests per second`,
+		},
+		"a quote that is open": {
+			azureHead + "\"o,a,f,http,1,2\n",
+			`trace t.csv: parse error on line 2, column 17: extraneous or missing " in quoted-field`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := workload.ReadAzure("t.csv", strings.NewReader(c.text), nil)
@@ -123,7 +144,15 @@ func TestReadErrorIsReported(t *testing.T) {
 
 func TestTraceRepeatsAfterItsEnd(t *testing.T) {
 	tr := workload.Trace{Name: "t", Step: 2 * time.Second, Rates: []float64{1, 3}}
-	for at, want := range map[time.Duration]float64{-1: 0, 0: 1, 1999 * time.Millisecond: 1, 2 * time.Second: 3, 4 * time.Second: 1, time.Hour: 1, time.Hour + 3*time.Second: 3} {
+	for at, want := range map[time.Duration]float64{
+		-1:                        0,
+		0:                         1,
+		1999 * time.Millisecond:   1,
+		2 * time.Second:           3,
+		4 * time.Second:           1,
+		time.Hour:                 1,
+		time.Hour + 3*time.Second: 3,
+	} {
 		if got := float64(tr.Rate(at)); got != want {
 			t.Errorf("rate %v at %v, want %v", got, at, want)
 		}
@@ -164,18 +193,36 @@ func TestChangedTraces(t *testing.T) {
 	}{
 		{func() ([]float64, error) { return rates(tr.Times(-1)) }, "trace t times -1: the factor must not be negative"},
 		{func() ([]float64, error) { return rates(tr.Times(math.NaN())) }, "trace t times NaN: the factor must not be negative"},
-		{func() ([]float64, error) { return rates(tr.Times(1e6)) }, "trace t times 1e+06: its peak becomes 5e+06, and must be at most 1e+06"},
+		{
+			func() ([]float64, error) { return rates(tr.Times(1e6)) },
+			"trace t times 1e+06: its peak becomes 5e+06, and must be at most 1e+06",
+		},
 		{func() ([]float64, error) { return rates(tr.Scaled(-1)) }, "trace t scaled to a mean of -1: it must be in [0, 1e+06]"},
 		{func() ([]float64, error) { return rates(still.Scaled(1)) }, "trace still scaled to a mean of 1: its own mean is 0"},
-		{func() ([]float64, error) { return rates(tr.Cut(0, 4*time.Second)) }, "trace t cut from 0s to 4s: it lasts from 0 to 3s, and something must be left"},
-		{func() ([]float64, error) { return rates(tr.Cut(time.Second, time.Second)) }, "trace t cut from 1s to 1s: it lasts from 0 to 3s, and something must be left"},
-		{func() ([]float64, error) { return rates(minutes.Cut(0, time.Second)) }, "trace minutes cut from 0s to 1s: both must be whole steps of 1m0s"},
+		{
+			func() ([]float64, error) { return rates(tr.Cut(0, 4*time.Second)) },
+			"trace t cut from 0s to 4s: it lasts from 0 to 3s, and something must be left",
+		},
+		{
+			func() ([]float64, error) { return rates(tr.Cut(time.Second, time.Second)) },
+			"trace t cut from 1s to 1s: it lasts from 0 to 3s, and something must be left",
+		},
+		{
+			func() ([]float64, error) { return rates(minutes.Cut(0, time.Second)) },
+			"trace minutes cut from 0s to 1s: both must be whole steps of 1m0s",
+		},
 		{func() ([]float64, error) { return rates(workload.Sum("sum")) }, "trace sum: the sum of no traces"},
-		{func() ([]float64, error) { return rates(workload.Sum("sum", tr, minutes)) }, "trace sum: the sum of t (3 steps of 1s) and minutes (3 steps of 1m0s): they must be of one length"},
+		{
+			func() ([]float64, error) { return rates(workload.Sum("sum", tr, minutes)) },
+			"trace sum: the sum of t (3 steps of 1s) and minutes (3 steps of 1m0s): they must be of one length",
+		},
 		{func() ([]float64, error) {
 			return nil, workload.Trace{Name: "t", Step: time.Second, Rates: []float64{1, math.NaN()}}.Check()
 		}, "trace t: rate NaN in step 1: it must be in [0, 1e+06]"},
-		{func() ([]float64, error) { return nil, workload.Trace{Name: "t", Rates: []float64{1}}.Check() }, "trace t: step 0s: it must be at least 1s"},
+		{
+			func() ([]float64, error) { return nil, workload.Trace{Name: "t", Rates: []float64{1}}.Check() },
+			"trace t: step 0s: it must be at least 1s",
+		},
 	} {
 		_, err := c.of()
 		says(t, err, c.want)
@@ -199,8 +246,10 @@ func TestCompiledInTracesAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(tr.Mean()-want.mean) > 0.1 || math.Abs(tr.Peak()-want.most) > 0.1 || math.Abs(slices.Min(tr.Rates)-want.least) > 0.1 || tr.Length() != want.length {
-			t.Errorf("%s: mean %.1f, from %.1f to %.1f, for %v; want %+v", name, tr.Mean(), slices.Min(tr.Rates), tr.Peak(), tr.Length(), want)
+		if math.Abs(tr.Mean()-want.mean) > 0.1 || math.Abs(tr.Peak()-want.most) > 0.1 ||
+			math.Abs(slices.Min(tr.Rates)-want.least) > 0.1 || tr.Length() != want.length {
+			t.Errorf("%s: mean %.1f, from %.1f to %.1f, for %v; want %+v", name, tr.Mean(), slices.Min(tr.Rates),
+				tr.Peak(), tr.Length(), want)
 		}
 		if !slices.Contains(workload.Traces(), name) {
 			t.Errorf("%s is not in the list %v", name, workload.Traces())
@@ -227,7 +276,8 @@ func TestTracesFromFiles(t *testing.T) {
 	if tr, err := workload.Open(write("rates.txt", "1\n2\n")); err != nil || !slices.Equal(tr.Rates, []float64{1, 2}) {
 		t.Errorf("%v, %v", tr, err)
 	}
-	if tr, err := workload.Open(write("azure.csv", azureHead+"o,a,f,http,60,120\no,a,g,http,60,0\n")); err != nil || !slices.Equal(tr.Rates, []float64{2, 2}) {
+	if tr, err := workload.Open(write("azure.csv", azureHead+"o,a,f,http,60,120\no,a,g,http,60,0\n")); err != nil ||
+		!slices.Equal(tr.Rates, []float64{2, 2}) {
 		t.Errorf("%v, %v", tr, err)
 	}
 	_, err := workload.Open("nowhere")
@@ -312,20 +362,53 @@ func TestGeneratorsRejectInvalidParameters(t *testing.T) {
 		of   func() (workload.Trace, error)
 		want string
 	}{
-		{func() (workload.Trace, error) { return workload.Constant(-1, time.Hour) }, "trace constant: rate -1: it must be in [0, 1e+06]"},
-		{func() (workload.Trace, error) { return workload.Constant(math.NaN(), time.Hour) }, "trace constant: rate NaN: it must be in [0, 1e+06]"},
-		{func() (workload.Trace, error) { return workload.Constant(1, 0) }, "trace constant: length 0s: it must be whole seconds, from 1s to 744h0m0s"},
-		{func() (workload.Trace, error) { return workload.Constant(1, 1500*time.Millisecond) }, "trace constant: length 1.5s: it must be whole seconds, from 1s to 744h0m0s"},
-		{func() (workload.Trace, error) { return workload.Ramp(1, 2e6, time.Hour) }, "trace ramp: to 2e+06: it must be in [0, 1e+06]"},
-		{func() (workload.Trace, error) { return workload.Diurnal(1, 2, 0, time.Hour, time.Hour, 1) }, "trace diurnal: swing 2: it must be in [0, 1]"},
-		{func() (workload.Trace, error) { return workload.Diurnal(1, 1, -1, time.Hour, time.Hour, 1) }, "trace diurnal: noise -1: it must be in [0, 1]"},
-		{func() (workload.Trace, error) { return workload.Diurnal(1, 1, 0, 0, time.Hour, 1) }, "trace diurnal: period in seconds 0: it must be in [2, 2.6784e+06]"},
-		{func() (workload.Trace, error) { return workload.Poisson(math.Inf(1), time.Hour, 1) }, "trace poisson: mean +Inf: it must be in [0, 1e+06]"},
+		{
+			func() (workload.Trace, error) { return workload.Constant(-1, time.Hour) },
+			"trace constant: rate -1: it must be in [0, 1e+06]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Constant(math.NaN(), time.Hour) },
+			"trace constant: rate NaN: it must be in [0, 1e+06]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Constant(1, 0) },
+			"trace constant: length 0s: it must be whole seconds, from 1s to 744h0m0s",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Constant(1, 1500*time.Millisecond) },
+			"trace constant: length 1.5s: it must be whole seconds, from 1s to 744h0m0s",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Ramp(1, 2e6, time.Hour) },
+			"trace ramp: to 2e+06: it must be in [0, 1e+06]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Diurnal(1, 2, 0, time.Hour, time.Hour, 1) },
+			"trace diurnal: swing 2: it must be in [0, 1]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Diurnal(1, 1, -1, time.Hour, time.Hour, 1) },
+			"trace diurnal: noise -1: it must be in [0, 1]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Diurnal(1, 1, 0, 0, time.Hour, 1) },
+			"trace diurnal: period in seconds 0: it must be in [2, 2.6784e+06]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Poisson(math.Inf(1), time.Hour, 1) },
+			"trace poisson: mean +Inf: it must be in [0, 1e+06]",
+		},
 		{func() (workload.Trace, error) {
 			return workload.Bursty(1, 0.5, time.Minute, time.Minute, time.Hour, 1)
 		}, "trace bursty: factor 0.5: it must be in [1, 1e+06]"},
-		{func() (workload.Trace, error) { return workload.Bursty(1, 2, 0, time.Minute, time.Hour, 1) }, "trace bursty: every in seconds 0: it must be in [1, 2.6784e+06]"},
-		{func() (workload.Trace, error) { return workload.Spikes(1, -2, time.Minute, time.Hour, 1) }, "trace spikes: height -2: it must be in [0, 1e+06]"},
+		{
+			func() (workload.Trace, error) { return workload.Bursty(1, 2, 0, time.Minute, time.Hour, 1) },
+			"trace bursty: every in seconds 0: it must be in [1, 2.6784e+06]",
+		},
+		{
+			func() (workload.Trace, error) { return workload.Spikes(1, -2, time.Minute, time.Hour, 1) },
+			"trace spikes: height -2: it must be in [0, 1e+06]",
+		},
 	} {
 		_, err := c.of()
 		says(t, err, c.want)
@@ -345,7 +428,10 @@ func FuzzReadRates(f *testing.F) {
 }
 
 func FuzzReadAzure(f *testing.F) {
-	for _, text := range []string{azureHead + "o,a,f,http,1,2\n", azureHead + "o,a,f,http,1\n", azureHead, "", "\"", "\ufeff" + azureHead + "o,a,f,http,1,NaN\n"} {
+	for _, text := range []string{
+		azureHead + "o,a,f,http,1,2\n", azureHead + "o,a,f,http,1\n", azureHead, "", "\"",
+		"\ufeff" + azureHead + "o,a,f,http,1,NaN\n",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

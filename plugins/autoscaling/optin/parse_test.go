@@ -10,7 +10,10 @@ import (
 )
 
 func template(annotations ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"awarescale.dev/managed": "true"}, Annotations: map[string]string{}}}
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"awarescale.dev/managed": "true"},
+		Annotations: map[string]string{},
+	}}
 	t.Spec.Containers = []corev1.Container{{Name: "web", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}}}}
 	for i := 0; i < len(annotations); i += 2 {
 		t.Annotations["awarescale.dev/"+annotations[i]] = annotations[i+1]
@@ -25,8 +28,10 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 		t.Fatal(errs)
 	}
 	c := spec.Constraints.Containers[0]
-	if spec.Mode != "auto" || !spec.Paused || spec.SLO.Latency.Percentile != 95 || spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
-		spec.SLO.Throughput.Value() != 20 || spec.SLO.Source.Type != "pod" || spec.Constraints.Replicas.Min != 1 || spec.Constraints.Replicas.Max != 4 ||
+	if spec.Mode != "auto" || !spec.Paused || spec.SLO.Latency.Percentile != 95 ||
+		spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
+		spec.SLO.Throughput.Value() != 20 || spec.SLO.Source.Type != "pod" || spec.Constraints.Replicas.Min != 1 ||
+		spec.Constraints.Replicas.Max != 4 ||
 		c.Name != "*" || c.Min.CPU.MilliValue() != 100 || c.Min.Memory != nil || c.Max.CPU.MilliValue() != 1000 {
 		t.Errorf("spec = %+v, slo %+v, constraints %+v", spec, spec.SLO, spec.Constraints)
 	}
@@ -45,20 +50,40 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 		annotations []string
 		want        []string
 	}{
-		"unknown key":                     {[]string{"mod", "auto"}, []string{"awarescale.dev/mod:", `"auto"`, "unknown key", "awarescale.dev/mode"}},
-		"unknown mode":                    {[]string{"mode", "fast"}, []string{"mode:", `"fast"`, "one of off, observe"}},
-		"bad quantity":                    {[]string{"max-cpu", "2 cores"}, []string{"max-cpu:", `"2 cores"`, "such as 250m"}},
-		"quantity below zero":             {[]string{"max-memory", "-1Gi"}, []string{"max-memory:", `"-1Gi"`, "above zero"}},
-		"min above max":                   {[]string{"min-cpu", "2", "max-cpu", "500m"}, []string{"min-cpu:", `"2"`, "max-cpu is 500m"}},
-		"min replicas above max replicas": {[]string{"min-replicas", "5", "max-replicas", "2"}, []string{"min-replicas:", `"5"`, "max-replicas is 2"}},
-		"replicas not a number":           {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
-		"slo without source":              {[]string{"slo-latency-p99", "50ms", "slo-port", "http"}, []string{"slo-port:", "the SLO has no source", `"http"`, "metrics"}},
-		"prometheus without a server":     {[]string{"slo-latency-p99", "50ms", "slo-source", "prometheus"}, []string{"slo-server", "needs slo-server"}},
-		"a source without an slo":         {[]string{"slo-port", "9090"}, []string{"no slo-latency-pNN"}},
-		"unknown source":                  {[]string{"slo-latency-p99", "50ms", "slo-source", "tea leaves"}, []string{`"tea leaves"`, "pod or prometheus"}},
-		"latency without a unit":          {[]string{"slo-latency-p99", "50"}, []string{"slo-latency-p99:", `"50"`, "such as 50ms"}},
-		"two percentiles":                 {[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"}, []string{"slo-latency-p99", "slo-latency-p50 is set, too"}},
-		"paused maybe":                    {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+		"unknown key": {
+			[]string{"mod", "auto"},
+			[]string{"awarescale.dev/mod:", `"auto"`, "unknown key", "awarescale.dev/mode"},
+		},
+		"unknown mode":        {[]string{"mode", "fast"}, []string{"mode:", `"fast"`, "one of off, observe"}},
+		"bad quantity":        {[]string{"max-cpu", "2 cores"}, []string{"max-cpu:", `"2 cores"`, "such as 250m"}},
+		"quantity below zero": {[]string{"max-memory", "-1Gi"}, []string{"max-memory:", `"-1Gi"`, "above zero"}},
+		"min above max": {
+			[]string{"min-cpu", "2", "max-cpu", "500m"}, []string{"min-cpu:", `"2"`, "max-cpu is 500m"},
+		},
+		"min replicas above max replicas": {
+			[]string{"min-replicas", "5", "max-replicas", "2"},
+			[]string{"min-replicas:", `"5"`, "max-replicas is 2"},
+		},
+		"replicas not a number": {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
+		"slo without source": {
+			[]string{"slo-latency-p99", "50ms", "slo-port", "http"},
+			[]string{"slo-port:", "the SLO has no source", `"http"`, "metrics"},
+		},
+		"prometheus without a server": {
+			[]string{"slo-latency-p99", "50ms", "slo-source", "prometheus"},
+			[]string{"slo-server", "needs slo-server"},
+		},
+		"a source without an slo": {[]string{"slo-port", "9090"}, []string{"no slo-latency-pNN"}},
+		"unknown source": {
+			[]string{"slo-latency-p99", "50ms", "slo-source", "tea leaves"},
+			[]string{`"tea leaves"`, "pod or prometheus"},
+		},
+		"latency without a unit": {[]string{"slo-latency-p99", "50"}, []string{"slo-latency-p99:", `"50"`, "such as 50ms"}},
+		"two percentiles": {
+			[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"},
+			[]string{"slo-latency-p99", "slo-latency-p50 is set, too"},
+		},
+		"paused maybe": {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs := optin.Parse(template(c.annotations...))

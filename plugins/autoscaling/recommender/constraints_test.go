@@ -20,29 +20,50 @@ func quantity(s string) *resource.Quantity {
 
 func web() corev1.Container {
 	return corev1.Container{Name: "web", Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("20m"),
+			corev1.ResourceMemory: resource.MustParse("64Mi"),
+		},
+		Limits: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("400m"),
+			corev1.ResourceMemory: resource.MustParse("128Mi"),
+		},
 	}}
 }
 
 func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 	all := v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("900m")}}
-	mine := v1alpha1.ContainerConstraints{Name: "web", Min: &v1alpha1.Size{Memory: quantity("100Mi")}, ControlledResources: []corev1.ResourceName{corev1.ResourceMemory}}
+	mine := v1alpha1.ContainerConstraints{
+		Name:                "web",
+		Min:                 &v1alpha1.Size{Memory: quantity("100Mi")},
+		ControlledResources: []corev1.ResourceName{corev1.ResourceMemory},
+	}
 	for name, c := range map[string]struct {
-		constraints v1alpha1.Constraints
+		constraints []v1alpha1.ContainerConstraints
 		cpu         mdp.Range[mdp.MilliCPU]
 		memory      mdp.Range[mdp.Bytes]
 		knobs       mdp.Set
 	}{
 		"without constraints: the template's limit at most, the default or the request at least": {
-			v1alpha1.Constraints{}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400},
+			memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB},
+			knobs:  mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+		},
 		"constraints of every container": {
-			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{all}}, mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900}, mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+			constraints: []v1alpha1.ContainerConstraints{all},
+			cpu:         mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900},
+			memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB},
+			knobs:       mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+		},
 		"constraints by name count before those of *": {
-			v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{mine, all}}, mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400}, mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB}, mdp.SetOf(mdp.MemoryLimit)},
+			constraints: []v1alpha1.ContainerConstraints{mine, all},
+			cpu:         mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400},
+			memory:      mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB},
+			knobs:       mdp.SetOf(mdp.MemoryLimit),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, knobs, err := recommender.Envelope(c.constraints, web(), 1)
+			b, knobs, err := recommender.Envelope(v1alpha1.Constraints{Containers: c.constraints}, web(), 1)
 			if err != nil || b.CPU != c.cpu || b.Memory != c.memory || knobs != c.knobs {
 				t.Errorf("bounds %+v, knobs %v, err %v; want %v, %v, %v", b, knobs, err, c.cpu, c.memory, c.knobs)
 			}
@@ -55,11 +76,15 @@ func TestEnvelopeRejectsEmptyBounds(t *testing.T) {
 		constraints v1alpha1.ContainerConstraints
 		want        string
 	}{
-		"minimum above the template's limit": {v1alpha1.ContainerConstraints{Name: "*", Min: &v1alpha1.Size{CPU: quantity("2")}}, "cpu bounds [2000m, 400m]"},
-		"maximum of zero":                    {v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("0")}}, "cpu bounds"},
+		"minimum above the template's limit": {
+			v1alpha1.ContainerConstraints{Name: "*", Min: &v1alpha1.Size{CPU: quantity("2")}},
+			"cpu bounds [2000m, 400m]",
+		},
+		"maximum of zero": {v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("0")}}, "cpu bounds"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := recommender.Envelope(v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{c.constraints}}, web(), 1)
+			all := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{c.constraints}}
+			_, _, err := recommender.Envelope(all, web(), 1)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "container web") {
 				t.Errorf("err = %v, want %q", err, c.want)
 			}
@@ -69,9 +94,15 @@ func TestEnvelopeRejectsEmptyBounds(t *testing.T) {
 
 func TestObjectiveIsReadFromSpec(t *testing.T) {
 	o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{
-		SLO:       &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{Percentile: 95, Threshold: metav1.Duration{Duration: 50 * time.Millisecond}}, Throughput: quantity("100")},
+		SLO: &v1alpha1.SLO{
+			Latency:    &v1alpha1.LatencySLO{Percentile: 95, Threshold: metav1.Duration{Duration: 50 * time.Millisecond}},
+			Throughput: quantity("100"),
+		},
 		Objective: &v1alpha1.Objective{Alpha: resource.MustParse("0.8")}})
-	if want := (mdp.Objective{SLO: mdp.SLO{Percentile: 95, Latency: 50 * time.Millisecond, Throughput: 100}, Alpha: 0.8}); o != want {
+	if want := (mdp.Objective{
+		SLO:   mdp.SLO{Percentile: 95, Latency: 50 * time.Millisecond, Throughput: 100},
+		Alpha: 0.8,
+	}); o != want {
 		t.Errorf("objective %+v, want %+v", o, want)
 	}
 	if o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{}); o.Alpha != 0.5 || o.SLO != (mdp.SLO{}) {

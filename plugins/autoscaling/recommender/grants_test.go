@@ -73,7 +73,10 @@ func TestGrantsOfEachMode(t *testing.T) {
 }
 
 func TestLatencySourceIsThePodsPort(t *testing.T) {
-	template := corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}}}}}
+	template := corev1.PodSpec{Containers: []corev1.Container{{
+		Name:  "web",
+		Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090}},
+	}}}
 	at := func(kind, port string) *v1alpha1.SLO {
 		return &v1alpha1.SLO{Source: v1alpha1.SLOSource{Type: kind, Port: port, Path: "/metrics", Metric: "latency_seconds"}}
 	}

@@ -41,14 +41,20 @@ func newCluster(t *testing.T, mode api.Mode) *cluster {
 	}
 	labels := map[string]string{"app": "web", v1alpha1.ManagedLabel: "true"}
 	spec := corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "web", Resources: corev1.ResourceRequirements{
-		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("128Mi")}}}}}
+		Limits: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("400m"),
+			corev1.ResourceMemory: resource.MustParse("128Mi"),
+		}}}}}
 	two := int32(2)
 	objects := []client.Object{
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{
 			Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}},
 		&v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 1},
-			Spec: v1alpha1.MultidimPodAutoscalerSpec{Mode: string(mode), TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"}}},
+			Spec: v1alpha1.MultidimPodAutoscalerSpec{
+				Mode:      string(mode),
+				TargetRef: v1alpha1.TargetRef{Kind: "Deployment", Name: "web"},
+			}},
 	}
 	for _, name := range []string{"web-1", "web-2"} {
 		p := pod(name, "node")

@@ -66,7 +66,13 @@ func TestSignalsSurviveTheStatus(t *testing.T) {
 func TestSignalsAreWrittenInBaseUnits(t *testing.T) {
 	got := Signals(mdp.State{Observed: mdp.SetOf(mdp.CPUUsage, mdp.MemoryLimit, mdp.Latency, mdp.Throttled, mdp.Replicas),
 		Usage: mdp.Size{CPU: 1250}, Limit: mdp.Size{Memory: 96 * mdp.MiB}, Latency: 12300 * time.Microsecond, Throttled: 0.25, Replicas: 3})
-	want := map[string]string{"cpu-usage": "1250m", "memory-limit": "96Mi", "latency": "12300u", "throttled": "250m", "replicas": "3"}
+	want := map[string]string{
+		"cpu-usage":    "1250m",
+		"memory-limit": "96Mi",
+		"latency":      "12300u",
+		"throttled":    "250m",
+		"replicas":     "3",
+	}
 	if len(got) != len(want) {
 		t.Errorf("signals %v, want %v", got, want)
 	}

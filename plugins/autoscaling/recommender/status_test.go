@@ -89,8 +89,14 @@ func TestResizeDeferredNamesTheLastContainerWithoutRoom(t *testing.T) {
 		is       bool
 		message  string
 	}{
-		"none":       {[]outcome{with("web", mdp.Applied, ""), with("proxy", mdp.Refused, "mode observe")}, false, "no resize is deferred"},
-		"deferred":   {[]outcome{with("web", mdp.Deferred, ""), with("proxy", mdp.Applied, "")}, true, "a node has no room for the resize of container web now"},
+		"none": {
+			[]outcome{with("web", mdp.Applied, ""), with("proxy", mdp.Refused, "mode observe")}, false,
+			"no resize is deferred",
+		},
+		"deferred": {
+			[]outcome{with("web", mdp.Deferred, ""), with("proxy", mdp.Applied, "")}, true,
+			"a node has no room for the resize of container web now",
+		},
 		"infeasible": {[]outcome{with("web", mdp.Deferred, ""), with("proxy", mdp.Infeasible, "too large")}, true, "too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +111,12 @@ func TestDecisionsAreKeptNewestFirst(t *testing.T) {
 	var status v1alpha1.MultidimPodAutoscalerStatus
 	for i := range keptDecisions + 3 {
 		d := mdp.Decision{Action: mdp.Action{Clipped: mdp.ClippedMax}.WithReplicas(i), Effect: mdp.Pending}
-		record(&status, noon.Add(time.Duration(i)*time.Second), []outcome{{container: "web", policy: "rule/1", decision: d, reason: "why"}})
+		record(&status, noon.Add(time.Duration(i)*time.Second), []outcome{{
+			container: "web",
+			policy:    "rule/1",
+			decision:  d,
+			reason:    "why",
+		}})
 	}
 	newest := status.Decisions[0]
 	if len(status.Decisions) != keptDecisions || newest.Action != fmt.Sprintf("replicas=%d", keptDecisions+2) ||

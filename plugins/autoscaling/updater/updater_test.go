@@ -39,7 +39,8 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 				return false
 			}
 		}
-		return updater.Limits(got).CPU == limit.CPU && updater.Limits(got).Memory >= limit.Memory && updater.Limits(got).Memory < limit.Memory+mdp.MiB
+		return updater.Limits(got).CPU == limit.CPU && updater.Limits(got).Memory >= limit.Memory &&
+			updater.Limits(got).Memory < limit.Memory+mdp.MiB
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
 		t.Error(err)
@@ -49,7 +50,8 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 	now := resources(150, 300, 50, 100)
 	got := updater.Resize(resources(100, 200, 64, 128), now, mdp.Action{}.WithCPU(500))
-	if got.Limits.Cpu().MilliValue() != 500 || got.Requests.Cpu().MilliValue() != 250 || got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
+	if got.Limits.Cpu().MilliValue() != 500 || got.Requests.Cpu().MilliValue() != 250 ||
+		got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
 		t.Errorf("resources %v", got)
 	}
 	if now.Limits.Cpu().MilliValue() != 300 {
@@ -74,8 +76,14 @@ func TestATargetWithoutASelectorIsRefused(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"none": nil, "an empty one": {}} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(
-				&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: selector}},
-				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "somebody-elses"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}).Build()
+				&appsv1.Deployment{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+					Spec:       appsv1.DeploymentSpec{Selector: selector},
+				},
+				&corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "somebody-elses"},
+					Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+				}).Build()
 			w, err := updater.Load(t.Context(), c, "shop", "Deployment", "web")
 			var none *updater.NoSelectorError
 			if !errors.As(err, &none) || w != nil || !strings.Contains(err.Error(), "shop/web") {
@@ -86,7 +94,8 @@ func TestATargetWithoutASelectorIsRefused(t *testing.T) {
 }
 
 func TestATargetOfAnUnknownKindIsRefused(t *testing.T) {
-	if _, err := updater.Load(t.Context(), fake.NewClientBuilder().Build(), "shop", "DaemonSet", "web"); err == nil || !strings.Contains(err.Error(), `"DaemonSet"`) {
+	if _, err := updater.Load(t.Context(), fake.NewClientBuilder().Build(), "shop", "DaemonSet", "web"); err == nil ||
+		!strings.Contains(err.Error(), `"DaemonSet"`) {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -8,9 +8,14 @@ import (
 
 func TestAWrongCommandLineNamesFlagAndValueAndExitsWith2(t *testing.T) {
 	for name, c := range map[string]struct{ args, want string }{
-		"an unknown segment":     {"--segments json,cpu:2", `invalid argument "json,cpu:2" for "--segments" flag: composition "json,cpu:2": unknown segment "cpu": known are float,`},
-		"a negative size":        {"--segments json:-1", `times "-1"`},
-		"a call to no URL":       {"--calls http://a,b", `invalid argument "http://a,b" for "--calls" flag: "b": want http://host`},
+		"an unknown segment": {
+			"--segments json,cpu:2",
+			`invalid argument "json,cpu:2" for "--segments" flag: composition "json,cpu:2": unknown segment "cpu": known are float,`,
+		},
+		"a negative size": {"--segments json:-1", `times "-1"`},
+		"a call to no URL": {
+			"--calls http://a,b", `invalid argument "http://a,b" for "--calls" flag: "b": want http://host`,
+		},
 		"a call to half a URL":   {"--then http://", `invalid argument "http://" for "--then" flag`},
 		"memory in words":        {"--memory much", `invalid argument "much" for "--memory" flag: want a whole number`},
 		"memory in parts":        {"--memory 1.5Gi", `"1.5Gi" for "--memory"`},

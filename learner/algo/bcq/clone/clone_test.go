@@ -85,7 +85,8 @@ func act(t testing.TB, a *Agent, s ...float64) float64 {
 // Of two actions that are taken alike the regression takes the mean, which
 // nobody took, stretched to the bounds.
 func TestTheMeanOfActionsIsCloned(t *testing.T) {
-	a := made(t, continuous(), record(t, func(r *rand.Rand, s []float64) float64 { return s[0]/2 + 0.4*float64(2*r.IntN(2)-1) }), 1500)
+	either := func(r *rand.Rand, s []float64) float64 { return s[0]/2 + 0.4*float64(2*r.IntN(2)-1) }
+	a := made(t, continuous(), record(t, either), 1500)
 	for _, s := range [][]float64{{0.8, 0}, {-0.8, 0.5}, {0, -0.5}} {
 		if got, want := act(t, a, s...), -2+2*s[0]/2; math.Abs(got-want) > 0.3 {
 			t.Errorf("in %v the action is %v: it must be %v", s, got, want)
@@ -191,7 +192,10 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 
 func TestInvalidClonesAreRefused(t *testing.T) {
 	u := record(t, func(_ *rand.Rand, s []float64) float64 { return 1.5 })
-	for name, says := range map[string]string{"continuous": "action 0 of the batch is 1.5", "discrete": "action of row 0 is 1.5"} {
+	for name, says := range map[string]string{
+		"continuous": "action 0 of the batch is 1.5",
+		"discrete":   "action of row 0 is 1.5",
+	} {
 		c := map[string]Config{"continuous": continuous(), "discrete": discrete()}[name]
 		a, err := New(c, u)
 		if err == nil {

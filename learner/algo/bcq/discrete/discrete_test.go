@@ -82,7 +82,8 @@ func TestGradients(t *testing.T) {
 // Huber's loss and the cross-entropy of two rows, worked out on paper.
 func TestLossesByHand(t *testing.T) {
 	grad := make([]float64, 4)
-	if got := nn.Huber([]float64{1.5, 9, 9, -2}, []float64{0, 1}, []float64{1, 1}, nil, grad, nil); got != (0.125+2.5)/2 || !slices.Equal(grad, []float64{0.25, 0, 0, -0.5}) {
+	if got := nn.Huber([]float64{1.5, 9, 9, -2}, []float64{0, 1}, []float64{1, 1}, nil, grad, nil); got != (0.125+2.5)/2 ||
+		!slices.Equal(grad, []float64{0.25, 0, 0, -0.5}) {
 		t.Errorf("huber %v, gradient %v", got, grad)
 	}
 	c := Default(1, 2)
@@ -361,11 +362,14 @@ func TestBatchesThatAreNotFiniteAreNotLearned(t *testing.T) {
 		spoil func(b *replay.Batch)
 		says  string
 	}{
-		"NaN in a state":       {func(b *replay.Batch) { b.State[5] = math.NaN() }, "finite"},
-		"an infinite reward":   {func(b *replay.Batch) { b.Reward[1] = math.Inf(1) }, "finite"},
-		"a choice of none":     {func(b *replay.Batch) { b.Action[2] = 4 }, "whole number from 0 to 3"},
-		"half a choice":        {func(b *replay.Batch) { b.Action[2] = 0.5 }, "whole number from 0 to 3"},
-		"rewards that explode": {func(b *replay.Batch) { b.Reward[0], b.Reward[1] = 1.7e308, -1.7e308; b.State[0] = 1e200 }, "finite"},
+		"NaN in a state":     {func(b *replay.Batch) { b.State[5] = math.NaN() }, "finite"},
+		"an infinite reward": {func(b *replay.Batch) { b.Reward[1] = math.Inf(1) }, "finite"},
+		"a choice of none":   {func(b *replay.Batch) { b.Action[2] = 4 }, "whole number from 0 to 3"},
+		"half a choice":      {func(b *replay.Batch) { b.Action[2] = 0.5 }, "whole number from 0 to 3"},
+		"rewards that explode": {
+			func(b *replay.Batch) { b.Reward[0], b.Reward[1] = 1.7e308, -1.7e308; b.State[0] = 1e200 },
+			"finite",
+		},
 	} {
 		b := record(t, a.c)
 		x.spoil(b)

@@ -181,7 +181,10 @@ func comesBack(t *testing.T, s trajectory.Store, all ...mdp.Transition) {
 
 func exact(t *testing.T, s trajectory.Store) {
 	var all []mdp.Transition
-	for _, v := range []float64{0, math.Copysign(0, -1), 0.1, 1.0 / 3, -math.Pi * 1e-200, 1e22, math.MaxFloat64, math.SmallestNonzeroFloat64, -1e-310} {
+	for _, v := range []float64{
+		0, math.Copysign(0, -1), 0.1, 1.0 / 3, -math.Pi * 1e-200, 1e22, math.MaxFloat64,
+		math.SmallestNonzeroFloat64, -1e-310,
+	} {
 		one := Full()
 		one.Reward, one.State.Throttled, one.Next.IORate = mdp.Reward(v), mdp.Ratio(v), mdp.Rate(v)
 		one.Terminated, one.Truncated = len(all)%2 == 0, len(all)%3 == 0
@@ -317,7 +320,8 @@ func notFound(t *testing.T, s trajectory.Store) {
 	flush(t, s)
 	for _, n := range []int{4, 6, -1, math.MaxInt} {
 		_, err := s.Episode(t.Context(), web, n)
-		if !errors.Is(err, trajectory.ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprint(n)) || !strings.Contains(err.Error(), web) {
+		if !errors.Is(err, trajectory.ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprint(n)) ||
+			!strings.Contains(err.Error(), web) {
 			t.Errorf("episode %d: %v", n, err)
 		}
 	}

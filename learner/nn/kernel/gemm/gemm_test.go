@@ -43,7 +43,8 @@ func TestEveryKernelGivesGonumsProduct(t *testing.T) {
 	}
 }
 
-type product2[T float32 | float64] func(tA, tB blas.Transpose, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int)
+type product2[T float32 | float64] func(tA, tB blas.Transpose, m, n, k int, alpha T, a []T, lda int, b []T,
+	ldb int, beta T, c []T, ldc int)
 
 func check[T float32 | float64](t *testing.T, r *rand.Rand, m, n, k int, tolerance float64, ours, gonums product2[T]) {
 	t.Helper()

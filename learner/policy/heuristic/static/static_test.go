@@ -38,7 +38,10 @@ func TestOnlyChangedKnobsAreReset(t *testing.T) {
 		{"a replica is gone", state(2, 500, 256*mdp.MiB), mdp.Action{}.WithReplicas(3)},
 		{"the CPU limit was lowered", state(3, 400, 256*mdp.MiB), mdp.Action{}.WithCPU(500)},
 		{"the memory limit was raised", state(3, 500, 512*mdp.MiB), mdp.Action{}.WithMemory(256 * mdp.MiB)},
-		{"the memory limit is unknown", state(2, 500, 0).Mask(mdp.SetOf(mdp.Replicas, mdp.CPULimit)), mdp.Action{}.WithReplicas(3)},
+		{
+			"the memory limit is unknown", state(2, 500, 0).Mask(mdp.SetOf(mdp.Replicas, mdp.CPULimit)),
+			mdp.Action{}.WithReplicas(3),
+		},
 	} {
 		if a, err := p.Decide(c.s); err != nil || a != c.want {
 			t.Errorf("%s: %v (%v), want %v", c.name, a, err, c.want)
@@ -58,7 +61,8 @@ func TestUncontrolledKnobsAreNotSet(t *testing.T) {
 }
 
 func TestErrorNamesTheWrongSetting(t *testing.T) {
-	if err := (static.Config{Replicas: -1}).Check(); err == nil || err.Error() != "static replicas -1: it must not be below zero" {
+	if err := (static.Config{Replicas: -1}).Check(); err == nil ||
+		err.Error() != "static replicas -1: it must not be below zero" {
 		t.Errorf("err = %v", err)
 	}
 	if err := (static.Config{}).Check(); err == nil {
