@@ -91,26 +91,19 @@ func (g *gorgonia) VAE(theta, s, a, noise, grad []float64) (float64, error) {
 	copy(g.vaeState.Data, s)
 	copy(g.vaeAction.Data, a)
 	copy(g.noise.Data, noise)
-	return run(g.vae, theta, grad)
+	return g.vae.Gradient(theta, grad)
 }
 
 func (g *gorgonia) Critic(theta, s, a, y, grad []float64) (float64, error) {
 	copy(g.criticState.Data, s)
 	copy(g.criticAction.Data, a)
 	copy(g.y.Data, y)
-	return run(g.critic, theta, grad)
+	return g.critic.Gradient(theta, grad)
 }
 
 func (g *gorgonia) Perturbation(theta, critic, s, a, grad []float64) (float64, error) {
 	copy(g.frozen, critic)
 	copy(g.moveState.Data, s)
 	copy(g.moveAction.Data, a)
-	return run(g.move, theta, grad)
-}
-
-func run(g *graph.Graph[float64], theta, grad []float64) (float64, error) {
-	copy(g.Theta, theta)
-	loss, err := g.Run()
-	copy(grad, g.Grad)
-	return loss, err
+	return g.move.Gradient(theta, grad)
 }

@@ -54,22 +54,16 @@ func Gorgonia(c Config) (Gradients, error) {
 }
 
 func (g *gorgonia) Critic(theta, sa, y, weight, grad []float64) (float64, error) {
-	copy(g.critic.Theta, theta)
 	copy(g.sa.Data, sa)
 	copy(g.y.Data, y)
 	copy(g.w.Data, weight)
-	loss, err := g.critic.Run()
-	copy(grad, g.critic.Grad)
-	return loss, err
+	return g.critic.Gradient(theta, grad)
 }
 
 func (g *gorgonia) Actor(theta, critic, s, grad []float64) (float64, error) {
-	copy(g.actor.Theta, theta)
 	copy(g.criticFrozen, critic)
 	copy(g.s.Data, s)
-	loss, err := g.actor.Run()
-	copy(grad, g.actor.Grad)
-	return loss, err
+	return g.actor.Gradient(theta, grad)
 }
 
 type hand struct {

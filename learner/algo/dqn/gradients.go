@@ -38,15 +38,12 @@ func Gorgonia(c Config) (Gradients, error) {
 }
 
 func (g *gorgonia) Gradient(theta, s, a, y, weight, grad, errors []float64) (float64, error) {
-	copy(g.graph.Theta, theta)
 	copy(g.state.Data, s)
 	g.a = a
 	g.y = y
 	g.weight = weight
 	g.errors = errors
-	loss, err := g.graph.Run()
-	copy(grad, g.graph.Grad)
-	return loss, err
+	return g.graph.Gradient(theta, grad)
 }
 
 type hand struct{ tape *kernel.Tape[float64] }

@@ -46,11 +46,9 @@ func Gorgonia(c Config) (Gradients, error) {
 }
 
 func (g *gorgonia) Gradient(theta []float64, m *Minibatch, grad []float64) (Stats, error) {
-	copy(g.graph.Theta, theta)
 	copy(g.state.Data, m.State)
 	g.batch = m
-	_, err := g.graph.Run()
-	copy(grad, g.graph.Grad)
+	_, err := g.graph.Gradient(theta, grad)
 	return g.stats, err
 }
 

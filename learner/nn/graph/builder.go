@@ -112,6 +112,16 @@ func (g *Graph[T]) Run() (loss T, err error) {
 	return l[0], nil
 }
 
+// Gradient computes the loss at the caller's theta, and writes the gradient into
+// the caller's grad: the next run overwrites Grad. Fill the inputs before. It
+// allocates no more than Run. After an error grad means nothing.
+func (g *Graph[T]) Gradient(theta, grad []T) (loss T, err error) {
+	copy(g.Theta, theta)
+	loss, err = g.Run()
+	copy(grad, g.Grad)
+	return loss, err
+}
+
 func (b *Builder[T]) fail(err error) {
 	if b.err == nil {
 		b.err = err

@@ -8,7 +8,8 @@
 // gorgonia's own operations ([Builder.Add] and others). Build lets gorgonia
 // differentiate it with respect to the parameters and returns a [Graph]: fill
 // the inputs' Data and Theta, call [Graph.Run], read the loss, and Grad.
-// Optimisers work on these flat slices, outside.
+// Optimisers work on these flat slices, outside. [Graph.Gradient] does the same
+// for parameters and a gradient that the caller holds.
 //
 // # Differences to gorgonia's documentation
 //

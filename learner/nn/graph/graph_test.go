@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,32 @@ func TestGradientsAtProductionShapes(t *testing.T) {
 		run(t, g)
 		grad := append([]float64(nil), g.Grad...)
 		nntest.Gradient(t, fmt.Sprint(s.mlp), func() float64 { return run(t, g) }, g.Theta, grad, 60)
+	}
+}
+
+// The caller's parameters decide, not those that the graph held before, and the
+// gradient that the caller has stays when the graph runs again.
+func TestAGradientBelongsToTheCaller(t *testing.T) {
+	s := shapes[0]
+	byHand, _, _ := regression(t, s.mlp, s.batch)
+	wantLoss := run(t, byHand)
+	g, _, _ := regression(t, s.mlp, s.batch)
+	theta, grad := slices.Clone(g.Theta), make([]float64, len(g.Grad))
+	clear(g.Theta)
+	loss, err := g.Gradient(theta, grad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loss != wantLoss {
+		t.Errorf("loss %v, by Run %v", loss, wantLoss)
+	}
+	clear(g.Theta)
+	run(t, g)
+	if slices.Equal(grad, g.Grad) {
+		t.Error("other parameters have the same gradient: the test shows nothing")
+	}
+	if !slices.Equal(grad, byHand.Grad) {
+		t.Error("the gradient is not that of Run, or the next run has changed it")
 	}
 }
 

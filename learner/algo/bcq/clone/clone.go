@@ -235,12 +235,9 @@ func Gorgonia(c Config) (Gradients, error) {
 }
 
 func (g *gorgonia) Clone(theta, s, a, grad []float64) (float64, error) {
-	copy(g.graph.Theta, theta)
 	copy(g.s.Data, s)
 	copy(g.a.Data, a)
-	loss, err := g.graph.Run()
-	copy(grad, g.graph.Grad)
-	return loss, err
+	return g.graph.Gradient(theta, grad)
 }
 
 type hand struct {

@@ -64,13 +64,10 @@ func Gorgonia(c Config) (Gradients, error) {
 }
 
 func (l *loss) run(theta, s, a, y, grad []float64) (float64, error) {
-	copy(l.graph.Theta, theta)
 	copy(l.s.Data, s)
 	copy(l.a.Data, a)
 	copy(l.y.Data, y)
-	v, err := l.graph.Run()
-	copy(grad, l.graph.Grad)
-	return v, err
+	return l.graph.Gradient(theta, grad)
 }
 
 func (g *gorgonia) Values(theta, s, a, y, grad []float64) (float64, error) {
