@@ -59,9 +59,7 @@ func Default(state int, low, high []float64) Config {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("bcq: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting(Algorithm)
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
@@ -89,12 +87,7 @@ func (c Config) Check() error {
 	case !(c.Divergence >= 0) || math.IsInf(c.Divergence, 0):
 		return bad("divergence", c.Divergence, "finite and at least 0")
 	}
-	for i := range c.Low {
-		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
-			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
-		}
-	}
-	return nil
+	return agent.CheckBounds(Algorithm, c.Low, c.High)
 }
 
 // identity is what a saved state and an Agent must have in common.

@@ -2,7 +2,6 @@ package ddpg
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"awarescale.dev/aware/learner/algo/agent"
@@ -75,9 +74,7 @@ func Default(state int, low, high []float64) Config {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("ddpg: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting(Algorithm)
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
@@ -107,12 +104,7 @@ func (c Config) Check() error {
 	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):
 		return bad("target noise", c.TargetNoise, "at least 0")
 	}
-	for i := range c.Low {
-		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
-			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
-		}
-	}
-	return nil
+	return agent.CheckBounds(Algorithm, c.Low, c.High)
 }
 
 // Actor is the network that decides.

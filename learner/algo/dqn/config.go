@@ -69,9 +69,7 @@ func Default(state, choices int) Config {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("dqn: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting(Algorithm)
 	unit := func(v float64) bool { return v >= 0 && v <= 1 }
 	switch {
 	case c.State < 1:

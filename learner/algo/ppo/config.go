@@ -68,9 +68,7 @@ func Default(state, choices int, low, high []float64) Config {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("ppo: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting(Algorithm)
 	all := c.Envs * c.Horizon
 	switch {
 	case c.State < 1:
@@ -97,12 +95,7 @@ func (c Config) Check() error {
 	case math.IsNaN(c.Deviation) || math.IsInf(c.Deviation, 0):
 		return bad("deviation", c.Deviation, "a number")
 	}
-	for i := range c.Low {
-		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
-			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
-		}
-	}
-	return nil
+	return agent.CheckBounds(Algorithm, c.Low, c.High)
 }
 
 // identity is what a saved state and an agent must have in common.

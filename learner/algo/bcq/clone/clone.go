@@ -47,9 +47,7 @@ type Config struct {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("clone: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting(Algorithm)
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
@@ -63,12 +61,7 @@ func (c Config) Check() error {
 	case c.Batch < 1:
 		return bad("batch", c.Batch, "at least 1")
 	}
-	for i := range c.Low {
-		if !(c.High[i] > c.Low[i]) || math.IsInf(c.High[i], 0) || math.IsInf(c.Low[i], 0) {
-			return bad("bounds", []float64{c.Low[i], c.High[i]}, "finite, the lower one first")
-		}
-	}
-	return nil
+	return agent.CheckBounds(Algorithm, c.Low, c.High)
 }
 
 // identity is what a saved state and an Agent must have in common.

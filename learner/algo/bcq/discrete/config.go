@@ -1,7 +1,6 @@
 package discrete
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -46,9 +45,7 @@ func Default(state, choices int) Config {
 // Check returns nil for valid settings. Otherwise it names the wrong one and
 // what it must be.
 func (c Config) Check() error {
-	bad := func(name string, value any, rule string) error {
-		return fmt.Errorf("discrete bcq: %s %v: it must be %s", name, value, rule)
-	}
+	bad := agent.BadSetting("discrete bcq")
 	switch {
 	case c.State < 1:
 		return bad("state", c.State, "at least 1")
