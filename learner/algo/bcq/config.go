@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"awarescale.dev/aware/learner/algo/agent"
-	"awarescale.dev/aware/learner/algo/bcq/internal/offline"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -124,15 +123,11 @@ func (c Config) shape() agent.Shape {
 
 // Outward scales an action of [-1, 1] to the environment's bounds, and clips it
 // there.
-func (c Config) Outward(to, action []float64) { offline.Outward(to, action, c.Low, c.High) }
+func (c Config) Outward(to, action []float64) { kernel.Outward(to, action, c.Low, c.High) }
 
 // Inward scales an action of the environment to [-1, 1], and clips it there.
 // Recorded actions need it before they are data.
-func (c Config) Inward(to, action []float64) {
-	for i, v := range action {
-		to[i] = clip(2*(v-c.Low[i])/(c.High[i]-c.Low[i]) - 1)
-	}
-}
+func (c Config) Inward(to, action []float64) { kernel.Inward(to, action, c.Low, c.High) }
 
 // Trunk is the encoder's hidden layers: from a state and an action beside each
 // other.

@@ -186,7 +186,7 @@ func (a *Agent) store(rows env.Rows) error {
 		return nil
 	}
 	if !slices.Equal(rows.Executed, a.sent) {
-		a.inward(rows.Executed)
+		kernel.Inward(a.action, rows.Executed, a.c.Low, a.c.High)
 	}
 	return a.buffer.Add(replay.Transition{
 		State:      a.obs,
@@ -197,14 +197,6 @@ func (a *Agent) store(rows env.Rows) error {
 		Terminated: rows.Terminated[0],
 		Truncated:  rows.Truncated[0],
 	})
-}
-
-// inward brings an action of the environment into [-1, 1].
-func (a *Agent) inward(executed []float64) {
-	for i, v := range executed {
-		low, high := a.c.Low[i], a.c.High[i]
-		a.action[i] = max(-1, min(1, 2*(v-low)/(high-low)-1))
-	}
 }
 
 // Stats are figures of how learning goes. The learning rate is the actor's.

@@ -91,13 +91,25 @@ func (h Head) Action(out []float64, legal []bool, action []float64) {
 		}
 		action[0] = float64(largest(out[:n], legal, logits, best+math.Log(h.Threshold)))
 	case Interval:
-		for i, v := range out {
-			action[i] = max(h.Low[i], min(h.High[i], h.Low[i]+(v+1)/2*(h.High[i]-h.Low[i])))
-		}
+		Outward(action, out, h.Low, h.High)
 	case Clamp:
 		for i, v := range out {
 			action[i] = max(h.Low[i], min(h.High[i], v))
 		}
+	}
+}
+
+// Outward scales an action of [-1, 1] to bounds, and clips it there.
+func Outward(to, action, low, high []float64) {
+	for i, v := range action {
+		to[i] = max(low[i], min(high[i], low[i]+(v+1)/2*(high[i]-low[i])))
+	}
+}
+
+// Inward scales an action from its bounds to [-1, 1], and clips it there.
+func Inward(to, action, low, high []float64) {
+	for i, v := range action {
+		to[i] = max(-1, min(1, 2*(v-low[i])/(high[i]-low[i])-1))
 	}
 }
 

@@ -16,13 +16,6 @@ func Units(actions []float64) error {
 	return nil
 }
 
-// Outward scales an action of [-1, 1] to bounds, and clips it there.
-func Outward(to, action, low, high []float64) {
-	for i, v := range action {
-		to[i] = max(low[i], min(high[i], low[i]+(v+1)/2*(high[i]-low[i])))
-	}
-}
-
 // CrossEntropy is mean(-log pi(a|s)) + flat * mean(logits^2) for logits
 // [batch][n] and actions [batch], and its gradient by the logits. The mean of
 // squares is over all logits.
