@@ -57,10 +57,10 @@ func NewWith(c Config, data *replay.Uniform, w *agent.Workspace) (*Agent, error)
 		Encoding:  Encoding,
 		Identity:  c.identity(),
 		Settings:  c,
-		Parts: []offline.Part{{
-			Name:    "values",
-			Network: a.Policy.Values,
-		}, {Name: "behaviour", Network: a.Policy.Behaviour}},
+		Parts: []offline.Part{
+			{Name: "values", Network: a.Policy.Values},
+			{Name: "behaviour", Network: a.Policy.Behaviour},
+		},
 		Data:  data,
 		Shape: c.shape(),
 		Batch: c.Batch,
