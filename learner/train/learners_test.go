@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
 )
@@ -165,15 +166,7 @@ func walk(t testing.TB, r *train.Run, until int) []byte {
 	if err := r.Train(t.Context(), until); err != nil {
 		t.Fatal(err)
 	}
-	f, err := r.Save()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := weights.Encode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return nntest.Saved(t, r)
 }
 
 // Every learner learns the identity task: the smallest test of its whole loop.

@@ -15,6 +15,7 @@ import (
 	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
@@ -171,7 +172,7 @@ func TestAStateIsRestoredIntoTheSameIdentityOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(x.name, err)
 			}
-			before := encoded(t, agent)
+			before := nntest.Saved(t, agent)
 			source, err := other()
 			if err != nil {
 				t.Fatal(x.name, says, err)
@@ -190,24 +191,11 @@ func TestAStateIsRestoredIntoTheSameIdentityOnly(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v: it must say %q", x.name, err, says)
 			}
-			if !bytes.Equal(before, encoded(t, agent)) {
+			if !bytes.Equal(before, nntest.Saved(t, agent)) {
 				t.Errorf("%s: what was refused (%s) changed something", x.name, says)
 			}
 		}
 	}
-}
-
-func encoded(t testing.TB, s saver) []byte {
-	t.Helper()
-	f, err := s.Save()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := weights.Encode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
 }
 
 // A policy that is saved without its replay is small, decides as before, and
@@ -227,7 +215,7 @@ func TestAPolicyIsSavedApartFromItsReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if whole := len(encoded(t, l.(saver))); len(raw) > whole-400*40 {
+		if whole := len(nntest.Saved(t, l.(saver))); len(raw) > whole-400*40 {
 			t.Errorf("%s: the policy is %d bytes, with the replay %d", name, len(raw), whole)
 		}
 		policy, err = weights.Decode(raw)

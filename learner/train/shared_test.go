@@ -16,6 +16,7 @@ import (
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/nn/nntest"
 )
 
 // sharing makes agents in a Workspace, nil for one of their own, by seed.
@@ -99,7 +100,7 @@ func TestSharedGraphsChangeNothing(t *testing.T) {
 			}
 		}
 		for i := range alone {
-			if !bytes.Equal(encoded(t, alone[i].(saver)), encoded(t, shared[i].(saver))) {
+			if !bytes.Equal(nntest.Saved(t, alone[i].(saver)), nntest.Saved(t, shared[i].(saver))) {
 				t.Errorf("%s: agent %d with shared graphs became another one", name, i)
 			}
 		}
@@ -179,7 +180,7 @@ func TestSharedGraphsChangeNothingOffline(t *testing.T) {
 			}
 		}
 		for i := range 2 {
-			if !bytes.Equal(encoded(t, all[i]), encoded(t, all[i+2])) {
+			if !bytes.Equal(nntest.Saved(t, all[i]), nntest.Saved(t, all[i+2])) {
 				t.Errorf("%s: agent %d with shared graphs became another one", name, i)
 			}
 		}

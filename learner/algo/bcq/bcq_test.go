@@ -9,7 +9,6 @@ import (
 
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
-	"awarescale.dev/aware/learner/nn/weights"
 )
 
 func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
@@ -348,17 +347,4 @@ func TestAGradientThatIsNotFiniteIsNotApplied(t *testing.T) {
 				p.Perturbation.Adam.Steps, p.VAE.Adam.Steps)
 		}
 	}
-}
-
-func encoded(t testing.TB, a *Agent) []byte {
-	t.Helper()
-	f, err := a.Save()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := weights.Encode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
 }

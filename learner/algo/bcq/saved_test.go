@@ -9,6 +9,7 @@ import (
 
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/nntest"
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
@@ -17,7 +18,7 @@ func TestResumedIsUninterrupted(t *testing.T) {
 	action, again := []float64{0}, []float64{0}
 	one := mustAgent(t, settings(), data(t, 300, earns))
 	learn(t, one, 7)
-	saved := encoded(t, one)
+	saved := nntest.Saved(t, one)
 	learn(t, one, 8)
 	if err := one.Act([]float64{0.4}, action); err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func TestResumedIsUninterrupted(t *testing.T) {
 // learner began.
 func withoutSettings(t testing.TB, a *Agent) []byte {
 	t.Helper()
-	f, err := weights.Decode(encoded(t, a))
+	f, err := weights.Decode(nntest.Saved(t, a))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 		c.Seed = seed
 		a := mustAgent(t, c, data(t, 300, func(_, a float64) float64 { return a }))
 		learn(t, a, 10)
-		return encoded(t, a)
+		return nntest.Saved(t, a)
 	}
 	if !bytes.Equal(run(1), run(1)) {
 		t.Error("twice the same seed, and other bytes")
@@ -133,11 +134,11 @@ func TestAForeignStateIsNotRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.spoil(&f)
-		before := encoded(t, a)
+		before := nntest.Saved(t, a)
 		if err := a.Restore(f); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !bytes.Equal(before, encoded(t, a)) {
+		if !bytes.Equal(before, nntest.Saved(t, a)) {
 			t.Errorf("%s: it changed", name)
 		}
 	}

@@ -158,22 +158,11 @@ func TestAResumedTrialEqualsTheUninterruptedOne(t *testing.T) {
 			}
 		}
 	}
-	encode := func(a *Recurrent) []byte {
-		f, err := a.Save()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := weights.Encode(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return raw
-	}
 	whole := recurrent(t, nil)
 	play(whole, 0, 40)
 	half := recurrent(t, nil)
 	play(half, 0, 13) // in the middle of a trial
-	f, err := weights.Decode(encode(half))
+	f, err := weights.Decode(nntest.Saved(t, half))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +172,7 @@ func TestAResumedTrialEqualsTheUninterruptedOne(t *testing.T) {
 	}
 	rest.c.Seed = 0
 	play(rest, 13, 40)
-	if !bytes.Equal(encode(whole), encode(rest)) {
+	if !bytes.Equal(nntest.Saved(t, whole), nntest.Saved(t, rest)) {
 		t.Error("the resumed learner is another one")
 	}
 	f.Meta["algorithm"] = "ppo"

@@ -1,4 +1,5 @@
-// Package nntest compares gradients with central differences.
+// Package nntest compares gradients with central differences, and saved learners
+// byte by byte.
 package nntest
 
 import (

@@ -14,7 +14,6 @@ import (
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/nntest"
-	"awarescale.dev/aware/learner/nn/weights"
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
@@ -163,17 +162,11 @@ func TestResumedIsUninterruptedAndServedIsDecided(t *testing.T) {
 		t.Fatal(err)
 	}
 	var raw [2][]byte
-	for i, a := range []*Agent{one, two} {
+	for i, a := range []*Agent{one, two} { // one is saved before two learns: they must share nothing
 		if err := a.Learn(5); err != nil {
 			t.Fatal(err)
 		}
-		f, err := a.Save()
-		if err == nil {
-			raw[i], err = weights.Encode(f)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw[i] = nntest.Saved(t, a)
 	}
 	if !bytes.Equal(raw[0], raw[1]) {
 		t.Error("resumed is not uninterrupted")

@@ -383,22 +383,9 @@ func TestBatchesThatAreNotFiniteAreNotLearned(t *testing.T) {
 	}
 }
 
-func encoded(t testing.TB, a *Agent) []byte {
-	t.Helper()
-	f, err := a.Save()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := weights.Encode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
 func TestResumedIsUninterrupted(t *testing.T) {
 	one := mustAgent(t, settings(), grid(t, 300, -1), 5)
-	f, err := weights.Decode(encoded(t, one))
+	f, err := weights.Decode(nntest.Saved(t, one))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +396,7 @@ func TestResumedIsUninterrupted(t *testing.T) {
 	if err := errors.Join(one.Learn(6), two.Learn(6)); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(encoded(t, one), encoded(t, two)) {
+	if !bytes.Equal(nntest.Saved(t, one), nntest.Saved(t, two)) {
 		t.Error("resumed is not uninterrupted")
 	}
 	f.Meta["algorithm"] = "bcq"
