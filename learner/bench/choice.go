@@ -179,7 +179,7 @@ func publishedBaselines() []baseline {
 			name:   "captain",
 			does:   "Autothrottle's captains with one target for all services",
 			every:  time.Second,
-			path:   sim.L1,
+			path:   sim.L0,
 			guards: guard.Published,
 			settings: []setting{{
 				name:     "target",
@@ -194,7 +194,7 @@ func publishedBaselines() []baseline {
 			name:   "autothrottle",
 			does:   "captains with targets that a tower selects every minute",
 			every:  time.Second,
-			path:   sim.L1,
+			path:   sim.L0,
 			guards: guard.Published,
 			settings: []setting{
 				{name: "target", fallback: 0, lowest: 0, highest: 0.99},

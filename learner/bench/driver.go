@@ -26,6 +26,7 @@ type driver struct {
 	mark     sim.Snapshot // at the tower's last observation
 	slo      mdp.SLO
 	guard    float64 // the latency that the tower observes is divided by it
+	rewards  rewards
 }
 
 // minute is the sum of a service's CPU usage.
@@ -93,8 +94,9 @@ func (d *driver) second(ctx context.Context) error {
 	if at%d.every == 0 {
 		for i := range d.loops {
 			decision, err := d.loops[i].Step(ctx, d.world.Now())
+			d.rewards.add(decision)
 			var unknown *mdp.UnknownError
-			if err != nil && !errors.As(err, &unknown) {
+			if err != nil && !errors.As(err, &unknown) && !errors.Is(err, sim.ErrCall) {
 				return err
 			}
 			if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {

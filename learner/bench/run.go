@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -19,29 +20,47 @@ type Cell struct {
 	Trace       workload.Trace // of the run that is scored
 	Warm        workload.Trace // for tuning and for the warm-up of towers; has the mean rate of Trace
 	Bin         mdp.Rate       // width of the tower's bins of the request rate
+
+	// What else can differ between cells. The zero values are the machines of
+	// Autothrottle's evaluation, no anomaly, and metrics without delay.
+	Cluster   sim.Cluster
+	Anomalies []sim.Anomaly // times count from the start of the scored run
+	Metrics   time.Duration
 }
 
 // Machines is the cluster of Autothrottle's evaluation: five nodes with 32
 // cores.
 var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
-// WarmUp is the time for which a policy runs with the start of the trace before
-// the scored run. The trace then starts again.
-const WarmUp = 12 * time.Minute
+// Before a scored run a policy drives the application for WarmUp under the
+// warm-up trace, and for Ramp while the rate goes from there to the first second
+// of the cell's trace. Neither is counted. Nothing of the cell's trace is seen
+// before it counts but its mean rate and its first second.
+const (
+	WarmUp = 12 * time.Minute
+	Ramp   = 3 * time.Minute
+	lead   = WarmUp + Ramp
+)
 
 // Score is the result of a run.
 type Score struct {
-	Cores       float64       `json:"cores"`               // mean of the CPU limits, in cores
-	Used        float64       `json:"used_cores"`          // mean CPU use, in cores
-	MemoryGiB   float64       `json:"memory_gib"`          // mean of the memory limits, in GiB
-	P99         time.Duration `json:"-"`                   // percentile of the SLO over the whole run
-	P99MS       float64       `json:"p99_ms"`              // P99 in milliseconds
-	Violates    bool          `json:"violates"`            // P99 is above the SLO
-	Ratio       float64       `json:"slo_violation_ratio"` // share of the 10 s windows with a p99 above the SLO
-	Mitigate    float64       `json:"time_to_mitigate_s"`  // mean length of a sequence of such windows, in seconds
-	Flapping    float64       `json:"flapping"`            // variation of the allocation around its trend; see flapping
+	Cores       float64       `json:"cores"`                 // mean of the CPU limits in force, in cores, with what resizes cost
+	Acting      float64       `json:"acting_cores"`          // of Cores, the mean cost of the agents' calls
+	Used        float64       `json:"used_cores"`            // mean CPU use of the application, in cores
+	MemoryGiB   float64       `json:"memory_gib"`            // mean of the memory limits, in GiB
+	P99         time.Duration `json:"-"`                     // percentile of the SLO over the whole run
+	P99MS       float64       `json:"p99_ms"`                // P99 in milliseconds
+	LostRatio   float64       `json:"lost_ratio"`            // share of the requests that got no answer in time; open ones are lost
+	Late        float64       `json:"background_late_ratio"` // share of the background work that failed, was late or is left undone
+	Violates    bool          `json:"violates"`              // it breaks one of the promises: P99, lost requests, background work
+	Ratio       float64       `json:"windows_over"`          // share of the 10 s windows with a p99 above the SLO
+	Reward      float64       `json:"reward"`                // mean reward of the services' steps that can be judged
+	Judged      float64       `json:"reward_coverage"`       // share of the steps that can be judged
+	Mitigate    float64       `json:"time_to_mitigate_s"`    // mean length of a sequence of such windows, in seconds
+	Flapping    float64       `json:"flapping"`              // variation of the allocation around its trend; see flapping
 	Started     int           `json:"replicas_started"`
 	Resizes     int           `json:"resizes"` // of replicas
+	Calls       int           `json:"calls"`   // of container runtimes by the nodes' agents
 	OOMKills    int           `json:"oom_kills"`
 	RateMean    float64       `json:"requests_per_s"`
 	WindowCount int           `json:"windows"`
@@ -66,19 +85,52 @@ type Options struct {
 	Tower    *tower.Tower       // a warm tower; nil is a new one
 }
 
-// sequence is the load first until a time, then the load next.
-type sequence struct {
-	first sim.Load
-	until time.Duration
-	next  sim.Load
-}
+// sequence is the load of a run: the warm-up trace, a ramp, the cell's trace.
+type sequence struct{ warm, trace sim.Load }
 
 // Rate implements [sim.Load].
 func (t sequence) Rate(at time.Duration) mdp.Rate {
-	if at < t.until {
-		return t.first.Rate(at)
+	switch {
+	case at < WarmUp:
+		return t.warm.Rate(at)
+	case at < lead:
+		from, to := t.warm.Rate(WarmUp-time.Second), t.trace.Rate(0)
+		done := float64(at-WarmUp) / float64(Ramp)
+		return from + mdp.Rate(done)*(to-from)
 	}
-	return t.next.Rate(at - t.until)
+	return t.trace.Rate(at - lead)
+}
+
+// world is the world of a run. Where a policy acts on the nodes, the limits in
+// the API are as high as the owner allows: a rule that does not set them is not
+// held back by them.
+func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
+	app := c.App
+	if path != sim.L2 {
+		app.Services = slices.Clone(app.Services)
+		for i := range app.Services {
+			s := &app.Services[i]
+			s.Ceiling = mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
+		}
+	}
+	cluster := c.Cluster
+	if len(cluster.Nodes) == 0 {
+		cluster = Machines
+	}
+	anomalies := slices.Clone(c.Anomalies)
+	for i := range anomalies {
+		anomalies[i].From += lead
+		anomalies[i].To += lead
+	}
+	return sim.New(sim.Config{
+		App:       app,
+		Cluster:   cluster,
+		Load:      sequence{warm: c.Warm, trace: c.Trace},
+		Anomalies: anomalies,
+		Seed:      o.Seed,
+		Fidelity:  o.Fidelity,
+		Metrics:   c.Metrics,
+	})
 }
 
 // Run runs a choice in a cell.
@@ -89,13 +141,11 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	if o.Length == 0 {
 		o.Length = cell.Trace.Length()
 	}
-	w, err := sim.New(sim.Config{
-		App:      cell.App,
-		Cluster:  Machines,
-		Load:     sequence{first: cell.Trace, until: WarmUp, next: cell.Trace},
-		Seed:     o.Seed,
-		Fidelity: o.Fidelity,
-	})
+	b, err := c.baseline()
+	if err != nil {
+		return fail(err)
+	}
+	w, err := cell.world(b.path, o)
 	if err != nil {
 		return fail(err)
 	}
@@ -104,24 +154,27 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 		return fail(err)
 	}
 	var m *meter
-	for end := WarmUp + o.Length; w.Elapsed() < end; {
+	for end := lead + o.Length; w.Elapsed() < end; {
 		if err := ctx.Err(); err != nil {
 			return fail(err)
 		}
-		if w.Elapsed() == WarmUp {
+		if w.Elapsed() == lead {
 			m = newMeter(w, cell.App.SLO, o.Watch)
+			p.rewards = rewards{}
 		}
 		if err := p.second(ctx); err != nil {
 			return fail(err)
 		}
-		if m != nil && (w.Elapsed()-WarmUp)%window == 0 {
+		if m != nil && (w.Elapsed()-lead)%window == 0 {
 			m.window()
 		}
 	}
 	if o.After != nil {
 		o.After(p.tower)
 	}
-	return m.score(), nil
+	s := m.score()
+	s.Reward, s.Judged = p.rewards.mean()
+	return s, nil
 }
 
 // window is the interval of the measurements.
@@ -155,7 +208,8 @@ func (m *meter) window() {
 	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // removes rounding errors of the sums
 	m.windows++
 	l, ok := m.world.Latency(m.slo.Percentile)
-	violated := ok && l > m.slo.Latency
+	// A window in which requests came and none ended is over the SLO too.
+	violated := ok && l > m.slo.Latency || !ok && now.Requests > m.last.Requests
 	if violated {
 		m.bad++
 		if !m.inside {
@@ -180,11 +234,13 @@ func (m *meter) score() Score {
 	now, from := m.world.Totals(), m.from.Totals
 	seconds := (now.Elapsed - from.Elapsed).Seconds()
 	s := Score{
-		Cores:       (now.Allocated - from.Allocated) / seconds,
+		Cores:       (now.Allocated - from.Allocated + now.Acting - from.Acting) / seconds,
+		Acting:      (now.Acting - from.Acting) / seconds,
 		Used:        (now.Used - from.Used) / seconds,
 		MemoryGiB:   (now.Memory - from.Memory) / seconds / (1 << 30),
 		Started:     now.Started - from.Started,
 		Resizes:     now.Resizes - from.Resizes,
+		Calls:       now.Calls - from.Calls,
 		OOMKills:    now.OOMKills - from.OOMKills,
 		RateMean:    (now.Requests - from.Requests) / seconds,
 		Flapping:    flapping(m.alloc),
@@ -198,8 +254,41 @@ func (m *meter) score() Score {
 	}
 	s.P99, _ = m.world.Overall(m.from, m.slo.Percentile)
 	s.P99MS = float64(s.P99) / float64(time.Millisecond)
-	s.Violates = s.P99 > m.slo.Latency
+	clients, tasks := m.world.Open()
+	s.LostRatio = part(now.Lost-from.Lost+clients, now.Requests-from.Requests)
+	s.Late = part(now.TasksLate-from.TasksLate+tasks, now.Tasks-from.Tasks)
+	s.Violates = s.P99 > m.slo.Latency ||
+		m.slo.Lost > 0 && s.LostRatio > float64(m.slo.Lost) ||
+		m.slo.Background > 0 && s.Late > 1-float64(m.slo.Background)
 	return s
+}
+
+// part is a share of a whole, 0 of nothing.
+func part(share, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return min(1, share/whole)
+}
+
+// rewards are the rewards of the steps of all services.
+type rewards struct {
+	sum          float64
+	known, steps int
+}
+
+// add counts a step.
+func (r *rewards) add(d mdp.Decision) {
+	r.steps++
+	if d.RewardKnown {
+		r.known++
+		r.sum += float64(d.Reward)
+	}
+}
+
+// mean is the mean reward of the steps that can be judged, and their share.
+func (r rewards) mean() (reward, coverage float64) {
+	return r.sum / float64(max(1, r.known)), float64(r.known) / float64(max(1, r.steps))
 }
 
 // flapping is the total variation of an allocation minus the total variation of

@@ -154,8 +154,19 @@ func TestPreservation(t *testing.T) {
 		want mdp.Ratio
 		ok   bool
 	}{
-		"no objective is always met": {mdp.SLO{}, mdp.State{}, 1, true},
-		"no traffic cannot violate":  {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput)}, 1, true},
+		"no objective is always met":   {mdp.SLO{}, mdp.State{}, 1, true},
+		"no traffic cannot violate":    {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput, mdp.Arrivals)}, 1, true},
+		"no answers alone say nothing": {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput)}, 0, false},
+		"traffic without an answer": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput, mdp.Arrivals), Arrivals: 5}, 0, true,
+		},
+		"a kill is a violation, whatever else is known": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.OOMKills, mdp.Latency), OOMKills: 1}, 0, true,
+		},
+		"late background work": {
+			mdp.SLO{Background: 0.99}, mdp.State{Observed: mdp.SetOf(mdp.BackgroundLate), BackgroundLate: 0.04}, 0.25, true,
+		},
+		"lost requests": {mdp.SLO{Lost: 0.005}, mdp.State{Observed: mdp.SetOf(mdp.Lost), Lost: 0.01}, 0.5, true},
 		"twice too slow is half preserved": {
 			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: 100 * time.Millisecond}, 0.5, true,
 		},

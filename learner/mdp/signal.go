@@ -31,6 +31,10 @@ const (
 	LoadChange                   // throughput divided by that of the step before; 1 is unchanged
 	OOMKills                     // processes killed for memory since the step before
 	NetworkRate                  // bytes received and sent per second, by a replica's pod (AWARE, table 1)
+	Arrivals                     // requests that reached the workload per second, answered or not
+	Missed                       // share of the clients' requests that were lost or slower than the SLO's latency
+	Lost                         // share of the clients' requests that got no answer: failed, dropped, killed or timed out
+	BackgroundLate               // share of background work that failed or was not done in its time
 )
 
 // State is what is known of a workload at one time. A field is meaningful only
@@ -55,6 +59,10 @@ type State struct {
 	LoadChange     Ratio
 	OOMKills       int
 	NetworkRate    Rate
+	Arrivals       Rate
+	Missed         Ratio
+	Lost           Ratio
+	BackgroundLate Ratio
 }
 
 // Unit is what a signal is measured in.
@@ -136,6 +144,10 @@ var signals = [...]signalRow{
 	LoadChange:     float("load-change", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.LoadChange }),
 	OOMKills:       integer("oom-kills", Kills, Sum, 1, func(s *State) *int { return &s.OOMKills }),
 	NetworkRate:    float("network-rate", BytesPerSecond, Mean, func(s *State) *Rate { return &s.NetworkRate }),
+	Arrivals:       float("arrivals", RequestsPerSec, OfWorkload, func(s *State) *Rate { return &s.Arrivals }),
+	Missed:         float("missed", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.Missed }),
+	Lost:           float("lost", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.Lost }),
+	BackgroundLate: float("background-late", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.BackgroundLate }),
 }
 
 // SignalCount is how many signals there are; their numbers are below it.

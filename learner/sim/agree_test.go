@@ -34,4 +34,4 @@ func TestFluidAgreesWithRequestsOnSingleServices(t *testing.T) {
 	agrees(t, cases, simtest.Single)
 }
 
-func TestFluidAgreesWithRequestsOnGraphs(t *testing.T) { agrees(t, 20, simtest.Tree) }
+func TestFluidAgreesWithRequestsOnGraphs(t *testing.T) { agrees(t, 40, simtest.Tree) }

@@ -15,6 +15,9 @@ import (
 type App struct {
 	Name string
 	SLO  mdp.SLO // of the whole application, as its clients see it
+	// Within is the time in which background work must be done; 0 is
+	// [DefaultWithin]. SLO.Background is the share of it that must be.
+	Within time.Duration
 	// Timeout is the longest time that clients and queues wait for a request; 0
 	// is [DefaultTimeout].
 	Timeout    time.Duration
@@ -23,8 +26,12 @@ type App struct {
 	Endpoints  []Endpoint
 }
 
-// DefaultTimeout is the time after which a request fails.
-const DefaultTimeout = 10 * time.Second
+// DefaultTimeout is the time after which a request fails, DefaultWithin the time
+// after which background work is late.
+const (
+	DefaultTimeout = 10 * time.Second
+	DefaultWithin  = time.Minute
+)
 
 // Service is a workload: replicas of one container.
 type Service struct {
@@ -39,7 +46,8 @@ type Service struct {
 	Sensitive Pressure      // relative increase of CPU work at full pressure: 0.5 is 50 % more work
 	Exerts    Pressure      // pressure of one busy core, as a share of the node's resource
 	Replicas  int           // initial number of replicas
-	Size      mdp.Size      // initial size of a replica; its limit in the API
+	Size      mdp.Size      // initial size of a replica: what it reserves, and its limit in force
+	Ceiling   mdp.Size      // initial limit in the API, above which no node's agent goes; a zero is Size's
 	Bounds    mdp.Bounds    // the actions that its owner allows
 }
 
@@ -121,11 +129,26 @@ func (s Service) check() error {
 		return bad("size", s.Size, fmt.Sprintf("within its bounds (cpu %v to %v, memory %v to %v)",
 			s.Bounds.CPU.Min, s.Bounds.CPU.Max, s.Bounds.Memory.Min, s.Bounds.Memory.Max))
 	}
+	if c := s.ceiling(); c.CPU < s.Size.CPU || c.Memory < s.Size.Memory {
+		return bad("ceiling", c, fmt.Sprintf("at least its size, %v", s.Size))
+	}
 	if !s.Bounds.Replicas.Has(s.Replicas) {
 		return bad("replicas", s.Replicas,
 			fmt.Sprintf("within its bounds (%d to %d)", s.Bounds.Replicas.Min, s.Bounds.Replicas.Max))
 	}
 	return nil
+}
+
+// ceiling is the initial limit in the API.
+func (s Service) ceiling() mdp.Size {
+	c := s.Ceiling
+	if c.CPU == 0 {
+		c.CPU = s.Size.CPU
+	}
+	if c.Memory == 0 {
+		c.Memory = s.Size.Memory
+	}
+	return c
 }
 
 // span is the computing time of a request on free CPUs, divided by its CPU
@@ -151,6 +174,7 @@ type op struct {
 	stages     [][]edge
 	background []edge
 	visits     float64 // mean number per client request
+	awaited    float64 // of them, those that the client waits for
 }
 
 // edge is a Call in a graph.
@@ -163,11 +187,14 @@ type edge struct {
 func compile(a App) (*graph, error) {
 	g := &graph{App: a, names: map[string]int{}}
 	fail := func(err error) (*graph, error) { return nil, fmt.Errorf("application %q: %w", a.Name, err) }
-	if a.Timeout < 0 {
-		return fail(fmt.Errorf("timeout %v: it must not be negative", a.Timeout))
+	if a.Timeout < 0 || a.Within < 0 {
+		return fail(fmt.Errorf("timeout %v, background work within %v: they must not be negative", a.Timeout, a.Within))
 	}
 	if g.Timeout == 0 {
 		g.Timeout = DefaultTimeout
+	}
+	if g.Within == 0 {
+		g.Within = DefaultWithin
 	}
 	if err := a.SLO.Check(); err != nil {
 		return fail(err)
@@ -307,11 +334,17 @@ func (g *graph) sort() error {
 	}
 	for k, e := range g.endpoints {
 		g.ops[e].visits += g.shares[k]
+		g.ops[e].awaited += g.shares[k]
 	}
 	for k := len(g.order) - 1; k >= 0; k-- {
 		o := g.ops[g.order[k]]
 		for _, e := range o.calls() {
 			g.ops[e.op].visits += o.visits * e.share
+		}
+		for _, stage := range o.stages {
+			for _, e := range stage {
+				g.ops[e.op].awaited += o.awaited * e.share
+			}
 		}
 	}
 	called := make([]bool, len(g.Services))

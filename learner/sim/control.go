@@ -2,53 +2,27 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 )
 
-// Delays says how long an action takes until it is in effect.
-type Delays struct {
-	Local   time.Duration // of a resize at L1: by the node agent, through the container runtime
-	Resize  time.Duration // of a resize at L2: through the API server and the kubelet
-	Warm    time.Duration // mean start time of a container when the node has its image
-	Cold    time.Duration // mean start time of a container when the node pulls its image
-	WarmStd time.Duration // standard deviation of Warm
-	ColdSD  time.Duration // standard deviation of Cold
-}
-
-// Measured holds measured delays. The resizes were measured with the node agent
-// on a real node (L1: p50 7 ms; L2: 50 to 80 ms). The start times are FIRM's
-// (dissertation, table 3.5).
-var Measured = Delays{
-	Local:   7 * time.Millisecond,
-	Resize:  80 * time.Millisecond,
-	Warm:    45700 * time.Microsecond,
-	WarmStd: 6900 * time.Microsecond,
-	Cold:    2050800 * time.Microsecond,
-	ColdSD:  291400 * time.Microsecond,
-}
-
-// check returns an error when a delay is negative.
-func (d Delays) check() error {
-	for _, v := range []time.Duration{d.Local, d.Resize, d.Warm, d.Cold, d.WarmStd, d.ColdSD} {
-		if v < 0 {
-			return fmt.Errorf("delays %+v: none may be negative", d)
-		}
-	}
-	return nil
-}
-
 // ActuationPath is the path of an action to the replicas.
 type ActuationPath int
 
-// The actuation paths.
+// The actuation paths. The first two are a node agent's: they set limits only,
+// and never above the limit in the API.
 const (
-	L1 ActuationPath = 1 // the node agent, through the container runtime; limits only
-	L2 ActuationPath = 2 // the API server
+	L0 ActuationPath = iota // the container's cgroup for CPU, followed by a commit through the container runtime
+	L1                      // the container runtime
+	L2                      // the API server: what a replica reserves, and its limit
 )
+
+// ErrCall is a call of the API server or of the container runtime that failed,
+// as some do in a cluster with [Delays.Faults].
+var ErrCall = errors.New("the call failed")
 
 // Handle gives access to one service of a world.
 type Handle struct {
@@ -101,38 +75,15 @@ func (a actuator) Act(ctx context.Context, _ time.Time, action mdp.Action) (mdp.
 	if err := s.allows(action, a.path); err != nil {
 		return mdp.Action{}, mdp.Failed, err
 	}
-	executed, effect := action, mdp.Unchanged
-	executed.Clipped = 0
-	size := s.size
-	if action.Sets.Has(mdp.CPULimit) {
-		size.CPU = action.Limit.CPU
+	if f := w.config.Cluster.Delays.Faults; f > 0 && action.Sets != 0 && float64(w.rng.Uint64()>>11)*0x1p-53 < float64(f) {
+		return mdp.Action{}, mdp.Failed, fmt.Errorf("acting on %s: %w", s.Name, ErrCall)
 	}
-	if action.Sets.Has(mdp.MemoryLimit) {
-		size.Memory = action.Limit.Memory
+	action.Clipped = 0
+	if a.path == L2 {
+		executed, effect := w.ask(s, action)
+		return executed, effect, nil
 	}
-	if size != s.size {
-		d := w.config.Cluster.Delays.Resize
-		if a.path == L1 {
-			d = w.config.Cluster.Delays.Local
-		}
-		s.size, s.due = size, w.after(d)
-		w.due = min(w.due, s.due)
-		effect = mdp.Pending
-	} else if s.deferred {
-		effect = mdp.Deferred
-		executed = executed.Without(mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit))
-	}
-	if action.Sets.Has(mdp.Replicas) && action.Replicas != s.want {
-		s.want = action.Replicas
-		w.scale(s)
-		if effect == mdp.Unchanged || len(s.replicas) < s.want {
-			effect = mdp.Pending
-		}
-		if len(s.replicas) < s.want {
-			effect = mdp.Deferred
-			executed = executed.Without(mdp.SetOf(mdp.Replicas))
-		}
-	}
+	executed, effect := w.force(s, action, a.path)
 	return executed, effect, nil
 }
 
@@ -145,7 +96,7 @@ func (s *service) allows(a mdp.Action, path ActuationPath) error {
 	}
 	b := s.Bounds
 	switch {
-	case path == L1 && a.Sets.Has(mdp.Replicas):
+	case path != L2 && a.Sets.Has(mdp.Replicas):
 		return fmt.Errorf("acting on %s: replicas cannot be set by a node's agent", s.Name)
 	case a.Sets.Has(mdp.Replicas) && !b.Replicas.Has(a.Replicas):
 		return outside(mdp.Replicas, a.Replicas, b.Replicas.Min, b.Replicas.Max)
@@ -157,92 +108,143 @@ func (s *service) allows(a mdp.Action, path ActuationPath) error {
 	return nil
 }
 
-// after is the first slice that starts at least d from now.
-func (w *World) after(d time.Duration) int64 {
-	return w.now + max(1, int64(math.Ceil(float64(d)/float64(Slice))))
-}
-
-// startTime samples the time from the creation of a replica to its first
-// request. warm means that the node has the image.
-func (w *World) startTime(s *service, warm bool) time.Duration {
-	d := w.config.Cluster.Delays
-	mean, std := d.Cold, d.ColdSD
-	if warm {
-		mean, std = d.Warm, d.WarmStd
+// ask sets what the API server holds: the size of the replicas and their number.
+func (w *World) ask(s *service, action mdp.Action) (mdp.Action, mdp.Effect) {
+	executed, effect := action, mdp.Unchanged
+	size := s.size
+	if action.Sets.Has(mdp.CPULimit) {
+		size.CPU = action.Limit.CPU
 	}
-	z := normalTable[w.rng.Uint64()&tableMask]
-	return max(0, mean+time.Duration(float64(std)*z)) + s.Start
+	if action.Sets.Has(mdp.MemoryLimit) {
+		size.Memory = action.Limit.Memory
+	}
+	if size != s.size {
+		s.size, s.ceiling = size, size
+		w.later(s, change{due: w.after(w.config.Cluster.Delays.Resize), api: true, size: size})
+		effect = mdp.Pending
+	} else if s.deferred {
+		effect = mdp.Deferred
+		executed = executed.Without(mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit))
+	}
+	if action.Sets.Has(mdp.Replicas) && action.Replicas != s.want {
+		s.want = action.Replicas
+		w.scale(s)
+		if effect == mdp.Unchanged || s.staying() < s.want {
+			effect = mdp.Pending
+		}
+		if s.staying() < s.want {
+			effect = mdp.Deferred
+			executed = executed.Without(mdp.SetOf(mdp.Replicas))
+		}
+	}
+	return executed, effect
 }
 
-// never is a slice that is never reached.
-const never = math.MaxInt64
-
-// applyDueSizes applies the pending sizes whose delay is over.
-func (w *World) applyDueSizes() {
+// applyDue applies the changes whose time has come.
+func (w *World) applyDue() {
 	w.due = never
 	for i := range w.services {
 		s := &w.services[i]
-		switch {
-		case s.due == 0:
-		case s.due <= w.now:
-			s.due = 0
-			w.resize(s)
-		default:
-			w.due = min(w.due, s.due)
+		n := 0
+		for n < len(s.changes) && s.changes[n].due <= w.now && w.apply(s, s.changes[n]) {
+			n++
+		}
+		s.changes = s.changes[:copy(s.changes, s.changes[n:])]
+		if len(s.changes) > 0 {
+			w.due = min(w.due, max(w.now+1, s.changes[0].due))
 		}
 	}
 }
 
+// apply puts a change into effect. It returns false when it has to be tried again
+// in the next slice.
+func (w *World) apply(s *service, c change) bool {
+	if c.api {
+		return w.resize(s)
+	}
+	return w.callRuntime(s, c)
+}
+
 // retryDeferred retries the resizes and replica starts for which there was no
-// room before.
+// room before, and ends the replicas that have left.
 func (w *World) retryDeferred() {
 	for i := range w.services {
 		s := &w.services[i]
-		if s.deferred && s.due == 0 {
-			w.resize(s)
+		if s.leaving > 0 {
+			w.reap(s)
 		}
-		if len(s.replicas) != s.want {
+		if s.deferred && !w.resize(s) {
+			w.later(s, change{due: w.now + 1, api: true, size: s.size})
+		}
+		if s.staying() != s.want {
 			w.scale(s)
 		}
 	}
 }
 
-// resize applies the desired size to every replica whose node has room for it.
-// The other replicas keep their size, and the service is marked as deferred.
-func (w *World) resize(s *service) {
+// resize applies the size in the API to every replica whose node has room for
+// it. The other replicas keep their size, and the service is marked as deferred.
+// The kubelet's update overwrites what the node's agent has set. It returns false
+// when a node's runtime is busy for longer than this slice, so that some replicas
+// have to wait for their turn.
+func (w *World) resize(s *service) (done bool) {
 	s.deferred = false
-	for k := range s.replicas {
+	done = true
+	for k := range s.staying() {
 		r := &s.replicas[k]
-		if r.size == s.size {
+		if r.request == s.size && r.ceiling == s.ceiling {
 			continue
 		}
 		n := &w.nodes[r.node]
-		cpu, memory := s.size.CPU-r.size.CPU, s.size.Memory-r.size.Memory
+		cpu, memory := s.size.CPU-r.request.CPU, s.size.Memory-r.request.Memory
 		if (cpu > 0 && cpu > n.free.CPU) || (memory > 0 && memory > n.free.Memory) {
 			s.deferred = true
 			continue
 		}
+		if !w.runtime(n) {
+			done = false
+			continue
+		}
 		n.free.CPU -= cpu
 		n.free.Memory -= memory
-		r.size = s.size
+		r.request, r.ceiling, r.size = s.size, s.ceiling, s.ceiling
+		r.commit = commit{cpu: r.size.CPU}
 		r.limit()
 		w.totals.Resizes++
 	}
+	return done
 }
 
-// scale adds replicas while there is room, or removes the newest replicas.
+// scale adds replicas while there is room, or lets the newest replicas leave.
 func (w *World) scale(s *service) {
-	for len(s.replicas) < s.want {
+	for s.staying() < s.want {
 		if !w.place(s, 1) {
 			return
 		}
 	}
-	for len(s.replicas) > s.want {
-		last := &s.replicas[len(s.replicas)-1]
-		n := &w.nodes[last.node]
-		n.free.CPU += last.size.CPU
-		n.free.Memory += last.size.Memory
-		w.engine.move(s, last, &s.replicas[0])
-		s.replicas = s.replicas[:len(s.replicas)-1]
+	for s.staying() > s.want {
+		s.replicas[s.staying()-1].until = w.after(w.config.Cluster.Delays.Grace)
+		s.leaving++
 	}
+}
+
+// reap removes the leaving replicas that have answered all their requests, and
+// those whose grace period is over: what they still hold fails.
+func (w *World) reap(s *service) {
+	kept := s.replicas[:s.staying()]
+	left := s.replicas[s.staying():]
+	s.leaving = 0
+	for i := range left {
+		r := left[i]
+		if w.now >= r.ready && w.engine.inside(&r) > 0.5 && w.now < r.until {
+			kept = append(kept, r)
+			s.leaving++
+			continue
+		}
+		s.failed += w.engine.drop(s, &r)
+		n := &w.nodes[r.node]
+		n.free.CPU += r.request.CPU
+		n.free.Memory += r.request.Memory
+	}
+	s.replicas = kept
 }

@@ -15,6 +15,7 @@ const (
 // nobody waits for background calls.
 func (f *fluid) histogram(w *World, t *histogram) {
 	g := w.graph
+	f.plan(w)
 	for _, i := range g.order {
 		if g.ops[i].visits > 0 {
 			f.operation(w, i)
@@ -23,65 +24,208 @@ func (f *fluid) histogram(w *World, t *histogram) {
 	for i := range w.services {
 		w.services[i].updateHold(w, f)
 	}
-	for _, e := range g.endpoints {
-		s := &w.services[g.ops[e].service]
-		weight := w.opRate[e] * float64(w.window) * slice / draws
-		if weight > 0 {
-			t.putAll(f.vectors[e], s.delay, w.timeout, weight)
+	f.outcomes(w, t)
+}
+
+// timeline joins the samples of all operations in time. Sample k of every
+// operation arrived in the same slice: a burst that throttles several services
+// does so for the same requests.
+type timeline struct {
+	slot  [draws]int32   // slice of the window in which sample k of every operation arrives
+	phase [draws]float64 // its arrival, as a share of the slice
+	first []int32        // of each slice: its first sample, and one more
+
+	start   int64   // first slice of the window
+	clients float64 // requests of clients in the window
+}
+
+// foresight is the number of slices by which a window of latencies lags: for its
+// last requests too, these slices are known and need not be guessed.
+const foresight = 10
+
+// plan divides the samples among the slices in proportion to the clients'
+// requests in them.
+func (f *fluid) plan(w *World) {
+	t := &f.timeline
+	t.start = w.now - w.window - foresight
+	t.clients = 0
+	for slot := max(0, t.start); slot < t.start+w.window; slot++ {
+		t.clients += f.clients[int(slot)&(len(f.clients)-1)]
+	}
+	k, sum := 0, 0.0
+	for i := range w.window {
+		t.first[i] = int32(k)
+		if t.start+i >= 0 {
+			sum += f.clients[int(t.start+i)&(len(f.clients)-1)]
+		}
+		for k < draws && (float64(k)+0.5)*t.clients <= sum*draws && sum > 0 {
+			t.slot[k] = int32(i)
+			k++
 		}
 	}
-	for i := range f.stations {
-		st := &f.stations[i]
-		st.samples = st.samples[:0]
-		st.followed = 0
-		st.unthrottled = 0
-		st.waitSum = 0
-		st.waitChanceSum = 0
+	for ; k < draws; k++ {
+		t.slot[k] = int32(w.window - 1)
+	}
+	t.first[w.window] = draws
+	for k := range draws {
+		a, b := t.first[t.slot[k]], t.first[t.slot[k]+1]
+		t.phase[k] = (float64(k-int(a)) + float64(w.rng.Uint64()>>11)*0x1p-53) / float64(max(1, b-a))
 	}
 }
+
+// callee is the sample of a callee that stands for the call that sample k makes
+// after seconds, and the time in seconds since k's arrival at which it ends.
+//
+// A request that throttling has held calls at the start of a slice, together with
+// the others that were held: its rank among the callee's arrivals in the slice is
+// random, and if it is held again, it waits for the next slice with them. Any
+// other request calls at its own time.
+func (t *timeline) callee(k int, after float64, held bool, to *move, from []float64, together bool, u uint64) (j int, end float64) {
+	slots := len(t.first) - 1
+	when := min(float64(t.slot[k])+t.phase[k]+after*slicesPerSecond, float64(slots)-1e-6)
+	slot := int(when)
+	a, b := t.first[slot], t.first[slot+1]
+	if a == b { // nobody came in that slice: take a neighbour
+		a = min(draws-1, a)
+		b = a + 1
+	}
+	if !held {
+		j = int(a) + int((when-float64(slot))*float64(b-a))
+		return j, after + from[j]
+	}
+	j = int(a) + int(uint64(uint32(u))*uint64(b-a)>>32)
+	if !to.held[j] && together {
+		// Those that come together to one replica share its quota, so that more of
+		// them are held than of requests that come one by one: a second try.
+		j = int(a) + int(uint64(uint32(u>>32))*uint64(b-a)>>32)
+	}
+	if !to.held[j] || int(t.slot[j]) != slot {
+		return j, after + from[j]
+	}
+	own := (float64(slot) + t.phase[j] - float64(t.slot[k]) - t.phase[k]) * slice
+	return j, max(after, own+from[j])
+}
+
+// outcomes counts how the requests of the window fared, and adds the clients'
+// latencies to t.
+func (f *fluid) outcomes(w *World, t *histogram) {
+	g := w.graph
+	slo := g.SLO.Latency.Seconds()
+	clients := f.timeline.clients
+	for k, e := range g.endpoints {
+		delay := w.services[g.ops[e].service].delay
+		weight := clients * g.shares[k] / draws
+		if weight == 0 {
+			continue
+		}
+		t.putAll(f.vectors[e], delay, w.timeout, weight)
+		lost, missed := 0, 0
+		for _, l := range f.vectors[e] {
+			if l+delay > w.timeout {
+				lost++
+			}
+			if slo > 0 && l+delay > slo || l+delay > w.timeout {
+				missed++
+			}
+		}
+		w.totals.Lost += float64(lost) * weight
+		w.totals.Missed += float64(missed) * weight
+	}
+	w.totals.Ended += clients
+	for i := range f.moves {
+		for k, e := range g.ops[i].background {
+			n := f.moves[i].tasks[k]
+			f.moves[i].tasks[k] = 0
+			late := 0
+			for _, l := range f.vectors[e.op] {
+				if l > w.within {
+					late++
+				}
+			}
+			w.totals.TasksEnded += n
+			w.totals.TasksLate += n * float64(late) / draws
+		}
+	}
+}
+
+// neverAnswered is the latency of a request that fails: more than any timeout,
+// and still so when others are added to it.
+const neverAnswered = 1e9
 
 // operation samples the latencies of an operation, with its calls.
 func (f *fluid) operation(w *World, i int) {
 	o := &w.graph.ops[i]
+	m := &f.moves[i]
 	s := &w.services[o.service]
 	out := f.vectors[i]
-	f.stations[o.service].draw(w, s, o, out)
-	for _, stage := range o.stages {
+	f.draw(w, s, o, m, out)
+	lag := o.work*s.slow*s.span + o.wait
+	m.ok = 1
+	for k, stage := range o.stages {
+		m.lag[k] = lag / slice
+		longest := 0.0
+		for _, e := range stage {
+			callee := &f.moves[e.op]
+			longest = max(longest, callee.mean*e.share)
+			m.ok *= 1 - e.share*(1-callee.answered)
+		}
+		lag += longest
 		if len(stage) == 1 {
-			f.call(w, stage[0], out)
+			f.call(w, stage[0], out, &m.held)
 			continue
 		}
 		clear(f.own)
+		clear(f.ownHeld[:])
 		for _, e := range stage {
-			f.slowest(w, e)
+			f.slowest(w, e, out, &m.held)
 		}
 		for k, l := range f.own {
 			out[k] += l
+			m.held[k] = m.held[k] || f.ownHeld[k]
 		}
 	}
+	m.summarise(out, w.timeout)
+}
+
+// summarise computes the mean latency of an operation in this window, each at
+// most the timeout, and the share of its requests that got an answer.
+func (m *move) summarise(latencies []float64, timeout float64) {
+	sum, failed := 0.0, 0
+	for _, l := range latencies {
+		sum += min(l, timeout)
+		if l >= neverAnswered {
+			failed++
+		}
+	}
+	m.mean = sum / draws
+	m.answered = 1 - float64(failed)/draws
 }
 
 // call adds a callee's latencies to the share of requests that call it.
-func (f *fluid) call(w *World, e edge, out []float64) {
-	from := f.vectors[e.op]
-	shift := int(w.rng.Uint64() % draws)
-	network := w.services[w.graph.ops[e.op].service].delay
-	if e.share >= 1 {
-		for k := range out {
-			out[k] += from[(k+shift)%draws] + network
-		}
-		return
-	}
-	f.forShare(w, e.share, func(k int) { out[k] += from[(k+shift)%draws] + network })
+func (f *fluid) call(w *World, e edge, out []float64, held *[draws]bool) {
+	from, to := f.vectors[e.op], &f.moves[e.op]
+	s := &w.services[w.graph.ops[e.op].service]
+	network, together := s.delay, len(s.replicas) == 1
+	f.forShare(w, e.share, func(k int) {
+		j, end := f.timeline.callee(k, out[k]+network, held[k], to, from, together, w.rng.Uint64())
+		out[k] = end
+		held[k] = held[k] || to.held[j]
+	})
 }
 
 // slowest raises the latencies of a stage to those of a callee where the callee
 // is slower.
-func (f *fluid) slowest(w *World, e edge) {
-	from := f.vectors[e.op]
-	shift := int(w.rng.Uint64() % draws)
-	network := w.services[w.graph.ops[e.op].service].delay
-	f.forShare(w, e.share, func(k int) { f.own[k] = max(f.own[k], from[(k+shift)%draws]+network) })
+func (f *fluid) slowest(w *World, e edge, out []float64, held *[draws]bool) {
+	from, to := f.vectors[e.op], &f.moves[e.op]
+	s := &w.services[w.graph.ops[e.op].service]
+	network, together := s.delay, len(s.replicas) == 1
+	f.forShare(w, e.share, func(k int) {
+		j, end := f.timeline.callee(k, out[k]+network, held[k], to, from, together, w.rng.Uint64())
+		if end -= out[k]; end > f.own[k] {
+			f.own[k] = end
+			f.ownHeld[k] = to.held[j]
+		}
+	})
 }
 
 // forShare calls do for a random share of the samples.
@@ -105,50 +249,71 @@ func (f *fluid) forShare(w *World, share float64, do func(k int)) {
 }
 
 // draw samples the latencies of an operation in its own service, without its
-// calls. Throttled slices use the samples of followed requests. Unthrottled
-// slices use the queueing formula.
-func (st *station) draw(w *World, s *service, o *op, out []float64) {
-	work := o.work * s.slow * s.span
-	chance, wait := 0.0, 0.0
-	if st.waitChanceSum > 0 {
-		chance, wait = st.waitChanceSum/st.unthrottled, st.waitSum/st.waitChanceSum
-	}
-	unthrottled := uint32((1 << 32) - 1)
-	if st.followed > 0 {
-		unthrottled = uint32(st.unthrottled / (st.unthrottled + st.followed) * ((1 << 32) - 1))
-	}
-	waits := uint32(chance * 4095)
-	// The draws for throttled slices take samples at equal steps of their
-	// cumulated weight.
-	step, next := 0.0, 0.0
-	sum, at := 0.0, -1
-	if len(st.samples) > 0 {
-		step = (st.followed + st.unthrottled) / draws
-		next = step * float64(w.rng.Uint64()>>11) * 0x1p-53
-	}
+// calls. A request that arrives in a slice in which nothing waits and the quota
+// is enough waits for a free processor (Erlang C) and runs. All others run
+// through what their replica did.
+func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
+	held := &m.held
+	st := &f.stations[o.service]
+	work := o.work * s.slow
+	chance := uint32(st.waitChance * 4095)
 	order := w.rng.Uint64()
 	stride, shift := order|1, order>>32
 	for k := range out {
 		u := w.rng.Uint64()
-		if uint32(u>>32) <= unthrottled {
-			stratum := (uint64(k)*stride + shift) & (draws - 1)
-			l := o.wait + work*st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
-			if uint32(u>>12&tableMask) < waits {
-				l += wait * expTable[u>>20&tableMask]
-			}
-			out[k] = l
+		stratum := (uint64(k)*stride + shift) & (draws - 1)
+		g := st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
+		x := work * g
+		slot := max(0, f.timeline.start+int64(f.timeline.slot[k]))
+		r := s.servedBy(slot, u>>48)
+		if r == nil {
+			out[k] = neverAnswered
 			continue
 		}
-		for sum <= next {
-			at++
-			if at == len(st.samples) {
-				at = 0
+		held[k] = false
+		sp := r.flow.at(slot)
+		arrival := f.timeline.phase[k]
+		if sp.state == calm && arrival*slice+x*s.span <= slice && sp.backlog+sp.work+x <= sp.c {
+			out[k] = o.wait + x*s.span
+		} else {
+			out[k], held[k] = f.replay(w, s, st, r, slot, arrival, normalTable[u>>36&tableMask], g, x, len(s.ops) > 1)
+			out[k] += o.wait
+			if sp.state != calm {
+				continue
 			}
-			sum += st.samples[at].weight
 		}
-		next += step
-		out[k] = o.wait + st.samples[at].latency
+		if uint32(u>>20&tableMask) < chance {
+			out[k] += st.wait * expTable[u>>32&tableMask]
+		}
 	}
+}
+
+// servedBy is the replica at which a random one of the requests of a slice
+// arrived, and any one that served when none did; nil when none served.
+func (s *service) servedBy(slot int64, u uint64) *replica {
+	if len(s.replicas) == 1 {
+		if r := &s.replicas[0]; r.flow.at(slot).state != absent {
+			return r
+		}
+		return nil
+	}
+	n := 0.0
+	var served *replica
+	for k := range s.replicas {
+		if sp := s.replicas[k].flow.at(slot); sp.state != absent {
+			served = &s.replicas[k]
+			n += sp.n
+		}
+	}
+	n *= float64(u&0xffff) * 0x1p-16
+	for k := range s.replicas {
+		if sp := s.replicas[k].flow.at(slot); sp.state != absent && sp.n > 0 {
+			if n -= sp.n; n < 0 {
+				return &s.replicas[k]
+			}
+		}
+	}
+	return served
 }
 
 // updateHold computes how long a request occupies a thread: its own latency and
@@ -161,11 +326,7 @@ func (s *service) updateHold(w *World, f *fluid) {
 		for _, stage := range o.stages {
 			longest := 0.0
 			for _, e := range stage {
-				mean := 0.0
-				for _, l := range f.vectors[e.op] {
-					mean += l
-				}
-				longest = max(longest, mean/draws*e.share)
+				longest = max(longest, f.moves[e.op].mean*e.share)
 			}
 			hold += longest
 		}

@@ -100,3 +100,31 @@ func erlangC(n int, a float64) float64 {
 	}
 	return 1 / (inverseB*(1-rho) + rho)
 }
+
+// binomial samples how many of n requests do something that each does with
+// probability p, from 64 random bits.
+func binomial(n, p float64, u uint64) float64 {
+	if n <= 0 || p <= 0 {
+		return 0
+	}
+	if mean := n * p; mean > 8 && n-mean > 8 {
+		z := normalTable[u&tableMask]
+		deviation := math.Sqrt(mean * (1 - p))
+		k := math.Floor(mean + deviation*z + (1-2*p)*(z*z-1)/6 + 0.5) // Cornish-Fisher
+		return max(0, min(n, k))
+	}
+	if p > 0.5 {
+		return n - binomial(n, 1-p, u)
+	}
+	// The inverse of the distribution function: few steps, for the mean is small.
+	x := float64(u>>11) * 0x1p-53
+	q := math.Pow(1-p, n)
+	odds := p / (1 - p)
+	sum, k := q, 0.0
+	for x > sum && k < n {
+		q *= odds * (n - k) / (k + 1)
+		k++
+		sum += q
+	}
+	return k
+}

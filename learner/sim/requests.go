@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -14,142 +13,205 @@ import (
 // on one of the replica's processors in order of arrival, waits for I/O, makes
 // its calls, and answers. All processors of a replica stop when the quota of a
 // period of 100 ms is used up. They continue in the next period.
+//
+// A request that fails (no replica, too long in a queue, its container killed)
+// fails the request that waits for it, up to the client. A client gives up after
+// the timeout; the servers do not know and work on.
+//
+// Visits and pods are in two arrays, and refer to each other by index: the
+// garbage collector has nothing to follow, and the state can be saved as it is.
 type requests struct {
-	w      *World
-	rng    *rand.Rand
-	now    float64    // seconds since the start of the world
-	events events     // in the future
-	serial uint64     // of the last event
-	pods   [][]*pod   // per service: the replicas that serve requests
-	done   *histogram // latencies of finished client requests
-}
-
-// pod is the request level's state of a replica.
-type pod struct {
-	s         *service
-	inside    int      // number of requests that occupy a thread
-	line      []*visit // requests that wait for a thread
-	ready     []*visit // requests that wait for a processor
-	running   []*visit // requests that compute
-	left      float64  // quota left in this slice, in CPU seconds
-	used      float64  // CPU seconds used in this slice
-	at        float64  // time in seconds up to which the running work is computed
-	version   uint64   // events with an older version are ignored
-	throttled bool     // the quota of this slice is used up
+	w       *World
+	rng     *rand.Rand
+	now     float64 // seconds since the start of the world
+	end     float64 // of the current slice
+	events  eventQueue
+	visits  []visit
+	free    []int32   // unused visits
+	pods    []pod     // of replicas, by replica.pod
+	unused  []int32   // unused pods
+	serving [][]int32 // per service: the pods that take requests
+	work    []distuv.Gamma
+	clients deadlines // open requests of clients, oldest first
+	tasks   deadlines // open background requests, oldest first
+	coming  []float64 // times of the clients' requests in this slice, as sums of gaps
+	done    *histogram
 }
 
 // visit is one request at one service.
 type visit struct {
-	op      int // operation
-	parent  *visit
-	pod     *pod
-	began   float64 // time in seconds at which the caller sent it
-	entered float64 // time in seconds at which it reached the service
-	rest    float64 // CPU seconds of work left
-	stage   int     // next stage of calls
-	pending int     // calls of the current stage without an answer
-	waits   bool    // the parent waits for the answer
-	lost    bool    // it failed
+	op       int32
+	parent   int32 // the visit that called it; -1 for a root
+	pod      int32 // -1 when it is in none
+	slot     int32 // in the pod's list of all visits
+	stamp    uint32
+	pending  int32   // calls of the current stage without an answer
+	stage    int16   // next stage of calls
+	root     bool    // a client or a background call began it
+	task     bool    // it is background work
+	threaded bool    // it occupies a thread
+	lost     bool    // it failed
+	closed   bool    // a root whose outcome is counted
+	began    float64 // time in seconds at which the caller sent it
+	entered  float64 // time in seconds at which it reached the service
+	rest     float64 // CPU seconds of work
 }
 
-// event is one event of the simulation.
-type event struct {
-	at      float64 // time in seconds
-	serial  uint64  // orders events at the same time
-	visit   *visit  // it arrives, or its I/O is done
-	arrives bool    // the visit arrives
-	pod     *pod    // some of its work is done, or its quota is used up
-	version uint64  // of the pod when the event was created
+// deadlines are open roots in the order of their beginning.
+type deadlines struct {
+	items []deadline
+	head  int
 }
 
-// events is a heap, the earliest event first.
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || (e[i].at == e[j].at && e[i].serial < e[j].serial)
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+// deadline is one open root.
+type deadline struct {
+	began float64
+	visit int32
+	stamp uint32
 }
 
 // newRequests creates the engine of the request level.
 func newRequests(w *World) *requests {
-	return &requests{
-		w:    w,
-		rng:  rand.New(w.rng),
-		pods: make([][]*pod, len(w.graph.Services)),
-		done: &histogram{},
+	q := &requests{
+		w:       w,
+		rng:     rand.New(w.rng),
+		serving: make([][]int32, len(w.graph.Services)),
+		done:    &histogram{},
 	}
+	for _, s := range w.graph.Services {
+		shape := 1 / (s.Variation * s.Variation)
+		q.work = append(q.work, distuv.Gamma{Alpha: shape, Beta: shape, Src: w.rng})
+	}
+	return q
 }
 
 // push schedules an event.
-func (q *requests) push(e event) {
-	q.serial++
-	e.serial = q.serial
-	heap.Push(&q.events, e)
+func (q *requests) push(e event) { q.events.push(e) }
+
+// newVisit takes an unused visit.
+func (q *requests) newVisit(v visit) int32 {
+	v.pod = -1
+	if n := len(q.free); n > 0 {
+		i := q.free[n-1]
+		q.free = q.free[:n-1]
+		v.stamp = q.visits[i].stamp
+		q.visits[i] = v
+		return i
+	}
+	q.visits = append(q.visits, v)
+	return int32(len(q.visits) - 1)
+}
+
+// release makes a visit that has ended unused, when no call of it is open.
+func (q *requests) release(i int32) {
+	if q.visits[i].pending > 0 {
+		return
+	}
+	q.visits[i].stamp++
+	q.free = append(q.free, i)
 }
 
 // slice implements [engine].
 func (q *requests) slice(w *World) {
 	start := float64(w.now) * slice
-	q.now = start
+	q.now, q.end = start, start+slice
 	q.begin(w)
-	for k, e := range w.graph.endpoints {
-		n := int(distuv.Poisson{Lambda: max(1e-12, w.rate*w.graph.shares[k]*slice), Src: q.rng}.Rand())
-		for range n {
-			at := start + q.rng.Float64()*slice
-			delay := w.services[w.graph.ops[e].service].delay
-			q.push(event{at: at + delay, arrives: true, visit: &visit{op: e, began: at}})
-		}
+	n := 0
+	if w.rate > 0 {
+		n = int(distuv.Poisson{Lambda: w.rate * slice, Src: w.rng}.Rand())
 	}
-	end := start + slice
-	for len(q.events) > 0 && q.events[0].at < end {
-		e := heap.Pop(&q.events).(event)
+	// Arrivals are uniform in the slice: their gaps are exponential, scaled so
+	// that all fit.
+	q.coming = q.coming[:0]
+	sum := 0.0
+	for range n {
+		sum += q.rng.ExpFloat64()
+		q.coming = append(q.coming, sum)
+	}
+	scale := slice / (sum + q.rng.ExpFloat64())
+	for next := 0; ; {
+		if next < n {
+			at := start + q.coming[next]*scale
+			if len(q.events.heap) == 0 || at <= q.events.heap[0].at {
+				next++
+				q.now = at
+				q.client()
+				continue
+			}
+		}
+		if len(q.events.heap) == 0 || q.events.heap[0].at >= q.end {
+			break
+		}
+		e := q.events.pop()
 		q.now = e.at
 		switch {
-		case e.pod != nil:
-			if e.version == e.pod.version {
-				q.compute(e.pod)
+		case e.kind == computed:
+			if e.stamp == q.pods[e.who].stamp {
+				q.compute(e.who)
 			}
-		case e.arrives:
-			q.enter(e.visit)
+		case e.stamp != q.visits[e.who].stamp:
+		case e.kind == arrives:
+			q.enter(e.who)
 		default:
-			q.proceed(e.visit)
+			q.proceed(e.who)
 		}
 	}
-	q.now = end
+	q.now = q.end
 	q.finish(w)
+	q.expire(&q.clients, w.timeout)
+	q.expire(&q.tasks, w.within)
+}
+
+// client begins a request of a client.
+func (q *requests) client() {
+	u, e := q.rng.Float64(), 0
+	for shares := q.w.graph.shares; e < len(shares)-1 && u >= shares[e]; e++ {
+		u -= shares[e]
+	}
+	v := q.newVisit(visit{op: int32(q.w.graph.endpoints[e]), parent: -1, root: true, began: q.now})
+	q.w.totals.Requests++
+	q.clients.items = append(q.clients.items, deadline{q.now, v, q.visits[v].stamp})
+	q.send(v)
 }
 
 // begin gives every replica its quota.
 func (q *requests) begin(w *World) {
 	for i := range w.services {
 		s := &w.services[i]
-		q.pods[i] = q.pods[i][:0]
+		q.serving[i] = q.serving[i][:0]
 		for k := range s.replicas {
 			r := &s.replicas[k]
 			s.given += r.quota
 			if w.now < r.ready {
 				continue
 			}
-			p, ok := r.request.(*pod)
-			if !ok {
-				p = &pod{s: s}
-				r.request = p
+			if r.pod < 0 {
+				r.pod = q.newPod(int32(i))
 			}
+			p := &q.pods[r.pod]
 			p.left = r.capacity
 			p.used = 0
 			p.throttled = false
 			p.at = q.now
-			q.pods[i] = append(q.pods[i], p)
-			q.schedule(p)
+			if k < s.staying() {
+				q.serving[i] = append(q.serving[i], r.pod)
+			}
+			q.schedule(r.pod)
 		}
 	}
+}
+
+// newPod takes an unused pod.
+func (q *requests) newPod(service int32) int32 {
+	if n := len(q.unused); n > 0 {
+		k := q.unused[n-1]
+		q.unused = q.unused[:n-1]
+		p := &q.pods[k]
+		*p = pod{service: service, stamp: p.stamp, all: p.all[:0], running: p.running[:0]}
+		return k
+	}
+	q.pods = append(q.pods, pod{service: service})
+	return int32(len(q.pods) - 1)
 }
 
 // finish updates the counters of the replicas at the end of a slice.
@@ -162,7 +224,7 @@ func (q *requests) finish(w *World) {
 				r.usage[w.now%samples] = 0
 				continue
 			}
-			p := r.request.(*pod)
+			p := &q.pods[r.pod]
 			q.advance(p)
 			s.periods++
 			if p.throttled && r.capacity == r.quota {
@@ -174,185 +236,167 @@ func (q *requests) finish(w *World) {
 			r.usage[w.now%samples] = float32(p.used)
 			r.backlog, r.queued = 0, 0
 			for _, v := range p.running {
-				r.backlog += v.rest
+				r.backlog += v.until - p.given
 			}
-			for _, v := range p.ready {
-				r.queued += v.rest
+			for _, v := range p.ready.waiting() {
+				r.queued += q.visits[v].rest
 			}
-			for _, v := range p.line {
-				r.queued += w.graph.ops[v.op].work * s.slow
-			}
+			r.queued += float64(p.line.len()) * s.mix * s.slow
 			r.backlog += r.queued
 		}
 	}
 }
 
+// expire counts the roots that are open after their deadline as lost. Their
+// servers do not know, and work on.
+func (q *requests) expire(d *deadlines, limit float64) {
+	for d.head < len(d.items) && d.items[d.head].began < q.now-limit {
+		o := d.items[d.head]
+		d.head++
+		if v := &q.visits[o.visit]; v.stamp == o.stamp {
+			q.close(o.visit, true)
+		}
+	}
+	if d.head > 1024 && d.head*2 > len(d.items) {
+		d.items = d.items[:copy(d.items, d.items[d.head:])]
+		d.head = 0
+	}
+}
+
+// close counts the outcome of a root once.
+func (q *requests) close(i int32, lost bool) {
+	v := &q.visits[i]
+	if v.closed {
+		return
+	}
+	v.closed = true
+	t := &q.w.totals
+	if v.task {
+		t.TasksEnded++
+		if lost || q.now-v.began > q.w.within {
+			t.TasksLate++
+		}
+		return
+	}
+	latency := q.now - v.began
+	t.Ended++
+	if lost || latency > q.w.timeout {
+		t.Lost++
+		latency = q.w.timeout
+	}
+	if slo := q.w.graph.SLO.Latency.Seconds(); lost || slo > 0 && latency > slo {
+		t.Missed++
+	}
+	q.done.put(latency, 1)
+}
+
 // enter assigns a request to a replica of its service.
-func (q *requests) enter(v *visit) {
+func (q *requests) enter(i int32) {
+	v := &q.visits[i]
 	o := &q.w.graph.ops[v.op]
 	s := &q.w.services[o.service]
 	s.arrived++
 	v.entered = q.now
-	shape := 1 / (s.Variation * s.Variation)
-	v.rest = o.work * s.slow * distuv.Gamma{Alpha: shape, Beta: shape, Src: q.rng}.Rand()
-	pods := q.pods[o.service]
+	v.rest = o.work * s.slow * q.work[o.service].Rand()
+	pods := q.serving[o.service]
 	if len(pods) == 0 {
-		q.fail(v)
+		q.fail(i)
 		return
 	}
-	p := pods[q.rng.IntN(len(pods))]
-	v.pod = p
-	if p.inside >= s.Threads {
-		p.line = append(p.line, v)
-		return
+	k := pods[0]
+	if len(pods) > 1 {
+		k = pods[q.rng.IntN(len(pods))]
 	}
-	p.inside++
-	p.ready = append(p.ready, v)
-	q.compute(p)
-}
-
-// advance computes the work that a replica did since its last event.
-func (q *requests) advance(p *pod) {
-	if n := len(p.running); n > 0 && p.left > 0 {
-		each := min((q.now-p.at)/p.s.span, p.left/float64(n))
-		for _, v := range p.running {
-			v.rest -= each
-		}
-		p.left -= each * float64(n)
-		p.used += each * float64(n)
-	}
-	p.at = q.now
-}
-
-// tiny is the work in CPU seconds below which a request is done.
-const tiny = 1e-11
-
-// compute advances a replica, releases the requests that are done, and starts
-// the ones that wait.
-func (q *requests) compute(p *pod) {
-	q.advance(p)
-	kept := p.running[:0]
-	var done []*visit
-	for _, v := range p.running {
-		if v.rest <= tiny {
-			done = append(done, v)
-		} else {
-			kept = append(kept, v)
-		}
-	}
-	p.running = kept
-	for len(p.running) < p.s.Procs && len(p.ready) > 0 {
-		v := p.ready[0]
-		p.ready = p.ready[1:]
-		if q.now-v.entered > q.w.timeout {
-			q.fail(v)
-			q.leave(p)
-			continue
-		}
-		p.running = append(p.running, v)
-	}
-	q.schedule(p)
-	for _, v := range done {
-		if wait := q.w.graph.ops[v.op].wait; wait > 0 {
-			q.push(event{at: q.now + wait, visit: v})
-		} else {
-			q.proceed(v)
-		}
-	}
-}
-
-// schedule creates the next event of a replica: some work is done, or the quota
-// is used up.
-func (q *requests) schedule(p *pod) {
-	p.version++
-	n := len(p.running)
-	if n == 0 {
-		return
-	}
-	if p.left <= tiny {
-		p.throttled, p.left = true, 0
-		return
-	}
-	next := p.left / float64(n)
-	for _, v := range p.running {
-		next = min(next, v.rest)
-	}
-	q.push(event{at: q.now + max(0, next)*p.s.span, pod: p, version: p.version})
+	q.admit(k, i)
 }
 
 // proceed starts the next stage of calls of a request, or ends it.
-func (q *requests) proceed(v *visit) {
-	o := &q.w.graph.ops[v.op]
-	for v.stage < len(o.stages) {
-		stage := o.stages[v.stage]
-		v.stage++
-		var out []int
+func (q *requests) proceed(i int32) {
+	o := &q.w.graph.ops[q.visits[i].op]
+	for int(q.visits[i].stage) < len(o.stages) {
+		stage := o.stages[q.visits[i].stage]
+		q.visits[i].stage++
+		q.visits[i].pending = 1 // until all calls are sent
 		for _, e := range stage {
+			if q.visits[i].lost {
+				break
+			}
 			if e.share >= 1 || q.rng.Float64() < e.share {
-				out = append(out, e.op)
+				q.visits[i].pending++
+				q.send(q.newVisit(visit{op: int32(e.op), parent: i, task: q.visits[i].task, began: q.now}))
 			}
 		}
-		if len(out) == 0 {
-			continue
+		q.visits[i].pending--
+		if q.visits[i].lost {
+			q.release(i)
+			return
 		}
-		v.pending = len(out)
-		for _, to := range out {
-			q.call(to, v, true)
+		if q.visits[i].pending > 0 {
+			return
 		}
-		return
 	}
-	p := v.pod
-	p.s.completed++
-	q.leave(p)
+	q.complete(i, o)
+}
+
+// complete ends a request with an answer.
+func (q *requests) complete(i int32, o *op) {
+	s := &q.w.services[o.service]
+	s.completed++
+	s.answered++
+	q.exit(i)
 	for _, e := range o.background {
 		if e.share >= 1 || q.rng.Float64() < e.share {
-			q.call(e.op, v, false)
+			v := q.newVisit(visit{op: int32(e.op), parent: -1, root: true, task: true, began: q.now})
+			q.w.totals.Tasks++
+			q.tasks.items = append(q.tasks.items, deadline{q.now, v, q.visits[v].stamp})
+			q.send(v)
 		}
 	}
-	q.answer(v, q.now-v.began)
-}
-
-// call sends a call of operation to.
-func (q *requests) call(to int, from *visit, waits bool) {
-	v := &visit{op: to, parent: from, waits: waits, began: q.now}
-	q.push(event{at: q.now + q.w.services[q.w.graph.ops[to].service].delay, arrives: true, visit: v})
-}
-
-// answer reports the end of a request to its caller. latency is in seconds.
-func (q *requests) answer(v *visit, latency float64) {
-	if v.parent == nil {
-		q.done.put(min(latency, q.w.timeout), 1)
+	if q.visits[i].root {
+		q.close(i, false)
+		q.release(i)
 		return
 	}
-	if !v.waits {
-		return
-	}
-	v.parent.pending--
-	if v.parent.pending == 0 && !v.parent.lost {
-		q.proceed(v.parent)
+	parent := q.visits[i].parent
+	q.release(i)
+	q.visits[parent].pending--
+	switch {
+	case q.visits[parent].lost:
+		q.release(parent)
+	case q.visits[parent].pending == 0:
+		q.proceed(parent)
 	}
 }
 
-// fail ends a request with a timeout.
-func (q *requests) fail(v *visit) {
+// send delivers a request to its service.
+func (q *requests) send(i int32) {
+	if delay := q.w.services[q.w.graph.ops[q.visits[i].op].service].delay; delay > 0 {
+		q.push(event{at: q.now + delay, kind: arrives, who: i, stamp: q.visits[i].stamp})
+		return
+	}
+	q.enter(i)
+}
+
+// fail ends a request without an answer. It is in no queue of its pod any more.
+// The request that waits for it fails too.
+func (q *requests) fail(i int32) {
+	v := &q.visits[i]
 	v.lost = true
 	q.w.services[q.w.graph.ops[v.op].service].failed++
-	q.answer(v, q.w.timeout)
-}
-
-// leave frees a thread and gives it to the next request in the line.
-func (q *requests) leave(p *pod) {
-	p.inside--
-	for len(p.line) > 0 && p.inside < p.s.Threads {
-		v := p.line[0]
-		p.line = p.line[1:]
-		if q.now-v.entered > q.w.timeout {
-			q.fail(v)
-			continue
-		}
-		p.inside++
-		p.ready = append(p.ready, v)
-		q.push(event{at: q.now, pod: p, version: p.version})
+	q.exit(i)
+	v = &q.visits[i]
+	if v.root {
+		q.close(i, true)
+		q.release(i)
+		return
+	}
+	parent := v.parent
+	q.release(i)
+	q.visits[parent].pending--
+	if !q.visits[parent].lost {
+		q.fail(parent)
+	} else {
+		q.release(parent)
 	}
 }
 
@@ -362,71 +406,39 @@ func (q *requests) histogram(_ *World, t *histogram) {
 	q.done.reset()
 }
 
-// drop implements [engine]. Requests that wait for the answers of their calls
-// stay.
+// drop implements [engine].
 func (q *requests) drop(_ *service, r *replica) float64 {
-	p, ok := r.request.(*pod)
-	if !ok {
+	if r.pod < 0 {
 		return 0
 	}
-	r.request = nil
-	r.backlog, r.queued = 0, 0
-	for _, vs := range [][]*visit{p.running, p.ready, p.line} {
-		for _, v := range vs {
-			q.fail(v)
-		}
+	p := &q.pods[r.pod]
+	p.dead = true
+	p.stamp++
+	p.line.reset()
+	p.ready.reset()
+	p.running = p.running[:0]
+	for len(q.pods[r.pod].all) > 0 {
+		q.fail(q.pods[r.pod].all[0])
 	}
-	p.inside -= len(p.running) + len(p.ready)
-	p.running = nil
-	p.ready = nil
-	p.line = nil
-	p.version++
+	q.unused = append(q.unused, r.pod)
+	r.pod = -1
+	r.backlog, r.queued = 0, 0
 	return 0 // fail has counted them
 }
 
-// move implements [engine].
-func (q *requests) move(s *service, from, to *replica) {
-	a, ok := from.request.(*pod)
-	if !ok {
-		return
-	}
-	b, ok := to.request.(*pod)
-	if !ok {
-		b = &pod{s: s}
-		to.request = b
-	}
-	for _, v := range append(a.running, a.ready...) {
-		v.pod = b
-		b.inside++
-		b.ready = append(b.ready, v)
-	}
-	for _, v := range a.line {
-		v.pod = b
-		b.line = append(b.line, v)
-	}
-	a.inside -= len(a.running) + len(a.ready)
-	a.running = nil
-	a.ready = nil
-	a.line = nil
-	a.version++
-}
-
-// waiting implements [engine].
-func (q *requests) waiting(_ *service, r *replica) float64 {
-	p, ok := r.request.(*pod)
-	if !ok {
+// inside implements [engine].
+func (q *requests) inside(r *replica) float64 {
+	if r.pod < 0 {
 		return 0
 	}
-	return float64(len(p.running) + len(p.ready) + len(p.line))
+	return float64(len(q.pods[r.pod].all))
 }
 
-// inside implements [engine].
-func (q *requests) inside(s *service) float64 {
-	n := 0
-	for k := range s.replicas {
-		if p, ok := s.replicas[k].request.(*pod); ok {
-			n += p.inside + len(p.line)
-		}
-	}
-	return float64(n)
+// occupied implements [engine].
+func (q *requests) occupied(_ *service, r *replica) float64 { return q.inside(r) }
+
+// open implements [engine].
+func (q *requests) open() (clients, tasks float64) {
+	t := &q.w.totals
+	return t.Requests - t.Ended, t.Tasks - t.TasksEnded
 }

@@ -31,7 +31,8 @@ type cursor struct {
 	alive     float64 // replica-seconds
 	periods   float64 // CFS periods
 	throttled float64 // CFS periods in which the quota was used up
-	completed float64 // requests
+	arrived   float64 // requests
+	answered  float64 // requests
 	kills     int     // out-of-memory kills
 	windows   int64   // complete latency windows
 }
@@ -45,7 +46,8 @@ func (w *World) cursor(i int) cursor {
 		alive:     s.alive,
 		periods:   s.periods,
 		throttled: s.throttled,
-		completed: s.completed,
+		arrived:   s.arrived,
+		answered:  s.answered,
 		kills:     s.kills,
 		windows:   w.now / w.window,
 	}
@@ -85,10 +87,11 @@ func (s *sensor) read() mdp.State {
 		return state
 	}
 	s.since = now
-	state.Observed |= mdp.SetOf(mdp.OOMKills, mdp.Throughput)
+	state.Observed |= mdp.SetOf(mdp.OOMKills, mdp.Throughput, mdp.Arrivals)
 	state.OOMKills = now.kills - was.kills
 	seconds := float64(now.at-was.at) * slice
-	rate := (now.completed - was.completed) / seconds
+	rate := (now.answered - was.answered) / seconds
+	state.Arrivals = mdp.Rate((now.arrived - was.arrived) / seconds)
 	state.Throughput = mdp.Rate(rate)
 	if s.rate > 0 {
 		state.Observed |= mdp.SetOf(mdp.LoadChange)
@@ -98,6 +101,8 @@ func (s *sensor) read() mdp.State {
 	if alive := now.alive - was.alive; alive > 0 {
 		state.Observed |= mdp.SetOf(mdp.CPUUsage)
 		state.Usage.CPU = milli((now.used - was.used) / alive)
+	} else if len(svc.replicas) > 0 {
+		state.Observed |= mdp.SetOf(mdp.CPUUsage) // none of its containers ran: they used nothing
 	}
 	if periods := now.periods - was.periods; periods > 0 {
 		state.Observed |= mdp.SetOf(mdp.Throttled)
@@ -105,17 +110,34 @@ func (s *sensor) read() mdp.State {
 	}
 	w.readPeaks(svc, &state)
 	w.readMemory(svc, &state)
-	if slo := w.graph.SLO; now.windows > was.windows && slo.Percentile > 0 {
+	if now.windows > was.windows {
+		w.readOutcomes(&state)
+	}
+	return state
+}
+
+// readOutcomes reads how the application's requests fared in the last complete
+// window. Without requests there is nothing to read.
+func (w *World) readOutcomes(state *mdp.State) {
+	if slo := w.graph.SLO; slo.Percentile > 0 {
 		if l, ok := w.latency.quantile(slo.Percentile); ok {
 			state.Observed |= mdp.SetOf(mdp.Latency)
 			state.Latency = l
 		}
 	}
-	return state
+	if n := w.last.Ended - w.before.Ended; n > 0 {
+		state.Observed |= mdp.SetOf(mdp.Missed, mdp.Lost)
+		state.Missed = mdp.Ratio((w.last.Missed - w.before.Missed) / n)
+		state.Lost = mdp.Ratio((w.last.Lost - w.before.Lost) / n)
+	}
+	if n := w.last.TasksEnded - w.before.TasksEnded; n > 0 {
+		state.Observed |= mdp.SetOf(mdp.BackgroundLate)
+		state.BackgroundLate = mdp.Ratio((w.last.TasksLate - w.before.TasksLate) / n)
+	}
 }
 
-// readMemory reads the mean memory use of the replicas. A killed replica counts
-// with its use at that time.
+// readMemory reads the mean memory use of the replicas. A container that does
+// not run uses none.
 func (w *World) readMemory(svc *service, state *mdp.State) {
 	if len(svc.replicas) == 0 {
 		return

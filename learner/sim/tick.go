@@ -10,14 +10,16 @@ import (
 func (w *World) tick() {
 	w.rate = max(0, float64(w.config.Load.Rate(w.Elapsed())))
 	stress, delay := w.applyAnomalies()
-	w.totals.Requests += w.rate
 	w.retryDeferred()
+	w.commitLimits()
 	w.updatePressure(stress)
 	for i := range w.services {
 		s := &w.services[i]
 		s.delay = delay[i]
 		w.updateMemory(s)
-		w.totals.Memory += float64(s.size.Memory) * float64(len(s.replicas))
+		for k := range s.replicas {
+			w.totals.Memory += float64(s.replicas[k].size.Memory)
+		}
 		s.gain = 1
 		if arrived := s.arrived - s.before.arrived; arrived > 0 && s.congested() {
 			s.gain = max(0, min(4, (s.completed-s.before.completed)/arrived))
@@ -161,13 +163,17 @@ func slowdown(sensitive, pressure Pressure) float64 {
 // contend divides a node's CPUs among its containers in proportion to their
 // demand when the demand is above the CPUs of the node.
 func (w *World) contend(stress []Pressure) {
-	demand := make([]float64, len(w.nodes)) // in cores
+	demand := w.demand // in cores, per node
+	clear(demand)
 	for i := range w.services {
 		s := &w.services[i]
 		for k := range s.replicas {
 			r := &s.replicas[k]
 			demand[r.node] += r.demand()
 		}
+	}
+	for i := range w.nodes {
+		w.nodes[i].contended = demand[i] > w.nodes[i].Size.CPU.Cores()
 	}
 	for i := range w.services {
 		s := &w.services[i]
@@ -194,21 +200,21 @@ func (r *replica) demand() float64 {
 }
 
 // updateMemory updates the memory use of each replica. It kills a replica that
-// uses more than its limit.
+// uses more than its limit: its requests fail, and it uses no memory until it
+// runs again.
 func (w *World) updateMemory(s *service) {
 	for k := range s.replicas {
 		r := &s.replicas[k]
 		if w.now < r.ready {
 			continue
 		}
-		inside := w.engine.waiting(s, r) + s.rate/float64(max(1, len(s.replicas)))*s.hold
-		r.memory = s.Memory.Base + mdp.Bytes(inside*float64(s.Memory.PerRequest))
+		r.memory = s.Memory.Base + mdp.Bytes(w.engine.occupied(s, r)*float64(s.Memory.PerRequest))
 		if r.memory > r.size.Memory {
 			s.failed += w.engine.drop(s, r)
 			s.kills++
 			w.totals.OOMKills++
-			r.ready = w.after(w.startTime(s, true))
-			r.memory = r.size.Memory // its cgroup reports the limit
+			r.ready = w.restart(s, r)
+			r.memory = 0
 		}
 	}
 }

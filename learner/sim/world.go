@@ -62,14 +62,18 @@ type World struct {
 	now      int64   // slices since the start
 	window   int64   // length of a latency window, in slices
 	timeout  float64 // of the application, in seconds
-	due      int64   // the slice in which the next pending size takes effect
+	within   float64 // time for background work, in seconds
+	due      int64   // the slice in which the next pending change takes effect
 	services []service
 	nodes    []node
+	demand   []float64 // scratch of contend
 	rng      *rand.PCG
 	engine   engine
 	rate     float64   // of client requests now, per second
 	opRate   []float64 // of each operation now, per second
 	totals   Totals
+	before   Totals     // at the end of the window before the last complete one
+	last     Totals     // at the end of the last complete window
 	latency  *histogram // of the last complete window
 	all      *histogram // of all complete windows
 }
@@ -80,15 +84,17 @@ type engine interface {
 	slice(w *World)
 	// histogram adds the latencies since its last call to t.
 	histogram(w *World, t *histogram)
-	// drop removes all requests from a replica. It returns how many failed and
-	// are not counted yet.
+	// drop fails all requests in a replica. It returns how many failed and are
+	// not counted yet.
 	drop(s *service, r *replica) float64
-	// move moves the waiting and running requests to another replica.
-	move(s *service, from, to *replica)
-	// waiting is the number of requests that wait or compute in a replica.
-	waiting(s *service, r *replica) float64
-	// inside is the number of requests in all replicas of a service.
-	inside(s *service) float64
+	// inside is the number of requests in a replica, as its flow counts them.
+	inside(r *replica) float64
+	// occupied is the number of requests that hold memory in a replica: those
+	// that wait for an answer of another service too.
+	occupied(s *service, r *replica) float64
+	// open is the number of clients' requests and of background requests whose
+	// outcome is not known yet.
+	open() (clients, tasks float64)
 }
 
 // New creates a world. It checks the Config; an error names the wrong value.
@@ -117,6 +123,7 @@ func New(c Config) (*World, error) {
 		graph:   g,
 		window:  int64(c.Window / Slice),
 		timeout: g.Timeout.Seconds(),
+		within:  g.Within.Seconds(),
 		rng:     rand.NewPCG(c.Seed, 0x5ca1ab1e),
 		due:     never,
 		opRate:  make([]float64, len(g.ops)),
@@ -126,8 +133,9 @@ func New(c Config) (*World, error) {
 	nodes := map[string]int{}
 	for i, n := range c.Cluster.Nodes {
 		nodes[n.Name] = i
-		w.nodes = append(w.nodes, node{Node: n, free: n.Size, hasImage: make([]bool, len(g.Services))})
+		w.nodes = append(w.nodes, node{Node: n, free: n.Size, hasImage: make([]bool, len(g.Services)), tokens: burst})
 	}
+	w.demand = make([]float64, len(w.nodes))
 	for _, a := range c.Anomalies {
 		if err := a.check(g.names, nodes); err != nil {
 			return nil, err
@@ -159,6 +167,7 @@ func (w *World) populate() error {
 			span:    spec.span(),
 			want:    spec.Replicas,
 			size:    spec.Size,
+			ceiling: spec.ceiling(),
 			gain:    1,
 			slow:    1,
 		}
@@ -191,15 +200,16 @@ func (w *World) Advance(d time.Duration) {
 			w.tick()
 		}
 		if w.now >= w.due {
-			w.applyDueSizes()
-
+			w.applyDue()
 		}
 		w.engine.slice(w)
 		w.now++
 		if w.now%w.window == 0 {
+			w.before = w.last
 			w.latency.reset()
 			w.engine.histogram(w, w.latency)
 			w.all.add(w.latency)
+			w.last = w.totals
 		}
 	}
 }

@@ -79,8 +79,10 @@ func TestLearnersTrainOnTheDecisionProcess(t *testing.T) {
 				t.Errorf("nothing was learned: %+v", s)
 			}
 			for _, p := range run.Curve {
-				if !(p.Mean > 0 && p.Mean < 200) { // AWARE, section 2.2: an episode of 100 steps tops out at 200
-					t.Errorf("an episode returned %v: it must be in (0, 200)", p.Mean)
+				// AWARE, section 2.2: an episode of 100 steps tops out at 200. The price of
+				// missed requests is at most 19.5 a step.
+				if !(p.Mean > -1950 && p.Mean < 200) {
+					t.Errorf("an episode returned %v: it must be in (-1950, 200)", p.Mean)
 				}
 			}
 			drives(t, simulated(t, c.box), l.Snapshot())

@@ -155,7 +155,8 @@ func (s *stage) policy(d *datadriven.TestData) error {
 	case "captain":
 		p = captain.New(captain.Default)
 	case "captain+workingset":
-		p = mdp.Join(captain.New(captain.Default), workingset.New(workingset.Default))
+		// No agent can raise a limit above the API's, so this one acts on the API.
+		p, level = mdp.Join(captain.New(captain.Default), workingset.New(workingset.Default)), sim.L2
 	case "k8s-cpu":
 		p, level = kcpu.New(kcpu.Default), sim.L2
 	default:

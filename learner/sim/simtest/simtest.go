@@ -35,7 +35,7 @@ func One(s sim.Service, work, wait time.Duration) sim.App {
 	}
 	return sim.App{
 		Name:       "one",
-		SLO:        mdp.SLO{Percentile: 99, Latency: time.Second},
+		SLO:        mdp.SLO{Percentile: 99, Latency: time.Second, Lost: 0.005, Background: 0.99},
 		Services:   []sim.Service{s},
 		Operations: []sim.Operation{{Name: "serve", Service: "app", Work: work, Wait: wait}},
 		Endpoints:  []sim.Endpoint{{Operation: "serve", Share: 1}},
@@ -103,7 +103,7 @@ func Tree(r *rand.Rand) (sim.App, sim.Steady, string) {
 	rate := between(20, 300)
 	app := sim.App{
 		Name:      "tree",
-		SLO:       mdp.SLO{Percentile: 99, Latency: time.Second},
+		SLO:       mdp.SLO{Percentile: 99, Latency: time.Second, Lost: 0.005, Background: 0.99},
 		Endpoints: []sim.Endpoint{{Operation: "op0", Share: 1}},
 	}
 	visits := make([]float64, n)

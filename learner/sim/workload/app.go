@@ -27,7 +27,10 @@ const maxFile = 1 << 20
 //
 //	name: shop
 //	slo: {percentile: 99, latency: 100ms}   # throughput: 50 is requests per second
-//	timeout: 10s                            # for waiting in one queue; 10s when left out
+//	  # lost: 0.005 is the share of requests that may be lost, background: 0.99 the share of background work that must
+//	  # be done in its time; these are what is taken when they are left out
+//	timeout: 10s                            # after which clients, and requests in a queue, give up; 10s when left out
+//	within: 60s                             # for background work; 60s when left out
 //	kinds:                                  # what services have in common; a service's own fields count more
 //	  store: {threads: 64, memory: {base: 200Mi, perRequest: 64Ki}}
 //	services:
@@ -63,7 +66,8 @@ const maxFile = 1 << 20
 //	sensitive: {}            # more work under full pressure on cpu, llc, memory-bandwidth, disk, network: 0.5 is 50 % more
 //	exerts: {}               # what a busy core of it takes of its node's, as a share
 //	replicas: 1              # at the beginning
-//	size: {cpu: 1, memory: 512Mi}
+//	size: {cpu: 1, memory: 512Mi}           # at the beginning: what a replica reserves, and its limit in force
+//	ceiling: {}                             # its limit in the API; what is left out is as in size
 //	bounds:
 //	  replicas: {min: 1, max: 10}
 //	  cpu: {min: 10m, max: 16}
@@ -128,15 +132,18 @@ type (
 		Name       string                     `json:"name"`
 		SLO        sloFile                    `json:"slo"`
 		Timeout    figure                     `json:"timeout"`
+		Within     figure                     `json:"within"`
 		Kinds      map[string]json.RawMessage `json:"kinds"`
 		Services   []json.RawMessage          `json:"services"`
 		Operations []operationFile            `json:"operations"`
 		Endpoints  []endpointFile             `json:"endpoints"`
 	}
 	sloFile struct {
-		Percentile float64 `json:"percentile"`
-		Latency    figure  `json:"latency"`
-		Throughput float64 `json:"throughput"`
+		Percentile float64  `json:"percentile"`
+		Latency    figure   `json:"latency"`
+		Throughput float64  `json:"throughput"`
+		Lost       *float64 `json:"lost"`
+		Background *float64 `json:"background"`
 	}
 	serviceFile struct {
 		Name      string       `json:"name"`
@@ -152,6 +159,7 @@ type (
 		Exerts    pressureFile `json:"exerts"`
 		Replicas  int          `json:"replicas"`
 		Size      sizeFile     `json:"size"`
+		Ceiling   sizeFile     `json:"ceiling"`
 		Bounds    boundsFile   `json:"bounds"`
 	}
 	memoryFile struct {
@@ -226,6 +234,21 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// What an application promises when its file does not say: at most 0.5 % of the
+// requests are lost, and 99 % of the background work is done in its time.
+const (
+	defaultLost       = 0.005
+	defaultBackground = 0.99
+)
+
+// share is a share from a file, or the default.
+func share(value *float64, otherwise float64) mdp.Ratio {
+	if value == nil {
+		return mdp.Ratio(otherwise)
+	}
+	return mdp.Ratio(*value)
+}
+
 func (f appFile) app() (sim.App, error) {
 	p := &figures{owner: "application"}
 	app := sim.App{
@@ -234,8 +257,11 @@ func (f appFile) app() (sim.App, error) {
 			Percentile: f.SLO.Percentile,
 			Latency:    p.time("slo latency", f.SLO.Latency),
 			Throughput: mdp.Rate(f.SLO.Throughput),
+			Lost:       share(f.SLO.Lost, defaultLost),
+			Background: share(f.SLO.Background, defaultBackground),
 		},
 		Timeout: p.time("timeout", f.Timeout),
+		Within:  p.time("within", f.Within),
 	}
 	if f.Name == "" {
 		return sim.App{}, errors.New("the application has no name")
@@ -305,6 +331,7 @@ func (s serviceFile) service(p *figures) sim.Service {
 		Exerts:    s.Exerts.pressure(),
 		Replicas:  s.Replicas,
 		Size:      mdp.Size{CPU: p.cpu("size cpu", s.Size.CPU), Memory: p.memory("size memory", s.Size.Memory)},
+		Ceiling:   p.ceiling(s.Ceiling),
 		Bounds: mdp.Bounds{
 			Replicas: mdp.Range[int]{Min: b.Replicas.Min, Max: b.Replicas.Max},
 			CPU:      mdp.Range[mdp.MilliCPU]{Min: p.cpu("bounds cpu min", b.CPU.Min), Max: p.cpu("bounds cpu max", b.CPU.Max)},
@@ -358,6 +385,17 @@ func (p *figures) time(field string, f figure) time.Duration {
 		p.bad(field, f, "a time such as 2ms or 1.5s")
 	}
 	return d
+}
+
+// ceiling parses a limit in the API; what is left out stays 0.
+func (p *figures) ceiling(f sizeFile) (c mdp.Size) {
+	if f.CPU != "" {
+		c.CPU = p.cpu("ceiling cpu", f.CPU)
+	}
+	if f.Memory != "" {
+		c.Memory = p.memory("ceiling memory", f.Memory)
+	}
+	return c
 }
 
 // cpu parses cores, or millicores with the suffix m.

@@ -61,7 +61,9 @@ func TestReadAnApplication(t *testing.T) {
 	exerts[sim.SharedCPU], exerts[sim.MemoryBandwidth], exerts[sim.Network] = 0.1, 0.02, 0.3
 	sensitive[sim.LLC], sensitive[sim.Disk] = 0.9, 1
 	want := sim.App{
-		Name: "shop", SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond, Throughput: 5}, Timeout: 2 * time.Second,
+		Name: "shop", SLO: mdp.SLO{
+			Percentile: 99, Latency: 100 * time.Millisecond, Throughput: 5, Lost: 0.005, Background: 0.99,
+		}, Timeout: 2 * time.Second,
 		Services: []sim.Service{
 			{
 				Name: "front", Threads: 256, Procs: 4, Variation: 0.7, Parallel: 2, Serial: 0.5, Start: 1500 * time.Millisecond,

@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"awarescale.dev/aware/learner/sim"
+)
+
+// Pair is the same run at both fidelities.
+type Pair struct {
+	App      string `json:"app"`
+	Trace    string `json:"trace"`
+	Policy   string `json:"policy"`
+	Seed     uint64 `json:"seed"`
+	Fluid    Score  `json:"fluid"`
+	Requests Score  `json:"requests"`
+}
+
+// P99Error is the relative error of the fluid level's p99.
+func (p Pair) P99Error() float64 { return p.Fluid.P99MS/p.Requests.P99MS - 1 }
+
+// CoresError is the relative error of the fluid level's allocated cores.
+func (p Pair) CoresError() float64 { return p.Fluid.Cores/p.Requests.Cores - 1 }
+
+// Flips reports whether the levels disagree about the promises, though the
+// request level's p99 is not within 10 % of the SLO.
+func (p Pair) Flips(slo time.Duration) bool {
+	near := math.Abs(p.Requests.P99.Seconds()/slo.Seconds()-1) <= 0.1
+	return p.Fluid.Violates != p.Requests.Violates && !near
+}
+
+// Agreement is how well the fluid level agrees with the request level under
+// rules.
+type Agreement struct {
+	Runs   int      `json:"runs"`
+	Median float64  `json:"p99_error_median"` // of the absolute relative errors
+	P95    float64  `json:"p99_error_p95"`
+	Cores  float64  `json:"cores_error_max"`
+	Flips  []string `json:"flips"` // runs in which a verdict differs
+}
+
+// Summarise computes the Agreement of pairs in cells.
+func Summarise(cells []Cell, pairs []Pair) Agreement {
+	a := Agreement{Runs: len(pairs)}
+	var errs []float64
+	for _, p := range pairs {
+		errs = append(errs, math.Abs(p.P99Error()))
+		a.Cores = max(a.Cores, math.Abs(p.CoresError()))
+		i := slices.IndexFunc(cells, func(c Cell) bool { return c.Application == p.App && c.Trace.Name == p.Trace })
+		if i >= 0 && p.Flips(cells[i].App.SLO.Latency) {
+			a.Flips = append(a.Flips, fmt.Sprintf("%s/%s/%s/%d", p.App, p.Trace, p.Policy, p.Seed))
+		}
+	}
+	if len(errs) > 0 {
+		slices.Sort(errs)
+		a.Median, a.P95 = errs[len(errs)/2], errs[(len(errs)*95+99)/100-1]
+	}
+	return a
+}
+
+// Agree runs every contestant in every cell at both fidelities, with seeds from 1
+// to the given number. length is the scored time of a run; 0 is the trace's. It
+// calls done after each pair, never concurrently.
+func Agree(
+	ctx context.Context, cells []Cell, contestants []Contestant, tuned TunedSettings, seeds int, length time.Duration,
+	done func(Pair),
+) ([]Pair, error) {
+	pairs := make([]Pair, len(cells)*len(contestants)*seeds)
+	lock := make(chan struct{}, 1)
+	err := inParallel(ctx, len(pairs), func(ctx context.Context, i int) error {
+		cell, who := cells[i/seeds/len(contestants)], contestants[i/seeds%len(contestants)]
+		c, err := who.choice(ctx, cell, tuned)
+		if err != nil {
+			return err
+		}
+		seed := uint64(i%seeds + 1)
+		p := Pair{App: cell.Application, Trace: cell.Trace.Name, Policy: who.Name, Seed: seed}
+		for _, level := range []struct {
+			fidelity sim.Fidelity
+			score    *Score
+		}{{sim.Fluid, &p.Fluid}, {sim.Requests, &p.Requests}} {
+			o := Options{Seed: seed, Fidelity: level.fidelity, Length: length}
+			if o.Tower, err = warmTower(ctx, cell, c, seed); err != nil {
+				return err
+			}
+			if *level.score, err = Run(ctx, cell, c, o); err != nil {
+				return err
+			}
+		}
+		pairs[i] = p
+		lock <- struct{}{}
+		done(p)
+		<-lock
+		return nil
+	})
+	return pairs, err
+}
