@@ -48,7 +48,7 @@ func Learned(f learned.File) Choice {
 type baseline struct {
 	name      string
 	does      string        // one line of description
-	every     time.Duration // decision interval, in whole seconds
+	every     time.Duration // decision interval: whole seconds, or slices of the simulator that divide a second
 	path      sim.ActuationPath
 	guards    guard.Settings // around the policy
 	settings  []setting
@@ -178,7 +178,7 @@ func publishedBaselines() []baseline {
 		{
 			name:   "captain",
 			does:   "Autothrottle's captains with one target for all services",
-			every:  time.Second,
+			every:  sim.Slice,
 			path:   sim.L1,
 			guards: guard.Published,
 			settings: []setting{{
@@ -193,7 +193,7 @@ func publishedBaselines() []baseline {
 		{
 			name:   "autothrottle",
 			does:   "captains with targets that a tower selects every minute",
-			every:  time.Second,
+			every:  sim.Slice,
 			path:   sim.L1,
 			guards: guard.Published,
 			settings: []setting{

@@ -18,7 +18,7 @@ import (
 type driver struct {
 	world *sim.World
 	loops []mdp.Loop    // one per service
-	every time.Duration // decision interval, in whole seconds
+	every time.Duration // decision interval; see baseline
 
 	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
@@ -85,28 +85,44 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	return d, nil
 }
 
-// second simulates one second. At its end it runs the loops and the tower if
-// they are due.
+// second simulates one second. It runs the loops when they are due, and at the
+// end of a minute the tower.
 func (d *driver) second(ctx context.Context) error {
-	d.world.Advance(time.Second)
-	at := d.world.Elapsed()
-	if at%d.every == 0 {
-		for i := range d.loops {
-			decision, err := d.loops[i].Step(ctx, d.world.Now())
-			var unknown *mdp.UnknownError
-			if err != nil && !errors.As(err, &unknown) {
-				return err
-			}
-			if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
-				d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
-				d.usage[i].n++
-			}
+	tick := min(d.every, time.Second)
+	for range time.Second / tick {
+		d.world.Advance(tick)
+		if d.world.Elapsed()%d.every != 0 {
+			continue
+		}
+		if err := d.decide(ctx); err != nil {
+			return err
 		}
 	}
-	if d.tower != nil && at%time.Minute == 0 {
+	if d.tower != nil && d.world.Elapsed()%time.Minute == 0 {
 		return d.observe()
 	}
 	return nil
+}
+
+// decide runs every loop once.
+func (d *driver) decide(ctx context.Context) error {
+	for i := range d.loops {
+		decision, err := d.loops[i].Step(ctx, d.world.Now())
+		if err != nil && !unknown(err) {
+			return err
+		}
+		if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
+			d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
+			d.usage[i].n++
+		}
+	}
+	return nil
+}
+
+// unknown reports whether an error says only that too little was observed.
+func unknown(err error) bool {
+	var missing *mdp.UnknownError
+	return errors.As(err, &missing)
 }
 
 // observe reports the last minute to the tower.
@@ -137,8 +153,7 @@ func (d *driver) observe() error {
 	}
 	d.mark = now
 	clear(d.usage)
-	var unknown *mdp.UnknownError
-	if err := d.tower.Observe(m); err != nil && !errors.As(err, &unknown) {
+	if err := d.tower.Observe(m); err != nil && !unknown(err) {
 		return err
 	}
 	d.retarget()
