@@ -161,16 +161,45 @@ func publishedBaselines() []baseline {
 			path:   sim.L2,
 			guards: guard.Published,
 			settings: []setting{
-				{name: "increase", fallback: float64(aimd.Default.Increase), lowest: 1, highest: 1e5},
-				{name: "decrease", fallback: float64(aimd.Default.Decrease), lowest: 0.01, highest: 0.999},
+				{name: "increase", fallback: float64(aimd.Default.Step), lowest: 1, highest: 1e5},
+				{name: "decrease", fallback: float64(aimd.Default.Factor), lowest: 0.01, highest: 0.9999},
 				{name: "headroom", fallback: float64(aimd.Default.Headroom), lowest: 0.01, highest: 1},
 			},
-			grid: cross(sweep("increase", 100, 300), sweep("decrease", 0.95, 0.99), sweep("headroom", 0.4, 0.8)),
+			grid: cross(
+				sweep("increase", 30, 100, 300, 1000),
+				sweep("decrease", 0.95, 0.99, 0.997, 0.999),
+				sweep("headroom", 0.2, 0.4, 0.8),
+			),
 			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
 				a := aimd.Default
 				a.SLO = app.SLO
-				a.Increase = mdp.MilliCPU(c.get("increase"))
-				a.Decrease = mdp.Ratio(c.get("decrease"))
+				a.Step = mdp.MilliCPU(c.get("increase"))
+				a.Factor = mdp.Ratio(c.get("decrease"))
+				a.Headroom = mdp.Ratio(c.get("headroom"))
+				return aimd.New(a), a.Check()
+			},
+		},
+		{
+			name:   "miad",
+			does:   "the reverse: multiplicative increase, additive decrease",
+			every:  10 * time.Second,
+			path:   sim.L2,
+			guards: guard.Published,
+			settings: []setting{
+				{name: "increase", fallback: float64(aimd.DefaultMIAD.Factor), lowest: 1.0001, highest: 100},
+				{name: "decrease", fallback: float64(aimd.DefaultMIAD.Step), lowest: 1, highest: 1e5},
+				{name: "headroom", fallback: float64(aimd.DefaultMIAD.Headroom), lowest: 0.01, highest: 1},
+			},
+			grid: cross(
+				sweep("increase", 1.05, 1.1, 1.2, 1.5, 3),
+				sweep("decrease", 1, 3, 10),
+				sweep("headroom", 0.1, 0.2, 0.4, 0.8),
+			),
+			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
+				a := aimd.DefaultMIAD
+				a.SLO = app.SLO
+				a.Factor = mdp.Ratio(c.get("increase"))
+				a.Step = mdp.MilliCPU(c.get("decrease"))
 				a.Headroom = mdp.Ratio(c.get("headroom"))
 				return aimd.New(a), a.Check()
 			},
@@ -187,7 +216,7 @@ func publishedBaselines() []baseline {
 				lowest:   0,
 				highest:  0.99,
 			}},
-			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3),
+			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5),
 			newPolicy: newCaptain,
 		},
 		{
