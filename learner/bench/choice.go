@@ -227,7 +227,7 @@ func publishedBaselines() []baseline {
 			guards: guard.Published,
 			settings: []setting{
 				{name: "target", fallback: 0, lowest: 0, highest: 0.99},
-				{name: "warm_hours", fallback: 4, lowest: 0, highest: 1000},
+				{name: "warm_hours", fallback: 12, lowest: 0, highest: 1000},
 				{name: "bin_rps", fallback: float64(tower.Default.BinRPS), lowest: 0.1, highest: 1e6},
 				{name: "guard", fallback: 1, lowest: 0.1, highest: 1},
 			},

@@ -35,7 +35,8 @@ type minute struct {
 }
 
 // start creates the driver of a choice for a world. A warm tower keeps its
-// state; nil is a new tower.
+// state and explores no more, as in the authors' counted runs; nil is a new
+// tower.
 func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -72,10 +73,15 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 		return d, nil
 	}
 	d.usage = make([]minute, len(names))
-	d.tower = warm
-	if warm == nil {
+	if warm != nil {
+		warm.StopExploring()
+		d.tower = warm
+	} else {
 		config := tower.Default
 		config.SLO, config.BinRPS = app.SLO, mdp.Rate(c.get("bin_rps"))
+		// Half of the warm-up is uniformly random, half explores neighbours.
+		config.Uniform = int(c.get("warm_hours") * 60 / 2)
+		config.Explore = config.Uniform
 		if err := config.Check(); err != nil {
 			return nil, err
 		}
