@@ -137,14 +137,23 @@ func kubernetesBaselines() []baseline {
 					highest:  100,
 				},
 				{name: "margin", fallback: hpavpa.Default.SafetyMargin, lowest: 0, highest: 5},
+				{name: "percentile", fallback: hpavpa.Default.Percentile, lowest: 0.01, highest: 1},
+				{name: "request", fallback: 0, lowest: 0, highest: 10}, // share of the service's size; 0 is VPA's
 			},
-			grid: sweep("margin", 0, 0.05, 0.15, 0.3, 0.5, 0.8),
+			grid: slices.Concat(
+				// VPA sets CPU.
+				cross(sweep("margin", 0, 0.15, 0.5), sweep("percentile", 0.1, 0.25, 0.5, 0.75, 0.95)),
+				// HPA sets CPU, by replicas.
+				cross(sweep("request", 0.1, 0.2, 0.4), sweep("utilization", 50, 70, 90, 100)),
+			),
 			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				h := hpavpa.Default
 				h.SLO = app.SLO
 				h.Largest = mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
 				h.TargetUtilization = int32(c.get("utilization"))
 				h.SafetyMargin = c.get("margin")
+				h.Percentile = c.get("percentile")
+				h.Request = min(h.Largest.CPU, mdp.MilliCPU(float64(s.Size.CPU)*c.get("request")))
 				return hpavpa.New(h), h.Check()
 			},
 		},
