@@ -124,7 +124,7 @@ func TestAnotherTraceGivesOneCellPerApplication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := []bench.Contestant{{Name: "captain"}}
+	who := []bench.Contestant{{Name: "k8s-cpu"}}
 	rows, err := bench.Baselines(t.Context(), more, who, shipped(t), 1, func(bench.Row) {})
 	if err != nil {
 		t.Fatal(err)
