@@ -76,12 +76,17 @@ func (s *simulation) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	warm, err := bench.Warm(cmd.Context(), cell, choice, s.seed)
+	if err != nil {
+		return err
+	}
 	view := newView(cmd.ErrOrStderr(), cell)
 	var points []bench.Point
 	score, err := bench.Run(cmd.Context(), cell, choice, bench.Options{
 		Seed:     s.seed,
 		Fidelity: fidelity,
 		Length:   s.length,
+		Tower:    warm,
 		Watch:    func(p bench.Point) { points = append(points, p); view.show(p) },
 	})
 	view.end()

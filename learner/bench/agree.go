@@ -84,7 +84,7 @@ func Agree(
 			score    *Score
 		}{{sim.Fluid, &p.Fluid}, {sim.Requests, &p.Requests}} {
 			o := Options{Seed: seed, Fidelity: level.fidelity, Length: length}
-			if o.Tower, err = warmTower(ctx, cell, c, seed); err != nil {
+			if o.Tower, err = Warm(ctx, cell, c, seed); err != nil {
 				return err
 			}
 			if *level.score, err = Run(ctx, cell, c, o); err != nil {

@@ -136,7 +136,7 @@ func Baselines(
 		runs := make([]Score, seeds)
 		for k := range runs {
 			seed := uint64(k + 1)
-			warm, err := warmTower(ctx, cell, c, seed)
+			warm, err := Warm(ctx, cell, c, seed)
 			if err != nil {
 				return err
 			}

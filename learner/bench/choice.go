@@ -48,7 +48,7 @@ func Learned(f learned.File) Choice {
 type baseline struct {
 	name      string
 	does      string        // one line of description
-	every     time.Duration // decision interval, in whole seconds
+	every     time.Duration // decision interval: whole seconds, or slices of the simulator that divide a second
 	path      sim.ActuationPath
 	guards    guard.Settings // around the policy
 	settings  []setting
@@ -137,14 +137,23 @@ func kubernetesBaselines() []baseline {
 					highest:  100,
 				},
 				{name: "margin", fallback: hpavpa.Default.SafetyMargin, lowest: 0, highest: 5},
+				{name: "percentile", fallback: hpavpa.Default.Percentile, lowest: 0.01, highest: 1},
+				{name: "request", fallback: 0, lowest: 0, highest: 10}, // share of the service's size; 0 is VPA's
 			},
-			grid: sweep("margin", 0, 0.05, 0.15, 0.3, 0.5, 0.8),
+			grid: slices.Concat(
+				// VPA sets CPU.
+				cross(sweep("margin", 0, 0.15, 0.5), sweep("percentile", 0.1, 0.25, 0.5, 0.75, 0.95)),
+				// HPA sets CPU, by replicas.
+				cross(sweep("request", 0.1, 0.2, 0.4), sweep("utilization", 50, 70, 90, 100)),
+			),
 			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				h := hpavpa.Default
 				h.SLO = app.SLO
 				h.Largest = mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
 				h.TargetUtilization = int32(c.get("utilization"))
 				h.SafetyMargin = c.get("margin")
+				h.Percentile = c.get("percentile")
+				h.Request = min(h.Largest.CPU, mdp.MilliCPU(float64(s.Size.CPU)*c.get("request")))
 				return hpavpa.New(h), h.Check()
 			},
 		},
@@ -161,16 +170,45 @@ func publishedBaselines() []baseline {
 			path:   sim.L2,
 			guards: guard.Published,
 			settings: []setting{
-				{name: "increase", fallback: float64(aimd.Default.Increase), lowest: 1, highest: 1e5},
-				{name: "decrease", fallback: float64(aimd.Default.Decrease), lowest: 0.01, highest: 0.999},
+				{name: "increase", fallback: float64(aimd.Default.Step), lowest: 1, highest: 1e5},
+				{name: "decrease", fallback: float64(aimd.Default.Factor), lowest: 0.01, highest: 0.9999},
 				{name: "headroom", fallback: float64(aimd.Default.Headroom), lowest: 0.01, highest: 1},
 			},
-			grid: cross(sweep("increase", 100, 300), sweep("decrease", 0.95, 0.99), sweep("headroom", 0.4, 0.8)),
+			grid: cross(
+				sweep("increase", 30, 100, 300, 1000),
+				sweep("decrease", 0.95, 0.99, 0.997, 0.999),
+				sweep("headroom", 0.2, 0.4, 0.8),
+			),
 			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
 				a := aimd.Default
 				a.SLO = app.SLO
-				a.Increase = mdp.MilliCPU(c.get("increase"))
-				a.Decrease = mdp.Ratio(c.get("decrease"))
+				a.Step = mdp.MilliCPU(c.get("increase"))
+				a.Factor = mdp.Ratio(c.get("decrease"))
+				a.Headroom = mdp.Ratio(c.get("headroom"))
+				return aimd.New(a), a.Check()
+			},
+		},
+		{
+			name:   "miad",
+			does:   "the reverse: multiplicative increase, additive decrease",
+			every:  10 * time.Second,
+			path:   sim.L2,
+			guards: guard.Published,
+			settings: []setting{
+				{name: "increase", fallback: float64(aimd.DefaultMIAD.Factor), lowest: 1.0001, highest: 100},
+				{name: "decrease", fallback: float64(aimd.DefaultMIAD.Step), lowest: 1, highest: 1e5},
+				{name: "headroom", fallback: float64(aimd.DefaultMIAD.Headroom), lowest: 0.01, highest: 1},
+			},
+			grid: cross(
+				sweep("increase", 1.05, 1.1, 1.2, 1.5, 3),
+				sweep("decrease", 1, 3, 10),
+				sweep("headroom", 0.1, 0.2, 0.4, 0.8),
+			),
+			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
+				a := aimd.DefaultMIAD
+				a.SLO = app.SLO
+				a.Factor = mdp.Ratio(c.get("increase"))
+				a.Step = mdp.MilliCPU(c.get("decrease"))
 				a.Headroom = mdp.Ratio(c.get("headroom"))
 				return aimd.New(a), a.Check()
 			},
@@ -178,7 +216,7 @@ func publishedBaselines() []baseline {
 		{
 			name:   "captain",
 			does:   "Autothrottle's captains with one target for all services",
-			every:  time.Second,
+			every:  sim.Slice,
 			path:   sim.L0,
 			guards: guard.Published,
 			settings: []setting{{
@@ -187,18 +225,18 @@ func publishedBaselines() []baseline {
 				lowest:   0,
 				highest:  0.99,
 			}},
-			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3),
+			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5),
 			newPolicy: newCaptain,
 		},
 		{
 			name:   "autothrottle",
 			does:   "captains with targets that a tower selects every minute",
-			every:  time.Second,
+			every:  sim.Slice,
 			path:   sim.L0,
 			guards: guard.Published,
 			settings: []setting{
 				{name: "target", fallback: 0, lowest: 0, highest: 0.99},
-				{name: "warm_hours", fallback: 4, lowest: 0, highest: 1000},
+				{name: "warm_hours", fallback: 12, lowest: 0, highest: 1000},
 				{name: "bin_rps", fallback: float64(tower.Default.BinRPS), lowest: 0.1, highest: 1e6},
 				{name: "guard", fallback: 1, lowest: 0.1, highest: 1},
 			},

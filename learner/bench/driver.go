@@ -18,7 +18,7 @@ import (
 type driver struct {
 	world *sim.World
 	loops []mdp.Loop    // one per service
-	every time.Duration // decision interval, in whole seconds
+	every time.Duration // decision interval; see baseline
 
 	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
@@ -26,7 +26,6 @@ type driver struct {
 	mark     sim.Snapshot // at the tower's last observation
 	slo      mdp.SLO
 	guard    float64 // the latency that the tower observes is divided by it
-	rewards  rewards
 }
 
 // minute is the sum of a service's CPU usage.
@@ -36,7 +35,8 @@ type minute struct {
 }
 
 // start creates the driver of a choice for a world. A warm tower keeps its
-// state; nil is a new tower.
+// state and explores no more, as in the authors' counted runs; nil is a new
+// tower.
 func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 		d.loops = append(d.loops, mdp.Loop{
 			Sensor:    h.Sensor(),
 			Actuator:  h.Actuator(b.path),
-			Objective: mdp.Objective{SLO: app.SLO, Alpha: 0.5},
+			Objective: objective(app),
 			Policy:    guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
 		})
 	}
@@ -73,10 +73,15 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 		return d, nil
 	}
 	d.usage = make([]minute, len(names))
-	d.tower = warm
-	if warm == nil {
+	if warm != nil {
+		warm.StopExploring()
+		d.tower = warm
+	} else {
 		config := tower.Default
 		config.SLO, config.BinRPS = app.SLO, mdp.Rate(c.get("bin_rps"))
+		// Half of the warm-up is uniformly random, half explores neighbours.
+		config.Uniform = int(c.get("warm_hours") * 60 / 2)
+		config.Explore = config.Uniform
 		if err := config.Check(); err != nil {
 			return nil, err
 		}
@@ -86,29 +91,45 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	return d, nil
 }
 
-// second simulates one second. At its end it runs the loops and the tower if
-// they are due.
+// second simulates one second. It runs the loops when they are due, and at the
+// end of a minute the tower.
 func (d *driver) second(ctx context.Context) error {
-	d.world.Advance(time.Second)
-	at := d.world.Elapsed()
-	if at%d.every == 0 {
-		for i := range d.loops {
-			decision, err := d.loops[i].Step(ctx, d.world.Now())
-			d.rewards.add(decision)
-			var unknown *mdp.UnknownError
-			if err != nil && !errors.As(err, &unknown) && !errors.Is(err, sim.ErrCall) {
-				return err
-			}
-			if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
-				d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
-				d.usage[i].n++
-			}
+	tick := min(d.every, time.Second)
+	for range time.Second / tick {
+		d.world.Advance(tick)
+		if d.world.Elapsed()%d.every != 0 {
+			continue
+		}
+		if err := d.decide(ctx); err != nil {
+			return err
 		}
 	}
-	if d.tower != nil && at%time.Minute == 0 {
+	if d.tower != nil && d.world.Elapsed()%time.Minute == 0 {
 		return d.observe()
 	}
 	return nil
+}
+
+// decide runs every loop once.
+func (d *driver) decide(ctx context.Context) error {
+	for i := range d.loops {
+		decision, err := d.loops[i].Step(ctx, d.world.Now())
+		// A call that fails is for the policy to notice: what was decided is not in force.
+		if err != nil && !unknown(err) && !errors.Is(err, sim.ErrCall) {
+			return err
+		}
+		if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
+			d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
+			d.usage[i].n++
+		}
+	}
+	return nil
+}
+
+// unknown reports whether an error says only that too little was observed.
+func unknown(err error) bool {
+	var missing *mdp.UnknownError
+	return errors.As(err, &missing)
 }
 
 // observe reports the last minute to the tower.
@@ -139,8 +160,7 @@ func (d *driver) observe() error {
 	}
 	d.mark = now
 	clear(d.usage)
-	var unknown *mdp.UnknownError
-	if err := d.tower.Observe(m); err != nil && !errors.As(err, &unknown) {
+	if err := d.tower.Observe(m); err != nil && !unknown(err) {
 		return err
 	}
 	d.retarget()

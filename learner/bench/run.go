@@ -54,8 +54,8 @@ type Score struct {
 	Late        float64       `json:"background_late_ratio"` // share of the background work that failed, was late or is left undone
 	Violates    bool          `json:"violates"`              // it breaks one of the promises: P99, lost requests, background work
 	Ratio       float64       `json:"windows_over"`          // share of the 10 s windows with a p99 above the SLO
-	Reward      float64       `json:"reward"`                // mean reward of the services' steps that can be judged
-	Judged      float64       `json:"reward_coverage"`       // share of the steps that can be judged
+	Reward      float64       `json:"reward"`                // mean reward of the services in the windows that can be judged
+	Judged      float64       `json:"reward_coverage"`       // share of the windows that can be judged
 	Mitigate    float64       `json:"time_to_mitigate_s"`    // mean length of a sequence of such windows, in seconds
 	Flapping    float64       `json:"flapping"`              // variation of the allocation around its trend; see flapping
 	Started     int           `json:"replicas_started"`
@@ -159,29 +159,34 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 			return fail(err)
 		}
 		if w.Elapsed() == lead {
-			m = newMeter(w, cell.App.SLO, o.Watch)
-			p.rewards = rewards{}
+			m = newMeter(w, cell.App, o.Watch)
 		}
 		if err := p.second(ctx); err != nil {
 			return fail(err)
 		}
 		if m != nil && (w.Elapsed()-lead)%window == 0 {
-			m.window()
+			if err := m.window(ctx); err != nil {
+				return fail(err)
+			}
 		}
 	}
 	if o.After != nil {
 		o.After(p.tower)
 	}
-	s := m.score()
-	s.Reward, s.Judged = p.rewards.mean()
-	return s, nil
+	return m.score(), nil
 }
 
 // window is the interval of the measurements.
 const window = 10 * time.Second
 
+// objective is what every service of an application is rewarded for.
+func objective(app sim.App) mdp.Objective { return mdp.Objective{SLO: app.SLO, Alpha: 0.5} }
+
 // meter measures a run.
 type meter struct {
+	goal     mdp.Objective
+	sensors  []mdp.Sensor // of the services, for the rewards
+	rewards  rewards
 	world    *sim.World
 	slo      mdp.SLO
 	watch    func(Point)
@@ -195,13 +200,24 @@ type meter struct {
 }
 
 // newMeter starts a measurement now.
-func newMeter(w *sim.World, slo mdp.SLO, watch func(Point)) *meter {
-	m := w.Snapshot()
-	return &meter{world: w, slo: slo, watch: watch, from: m, last: m.Totals}
+func newMeter(w *sim.World, app sim.App, watch func(Point)) *meter {
+	s := w.Snapshot()
+	m := &meter{world: w, slo: app.SLO, goal: objective(app), watch: watch, from: s, last: s.Totals}
+	for _, h := range w.Services() {
+		m.sensors = append(m.sensors, h.Sensor())
+	}
+	return m
 }
 
 // window measures the window that ends now.
-func (m *meter) window() {
+func (m *meter) window(ctx context.Context) error {
+	for _, sensor := range m.sensors {
+		s, err := sensor.Sense(ctx, m.world.Now())
+		if err != nil {
+			return err
+		}
+		m.rewards.add(m.goal.Judge(s))
+	}
 	now := m.world.Totals()
 	seconds := window.Seconds()
 	cores := (now.Allocated - m.last.Allocated) / seconds
@@ -227,6 +243,7 @@ func (m *meter) window() {
 		})
 	}
 	m.last = now
+	return nil
 }
 
 // score is the result of the measurement up to now.
@@ -254,6 +271,7 @@ func (m *meter) score() Score {
 	}
 	s.P99, _ = m.world.Overall(m.from, m.slo.Percentile)
 	s.P99MS = float64(s.P99) / float64(time.Millisecond)
+	s.Reward, s.Judged = m.rewards.mean()
 	clients, tasks := m.world.Open()
 	s.LostRatio = part(now.Lost-from.Lost+clients, now.Requests-from.Requests)
 	s.Late = part(now.TasksLate-from.TasksLate+tasks, now.Tasks-from.Tasks)
@@ -271,18 +289,18 @@ func part(share, whole float64) float64 {
 	return min(1, share/whole)
 }
 
-// rewards are the rewards of the steps of all services.
+// rewards are the rewards of all services in the windows of a run.
 type rewards struct {
 	sum          float64
 	known, steps int
 }
 
 // add counts a step.
-func (r *rewards) add(d mdp.Decision) {
+func (r *rewards) add(reward mdp.Reward, known bool) {
 	r.steps++
-	if d.RewardKnown {
+	if known {
 		r.known++
-		r.sum += float64(d.Reward)
+		r.sum += float64(reward)
 	}
 }
 

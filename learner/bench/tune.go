@@ -173,16 +173,16 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 // trace.
 func rehearse(ctx context.Context, cell Cell, c Choice, seed uint64) (Score, error) {
 	cell.Trace = cell.Warm
-	warm, err := warmTower(ctx, cell, c, seed)
+	warm, err := Warm(ctx, cell, c, seed)
 	if err != nil {
 		return Score{}, err
 	}
 	return Run(ctx, cell, c, Options{Seed: seed, Tower: warm})
 }
 
-// warmTower returns a tower after its hours of warm-up. It returns nil for a
-// choice without a tower or without warm-up.
-func warmTower(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.Tower, error) {
+// Warm returns a tower after its hours of warm-up, for Options.Tower. It returns
+// nil for a choice without a tower or without warm-up.
+func Warm(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.Tower, error) {
 	hours := c.get("warm_hours")
 	if c.Policy != "autothrottle" || hours == 0 {
 		return nil, nil

@@ -101,15 +101,13 @@ func (s *sensor) read() mdp.State {
 	if alive := now.alive - was.alive; alive > 0 {
 		state.Observed |= mdp.SetOf(mdp.CPUUsage)
 		state.Usage.CPU = milli((now.used - was.used) / alive)
-	} else if len(svc.replicas) > 0 {
-		state.Observed |= mdp.SetOf(mdp.CPUUsage) // none of its containers ran: they used nothing
 	}
 	if periods := now.periods - was.periods; periods > 0 {
 		state.Observed |= mdp.SetOf(mdp.Throttled)
 		state.Throttled = mdp.Ratio((now.throttled - was.throttled) / periods)
 	}
 	w.readPeaks(svc, &state)
-	w.readMemory(svc, &state)
+	w.readMemory(svc, &state, now.kills > was.kills)
 	if now.windows > was.windows {
 		w.readOutcomes(&state)
 	}
@@ -136,18 +134,21 @@ func (w *World) readOutcomes(state *mdp.State) {
 	}
 }
 
-// readMemory reads the mean memory use of the replicas. A container that does
-// not run uses none.
-func (w *World) readMemory(svc *service, state *mdp.State) {
-	if len(svc.replicas) == 0 {
+// readMemory reads the mean memory use of the replicas that run. After a kill the
+// killed ones count too, with their use at that time.
+func (w *World) readMemory(svc *service, state *mdp.State, killed bool) {
+	sum, n := mdp.Bytes(0), mdp.Bytes(0)
+	for k := range svc.replicas {
+		if r := &svc.replicas[k]; killed || w.now >= r.ready {
+			sum += r.memory
+			n++
+		}
+	}
+	if n == 0 {
 		return
 	}
-	sum := mdp.Bytes(0)
-	for k := range svc.replicas {
-		sum += svc.replicas[k].memory
-	}
 	state.Observed |= mdp.SetOf(mdp.MemoryUsage)
-	state.Usage.Memory = sum / mdp.Bytes(len(svc.replicas))
+	state.Usage.Memory = sum / n
 }
 
 // readPeaks computes peak and deviation of CPU use from the samples of single

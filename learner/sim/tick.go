@@ -200,8 +200,8 @@ func (r *replica) demand() float64 {
 }
 
 // updateMemory updates the memory use of each replica. It kills a replica that
-// uses more than its limit: its requests fail, and it uses no memory until it
-// runs again.
+// uses more than its limit: its requests fail, and it does not run until it
+// is started again.
 func (w *World) updateMemory(s *service) {
 	for k := range s.replicas {
 		r := &s.replicas[k]
@@ -214,7 +214,7 @@ func (w *World) updateMemory(s *service) {
 			s.kills++
 			w.totals.OOMKills++
 			r.ready = w.restart(s, r)
-			r.memory = 0
+			r.memory = r.size.Memory // what it was killed at
 		}
 	}
 }

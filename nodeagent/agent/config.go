@@ -29,7 +29,7 @@ type Config struct {
 	// less shows nothing more.
 	SampleEvery time.Duration
 	// StepEvery is the time between two decisions. The captain's settings are made
-	// for one second.
+	// for one second, and above captain.MaxStep it decides nothing.
 	StepEvery time.Duration
 	// Captain decides CPU limits. Central changes its Target for each container.
 	Captain captain.Config
@@ -89,8 +89,8 @@ func (c Config) Validate() error {
 	no(c.Node == "", "node name %q: it must be this node's", c.Node)
 	no(c.SampleEvery < 10*time.Millisecond || c.SampleEvery > time.Second,
 		"sample every %v: it must be in [10ms, 1s]", c.SampleEvery)
-	no(c.StepEvery < c.SampleEvery || c.StepEvery > time.Minute,
-		"step every %v: it must be in [sample every, 1m]", c.StepEvery)
+	no(c.StepEvery < c.SampleEvery || c.StepEvery > captain.MaxStep,
+		"step every %v: it must be in [sample every, %v]", c.StepEvery, captain.MaxStep)
 	no(!(c.Memory.Margin > 1), "memory margin %v: it must be above 1", float64(c.Memory.Margin))
 	no(c.Conflicts < 1, "conflicts %d: it must be 1 or more", c.Conflicts)
 	no(c.Backoff <= 0, "backoff %v: it must be above 0", c.Backoff)

@@ -16,15 +16,27 @@ func config() aimd.Config {
 	return c
 }
 
+func miad() aimd.Config {
+	c := aimd.DefaultMIAD
+	c.SLO = config().SLO
+	return c
+}
+
 func withMemory() aimd.Config {
 	c := config()
-	c.IncreaseMemory = 32 * mdp.MiB
+	c.StepMemory = 32 * mdp.MiB
 	return c
 }
 
 func TestAIMDIsAPolicy(t *testing.T) {
 	t.Run("cpu", func(t *testing.T) { mdptest.Policy(t, func() mdp.Policy { return aimd.New(config()) }) })
 	t.Run("cpu and memory", func(t *testing.T) { mdptest.Policy(t, func() mdp.Policy { return aimd.New(withMemory()) }) })
+	t.Run("miad", func(t *testing.T) { mdptest.Policy(t, func() mdp.Policy { return aimd.New(miad()) }) })
+	t.Run("miad with memory", func(t *testing.T) {
+		c := miad()
+		c.StepMemory, c.Factor = 32*mdp.MiB, 1000
+		mdptest.Policy(t, func() mdp.Policy { return aimd.New(c) })
+	})
 	t.Run("throughput", func(t *testing.T) {
 		c := config()
 		c.SLO.Throughput = 100
@@ -55,6 +67,36 @@ func TestIncreaseIsAdditiveAndDecreaseIsMultiplicative(t *testing.T) {
 		if a, err := aimd.New(config()).Decide(state(c.limit, c.latency)); err != nil || a != c.want {
 			t.Errorf("%s: %v (%v), want %v", c.name, a, err, c.want)
 		}
+	}
+}
+
+func TestMIADIncreaseIsMultiplicativeAndDecreaseIsAdditive(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		limit   mdp.MilliCPU
+		latency time.Duration
+		want    mdp.Action
+	}{
+		{"violated", 500, 101 * time.Millisecond, mdp.Action{}.WithCPU(750)},
+		{"violated, a large limit: the same factor", 4000, time.Minute, mdp.Action{}.WithCPU(6000)},
+		{"violated, the smallest limit", 1, time.Minute, mdp.Action{}.WithCPU(2)},
+		{"met, with room to spare", 500, 79 * time.Millisecond, mdp.Action{}.WithCPU(480)},
+		{"met, with room to spare, a large limit: the same step", 4000, time.Millisecond, mdp.Action{}.WithCPU(3980)},
+		{"met, just", 500, 90 * time.Millisecond, mdp.Action{}},
+		{"room to spare near the floor", 11, time.Millisecond, mdp.Action{}.WithCPU(10)},
+		{"room to spare below the floor", 5, time.Millisecond, mdp.Action{}},
+	} {
+		if a, err := aimd.New(miad()).Decide(state(c.limit, c.latency)); err != nil || a != c.want {
+			t.Errorf("%s: %v (%v), want %v", c.name, a, err, c.want)
+		}
+	}
+	c := miad()
+	c.StepMemory = 8 * mdp.MiB
+	if a, _ := aimd.New(c).Decide(state(500, time.Second)); a != (mdp.Action{}.WithCPU(750).WithMemory(150 * mdp.MiB)) {
+		t.Errorf("violated: %v", a)
+	}
+	if a, _ := aimd.New(c).Decide(state(500, time.Millisecond)); a != (mdp.Action{}.WithCPU(480).WithMemory(92 * mdp.MiB)) {
+		t.Errorf("met: %v", a)
 	}
 }
 
@@ -106,7 +148,7 @@ func TestLimitOscillatesAroundTheLowestThatMeetsTheSLO(t *testing.T) {
 func TestErrorNamesTheWrongSetting(t *testing.T) {
 	for want, change := range map[string]func(*aimd.Config){
 		"aimd SLO latency 0s: it must be above zero": func(c *aimd.Config) { c.SLO = mdp.SLO{} },
-		"aimd decrease 1: it must be in (0, 1)":      func(c *aimd.Config) { c.Decrease = 1 },
+		"aimd factor 1: it must be in (0, 1)":        func(c *aimd.Config) { c.Factor = 1 },
 		"aimd headroom 1.5: it must be in (0, 1]":    func(c *aimd.Config) { c.Headroom = 1.5 },
 	} {
 		c := config()
@@ -114,6 +156,21 @@ func TestErrorNamesTheWrongSetting(t *testing.T) {
 		if err := c.Check(); err == nil || err.Error() != want {
 			t.Errorf("err = %v, want %s", err, want)
 		}
+	}
+	for want, change := range map[string]func(*aimd.Config){
+		"miad SLO latency 0s: it must be above zero": func(c *aimd.Config) { c.SLO = mdp.SLO{} },
+		"miad factor 1: it must be in (1, 1000]":     func(c *aimd.Config) { c.Factor = 1 },
+		"miad step 0m: it must be above zero":        func(c *aimd.Config) { c.Step = 0 },
+		"aimd rule 2: it must be AIMD or MIAD":       func(c *aimd.Config) { c.Rule = 2 },
+	} {
+		c := miad()
+		change(&c)
+		if err := c.Check(); err == nil || err.Error() != want {
+			t.Errorf("err = %v, want %s", err, want)
+		}
+	}
+	if err := miad().Check(); err != nil {
+		t.Error(err)
 	}
 	if err := withMemory().Check(); err != nil {
 		t.Error(err)

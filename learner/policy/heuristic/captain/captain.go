@@ -1,23 +1,55 @@
 // Package captain is Autothrottle's per-service controller (Wang et al., NSDI
-// 2024, §3.3). It adjusts the CPU limit every second to keep the share of
-// throttled CFS periods near a target.
+// 2024, §3.3, and worker-daemon.py of its repository). It adjusts the CPU limit
+// every second to keep the share of throttled CFS periods near a target.
 //
 // Tail latency depends on throttling more than on utilisation. The target is
 // the throttling that the SLO allows. It is a constant, or Autothrottle's Tower
 // sets it (package tower).
 //
-// Departures from the paper:
-//  1. The paper checks for a rollback every 100 ms. Here each decision (every 1
-//     s) checks it: a resize through the container runtime costs about 7 ms of
-//     CPU, and the node agent's limiter allows one resize per second and
-//     container.
-//  2. The paper's floor of 0.01 core is here part of the guards' envelope.
+// The authors ask their controller every 100 ms, one CFS period. Each second it
+// decides: it raises the limit when the periods of that second were throttled
+// too much, and otherwise may lower it. A decrease that throttles too much is
+// taken back at once, in the 100 ms step that shows it, but only until the next
+// decision. The policy here takes the time from State.At, so the caller chooses
+// how often to ask.
+//
+// Asked once a second, as the node agent does (a resize through the container
+// runtime costs about 7 ms of CPU, and its limiter allows one per second and
+// container), check and decision fall together. Two things are lost. A decrease
+// that was too deep hurts for a whole second, not for 100 to 300 ms. And a
+// decrease that is taken back takes the place of the decision of that second:
+// asked every 100 ms, the decision at the end of the second sees the time after
+// the rollback.
+//
+// Departures from the source:
+//  1. The limit is the limit in force, in whole millicores and rounded up after
+//     a raise, not the number that the controller asked for last. A decrease
+//     that is not in force yet is not taken back.
+//  2. At the start the source has a usage of zero in the place of the samples it
+//     does not have yet. Here the sensor's peak and deviation are of the samples
+//     that exist. The deviation is the population's, 1 % below the source's.
+//  3. A time about which nothing is known (a signal is missing, or nobody asked
+//     for more than MaxStep) ends the history. The next decision is a second
+//     after it, and a decrease before it stays.
 package captain
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+)
+
+const (
+	// Interval is the time between two decisions.
+	Interval = time.Second
+	// MaxStep is the longest time between two States that follow each other.
+	MaxStep = 5 * time.Second
+
+	// slack is how much too early a decision may come, half a CFS period:
+	// tickers jitter.
+	slack = 50 * time.Millisecond
 )
 
 // Config is the settings of a captain. The zero value is not valid; start with
@@ -53,56 +85,122 @@ func (c Config) Check() error {
 }
 
 // Captain controls the CPU limit of one container. It needs [mdp.CPULimit],
-// [mdp.Throttled] over the last second, and [mdp.CPUPeak] and
-// [mdp.CPUDeviation] of 100 ms samples over the last five seconds.
+// [mdp.Throttled] over the time since the last State (or the last second, if
+// that is shorter), and [mdp.CPUPeak] and [mdp.CPUDeviation] of 100 ms samples
+// over the last five seconds. It decides nothing in its first second.
 type Captain struct {
 	config Config
-	margin float64      // current margin, in standard deviations
-	before mdp.MilliCPU // limit before the last decrease; 0 when there is nothing to roll back
+	margin float64 // current margin, in standard deviations
+
+	last      time.Time    // of the last State; zero when the next one does not follow from it
+	decided   time.Time    // last decision
+	throttled float64      // nanoseconds throttled since the last decision or rollback
+	before    mdp.MilliCPU // limit before the last decision, which lowered it; 0 when there is nothing to roll back
 }
 
 // New creates a captain. The config must pass Check.
 func New(c Config) *Captain { return &Captain{config: c, margin: c.Margin} }
 
-// Retarget changes the target. The margin stays.
+// Retarget changes the target. The margin and the history stay.
 func (c *Captain) Retarget(target mdp.Ratio) { c.config.Target = target }
 
 // Decide sets the CPU limit, or nothing when no change is needed.
 func (c *Captain) Decide(s mdp.State) (mdp.Action, error) {
-	if err := s.Require("captain", mdp.CPULimit, mdp.Throttled, mdp.CPUPeak, mdp.CPUDeviation); err != nil {
+	if err := check(s); err != nil {
+		c.last = time.Time{}
 		return mdp.Action{}, err
 	}
-	if !s.Throttled.Finite() || s.Throttled < 0 || s.Throttled > 1 ||
-		s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || s.CPUPeak < 0 || s.CPUPeak > maxLimit {
-		return mdp.Action{}, fmt.Errorf("captain: throttled %v, limit %v, peak %v: not figures of a container",
-			float64(s.Throttled), s.Limit.CPU, s.CPUPeak)
+	step := s.At.Sub(c.last)
+	follows := !c.last.IsZero() && step > 0 && step <= MaxStep
+	c.last = s.At
+	if !follows {
+		c.begin(s.At)
+		c.before = 0
+		return mdp.Action{}, nil
 	}
+	c.throttled += float64(s.Throttled) * float64(step)
 	limit := s.Limit.CPU
-	ratio := float64(s.Throttled)
-	target := float64(c.config.Target)
+	due := s.At.Sub(c.decided) >= Interval-slack
+	if raised, ok := c.rollback(s.At, limit); ok {
+		limit = raised
+		if due && step >= Interval-slack {
+			// Asked once a second. The peak is that of the throttled second, and
+			// there is no time after the rollback that a decision could be about.
+			c.begin(s.At)
+			due = false
+		}
+	}
+	if due {
+		limit = c.decide(s, limit)
+	}
+	if limit == s.Limit.CPU {
+		return mdp.Action{}, nil
+	}
+	return mdp.Action{}.WithCPU(limit), nil
+}
+
+// begin starts the history of the next decision.
+func (c *Captain) begin(now time.Time) {
+	c.decided = now
+	c.throttled = 0
+}
+
+// ratio is the share of throttled time in the history. As in the source it is a
+// share of the whole second between two decisions, also when less of it has
+// passed or when a rollback has emptied the history.
+func (c *Captain) ratio(now time.Time) float64 {
+	return c.throttled / float64(max(Interval, now.Sub(c.decided)))
+}
+
+// rollback takes back the decrease of the last decision, and adds the same
+// amount, if there was too much throttling since then.
+func (c *Captain) rollback(now time.Time, limit mdp.MilliCPU) (raised mdp.MilliCPU, ok bool) {
+	ratio, target := c.ratio(now), float64(c.config.Target)
+	if c.before <= limit || !(ratio > 3*target) {
+		return 0, false
+	}
+	raised = 2*c.before - limit
+	c.margin += ratio - target
+	c.before = 0
+	c.throttled = 0
+	return raised, true
+}
+
+// decide is the decision of each second. It returns the new limit.
+func (c *Captain) decide(s mdp.State, limit mdp.MilliCPU) mdp.MilliCPU {
+	ratio, target := c.ratio(s.At), float64(c.config.Target)
+	c.begin(s.At)
+	c.before = 0
 	c.margin = max(0, c.margin+ratio-target)
 	if ratio > 3*target {
-		if before := c.before; before > limit {
-			c.before = 0
-			c.margin += ratio - target
-			// Roll the decrease back, and add the same amount.
-			return mdp.Action{}.WithCPU(2*before - limit), nil
-		}
-		c.before = 0
 		// The result is rounded up, so that a limit of a few millicores
 		// can grow.
-		return mdp.Action{}.WithCPU(limit + 1 + mdp.MilliCPU(float64(limit)*(ratio-3*target))), nil
+		return max(limit+1, mdp.MilliCPU(math.Ceil(float64(limit)*(1+ratio-3*target))))
 	}
-	proposal := s.CPUPeak + mdp.MilliCPU(c.margin*float64(max(0, s.CPUDeviation)))
+	proposal := s.CPUPeak + mdp.MilliCPU(math.Round(c.margin*float64(max(0, s.CPUDeviation))))
 	if proposal > limit*9/10 {
-		return mdp.Action{}, nil
+		return limit
 	}
 	proposal = max(proposal, limit/2, c.config.Floor)
 	if proposal >= limit {
-		return mdp.Action{}, nil
+		return limit
 	}
 	c.before = limit
-	return mdp.Action{}.WithCPU(proposal), nil
+	return proposal
+}
+
+// check returns an error for a State that lacks a signal, and for impossible
+// values.
+func check(s mdp.State) error {
+	if err := s.Require("captain", mdp.CPULimit, mdp.Throttled, mdp.CPUPeak, mdp.CPUDeviation); err != nil {
+		return err
+	}
+	if !s.Throttled.Finite() || s.Throttled < 0 || s.Throttled > 1 ||
+		s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit || s.CPUPeak < 0 || s.CPUPeak > maxLimit {
+		return fmt.Errorf("captain: throttled %v, limit %v, peak %v: not figures of a container",
+			float64(s.Throttled), s.Limit.CPU, s.CPUPeak)
+	}
+	return nil
 }
 
 // maxLimit is a million cores. Values above it are errors, and sums could

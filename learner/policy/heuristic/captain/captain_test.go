@@ -1,6 +1,8 @@
 package captain_test
 
 import (
+	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -13,64 +15,302 @@ func TestCaptainIsAPolicy(t *testing.T) {
 	mdptest.Policy(t, func() mdp.Policy { return captain.New(captain.Default) })
 }
 
-// container is a small model of CFS: demand above the limit throttles, and usage never
-// exceeds the limit.
-func container(limit, demand mdp.MilliCPU, second int) mdp.State {
-	s := mdp.State{
-		At:       time.Unix(int64(second), 0),
-		Observed: mdp.SetOf(mdp.CPULimit, mdp.Throttled, mdp.CPUPeak, mdp.CPUDeviation),
-		Limit:    mdp.Size{CPU: limit}, CPUPeak: min(limit, demand), CPUDeviation: demand / 50,
-	}
-	if demand > limit {
-		s.Throttled = 1 - mdp.Ratio(limit)/mdp.Ratio(demand)
-	}
-	return s
+// period is how often Autothrottle samples: a CFS period.
+const period = 100 * time.Millisecond
+
+// container has a captain that is asked at each step, and does what it says.
+// Peak and deviation are what the test sets.
+type container struct {
+	t         *testing.T
+	captain   *captain.Captain
+	now       time.Time
+	limit     mdp.MilliCPU
+	peak      mdp.MilliCPU
+	deviation mdp.MilliCPU
 }
 
-func TestLimitFollowsABurstWithinSecondsAndDropsAfterIt(t *testing.T) {
-	c := captain.New(captain.Default)
-	limit := mdp.MilliCPU(500)
-	run := func(from, to int, demand mdp.MilliCPU) {
-		for i := from; i < to; i++ {
-			a, err := c.Decide(container(limit, demand, i))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a.Sets.Has(mdp.CPULimit) {
-				limit = a.Limit.CPU
-			}
+func newContainer(t *testing.T, target mdp.Ratio, limit, peak mdp.MilliCPU) *container {
+	config := captain.Default
+	config.Target = target
+	c := &container{t: t, captain: captain.New(config), now: time.Unix(0, 0), limit: limit, peak: peak}
+	c.step(0, 0)
+	return c
+}
+
+func (c *container) state(throttled mdp.Ratio) mdp.State {
+	return mdp.State{
+		At:           c.now,
+		Observed:     mdp.SetOf(mdp.CPULimit, mdp.Throttled, mdp.CPUPeak, mdp.CPUDeviation),
+		Limit:        mdp.Size{CPU: c.limit},
+		Throttled:    throttled,
+		CPUPeak:      c.peak,
+		CPUDeviation: c.deviation,
+	}
+}
+
+// step asks the captain after a time with a share of throttled periods.
+func (c *container) step(after time.Duration, throttled mdp.Ratio) {
+	c.t.Helper()
+	c.now = c.now.Add(after)
+	a, err := c.captain.Decide(c.state(throttled))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if a.Sets.Has(mdp.CPULimit) {
+		c.limit = a.Limit.CPU
+	}
+}
+
+// periods is a step for each letter: x is a throttled period.
+func (c *container) periods(of string) {
+	c.t.Helper()
+	for _, one := range of {
+		throttled := mdp.Ratio(0)
+		if one == 'x' {
+			throttled = 1
 		}
-	}
-	run(0, 30, 100)
-	if limit < 100 || limit > 150 {
-		t.Fatalf("at a demand of 100m the limit is %v, want a little above", limit)
-	}
-	run(30, 40, 400)
-	if left := container(limit, 400, 0).Throttled; left > 3*captain.Default.Target {
-		t.Errorf("ten seconds into a burst of 400m the limit is %v, and %.2f of the periods are throttled", limit, left)
-	}
-	run(40, 80, 100)
-	if limit > 200 {
-		t.Errorf("forty seconds after the burst the limit is still %v", limit)
+		c.step(period, throttled)
 	}
 }
 
-func TestDecreaseThatThrottlesIsRolledBackTwice(t *testing.T) {
-	c := captain.New(captain.Default)
-	a, _ := c.Decide(container(1000, 600, 0)) // peak 600 + 3 deviations of 12
-	if a.Limit.CPU != 635 && a.Limit.CPU != 636 {
-		t.Fatalf("shrink to %v, want 636m", a.Limit.CPU)
+func (c *container) want(limit mdp.MilliCPU, why string) {
+	c.t.Helper()
+	if c.limit != limit {
+		c.t.Fatalf("after %v the limit is %v, want %v: %s", c.now.Sub(time.Unix(0, 0)), c.limit, limit, why)
 	}
-	b, _ := c.Decide(container(a.Limit.CPU, 900, 1))
-	if want := 2*1000 - a.Limit.CPU; b.Limit.CPU != want {
-		t.Errorf("rollback to %v, want %v", b.Limit.CPU, want)
+}
+
+// lowered is a container whose limit was lowered from 1000m to 600m, one second
+// after its start.
+func lowered(t *testing.T, target mdp.Ratio) *container {
+	c := newContainer(t, target, 1000, 600)
+	c.periods(".........")
+	c.want(1000, "a decision comes after ten periods")
+	c.periods(".")
+	c.want(600, "the peak, and no deviation")
+	return c
+}
+
+func TestRaiseIsByTheThrottlingBeyondThreeTimesTheTarget(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 1000)
+	c.periods("xxx.......")
+	c.want(1000, "three of ten periods are three times the target")
+	c.periods("xxxxxxx..")
+	c.want(1000, "the second is not over")
+	c.periods(".")
+	c.want(1400, "x (1 + 0.7 - 0.3)")
+}
+
+func TestHistoryStartsEmptyAfterEachDecision(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 1000)
+	c.periods("xxx.......")
+	c.periods("xxx.......")
+	c.want(1000, "each second has three throttled periods, which is three times the target")
+}
+
+func TestDecreaseThatThrottlesIsTakenBackTwiceInThePeriodThatShowsIt(t *testing.T) {
+	c := lowered(t, 0.1)
+	c.periods("xxx")
+	c.want(600, "three periods are not more than three times the target of ten")
+	c.periods("x")
+	c.want(1400, "2 x 1000m - 600m")
+}
+
+func TestDecreaseIsTakenBackOnlyUntilTheNextDecision(t *testing.T) {
+	c := lowered(t, 0.1)
+	c.periods("..........")
+	c.want(600, "the peak is still 600m")
+	c.periods("xxxxxxxxx")
+	c.want(600, "a second after the decrease it stays")
+	c.periods("x")
+	c.want(1020, "x (1 + 1 - 0.3): a raise, no rollback")
+}
+
+func TestHistoryStartsEmptyAfterARollback(t *testing.T) {
+	c := lowered(t, 0.1)
+	c.peak = 1400
+	c.periods("xxxx")
+	c.want(1400, "2 x 1000m - 600m")
+	c.periods("xxx...")
+	c.want(1400, "three throttled periods since the rollback are not more than three times the target")
+}
+
+func TestRollbackOfTheLastPeriodIsFollowedByADecision(t *testing.T) {
+	c := lowered(t, 0.1)
+	c.periods("xxx......x")
+	c.want(700, "2 x 1000m - 600m, and the peak of 600m is below half of it")
+}
+
+func TestDecreaseThatIsNotInForceIsNotTakenBack(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 600)
+	c.periods("..........")
+	c.want(600, "lowered")
+	c.limit = 1000 // the runtime is late
+	c.periods("xxxx")
+	c.want(1000, "the old limit throttled")
+	c.limit = 600
+	c.periods(".")
+	c.want(1400, "2 x 1000m - 600m")
+}
+
+// The margin is seen in a decrease: the peak plus the margin's deviations.
+func TestMarginGrowsOncePerDecisionByWhatIsBeyondTheTarget(t *testing.T) {
+	c := newContainer(t, 0.1, 10_000, 9000)
+	c.periods("xxx.......") // margin 3 + 0.3 - 0.1
+	c.deviation = 1000
+	c.peak = 5000
+	c.periods("..........") // margin 3.2 - 0.1
+	c.want(8100, "the peak and 3.1 deviations")
+}
+
+func TestRollbackGrowsTheMarginOnceInTheSameSecond(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		second func(c *container)
+		want   mdp.MilliCPU
+	}{
+		// Margin 3 - 0.1, + 0.4 - 0.1 by the rollback, - 0.1 by the decision of the same second, - 0.1.
+		{"asked every period", func(c *container) { c.periods("xxxx......") }, 4000 + 3000},
+		// Margin 3 - 0.1, + 0.4 - 0.1 by the rollback, - 0.1.
+		{"asked every second", func(c *container) { c.step(time.Second, 0.4) }, 4000 + 3100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := newContainer(t, 0.1, 10_000, 6000)
+			o.periods("..........")
+			o.want(6000, "lowered")
+			o.peak = 14_000
+			c.second(o)
+			o.want(14_000, "2 x 10000m - 6000m")
+			o.peak, o.deviation = 4000, 1000
+			o.periods("..........")
+			o.want(c.want, "the peak and the margin")
+		})
 	}
+}
+
+func TestMarginIsNeverBelowZero(t *testing.T) {
+	c := newContainer(t, 0.5, 10_000, 10_000)
+	for range 20 {
+		c.periods("..........")
+	}
+	c.deviation, c.peak = 100, 8000
+	c.periods("..........")
+	c.want(8000, "a margin of zero")
 }
 
 func TestOneDecisionAtMostHalvesTheLimit(t *testing.T) {
-	a, _ := captain.New(captain.Default).Decide(container(1000, 1, 0))
-	if a.Limit.CPU != 500 {
-		t.Errorf("limit = %v, want 500m", a.Limit.CPU)
+	c := newContainer(t, 0.1, 1000, 1)
+	c.periods("..........")
+	c.want(500, "half")
+}
+
+func TestLimitIsLoweredOnlyByATenthOrMore(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 901)
+	c.periods("..........")
+	c.want(1000, "901m is above nine tenths")
+	c.peak = 900
+	c.periods("..........")
+	c.want(900, "nine tenths")
+}
+
+func TestLimitIsNeverLoweredBelowTheFloor(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 0)
+	for range 10 {
+		c.periods("..........")
+	}
+	c.want(captain.Default.Floor, "the floor")
+}
+
+func TestAskedEverySecondItDecidesEverySecond(t *testing.T) {
+	c := newContainer(t, 0.1, 1000, 600)
+	c.step(990*time.Millisecond, 0) // a ticker that jitters
+	c.want(600, "lowered")
+	c.step(1010*time.Millisecond, 0.5)
+	c.want(1400, "2 x 1000m - 600m, and no decision")
+	c.peak = 1400
+	c.step(time.Second, 0.5)
+	c.want(1680, "x (1 + 0.5 - 0.3)")
+	c.peak = 1000
+	c.step(time.Second, 0)
+	c.want(1000, "lowered")
+	c.step(time.Second, 0.3)
+	c.want(1000, "the target allows it")
+	c.step(time.Second, 0.5)
+	c.want(1200, "x (1 + 0.5 - 0.3): the decrease was a second before")
+}
+
+func TestTimeThatWasNotObservedIsNoHistory(t *testing.T) {
+	unknown := func(c *container) {
+		c.now = c.now.Add(period)
+		_, err := c.captain.Decide(c.state(1).Mask(mdp.SetOf(mdp.CPULimit)))
+		var missing *mdp.UnknownError
+		if !errors.As(err, &missing) {
+			c.t.Errorf("err = %v, want an UnknownError", err)
+		}
+	}
+	for name, gap := range map[string]func(c *container){
+		"a signal is missing": func(c *container) {
+			unknown(c)
+			c.step(period, 1)
+		},
+		"an impossible value": func(c *container) {
+			if _, err := c.captain.Decide(c.state(mdp.Ratio(math.NaN()))); err == nil {
+				c.t.Error("no error")
+			}
+			c.step(period, 1)
+		},
+		"nobody asked":       func(c *container) { c.step(captain.MaxStep+1, 1) },
+		"time stands":        func(c *container) { c.step(0, 1) },
+		"time goes backward": func(c *container) { c.step(-time.Hour, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := lowered(t, 0.1)
+			c.periods("xxx")
+			gap(c)
+			c.peak = 1000
+			c.periods("xxxx.....")
+			c.want(600, "the decrease before the gap stays, and the next decision is a second after it")
+			c.periods(".")
+			c.want(660, "x (1 + 0.4 - 0.3): the periods after the gap")
+		})
+	}
+}
+
+// demand is a small model of CFS: demand above the limit throttles, and usage
+// never exceeds the limit.
+func (c *container) demand(of mdp.MilliCPU, every time.Duration) {
+	c.t.Helper()
+	c.peak, c.deviation = min(c.limit, of), of/50
+	throttled := mdp.Ratio(0)
+	if of > c.limit {
+		throttled = 1 - mdp.Ratio(c.limit)/mdp.Ratio(of)
+	}
+	c.step(every, throttled)
+}
+
+func TestLimitFollowsABurstWithinSecondsAndDropsAfterIt(t *testing.T) {
+	for _, every := range []time.Duration{period, time.Second} {
+		t.Run(every.String(), func(t *testing.T) {
+			c := newContainer(t, captain.Default.Target, 500, 100)
+			run := func(seconds int, demand mdp.MilliCPU) {
+				for end := c.now.Add(time.Duration(seconds) * time.Second); c.now.Before(end); {
+					c.demand(demand, every)
+				}
+			}
+			run(30, 100)
+			if c.limit < 100 || c.limit > 150 {
+				t.Fatalf("at a demand of 100m the limit is %v, want a little above", c.limit)
+			}
+			run(10, 400)
+			if left := 1 - float64(c.limit)/400; left > 3*float64(captain.Default.Target)+1e-9 {
+				t.Errorf("ten seconds into a burst of 400m the limit is %v, and %.2f of the periods are throttled",
+					c.limit, left)
+			}
+			run(40, 100)
+			if c.limit > 200 {
+				t.Errorf("forty seconds after the burst the limit is still %v", c.limit)
+			}
+		})
 	}
 }
 
@@ -79,5 +319,18 @@ func TestErrorNamesTheWrongSetting(t *testing.T) {
 	c.Target = 1.5
 	if err := c.Check(); err == nil || err.Error() != "captain target 1.5: it must be in [0, 1)" {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// A captain is asked ten times a second for each service.
+func BenchmarkDecide(b *testing.B) {
+	p := captain.New(captain.Default)
+	s := (&container{limit: 1000, peak: 950}).state(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.At = s.At.Add(period)
+		if _, err := p.Decide(s); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -10,7 +10,9 @@
 //     its current request. Otherwise VPA changes the request, this changes the
 //     utilisation, and the two oscillate. A replica grows first; replicas are
 //     added when the largest size is still too small, or when the SLO is
-//     violated at this size.
+//     violated at this size. With a Request it is what the Kubernetes
+//     documentation advises: HPA for CPU, by the utilisation of a constant
+//     request, and VPA for memory only.
 //  2. VPA's CPU samples are the short peaks of usage, increased by the share of
 //     throttled periods. The usage of a throttled container shows its limit and
 //     not its demand.
@@ -37,7 +39,8 @@ import (
 type Config struct {
 	SLO               mdp.SLO
 	Largest           mdp.Size      // largest allowed size of a replica; the utilisation refers to it
-	TargetUtilization int32         // HPA: desired usage in percent of Largest.CPU; HPA's example is 70
+	Request           mdp.MilliCPU  // HPA: the CPU request of a replica, which the utilisation then refers to; 0 leaves CPU to VPA
+	TargetUtilization int32         // HPA: desired usage in percent of Request or Largest.CPU; HPA's example is 70
 	Tolerance         mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
 	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
 	Settling          time.Duration // minimum time between two scale-outs because of latency
@@ -70,6 +73,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("hpavpa half-life %v: it must be above zero", c.HalfLife)
 	case !(c.Percentile > 0 && c.Percentile <= 1):
 		return fmt.Errorf("hpavpa percentile %v: it must be in (0, 1]", c.Percentile)
+	case c.Request < 0 || c.Request > c.Largest.CPU:
+		return fmt.Errorf("hpavpa request %v: it must be in [0, %v]", c.Request, c.Largest.CPU)
 	case c.Largest.CPU <= 0 || c.Largest.Memory <= 0:
 		return fmt.Errorf("hpavpa largest size %v: both must be above zero", c.Largest)
 	}
@@ -143,6 +148,9 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	size := p.recommender.GetRecommendedPodResources(containers)[""].Target
 	if a.Sets.Has(mdp.CPULimit) {
 		a = a.WithCPU(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
+		if p.config.Request > 0 {
+			a = a.WithCPU(p.config.Request)
+		}
 	}
 	if a.Sets.Has(mdp.MemoryLimit) {
 		a = a.WithMemory(max(1, mdp.Bytes(size[model.ResourceMemory])))
@@ -165,9 +173,9 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 func (p *Policy) replicas(s mdp.State) (int, error) {
 	ratio, _, _, err := hpa.GetResourceUtilizationRatio(
 		hpa.PodMetricsInfo{"mean": {Value: int64(raised(s.Usage.CPU, s))}},
-		map[string]int64{"mean": int64(p.config.Largest.CPU)}, p.config.TargetUtilization)
+		map[string]int64{"mean": int64(p.full())}, p.config.TargetUtilization)
 	if err != nil {
-		return 0, fmt.Errorf("hpavpa: utilisation of %v: %w", p.config.Largest.CPU, err)
+		return 0, fmt.Errorf("hpavpa: utilisation of %v: %w", p.full(), err)
 	}
 	want := p.scaled(s.Replicas, ratio)
 	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
@@ -204,10 +212,18 @@ func (p *Policy) scaled(replicas int, ratio float64) int {
 	return max(1, int(math.Ceil(ratio*float64(replicas))))
 }
 
-// grown reports whether a replica has at least 90 % of its largest size, so
-// that only more replicas can help.
+// full is the CPU that a replica has at most, to which the utilisation refers.
+func (p *Policy) full() mdp.MilliCPU {
+	if p.config.Request > 0 {
+		return p.config.Request
+	}
+	return p.config.Largest.CPU
+}
+
+// grown reports whether a replica has at least 90 % of what it may have, so that
+// only more replicas can help.
 func (p *Policy) grown(s mdp.State) bool {
-	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.config.Largest.CPU*9/10
+	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.full()*9/10
 }
 
 // demand is the CPU that the limit of a replica must cover: its peak if it is

@@ -53,6 +53,27 @@ func TestReplicaGrowsBeforeAnotherIsAdded(t *testing.T) {
 	}
 }
 
+func TestWithARequestCPUIsHPAsAlone(t *testing.T) {
+	c := config()
+	c.Request = 200
+	p := hpavpa.New(c)
+	// Two replicas of 200m use 95 % of their request; HPA's formula is ceil(2 x 95 / 70).
+	a := decide(t, p, state(0, 2, 400, 190, 0, 80*time.Millisecond))
+	if a.Replicas != 3 || a.Limit.CPU != 200 {
+		t.Errorf("%v, want three replicas of 200m", a)
+	}
+	if !a.Sets.Has(mdp.MemoryLimit) || a.Limit.Memory >= 256*mdp.MiB {
+		t.Errorf("%v, want VPA's memory", a)
+	}
+	if a = decide(t, p, state(7, 3, 200, 100, 0, 170*time.Millisecond)); a.Replicas != 6 {
+		t.Errorf("replicas = %d, want ceil(3 x 1.7): the request is all that a replica may have", a.Replicas)
+	}
+	c.Request = 501
+	if err := c.Check(); err == nil || err.Error() != "hpavpa request 501m: it must be in [0, 500m]" {
+		t.Errorf("err = %v", err)
+	}
+}
+
 func TestSLOViolationAddsReplicasOnlyAtTheLargestSize(t *testing.T) {
 	slow := 170 * time.Millisecond
 	if a := decide(t, hpavpa.New(config()), state(0, 2, 200, 100, 0, slow)); a.Replicas > 2 {

@@ -10,7 +10,7 @@ import (
 
 // version is the version of the format below. It changes when an older tower
 // cannot read the new format.
-const version = 1
+const version = 2
 
 // maxMinutes is about two thousand years.
 const maxMinutes = 1_000_000_000
@@ -24,6 +24,8 @@ type stored struct {
 	BinRPS   mdp.Rate     `json:"binRPS"`
 	Minutes  int          `json:"minutes"`
 	Action   action       `json:"action"`
+	Fresh    bool         `json:"fresh"`
+	Bin      int          `json:"bin"`  // -1 is none
 	Used     []float64    `json:"used"` // millicores, summed over Usages minutes
 	Usages   int          `json:"usages"`
 	Cells    []storedCell `json:"cells"`
@@ -56,6 +58,8 @@ func (t *Tower) Encode() ([]byte, error) {
 		BinRPS:   t.config.BinRPS,
 		Minutes:  t.minutes,
 		Action:   t.action,
+		Fresh:    t.fresh,
+		Bin:      t.bin,
 		Used:     t.used,
 		Usages:   t.usages,
 		Random:   random,
@@ -97,6 +101,8 @@ func Decode(c Config, services []string, data []byte) (*Tower, error) {
 	}
 	t.minutes = s.Minutes
 	t.action = s.Action
+	t.fresh = s.Fresh
+	t.bin = s.Bin
 	t.used = s.Used
 	t.usages = s.Usages
 	t.group = groups(s.Used)
@@ -134,6 +140,8 @@ func (s *stored) check(c Config, services []string) error {
 			float64(s.BinRPS), float64(c.BinRPS))
 	case s.Minutes < 0 || s.Minutes > maxMinutes || s.Usages < 0 || s.Usages > s.Minutes:
 		return fmt.Errorf("tower state of %d minutes, usage of %d: not numbers of minutes", s.Minutes, s.Usages)
+	case s.Bin < none || s.Bin > maxBin:
+		return fmt.Errorf("tower state: bin %d: it must be in [%d, %d]", s.Bin, none, maxBin)
 	case !s.Action.legal():
 		return fmt.Errorf("tower state: action %v: not on the ladder", s.Action)
 	}

@@ -3,12 +3,12 @@
 // captains of an application's services. The goal is to meet the latency SLO
 // with little CPU.
 //
-// It is a contextual bandit. The context is the load, in bins of requests per
-// second. There are two groups of services, with low and high CPU usage. An
+// It is a contextual bandit. The context is the load of the minute before
+// the action, in bins of requests per second. There are two groups of services, with low and high CPU usage. An
 // action selects one of nine targets for each group: 81 actions. The cost of an
 // action is computed after a minute. If the SLO was met, the cost is the
-// allocated CPU, scaled to [0, 1]. Otherwise it is 2 plus the latency, scaled
-// to [0, 1]. An action that meets the SLO therefore always has a lower cost
+// allocated CPU, scaled to [0, 1] by all minutes that met it. Otherwise it is 2
+// plus the latency, scaled to [0, 1] by all minutes that did not. An action that meets the SLO therefore always has a lower cost
 // than one that does not, and if no action meets the SLO, the lowest latency
 // has the lowest cost. A small neural network learns to predict the median cost
 // per bin and action. The tower selects the action with the lowest predicted
@@ -18,24 +18,32 @@
 // minute, and gives [Tower.Targets] to the captains (captain.Retarget) for the
 // next minute.
 //
-// Departures from the paper, whose bandit is Vowpal Wabbit's (--cb_explore 81
-// --nn 3 --l 0.5):
-//  1. The network is our own: 3 tanh units and AdaGrad with a learning rate of
-//     0.5, trained from scratch each minute. Its input is the action as
-//     numbers. Vowpal Wabbit has separate weights for each of the 81 actions,
-//     and must try each of them.
+// The authors' evaluation starts with six hours of uniformly random actions and
+// six hours in which half of the actions are neighbours of the best. A counted
+// run follows, without exploration ([Tower.StopExploring]). In production a
+// tenth of the minutes explore.
+//
+// Departures from the authors' source (utils.py), whose bandit is Vowpal
+// Wabbit's --cb_explore 81 --epsilon 0 --nn 3 -l 0.5:
+//  1. The network is our own: 3 tanh units, squared loss on the cost, and
+//     AdaGrad with a learning rate of 0.5, trained from scratch each minute.
+//     Its input is the action as numbers, and the load scaled to [-1, 1].
+//     Vowpal Wabbit learns 81 predictors, one per action, each with its own 3
+//     units over two features (the requests per second as they are, and a
+//     constant), by its own update and its own estimator of the costs. An
+//     action without data then has no prediction of its own.
 //  2. The cost of an action that was tried in the current bin is a weighted
 //     mean of its median and the prediction. The weight of the median grows
 //     with the number of trials. This replaces the separate weights of point 1.
-//  3. Allocation is scaled between the lowest and the highest median so far,
-//     and the latency of a violation is 1 - SLO/latency. Neither needs a bound
-//     in the configuration.
-//  4. In the first ExploreFirst minutes actions are random. During the same
-//     number of minutes with known usage, the groups are computed again from
-//     the mean usage after each minute; then they stay. The costs from earlier
-//     groupings are kept.
-//  5. For each bin and action only the last 15 minutes are kept, because the
-//     application can change.
+//  3. The prediction is for the bin of the load, as in training. The source
+//     predicts for the load itself.
+//  4. The groups are computed from the mean usage of the first Grouping minutes
+//     with known usage; then they stay. The costs from earlier groupings are
+//     kept. The authors compute the groups before, in runs of their own.
+//  5. Random actions are those that were tried least in the whole warm-up. The
+//     source counts the trials of each hour.
+//  6. For each bin and action only the last 15 minutes are kept, because the
+//     application can change. The source keeps all.
 package tower
 
 import (
@@ -62,20 +70,34 @@ type Config struct {
 	// uses 20, and 200 for Hotel-Reservation. Choose it so that there are 20 to
 	// 50 bins between the lowest and the highest load.
 	BinRPS mdp.Rate
-	// Epsilon is the share of minutes, in [0, 1], in which the tower tries
-	// a neighbour of the best action.
+	// Uniform is the number of minutes with uniformly random actions at the
+	// start. Each action has two minutes, and the tower learns from the second.
+	Uniform int
+	// Explore is the number of minutes after those in which the tower tries
+	// a neighbour of the best action with a probability of ExploreEpsilon.
+	Explore        int
+	ExploreEpsilon mdp.Ratio // in [0, 1]
+	// Epsilon is the share of the minutes after those, in [0, 1], in which the
+	// tower tries a neighbour of the best action.
 	Epsilon mdp.Ratio
-	// ExploreFirst is the number of minutes with random actions at the
-	// start.
-	ExploreFirst int
+	// Grouping is the number of minutes with known usage from which the groups
+	// are computed.
+	Grouping int
 	// Samples is the number of training steps of the network per minute.
 	// More samples give higher precision and need more time.
 	Samples int
 }
 
-// Default has the values of the paper. ExploreFirst is the length of the
-// paper's warm-up.
-var Default = Config{BinRPS: 20, Epsilon: 0.1, ExploreFirst: 12, Samples: 10_000}
+// Default has the values of the authors' source. The groups are our choice.
+var Default = Config{
+	BinRPS:         20,
+	Uniform:        360,
+	Explore:        360,
+	ExploreEpsilon: 0.5,
+	Epsilon:        0.1,
+	Grouping:       12,
+	Samples:        10_000,
+}
 
 // Check returns nil for valid settings. Otherwise the error names the field,
 // its value and the rule.
@@ -88,8 +110,14 @@ func (c Config) Check() error {
 			float64(c.BinRPS), float64(maxRPS))
 	case !(c.Epsilon >= 0 && c.Epsilon <= 1):
 		return fmt.Errorf("tower epsilon %v: it must be in [0, 1]", float64(c.Epsilon))
-	case c.ExploreFirst < 0:
-		return fmt.Errorf("tower explore first %d minutes: it must not be below zero", c.ExploreFirst)
+	case !(c.ExploreEpsilon >= 0 && c.ExploreEpsilon <= 1):
+		return fmt.Errorf("tower explore epsilon %v: it must be in [0, 1]", float64(c.ExploreEpsilon))
+	case c.Uniform < 0 || c.Uniform > maxMinutes:
+		return fmt.Errorf("tower uniform %d minutes: it must be in [0, %d]", c.Uniform, maxMinutes)
+	case c.Explore < 0 || c.Explore > maxMinutes:
+		return fmt.Errorf("tower explore %d minutes: it must be in [0, %d]", c.Explore, maxMinutes)
+	case c.Grouping < 1:
+		return fmt.Errorf("tower grouping %d minutes: it must be above zero", c.Grouping)
 	case c.Samples < 1 || c.Samples > 1_000_000:
 		return fmt.Errorf("tower samples %d: it must be in [1, 1000000]", c.Samples)
 	}
@@ -112,8 +140,10 @@ type Tower struct {
 	config   Config
 	services []string
 
-	minutes int       // number of minutes learned from
+	minutes int       // number of minutes observed
 	action  action    // current
+	fresh   bool      // the action had no minute yet
+	bin     int       // of the load when the action was selected; none at the start
 	used    []float64 // sum of the usage of each service, in millicores
 	usages  int       // number of minutes in used
 	group   []int     // of each service: 0 is low CPU usage, 1 is high
@@ -129,8 +159,8 @@ type action [2]int
 type cell struct {
 	bin     int
 	action  action
-	samples []sample // at most maxSamples, oldest first
-	median  sample   // of samples
+	samples []sample  // at most maxSamples, oldest first
+	median  [2]sample // of samples: the two in the middle, which may be the same
 }
 
 // sample is the result of a minute.
@@ -138,6 +168,9 @@ type sample struct {
 	allocated mdp.MilliCPU
 	latency   time.Duration
 }
+
+// none is the bin of an unknown load.
+const none = -1
 
 // maxSamples is the number of minutes that a cell keeps.
 const maxSamples = 15
@@ -148,6 +181,8 @@ func New(c Config, services []string, seed uint64) *Tower {
 	t := &Tower{
 		config:   c,
 		services: slices.Clone(services),
+		fresh:    true,
+		bin:      none,
 		used:     make([]float64, len(services)),
 		source:   rand.NewPCG(seed, 0),
 	}
@@ -180,9 +215,11 @@ func (t *Tower) Observe(m Minute) error {
 	if m.RPS == 0 {
 		return &mdp.UnknownError{Who: "tower, in a minute without traffic", Missing: mdp.SetOf(mdp.Latency)}
 	}
-	bin := int(m.RPS / t.config.BinRPS)
-	t.keep(bin, t.action, sample{m.Allocated, m.Latency})
-	if t.usages < max(1, t.config.ExploreFirst) && m.Observed.Has(mdp.CPUUsage) {
+	uniform := t.minutes < t.config.Uniform
+	if t.bin != none && !(uniform && t.fresh) {
+		t.keep(t.bin, t.action, sample{m.Allocated, m.Latency})
+	}
+	if t.usages < t.config.Grouping && m.Observed.Has(mdp.CPUUsage) {
 		for i, u := range m.Usage {
 			t.used[i] += float64(u)
 		}
@@ -190,8 +227,23 @@ func (t *Tower) Observe(m Minute) error {
 		t.group = groups(t.used)
 	}
 	t.minutes++
-	t.action = t.pick(bin)
+	t.bin = int(math.Round(float64(m.RPS / t.config.BinRPS)))
+	if uniform && t.fresh {
+		t.fresh = false
+		return nil
+	}
+	t.action = t.pick(t.bin)
+	t.fresh = true
 	return nil
+}
+
+// StopExploring ends the warm-up and all exploration: from the next Observe on
+// the action with the lowest cost is selected. The authors count their runs
+// like this.
+func (t *Tower) StopExploring() {
+	t.config.Uniform = 0
+	t.config.Explore = 0
+	t.config.Epsilon = 0
 }
 
 // plausible returns an error for impossible values, so that they are not
@@ -252,15 +304,41 @@ func compareCells(a, b cell) int {
 // pick selects the action for the next minute. It assumes that the load stays
 // the same.
 func (t *Tower) pick(bin int) action {
-	if t.minutes <= t.config.ExploreFirst {
-		return action{t.random.IntN(len(ladder)), t.random.IntN(len(ladder))}
+	epsilon := t.config.Epsilon
+	switch {
+	case t.minutes < t.config.Uniform || len(t.cells) == 0:
+		return t.leastTried()
+	case t.minutes < t.config.Uniform+t.config.Explore:
+		epsilon = t.config.ExploreEpsilon
 	}
 	best := t.best(bin)
-	if t.random.Float64() >= float64(t.config.Epsilon) {
+	if t.random.Float64() >= float64(epsilon) {
 		return best
 	}
 	near := neighbours(best)
 	return near[t.random.IntN(len(near))]
+}
+
+// leastTried is a random one of the actions with the fewest minutes.
+func (t *Tower) leastTried() action {
+	var tried [len(ladder)][len(ladder)]int
+	for _, c := range t.cells {
+		tried[c.action[0]][c.action[1]] += len(c.samples)
+	}
+	least := math.MaxInt
+	var actions []action
+	for i := range ladder {
+		for j, n := range tried[i] {
+			if n < least {
+				least = n
+				actions = actions[:0]
+			}
+			if n == least {
+				actions = append(actions, action{i, j})
+			}
+		}
+	}
+	return actions[t.random.IntN(len(actions))]
 }
 
 // best is the action with the lowest cost in a bin. Of equal costs it is the
@@ -313,45 +391,71 @@ func neighbours(a action) []action {
 // example is a training example of the network, from a cell.
 type example struct {
 	input input
-	cost  float64 // of the median minute
+	cost  float64 // median of the minutes
 	times int     // number of minutes in the cell
 }
 
 // examples returns an example for each cell, in the same order, and the scale
 // of the load.
 func (t *Tower) examples() ([]example, scale) {
-	least, largest := maxCPU, mdp.MilliCPU(0)
-	for _, c := range t.cells {
-		least = min(least, c.median.allocated)
-		largest = max(largest, c.median.allocated)
-	}
+	r := t.observed()
 	// The cells are in the order of their bins.
 	s := scale{low: float64(t.cells[0].bin), high: float64(t.cells[len(t.cells)-1].bin)}
 	examples := make([]example, len(t.cells))
 	for i, c := range t.cells {
 		examples[i] = example{
 			input: input{c.action, s.of(c.bin)},
-			cost:  t.cost(c.median, least, largest),
+			cost:  (t.cost(c.median[0], r) + t.cost(c.median[1], r)) / 2,
 			times: len(c.samples),
 		}
 	}
 	return examples, s
 }
 
-// cost is the paper's cost: in [0, 1] if the SLO was met, otherwise in [2, 3].
-func (t *Tower) cost(s sample, least, largest mdp.MilliCPU) float64 {
-	if t.violated(s) {
-		return 3 - float64(t.config.SLO.Latency)/float64(s.latency)
-	}
-	if largest == least {
-		return 0
-	}
-	return float64(s.allocated-least) / float64(largest-least)
+// ranges are the lowest and the highest values that scale the costs.
+type ranges struct {
+	allocated [2]mdp.MilliCPU  // in minutes that met the SLO
+	latency   [2]time.Duration // in minutes that violated it
 }
 
-// median is the sample with the median cost. Of two in the middle it is the one
-// with the higher cost.
-func (t *Tower) median(samples []sample) sample {
+// observed returns the ranges of all minutes.
+func (t *Tower) observed() ranges {
+	r := ranges{
+		allocated: [2]mdp.MilliCPU{math.MaxInt64, 0},
+		latency:   [2]time.Duration{math.MaxInt64, 0},
+	}
+	for i := range t.cells {
+		for _, s := range t.cells[i].samples {
+			if t.violated(s) {
+				r.latency[0], r.latency[1] = min(r.latency[0], s.latency), max(r.latency[1], s.latency)
+				continue
+			}
+			r.allocated[0], r.allocated[1] = min(r.allocated[0], s.allocated), max(r.allocated[1], s.allocated)
+		}
+	}
+	return r
+}
+
+// cost is the authors' cost: in [0, 1] if the SLO was met, otherwise in [2, 3].
+func (t *Tower) cost(s sample, r ranges) float64 {
+	if t.violated(s) {
+		return 2 + share(s.latency, r.latency)
+	}
+	return share(s.allocated, r.allocated)
+}
+
+// share is the place of a value in its range, in [0, 1]. In a range of a single
+// value it is the middle.
+func share[T ~int64](v T, in [2]T) float64 {
+	if in[0] == in[1] {
+		return 0.5
+	}
+	return float64(v-in[0]) / float64(in[1]-in[0])
+}
+
+// median is the sample with the median cost, twice; of an even number it is the
+// two in the middle. The order by cost does not depend on the scale.
+func (t *Tower) median(samples []sample) [2]sample {
 	ordered := slices.Clone(samples)
 	slices.SortFunc(ordered, func(a, b sample) int {
 		switch va, vb := t.violated(a), t.violated(b); {
@@ -364,7 +468,7 @@ func (t *Tower) median(samples []sample) sample {
 		}
 		return cmp.Compare(a.allocated, b.allocated)
 	})
-	return ordered[len(ordered)/2]
+	return [2]sample{ordered[(len(ordered)-1)/2], ordered[len(ordered)/2]}
 }
 
 // violated reports whether a sample violates the SLO.

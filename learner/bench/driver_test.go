@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"testing"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
+)
+
+// Autothrottle's captains sample each CFS period of 100 ms (NSDI 2024, §3.3).
+func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
+	cells, err := Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{
+		"captain":      600,
+		"autothrottle": 600,
+		"k8s-cpu-fast": 60,
+		"k8s-cpu":      4,
+		"aimd":         6,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cell := cells[0]
+			w, err := sim.New(sim.Config{App: cell.App, Cluster: Machines, Load: cell.Trace, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Named(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := c.start(w, cell.App, nil, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := 0
+			d.loops[0].Policy = mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+				asked++
+				return mdp.Action{}, nil
+			})
+			for range 60 {
+				if err := d.second(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if asked != want {
+				t.Errorf("it was asked %d times in a minute, want %d", asked, want)
+			}
+		})
+	}
+}
