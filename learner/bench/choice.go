@@ -34,6 +34,7 @@ type Choice struct {
 	Settings map[string]float64 `json:"settings"`
 
 	learned *learned.File // of a learned policy, which has no Settings; otherwise nil
+	custom  *baseline     // of a policy that is no row of the table; otherwise nil
 }
 
 // Learned is a choice of a learned policy: the same network for each service,
@@ -339,6 +340,9 @@ func (c Choice) Check() error {
 // baseline is the baseline of the choice's policy. A learned policy is
 // described in the same way.
 func (c Choice) baseline() (baseline, error) {
+	if c.custom != nil {
+		return *c.custom, nil
+	}
 	if c.learned != nil {
 		return baseline{
 			name: c.Policy, every: c.learned.Step, path: sim.L2, guards: guard.Central,

@@ -275,10 +275,15 @@ func (m *meter) score() Score {
 	clients, tasks := m.world.Open()
 	s.LostRatio = part(now.Lost-from.Lost+clients, now.Requests-from.Requests)
 	s.Late = part(now.TasksLate-from.TasksLate+tasks, now.Tasks-from.Tasks)
-	s.Violates = s.P99 > m.slo.Latency ||
-		m.slo.Lost > 0 && s.LostRatio > float64(m.slo.Lost) ||
-		m.slo.Background > 0 && s.Late > 1-float64(m.slo.Background)
+	s.Violates = s.breaks(m.slo)
 	return s
+}
+
+// breaks reports whether a run breaks one of an application's promises.
+func (s Score) breaks(slo mdp.SLO) bool {
+	return s.P99 > slo.Latency ||
+		slo.Lost > 0 && s.LostRatio > float64(slo.Lost) ||
+		slo.Background > 0 && s.Late > 1-float64(slo.Background)
 }
 
 // part is a share of a whole, 0 of nothing.
