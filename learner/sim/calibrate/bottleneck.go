@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"awarescale.dev/aware/learner/sim"
@@ -130,6 +131,7 @@ func (p *plant) answer(f factors, alloc []float64, c client) (rate, p99 float64)
 
 // Constants of the fit.
 const (
+	starts = 5     // from random factors
 	sweeps = 4     // at most, over all factors
 	ridge  = 0.001 // cost of (ln factor)^2: what the data does not decide stays as it is
 )
@@ -140,22 +142,40 @@ var (
 )
 
 // fitPlant searches the factors by coordinate descent, from the application as
-// it is. The cost is 1 - Spearman of the p99, plus the mean absolute log error of
-// the completed rate.
+// it is and from random factors, and returns the best. The cost is 1 - Spearman
+// of the p99, plus the mean absolute log error of the completed rate. The random
+// numbers are the same in each fit.
 func fitPlant(p *plant, rows []Window, c client) factors {
-	f := factors{make([]float64, len(p.services)), 1}
-	for i := range f.work {
-		f.work[i] = min(1, p.most[i])
+	origin := factors{make([]float64, len(p.services)), 1}
+	for i := range origin.work {
+		origin.work[i] = min(1, p.most[i])
 	}
-	start := factors{slices.Clone(f.work), 1}
 	fit := newFitting(rows)
-	best := fit.cost(p, f, start, c)
+	random := rand.New(rand.NewPCG(1, 0xf17))
+	best, lowest := fit.descend(p, origin, origin, c)
+	for range starts {
+		from := factors{slices.Clone(origin.work), waitLevels[random.IntN(len(waitLevels))]}
+		for i := range from.work {
+			if p.demand[i] > 0 {
+				from.work[i] = workLevels[random.IntN(len(workLevels))] * p.most[i]
+			}
+		}
+		if f, cost := fit.descend(p, from, origin, c); cost < lowest {
+			best, lowest = f, cost
+		}
+	}
+	return best
+}
+
+// descend changes one factor at a time while that lowers the cost.
+func (fit *fitting) descend(p *plant, from, origin factors, c client) (f factors, cost float64) {
+	f = factors{slices.Clone(from.work), from.wait}
+	best := fit.cost(p, f, origin, c)
 	try := func(at *float64, levels []float64, scale float64) (better bool) {
-		old := *at
-		keep := old
+		keep := *at
 		for _, l := range levels {
 			*at = l * scale
-			if cost := fit.cost(p, f, start, c); cost < best-1e-9 {
+			if cost := fit.cost(p, f, origin, c); cost < best-1e-9 {
 				best, keep, better = cost, *at, true
 			}
 		}
@@ -173,7 +193,7 @@ func fitPlant(p *plant, rows []Window, c client) factors {
 			break
 		}
 	}
-	return f
+	return f, best
 }
 
 // fitting holds what does not change during a fit.
@@ -200,20 +220,21 @@ func newFitting(rows []Window) *fitting {
 	return f
 }
 
-func (f *fitting) cost(p *plant, g, start factors, c client) float64 {
-	rate, p99 := make([]float64, len(f.alloc)), make([]float64, len(f.alloc))
-	for i, a := range f.alloc {
+// cost judges factors. Those that are far from the origin cost a little more.
+func (fit *fitting) cost(p *plant, g, origin factors, c client) float64 {
+	rate, p99 := make([]float64, len(fit.alloc)), make([]float64, len(fit.alloc))
+	for i, a := range fit.alloc {
 		rate[i], p99[i] = p.answer(g, a, c)
 	}
-	off, of := 0.0, make([]float64, len(f.rows))
-	for i, w := range f.rows {
-		of[i] = p99[f.group[i]]
-		off += min(2, math.Abs(math.Log(max(1, rate[f.group[i]])/max(1, w.Rate()))))
+	off, of := 0.0, make([]float64, len(fit.rows))
+	for i, w := range fit.rows {
+		of[i] = p99[fit.group[i]]
+		off += min(2, math.Abs(math.Log(max(1, rate[fit.group[i]])/max(1, w.Rate()))))
 	}
-	order := correlation(f.ranks, ranks(of))
-	away := square([]float64{math.Log(g.wait / start.wait)}, []float64{0}, math.Inf(1))
+	order := correlation(fit.ranks, ranks(of))
+	away := math.Pow(math.Log(g.wait/origin.wait), 2)
 	for i := range g.work {
-		away += math.Pow(math.Log(g.work[i]/start.work[i]), 2)
+		away += math.Pow(math.Log(g.work[i]/origin.work[i]), 2)
 	}
-	return 1 - order + off/float64(len(f.rows)) + ridge*away
+	return 1 - order + off/float64(len(fit.rows)) + ridge*away
 }

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"slices"
@@ -122,7 +123,7 @@ func (w *worldFit) baselines() []predictor {
 			return apart(a, b) + d*d
 		})},
 		{"formula", func(rows []Window, c client) (func(Window) (float64, float64, error), error) {
-			f := fitPlant(w.plant, rows, c)
+			f := w.fitted(rows, c)
 			return func(v Window) (float64, float64, error) {
 				rate, p99 := w.plant.answer(f, v.Alloc, c)
 				return rate, p99, nil
@@ -175,17 +176,31 @@ type worldFit struct {
 	services []string
 	plant    *plant
 	seed     uint64
+	done     map[string]factors // by a hash of the windows that were fitted to
 }
 
 func newWorldFit(services []string, seed uint64) *worldFit {
 	app, known := application(services)
-	return &worldFit{app, known, services, newPlant(app, services), seed}
+	return &worldFit{app, known, services, newPlant(app, services), seed, map[string]factors{}}
+}
+
+// fitted is fitPlant, once for the same windows.
+func (w *worldFit) fitted(rows []Window, c client) factors {
+	h := sha256.New()
+	fmt.Fprintln(h, c, rows)
+	k := string(h.Sum(nil))
+	f, known := w.done[k]
+	if !known {
+		f = fitPlant(w.plant, rows, c)
+		w.done[k] = f
+	}
+	return f
 }
 
 // world is the simulated world with the constants that are fitted to rows.
 func (w *worldFit) world() predictor {
 	return predictor{"world", func(rows []Window, c client) (func(Window) (float64, float64, error), error) {
-		app := scaled(w.app, w.services, fitPlant(w.plant, rows, c))
+		app := scaled(w.app, w.services, w.fitted(rows, c))
 		return w.simulated(app, c), nil
 	}}
 }
