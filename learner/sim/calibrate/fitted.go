@@ -91,7 +91,7 @@ func Fit(d Data, progress func(string)) (*Fitted, error) {
 		f.widen(w.operations(w.fitted(fitting, c)))
 	}
 	as := func(name string, fit func([]Window, client) factors) (Judged, error) {
-		p := predictor{name, func(rows []Window, c client) (func(Window) (float64, float64, error), error) {
+		p := predictor{name, false, func(rows []Window, c client) (func(Window) (float64, float64, error), error) {
 			g := fit(rows, c)
 			return func(v Window) (float64, float64, error) {
 				rate, p99 := w.plant.answer(g, v.Alloc, c)
