@@ -43,7 +43,7 @@ A folder for --data has any of these files, in their authors' format:
 	f.StringVar(&run.out, "out", "out/validate",
 		"folder for report.html, report.json and pictures; empty for none")
 	f.Uint64Var(&run.seed, "seed", 1, "seed of the split into fitted and predicted data, and of the simulated world")
-	f.IntVar(&run.windows, "windows", 40,
+	f.IntVar(&run.windows, "windows", 100,
 		"how many windows of each policy the simulated world predicts, evenly over its time; 0 for none")
 	return cmd
 }

@@ -105,7 +105,7 @@ type TimeShape struct {
 type Options struct {
 	Seed uint64 // of the splits and of the simulated world
 	// Windows is how many windows of each policy are simulated, evenly over its
-	// time; 0 leaves the simulated world out. 40 take some minutes.
+	// time; 0 leaves the simulated world out. 100 take some minutes.
 	Windows int
 }
 
