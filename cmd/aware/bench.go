@@ -8,6 +8,6 @@ func benchCommand() *cobra.Command {
 		Short: "Measure the simulated world, and policies in it",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(validateCommand(), tuneCommand(), baselinesCommand())
+	cmd.AddCommand(validateCommand(), fitCommand(), tuneCommand(), baselinesCommand())
 	return cmd
 }

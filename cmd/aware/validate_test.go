@@ -15,7 +15,7 @@ func TestValidatePrintsOneJSONObjectLast(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
-	cmd.SetArgs([]string{"--json", "--out", out})
+	cmd.SetArgs([]string{"--json", "--out", out, "--windows", "1"})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTheValidationReportIsCompleteAndNeedsNoOtherFile(t *testing.T) {
-	r, err := calibrate.Validate(calibrate.Shipped(), 1, func(string) {})
+	r, err := calibrate.Validate(calibrate.Shipped(), calibrate.Options{Seed: 1}, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestOddComparisonsAreDrawn(t *testing.T) {
 				Predicted: values[r.IntN(len(values))] * float64(r.IntN(2)),
 			}
 		}
-		if _, err := scatter("odd", "ms", points); err != nil {
+		if _, err := scatter(calibrate.Comparison{Name: "odd", Unit: "ms", Points: points}); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -23,12 +24,14 @@ var inks = []color.NRGBA{
 	{0xe7, 0x29, 0x8a, 0xb0}, {0x66, 0xa6, 0x1e, 0xb0}, {0xa6, 0x76, 0x1d, 0xb0}, {0x44, 0x44, 0x44, 0xb0},
 }
 
-// scatter draws predicted against measured values as a PNG. Both axes are
+// scatter draws a comparison as a PNG. Both axes are
 // logarithmic. On the line both agree.
-func scatter(title, unit string, points []calibrate.Point) ([]byte, error) {
+func scatter(c calibrate.Comparison) ([]byte, error) {
+	title, points := c.Name, c.Points
 	p := plot.New()
 	p.Title.Text = title
-	p.X.Label.Text, p.Y.Label.Text = "measured, "+unit, "predicted, "+unit
+	p.X.Label.Text = cmp.Or(c.X, "measured") + ", " + c.Unit
+	p.Y.Label.Text = cmp.Or(c.Y, "predicted") + ", " + c.Unit
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
@@ -97,7 +100,7 @@ func Validation(dir, from string, seed uint64, r *calibrate.Result) error {
 		if len(c.Points) == 0 {
 			continue
 		}
-		b, err := scatter(c.Name, c.Unit, c.Points)
+		b, err := scatter(c)
 		if err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
@@ -136,7 +139,7 @@ figure { display: inline-block; margin: .5em; width: 31em; max-width: 100% } img
 <td{{if not .Met}} class="missed"{{end}}>{{.Verdict}}</td><td>{{.Protocol}}</td></tr>
 {{end}}</table>
 <ul>{{range .Notes}}<li>{{.}}</li>{{end}}</ul>
-{{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}"><figcaption>{{.Name}}: the grey line is agreement.</figcaption></figure>
+{{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}"><figcaption>{{.Name}}: on the grey line both are equal.</figcaption></figure>
 {{end}}
 {{with .Interference.Sensitivity}}<h2>Sensitivity</h2><p>By what share a workload takes longer under full pressure on one resource.</p>
 <table>{{range $w, $s := .}}<tr><td>{{$w}}</td>{{range $r, $v := $s}}<td class="n">{{$r}} {{with $v}}{{printf "%.2f" .}}{{else}}-{{end}}</td>{{end}}</tr>{{end}}</table>{{end}}

@@ -36,10 +36,10 @@
 //
 // # What it leaves to others
 //
-// Package workload provides applications and loads. Package calibrate fits the
-// constants and compares the world with measurements. Policies and learners
-// decide. Package sim has no clock, no goroutine and no file. The same Config
-// and the same calls give the same result, bit for bit.
+// Package workload provides applications and loads. Package calibrate compares
+// the world with measurements, and fits what these determine. Policies and
+// learners decide. Package sim has no clock, no goroutine and no file. The same
+// Config and the same calls give the same result, bit for bit.
 //
 // # Departures from a real cluster
 //

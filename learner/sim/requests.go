@@ -32,9 +32,10 @@ type requests struct {
 	unused  []int32   // unused pods
 	serving [][]int32 // per service: the pods that take requests
 	work    []distuv.Gamma
-	clients deadlines // open requests of clients, oldest first
-	tasks   deadlines // open background requests, oldest first
-	coming  []float64 // times of the clients' requests in this slice, as sums of gaps
+	clients deadlines    // open requests of clients, oldest first
+	tasks   deadlines    // open background requests, oldest first
+	wires   []connection // of the client; empty when any number of requests may be open
+	coming  []float64    // times of the clients' requests in this slice, as sums of gaps
 	done    *histogram
 }
 
@@ -52,6 +53,7 @@ type visit struct {
 	threaded bool    // it occupies a thread
 	lost     bool    // it failed
 	closed   bool    // a root whose outcome is counted
+	wire     int32   // a client's request: 1 + index of its connection; 0 without connections
 	began    float64 // time in seconds at which the caller sent it
 	entered  float64 // time in seconds at which it reached the service
 	rest     float64 // CPU seconds of work
@@ -77,6 +79,7 @@ func newRequests(w *World) *requests {
 		rng:     rand.New(w.rng),
 		serving: make([][]int32, len(w.graph.Services)),
 		done:    &histogram{},
+		wires:   make([]connection, w.config.Connections),
 	}
 	for _, s := range w.graph.Services {
 		shape := 1 / (s.Variation * s.Variation)
@@ -171,7 +174,9 @@ func (q *requests) client() {
 	v := q.newVisit(visit{op: int32(q.w.graph.endpoints[e]), parent: -1, root: true, began: q.now})
 	q.w.totals.Requests++
 	q.clients.items = append(q.clients.items, deadline{q.now, v, q.visits[v].stamp})
-	q.send(v)
+	if q.connect(v) {
+		q.send(v)
+	}
 }
 
 // begin gives every replica its quota.
@@ -354,6 +359,7 @@ func (q *requests) complete(i int32, o *op) {
 	}
 	if q.visits[i].root {
 		q.close(i, false)
+		q.disconnect(i)
 		q.release(i)
 		return
 	}
@@ -387,6 +393,7 @@ func (q *requests) fail(i int32) {
 	v = &q.visits[i]
 	if v.root {
 		q.close(i, true)
+		q.disconnect(i)
 		q.release(i)
 		return
 	}

@@ -41,6 +41,11 @@ type Config struct {
 	Fidelity  Fidelity      // Fluid or Requests
 	Window    time.Duration // over which a latency percentile is computed, in whole seconds; 0 is 10 s
 	Metrics   time.Duration // delay of the values that a Sensor reports
+	// Connections is the number of connections of the clients; 0 is no limit. A
+	// connection carries one request at a time, and the others wait for it. The
+	// latency counts from the time at which a request was to be sent. Only
+	// Requests can simulate it.
+	Connections int
 }
 
 // Slice is the time step: one period of CFS bandwidth control.
@@ -117,6 +122,12 @@ func New(c Config) (*World, error) {
 	}
 	if c.Metrics < 0 {
 		return nil, fmt.Errorf("metrics delay %v: it must not be negative", c.Metrics)
+	}
+	if c.Connections < 0 {
+		return nil, fmt.Errorf("connections %d: it must not be negative", c.Connections)
+	}
+	if c.Connections > 0 && c.Fidelity != Requests {
+		return nil, fmt.Errorf("connections %d: only the fidelity Requests simulates the connections of clients", c.Connections)
 	}
 	w := &World{
 		config:  c,

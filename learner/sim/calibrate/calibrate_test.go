@@ -29,9 +29,9 @@ func measured(t *testing.T) Data {
 	return d
 }
 
-func validated(t *testing.T, d Data, seed uint64) *Result {
+func validated(t *testing.T, d Data, seed uint64, windows int) *Result {
 	t.Helper()
-	r, err := Validate(d, seed, func(string) {})
+	r, err := Validate(d, Options{Seed: seed, Windows: windows}, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func validated(t *testing.T, d Data, seed uint64) *Result {
 
 func TestResultsMeetTheirTargets(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
-		for _, row := range validated(t, measured(t), seed).Table() {
+		for _, row := range validated(t, measured(t), seed, 0).Table() {
 			if row.Value == nil && row.Reason != "" {
 				t.Logf("%s, %s: %s", row.What, row.Figure, row.Reason)
 				continue
@@ -53,20 +53,30 @@ func TestResultsMeetTheirTargets(t *testing.T) {
 }
 
 func TestSameSeedSameBytes(t *testing.T) {
-	var seen [2][]byte
-	for i := range seen {
-		var err error
-		if seen[i], err = json.Marshal(validated(t, measured(t), 7)); err != nil {
+	world, err := Dir(made(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, run := range map[string]func() *Result{
+		"measured":        func() *Result { return validated(t, measured(t), 7, 0) },
+		"simulated world": func() *Result { return validated(t, world, 7, 3) },
+	} {
+		first, err := json.Marshal(run())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if !bytes.Equal(seen[0], seen[1]) {
-		t.Error("two runs with one seed differ")
+		second, err := json.Marshal(run())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(first, second) {
+			t.Errorf("%s: two runs with one seed differ", name)
+		}
 	}
 }
 
 func TestInterferenceIsNotShipped(t *testing.T) {
-	r := validated(t, Shipped(), 1)
+	r := validated(t, Shipped(), 1, 0)
 	if r.Interference.MAPE != nil || !strings.Contains(r.Interference.Reason, "--data") {
 		t.Errorf("interference: %v, reason %q", r.Interference.MAPE, r.Interference.Reason)
 	}
@@ -204,11 +214,11 @@ func TestFitRecoversTheConstantsOfSyntheticData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := validated(t, d, 1)
-	if c := or(r.Cilantro.Fit.Clients); math.Abs(c-500) > 25 {
+	r := validated(t, d, 1, 3)
+	if c := or(r.Cilantro.Regression.Fit.Clients); math.Abs(c-500) > 25 {
 		t.Errorf("%v clients, made with 500", c)
 	}
-	if e := r.Cilantro.ByPolicy.MedianAPE; e == nil || *e > 0.05 {
+	if e := r.Cilantro.Regression.ByPolicy.MedianAPE; e == nil || *e > 0.05 {
 		t.Errorf("median APE by policy: %v", or(e))
 	}
 	if r.Time.MAPE == nil || *r.Time.MAPE > 0.05 {
@@ -224,7 +234,7 @@ func TestNothingToValidateIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Validate(d, 1, func(string) {}); err == nil {
+	if _, err := Validate(d, Options{Seed: 1}, func(string) {}); err == nil {
 		t.Error("no error for an empty folder")
 	}
 }
@@ -273,7 +283,7 @@ func TestSmallAndUnusualDataGivesAResult(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result := validated(t, d, seed)
+		result := validated(t, d, seed, 1)
 		if _, err := json.Marshal(result); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}

@@ -1,17 +1,22 @@
-// Package calibrate compares the simulator's formulas with measurements that
-// others have published.
+// Package calibrate compares the simulated world and its formulas with
+// measurements that others have published.
 //
 // # The story
 //
-// It reads four public data sets ([Data]). For each, it fits the constants of
-// the formulas in package perfmodel to one part of the data, and predicts the
-// other part. [Validate] computes the errors and the constants ([Result]). the
+// It reads four public data sets ([Data]). For each, it fits constants to one
+// part of the data, and predicts the other part. [Validate] computes the errors
+// and the constants ([Result]); [Fit] the constants of an application. The
 // report plots predicted against measured values and writes the pages of "aware
-// bench validate".
+// bench validate". docs/validation.md says what the figures mean.
 //
-//   - Closed loop: the p99 of an application from its load and the allocations
-//     of its services, as in Cilantro (OSDI 2023). Held out: a random fifth,
-//     five times (random), and each policy in turn (by_policy).
+//   - World: the p99 and the completed rate of an application in [sim.World],
+//     from the offered load and the allocations of its services, as in Cilantro
+//     (OSDI 2023), with Cilantro's client. Held out: each policy in turn.
+//     Beside it stand a constant, nearest neighbours and the formula of the
+//     fit.
+//   - Regression: the p99 of the same windows from the completed rate. Held
+//     out: a random fifth, five times (random), and each policy in turn
+//     (by_policy).
 //   - Time: the duration of a function from its CPU and memory limits, as in
 //     ChunkFunc and on AWS Lambda. Held out: a fifth of a function's sizes,
 //     five times, including the smallest and the largest; and, separately, each
@@ -23,12 +28,13 @@
 //
 // # Rules
 //
-// A held-out measurement never affects the fit that predicts it. A test changes
-// all held-out values and checks that the predictions stay the same. A p99 is
-// predicted from the load and the allocations only. The measured mean latency
-// is used only in the fitted part, to fit the number of clients. The prediction
-// of a row does not use earlier rows. The code contains no name of a policy,
-// service, function or team. Dropped rows are counted and reported.
+// A held-out measurement never affects the fit that predicts it. Tests change
+// all held-out values and check that the predictions stay the same. The world
+// sees the offered load and the allocation, nothing that came out of the window.
+// The regression sees the completed rate, and is no prediction of what an
+// allocation does. The prediction of a row does not use earlier rows. The code
+// contains no name of a policy, service, function or team; only the client is
+// Cilantro's. Dropped rows are counted and reported.
 //
 // # Limits of the results
 //
@@ -44,6 +50,6 @@
 //
 // # What this package leaves to others
 //
-// Package perfmodel contains the formulas. Package sim simulates, with
-// constants from here. This package does not depend on Kubernetes.
+// Package perfmodel contains the formulas. Package sim simulates, and package
+// workload has the applications. This package does not depend on Kubernetes.
 package calibrate

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	"awarescale.dev/aware/learner/sim/perfmodel"
@@ -20,12 +21,15 @@ const (
 
 // Window is one measured interval of an application under closed-loop load.
 type Window struct {
-	Policy string    // the policy that allocated
-	Load   float64   // completed requests
-	Length float64   // seconds
-	Mean   float64   // mean latency in ms; used only in the fitted part
-	P99    float64   // latency in ms
-	Alloc  []float64 // cores of each service, in the order of [Windows.Services]
+	Policy string  // the policy that allocated
+	Load   float64 // completed requests
+	Length float64 // seconds
+	Mean   float64 // mean latency in ms; used only in the fitted part
+	P99    float64 // latency in ms
+	// Deviation is the standard deviation of the latency in ms; 0 when it is not
+	// known. It is not used for predictions.
+	Deviation float64
+	Alloc     []float64 // cores of each service, in the order of [Windows.Services]
 }
 
 // Rate is the number of completed requests per second. The load is counted over
@@ -48,7 +52,7 @@ type Windows struct {
 
 // ReadCilantro reads columns policy, event_start_time and event_end_time (s),
 // load (requests), avg_latency and p99 (ms), and alloc_<service> (cores) for
-// any number of services.
+// any number of services. A column stddev_latency (ms) may be there.
 func ReadCilantro(file string, in io.Reader) (Windows, error) {
 	t, err := readTable(file, in, "policy", "event_start_time", "event_end_time", "load", "avg_latency", "p99")
 	if err != nil {
@@ -88,6 +92,9 @@ func window(r *row, columns []string) Window {
 	}
 	w := Window{Policy: r.text("policy"), Length: end - start, Load: r.number("load"),
 		Mean: r.number("avg_latency"), P99: r.number("p99")}
+	if v, err := strconv.ParseFloat(r.raw("stddev_latency"), 64); err == nil && v > 0 && v <= most {
+		w.Deviation = v // Cilantro writes -1 when it did not find the figure
+	}
 	for _, c := range columns {
 		w.Alloc = append(w.Alloc, r.number(c))
 	}

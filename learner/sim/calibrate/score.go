@@ -53,6 +53,14 @@ func spearman(points []Point) *float64 {
 	return figure(stat.Correlation(ranks(m), ranks(p), nil))
 }
 
+// correlation is 0 when all values of one side are equal.
+func correlation(a, b []float64) float64 {
+	if r := stat.Correlation(a, b, nil); !math.IsNaN(r) {
+		return r
+	}
+	return 0
+}
+
 // figure rounds to six decimals. It is nil for a value that is not finite,
 // which JSON cannot represent.
 func figure(v float64) *float64 {

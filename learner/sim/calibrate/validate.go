@@ -31,12 +31,29 @@ type Rank struct {
 	points    []Point
 }
 
-// CilantroResult is about the p99 of an application in a closed loop.
+// CilantroResult is about an application under allocations that policies chose.
 type CilantroResult struct {
-	Reason   string         `json:"reason,omitempty"` // why there is no figure
+	Reason string `json:"reason,omitempty"` // why there is no figure
+	// ByPolicy is the simulated world, fitted to all policies but the one that it
+	// predicts.
+	ByPolicy Judged `json:"by_policy"`
+	// Beside are other predictors on the same windows.
+	Beside      map[string]Judged `json:"beside,omitempty"`
+	Application string            `json:"application,omitempty"` // that is simulated
+	Compiled    bool              `json:"application_is_compiled_in"`
+	WorldReason string            `json:"world_reason,omitempty"` // why the world has no figure
+	Audit       map[string]Audit  `json:"audit,omitempty"`        // of the records of each policy
+	Regression  RegressionResult  `json:"regression"`
+	Dropped     int               `json:"dropped_rows"` // p99 of 0
+	records     []Point           // of each window: standard deviation and p99
+}
+
+// RegressionResult is about a formula of the p99 that reads the completed rate
+// of the window that it predicts. So it is no prediction of what an allocation
+// does.
+type RegressionResult struct {
 	Random   Rank           `json:"random"`
 	ByPolicy Rank           `json:"by_policy"`
-	Dropped  int            `json:"dropped_rows"` // p99 of 0
 	Refused  int            `json:"rows_below_their_mean"`
 	Fit      *LoopConstants `json:"fitted_to_all,omitempty"`
 }
@@ -84,18 +101,29 @@ type TimeShape struct {
 	Floor    *float64 `json:"floor_share"` // of the time on one core that no CPU shortens: median over the series
 }
 
+// Options say how much is validated.
+type Options struct {
+	Seed uint64 // of the splits and of the simulated world
+	// Windows is how many windows of each policy are simulated, evenly over its
+	// time; 0 leaves the simulated world out. 100 take some minutes.
+	Windows int
+}
+
 // Validate fits on one part of the data and predicts another. progress is
 // called with a short line for each part.
-func Validate(d Data, seed uint64, progress func(string)) (*Result, error) {
+func Validate(d Data, o Options, progress func(string)) (*Result, error) {
+	if o.Windows < 0 {
+		return nil, fmt.Errorf("windows %d: it must not be negative", o.Windows)
+	}
 	in, err := load(d)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{}
 	progress(fmt.Sprintf("closed loop: %d windows, %d services", len(in.windows.Rows), len(in.windows.Services)))
-	r.Cilantro = validateLoop(in, seed)
+	r.Cilantro = validateLoop(in, o, progress)
 	progress(fmt.Sprintf("time: %d runs", len(in.runs)))
-	r.Time = validateTime(in, seed)
+	r.Time = validateTime(in, o.Seed)
 	progress(fmt.Sprintf("interference: %d runs, %d runs with threads", len(in.contended), len(in.threaded)))
 	r.Interference = validateContention(in)
 	return r, nil
@@ -163,7 +191,7 @@ func deal(n int, seed uint64) []int {
 	return out
 }
 
-func validateLoop(in *inputs, seed uint64) CilantroResult {
+func validateLoop(in *inputs, o Options, progress func(string)) CilantroResult {
 	r := CilantroResult{Reason: in.why(cilantroFile), Dropped: in.windows.Dropped}
 	rows := in.windows.Rows
 	if r.Reason == "" && len(rows) < 2 {
@@ -172,14 +200,32 @@ func validateLoop(in *inputs, seed uint64) CilantroResult {
 	if r.Reason != "" {
 		return r
 	}
-	dealt := deal(len(rows), seed)
-	r.Random = crossLoop(rows, func(i int) string { return fmt.Sprint(dealt[i]) })
-	r.ByPolicy = crossLoop(rows, func(i int) string { return rows[i].Policy })
-	if r.ByPolicy.Held == 0 {
-		r.Reason = "by_policy: there is one policy only, so none can be left out"
+	r.Audit = map[string]Audit{}
+	for policy, of := range choose(rows, len(rows)) {
+		r.Audit[policy] = audit(of)
 	}
+	for _, w := range rows {
+		if w.Deviation > 0 {
+			r.records = append(r.records, Point{w.Policy, w.Deviation, w.P99})
+		}
+	}
+	dealt := deal(len(rows), o.Seed)
+	g := &r.Regression
+	g.Random = crossLoop(rows, func(i int) string { return fmt.Sprint(dealt[i]) })
+	g.ByPolicy = crossLoop(rows, func(i int) string { return rows[i].Policy })
 	all := fitLoop(rows)
-	r.Refused, r.Fit = all.refused, constants(all.client, rows, in.windows.Services)
+	g.Refused, g.Fit = all.refused, constants(all.client, rows, in.windows.Services)
+	switch {
+	case g.ByPolicy.Held == 0:
+		r.Reason = "by_policy: there is one policy only, so none can be left out"
+		r.WorldReason = r.Reason
+	case o.Windows == 0:
+		r.WorldReason = "no windows were to be simulated"
+	default:
+		if err := judgeWorld(&r, rows, in.windows.Services, o, progress); err != nil {
+			r.WorldReason = err.Error() // data of another kind: the other figures stand
+		}
+	}
 	return r
 }
 
