@@ -117,39 +117,3 @@ func (c Contestant) choice(ctx context.Context, cell Cell, tuned TunedSettings) 
 	t, err := Tune(ctx, cell, c.Name, TuningSeeds)
 	return t.Choice, err
 }
-
-// Baselines runs every contestant in every cell, with seeds from 1 to the given
-// number. It calls done after each row, never concurrently. A baseline without
-// tuned settings for a cell is tuned first; this is the case for traces that
-// are not part of aware.
-func Baselines(
-	ctx context.Context, cells []Cell, contestants []Contestant, tuned TunedSettings, seeds int, done func(Row),
-) ([]Row, error) {
-	rows := make([]Row, len(cells)*len(contestants))
-	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
-		cell, who := cells[i/len(contestants)], contestants[i%len(contestants)]
-		c, err := who.choice(ctx, cell, tuned)
-		if err != nil {
-			return err
-		}
-		runs := make([]Score, seeds)
-		for k := range runs {
-			seed := uint64(k + 1)
-			warm, err := Warm(ctx, cell, c, seed)
-			if err != nil {
-				return err
-			}
-			if runs[k], err = Run(ctx, cell, c, Options{Seed: seed, Tower: warm}); err != nil {
-				return err
-			}
-		}
-		rows[i] = row(cell, c, runs)
-		rows[i].Policy = who.Name
-		lock <- struct{}{}
-		done(rows[i])
-		<-lock
-		return nil
-	})
-	return rows, err
-}

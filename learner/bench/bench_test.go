@@ -49,7 +49,9 @@ func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 }
 
 func TestStaticLimitsForThePeakNeverViolateTheSLO(t *testing.T) {
-	rows, err := bench.Baselines(t.Context(), cells(t), []bench.Contestant{{Name: "static"}}, shipped(t), 1, func(bench.Row) {})
+	rows, err := bench.Contest{
+		Cells: cells(t), Contestants: []bench.Contestant{{Name: "static"}}, Tuned: shipped(t), Seeds: 1,
+	}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,9 @@ func TestAutothrottleAllocatesFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 		}
 	}
 	who := []bench.Contestant{{Name: "k8s-cpu"}, {Name: "autothrottle"}}
-	rows, err := bench.Baselines(t.Context(), cells(t), who, tuned, 1, func(bench.Row) {})
+	rows, err := bench.Contest{
+		Cells: cells(t), Contestants: who, Tuned: tuned, Seeds: 1,
+	}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +103,9 @@ func TestAutothrottleAllocatesFewerCoresThanK8sCPUInMostCells(t *testing.T) {
 func TestSameSeedGivesSameRows(t *testing.T) {
 	one := func() string {
 		who := []bench.Contestant{{Name: "captain"}, {Name: "hpa-vpa"}}
-		rows, err := bench.Baselines(t.Context(), cells(t)[8:9], who, shipped(t), 2, func(bench.Row) {})
+		rows, err := bench.Contest{
+			Cells: cells(t)[8:9], Contestants: who, Tuned: shipped(t), Seeds: 2,
+		}.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +131,9 @@ func TestAnotherTraceGivesOneCellPerApplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := []bench.Contestant{{Name: "k8s-cpu"}}
-	rows, err := bench.Baselines(t.Context(), more, who, shipped(t), 1, func(bench.Row) {})
+	rows, err := bench.Contest{
+		Cells: more, Contestants: who, Tuned: shipped(t), Seeds: 1,
+	}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,7 @@ type setting struct {
 	lowest     float64 // allowed minimum
 	highest    float64 // allowed maximum
 	perService bool    // name is the prefix of a setting for each service
+	whole      bool    // its grid is all that there is: it is not refined
 }
 
 // baselines are the rule-based policies, in reading order.
@@ -87,7 +88,7 @@ func kubernetesBaselines() []baseline {
 				{name: "factor", fallback: 1, lowest: 0.01, highest: 100},
 				{name: "cpu.", lowest: 1, highest: 1e6, perService: true},
 			},
-			grid: sweep("factor", 0.7, 0.8, 0.9, 1, 1.15, 1.3, 1.5),
+			grid: sweep("factor", 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3),
 			newPolicy: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 				cpu, ok := c.Settings["cpu."+s.Name]
 				if !ok {
@@ -239,7 +240,7 @@ func publishedBaselines() []baseline {
 				{name: "target", fallback: 0, lowest: 0, highest: 0.99},
 				{name: "warm_hours", fallback: 12, lowest: 0, highest: 1000},
 				{name: "bin_rps", fallback: float64(tower.Default.BinRPS), lowest: 0.1, highest: 1e6},
-				{name: "guard", fallback: 1, lowest: 0.1, highest: 1},
+				{name: "guard", fallback: 1, lowest: 0.1, highest: 1, whole: true}, // each point costs twelve hours of warm-up
 			},
 			grid:      sweep("guard", 0.6, 0.8, 1),
 			newPolicy: newCaptain,

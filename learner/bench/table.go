@@ -43,7 +43,7 @@ func Print(out io.Writer, rows []Row) error {
 	for _, r := range rows {
 		if name := r.App + ", " + r.Trace; name != cell {
 			cell = name
-			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tFLAPPING\tMEMORY GIB\tRESIZES\t\n",
+			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tLOST\tLATE\tFLAPPING\tMEMORY GIB\tRESIZES\tBY\t\n",
 				name, r.SLOMS)
 		}
 		mark := ""
@@ -53,9 +53,9 @@ func Print(out io.Writer, rows []Row) error {
 		case r.Cores == best[r.App+r.Trace]:
 			mark = "fewest"
 		}
-		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\n",
+		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\t%s\n",
 			r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
-			r.P99MS, 100*r.Ratio, r.Flapping, r.Memory, r.Resizes, mark)
+			r.P99MS, 100*r.Ratio, 100*r.Lost, 100*r.Late, r.Flapping, r.Memory, r.Resizes, r.Fidelity, mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	_ "embed" // the tuned settings
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -25,21 +27,25 @@ const TuningSeeds = 2
 // Tuned is the settings of a baseline for a cell, and the result of their
 // tuning.
 type Tuned struct {
-	App    string  `json:"app"`
-	Trace  string  `json:"trace"`
-	Choice Choice  `json:"choice"`
-	On     string  `json:"on"`    // trace of the tuning runs, and its mean rate
-	Seeds  int     `json:"seeds"` // runs per trial
-	Holds  bool    `json:"holds"` // a trial met the SLO in all runs; otherwise the choice has the lowest p99
-	Trials []Trial `json:"trials"`
+	App    string `json:"app"`
+	Trace  string `json:"trace"`
+	Choice Choice `json:"choice"`
+	On     string `json:"on"`    // trace of the tuning runs, and its mean rate
+	Seeds  int    `json:"seeds"` // runs per trial
+	Holds  bool   `json:"holds"` // a trial kept the promises in all runs; otherwise the choice has the lowest p99
+	// Edges are settings whose best value is the last one tried, though the
+	// setting does not end there: the search did not find their optimum.
+	Edges  []string `json:"edges,omitempty"`
+	Trials []Trial  `json:"trials"`
 }
 
 // Trial is one point of the grid.
 type Trial struct {
 	Settings map[string]float64 `json:"settings"`
-	Cores    float64            `json:"cores"`               // mean of its runs
-	P99MS    float64            `json:"p99_ms"`              // highest of its runs
-	Ratio    float64            `json:"slo_violation_ratio"` // highest of its runs
+	Cores    float64            `json:"cores"`        // mean of its runs
+	P99MS    float64            `json:"p99_ms"`       // highest of its runs
+	Ratio    float64            `json:"windows_over"` // highest of its runs
+	Holds    bool               `json:"holds"`        // every run kept the promises
 }
 
 // TunedSettings is a collection of tuned settings, and a description of the
@@ -77,6 +83,18 @@ func ReadTunedSettings(name string, r io.Reader) (TunedSettings, error) {
 	return b, nil
 }
 
+// Fingerprint is a hash of the settings. Results of other settings have another.
+func (b TunedSettings) Fingerprint() uint32 {
+	h := fnv.New32a()
+	for _, t := range b.Tuned {
+		fmt.Fprint(h, t.App, t.Trace, t.Choice.Policy)
+		for _, name := range slices.Sorted(maps.Keys(t.Choice.Settings)) {
+			fmt.Fprint(h, name, t.Choice.Settings[name])
+		}
+	}
+	return h.Sum32()
+}
+
 // For returns the tuned settings of a baseline for a cell; ok is false when
 // there are none.
 func (b TunedSettings) For(c Cell, policy string) (t Tuned, ok bool) {
@@ -104,9 +122,10 @@ func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 }
 
 // Tune tries the grid of a baseline on the cell's warm-up trace, one hour per
-// seed. It selects the settings with the fewest cores among those that meet the
-// SLO in every run. The static baseline must meet the SLO in every window, for
-// 20 minutes at the peak rate of the trace, because static limits are set for
+// seed, and refines it around the best point until that is no edge. It selects
+// the settings with the fewest cores among those that keep the promises in every
+// run. The static baseline must meet the SLO in every window, for
+// an hour at the peak rate of the trace, because static limits are set for
 // the peak.
 func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, error) {
 	c, err := Named(policy)
@@ -121,7 +140,7 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 	case "static":
 		// Static limits are set for the worst case: the peak rate of
 		// the trace.
-		if cell.Warm, err = workload.Constant(cell.Trace.Peak(), 20*time.Minute); err != nil {
+		if cell.Warm, err = workload.Constant(cell.Trace.Peak(), time.Hour); err != nil {
 			return Tuned{}, err
 		}
 		cell.Warm.Name = "constant at the trace's peak"
@@ -139,34 +158,171 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 		Seeds: seeds,
 		On:    fmt.Sprintf("%s, mean %.0f requests/s", cell.Warm.Name, cell.Warm.Mean()),
 	}
-	best := math.Inf(1)
+	s := search{cell: cell, start: c, baseline: b, tuned: &t}
 	for _, settings := range b.grid {
-		tried, trial := c.with(settings), Trial{Settings: settings}
-		for seed := range seeds {
-			s, err := rehearse(ctx, cell, tried, uint64(1000+seed))
-			if err != nil {
-				return t, err
-			}
-			trial.Cores += s.Cores / float64(seeds)
-			trial.P99MS = max(trial.P99MS, s.P99MS)
-			trial.Ratio = max(trial.Ratio, s.Ratio)
-		}
-		t.Trials = append(t.Trials, trial)
-		holds := trial.P99MS <= float64(cell.App.SLO.Latency)/float64(time.Millisecond)
-		if policy == "static" {
-			holds = holds && trial.Ratio == 0
-		}
-		cost := trial.Cores
-		if !holds {
-			cost = trial.P99MS
-		}
-		if holds && !t.Holds || holds == t.Holds && cost < best {
-			best = cost
-			t.Choice = tried
-			t.Holds = holds
+		if err := s.try(ctx, settings); err != nil {
+			return t, err
 		}
 	}
-	return t, nil
+	return t, s.refine(ctx)
+}
+
+// search is the tuning of one baseline in one cell.
+type search struct {
+	cell     Cell
+	start    Choice
+	baseline baseline
+	tuned    *Tuned
+	best     map[string]float64 // settings of the best trial so far
+	cost     float64            // its cores, or its p99 when no trial holds
+}
+
+// try runs a point of the search, and keeps it when it is better than the best
+// one. A point that was tried before is not run again.
+func (s *search) try(ctx context.Context, settings map[string]float64) error {
+	t := s.tuned
+	if slices.ContainsFunc(t.Trials, func(o Trial) bool { return maps.Equal(o.Settings, settings) }) {
+		return nil
+	}
+	choice, trial := s.start.with(settings), Trial{Settings: settings, Holds: true}
+	for seed := range t.Seeds {
+		score, err := rehearse(ctx, s.cell, choice, uint64(1000+seed))
+		if err != nil {
+			return err
+		}
+		trial.Cores += score.Cores / float64(t.Seeds)
+		trial.P99MS = max(trial.P99MS, score.P99MS)
+		trial.Ratio = max(trial.Ratio, score.Ratio)
+		trial.Holds = trial.Holds && !score.Violates
+	}
+	if s.baseline.name == "static" {
+		trial.Holds = trial.Holds && trial.Ratio == 0
+	}
+	t.Trials = append(t.Trials, trial)
+	cost := trial.Cores
+	if !trial.Holds {
+		cost = trial.P99MS
+	}
+	if s.best == nil || trial.Holds && !t.Holds || trial.Holds == t.Holds && cost < s.cost {
+		s.best, s.cost = settings, cost
+		t.Choice, t.Holds = choice, trial.Holds
+	}
+	return nil
+}
+
+// refine leaves the grid: along each setting that the grid varies it goes on
+// beyond the grid's edge while that helps, and then halves the distance to the
+// neighbours of the best point, by golden section, until they are within 3 % of
+// the range that was tried.
+func (s *search) refine(ctx context.Context) error {
+	for _, name := range s.varied() {
+		if err := s.extend(ctx, name); err != nil {
+			return err
+		}
+		if err := s.section(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.varied() {
+		values := s.values(name)
+		at := slices.Index(values, s.best[name])
+		if limit, _ := s.baseline.setting(name); (at == 0 || at == len(values)-1) && !limit.natural(s.best[name]) {
+			s.tuned.Edges = append(s.tuned.Edges, name)
+		}
+	}
+	return nil
+}
+
+// natural reports whether a value is where a setting ends by its nature.
+func (s setting) natural(v float64) bool { return v == s.lowest || v == s.highest || s.whole }
+
+// varied are the settings that take several values in the grid, by name.
+func (s *search) varied() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(s.best)) {
+		if limit, ok := s.baseline.setting(name); ok && !limit.whole && len(s.values(name)) > 1 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// values are the values of a setting that were tried with the other settings of
+// the best point, in order.
+func (s *search) values(name string) []float64 {
+	var values []float64
+	for _, t := range s.tuned.Trials {
+		same := true
+		for k, v := range s.best {
+			same = same && (k == name || t.Settings[k] == v)
+		}
+		if v, ok := t.Settings[name]; ok && same && len(t.Settings) == len(s.best) {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// at is the best point with another value of a setting.
+func (s *search) at(name string, v float64) map[string]float64 {
+	m := maps.Clone(s.best)
+	m[name] = v
+	return m
+}
+
+// extend goes on beyond the edge of the grid while the best point is there.
+func (s *search) extend(ctx context.Context, name string) error {
+	limit, _ := s.baseline.setting(name)
+	for range 8 {
+		values := s.values(name)
+		if len(values) < 2 {
+			return nil
+		}
+		var next float64
+		switch last := len(values) - 1; s.best[name] {
+		case values[0]:
+			next = max(limit.lowest, values[0]-(values[1]-values[0]))
+		case values[last]:
+			next = min(limit.highest, values[last]+(values[last]-values[last-1]))
+		default:
+			return nil
+		}
+		if next == s.best[name] {
+			return nil
+		}
+		if err := s.try(ctx, s.at(name, next)); err != nil {
+			return err
+		}
+		if s.best[name] != next {
+			return nil
+		}
+	}
+	return nil
+}
+
+// section halves the wider of the best point's two gaps, by golden section.
+func (s *search) section(ctx context.Context, name string) error {
+	const golden = 0.382
+	for range 5 {
+		values := s.values(name)
+		at := slices.Index(values, s.best[name])
+		if at <= 0 || at == len(values)-1 {
+			return nil
+		}
+		below, above := values[at]-values[at-1], values[at+1]-values[at]
+		if max(below, above) < 0.03*(values[len(values)-1]-values[0]) {
+			return nil
+		}
+		next := values[at] + golden*above
+		if below > above {
+			next = values[at] - golden*below
+		}
+		if err := s.try(ctx, s.at(name, math.Round(next*1e4)/1e4)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rehearse runs a choice in the cell with the warm-up trace instead of the
@@ -249,7 +405,7 @@ func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, do
 		Encoding: Encoding,
 		Tuned:    make([]Tuned, len(cells)*len(policies)),
 		How: fmt.Sprintf(
-			"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static for 20 minutes of the cell's peak rate); "+
+			"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static at the peak rate of the cell); "+
 				"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds),
 	}
 	lock := make(chan struct{}, 1)

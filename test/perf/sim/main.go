@@ -1,6 +1,7 @@
 // Command sim measures the simulated world: environment steps of 10 s per second on one
 // core, memory over many steps, and the difference of the fluid fidelity from the
-// requests fidelity. The last line is JSON.
+// requests fidelity: on random services and graphs, and under the rules of the bench,
+// whose limits change all the time. The last line is JSON.
 //
 // An environment step is a learner's: Advance by 100 slices, Sense and Act on one
 // service.
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"time"
 
+	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/simtest"
@@ -24,15 +26,18 @@ import (
 func main() {
 	long := flag.Int("long", 10_000_000,
 		"steps of the one-service world over which memory is watched; 0 leaves it out")
+	rules := flag.Duration("rules", 10*time.Minute,
+		"scored time of a run under a rule, at both fidelities; 0 leaves the rules out, 1h is what the bench runs")
+	seeds := flag.Int("seeds", 1, "runs of each rule in each cell")
 	flag.Parse()
 	runtime.GOMAXPROCS(1)
-	if err := measure(*long); err != nil {
+	if err := measure(*long, *rules, *seeds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-sim:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(long int) error {
+func measure(long int, rules time.Duration, seeds int) error {
 	one := simtest.One(sim.Service{
 		Threads:   64,
 		Procs:     8,
@@ -63,6 +68,7 @@ func measure(long int) error {
 		Agree  map[string]float64 `json:"fast_vs_oracle"`
 		Graphs map[string]float64 `json:"fast_vs_oracle_graphs"`
 		Memory map[string]float64 `json:"memory,omitempty"`
+		Rules  *bench.Agreement   `json:"fast_vs_oracle_rules,omitempty"`
 	}
 	result.Steps = map[string]float64{}
 	for _, e := range []struct {
@@ -87,7 +93,44 @@ func measure(long int) error {
 	if result.Graphs, err = agreement("graphs", 20, simtest.Tree); err != nil {
 		return err
 	}
+	if rules > 0 {
+		runtime.GOMAXPROCS(runtime.NumCPU())
+		if result.Rules, err = underRules(rules, seeds); err != nil {
+			return err
+		}
+	}
 	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// underRules compares the fidelities under every tuned rule of the bench but
+// autothrottle, which has captain's captains and needs hours of warm-up.
+func underRules(length time.Duration, seeds int) (*bench.Agreement, error) {
+	cells, err := bench.Cells()
+	if err != nil {
+		return nil, err
+	}
+	tuned, err := bench.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	var who []bench.Contestant
+	for _, name := range []string{"static", "k8s-cpu", "k8s-cpu-fast", "hpa-vpa", "aimd", "captain"} {
+		who = append(who, bench.Contestant{Name: name})
+	}
+	n := 0
+	pairs, err := bench.Agree(context.Background(), cells, who, tuned, seeds, length, func(p bench.Pair) {
+		n++
+		fmt.Printf("%d/%d %s, %s, %s: p99 %.0f ms, by requests %.0f (%+.0f %%); cores %.2f, %.2f (%+.1f %%)\n",
+			n, len(cells)*len(who)*seeds, p.App, p.Trace, p.Policy, p.Fluid.P99MS, p.Requests.P99MS, 100*p.P99Error(),
+			p.Fluid.Cores, p.Requests.Cores, 100*p.CoresError())
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := bench.Summarise(cells, pairs)
+	fmt.Printf("fluid against requests under rules, %d runs: p99 off by %.3f (median), %.3f (95th percentile); cores by at most %.3f; %d verdicts differ\n",
+		a.Runs, a.Median, a.P95, a.Cores, len(a.Flips))
+	return &a, nil
 }
 
 func agreement(name string, cases int, draw simtest.Draw) (map[string]float64, error) {

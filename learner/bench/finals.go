@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"awarescale.dev/aware/learner/sim"
+)
+
+// fidelities are the names of the levels in results.
+var fidelities = map[sim.Fidelity]string{sim.Fluid: "fluid", sim.Requests: "requests"}
+
+// Contest is a comparison: every contestant in every cell.
+type Contest struct {
+	Cells       []Cell
+	Contestants []Contestant
+	Tuned       TunedSettings // of the baselines
+	Seeds       int           // runs of each contestant in each cell, with seeds from 1
+	Best        int           // rules of each cell that the request level judges too; 0 is none
+	// Known returns a row of an earlier run that was cut short. It may be nil.
+	Known func(app, trace, policy, fidelity string) (Row, bool)
+	// Done is called after each row, never concurrently. It may be nil.
+	Done func(r Row, of int)
+}
+
+// Run runs the contest: every contestant at the fluid level, then the best rules
+// of each cell and every policy file at the request level, whose verdict counts.
+// A baseline without tuned settings for a cell is tuned first; this is the case
+// for traces that are not part of aware. A contestant has one row in each cell,
+// by the last level that judged it.
+func (c Contest) Run(ctx context.Context) ([]Row, error) {
+	var all []entry
+	for _, cell := range c.Cells {
+		for _, who := range c.Contestants {
+			all = append(all, entry{cell, who})
+		}
+	}
+	expected := len(all)
+	if c.Best > 0 {
+		files := 0
+		for _, who := range c.Contestants {
+			if who.Choice != nil {
+				files++
+			}
+		}
+		expected += len(c.Cells) * (min(c.Best, len(c.Contestants)-files) + files)
+	}
+	rows, err := c.judge(ctx, all, sim.Fluid, expected)
+	if err != nil || c.Best == 0 {
+		return rows, err
+	}
+	var finalists []entry
+	var at []int // rows of finalists
+	for i := range c.Cells {
+		from := i * len(c.Contestants)
+		for _, k := range c.finalists(rows[from : from+len(c.Contestants)]) {
+			finalists = append(finalists, all[from+k])
+			at = append(at, from+k)
+		}
+	}
+	final, err := c.judge(ctx, finalists, sim.Requests, len(all)+len(finalists))
+	for k, r := range final {
+		rows[at[k]] = r
+	}
+	return rows, err
+}
+
+// entry is a contestant in a cell.
+type entry struct {
+	cell Cell
+	who  Contestant
+}
+
+// finalists are the indexes of the rows of a cell that the request level judges:
+// the rules with the fewest cores among those that hold, and all policy files.
+func (c Contest) finalists(rows []Row) []int {
+	var rules, files []int
+	for k, who := range c.Contestants {
+		switch {
+		case who.Choice != nil:
+			files = append(files, k)
+		case rows[k].Holds:
+			rules = append(rules, k)
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(rows[a].Cores, rows[b].Cores) })
+	return append(rules[:min(c.Best, len(rules))], files...)
+}
+
+// judge runs entries at a level.
+func (c Contest) judge(ctx context.Context, entries []entry, level sim.Fidelity, of int) ([]Row, error) {
+	rows := make([]Row, len(entries))
+	lock := make(chan struct{}, 1)
+	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
+		e := entries[i]
+		known := false
+		if c.Known != nil {
+			rows[i], known = c.Known(e.cell.Application, e.cell.Trace.Name, e.who.Name, fidelities[level])
+		}
+		if !known {
+			var err error
+			if rows[i], err = c.row(ctx, e, level); err != nil {
+				return err
+			}
+		}
+		if c.Done != nil {
+			lock <- struct{}{}
+			c.Done(rows[i], of)
+			<-lock
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// row runs a contestant in a cell with every seed.
+func (c Contest) row(ctx context.Context, e entry, level sim.Fidelity) (Row, error) {
+	choice, err := e.who.choice(ctx, e.cell, c.Tuned)
+	if err != nil {
+		return Row{}, err
+	}
+	runs := make([]Score, c.Seeds)
+	for k := range runs {
+		seed := uint64(k + 1)
+		warm, err := Warm(ctx, e.cell, choice, seed)
+		if err != nil {
+			return Row{}, err
+		}
+		if runs[k], err = Run(ctx, e.cell, choice, Options{Seed: seed, Tower: warm, Fidelity: level}); err != nil {
+			return Row{}, err
+		}
+	}
+	r := row(e.cell, choice, runs)
+	r.Policy = e.who.Name
+	r.Fidelity = fidelities[level]
+	return r, nil
+}
