@@ -79,7 +79,7 @@ type change struct {
 // the cgroup.
 type commit struct {
 	cpu   mdp.MilliCPU // the limit that the runtime knows
-	since int64        // first slice with a limit that differs; 0 is none
+	since int64        // first slice with a limit that differs, since the last commit; 0 is none
 }
 
 // later queues a change. One that came before it keeps its own time.
@@ -159,10 +159,7 @@ func (w *World) write(r *replica, cpu mdp.MilliCPU) bool {
 	r.size.CPU = cpu
 	r.limit()
 	w.totals.Resizes++
-	switch {
-	case r.uncommitted() < worthCommit:
-		r.commit.since = 0
-	case r.commit.since == 0:
+	if r.commit.since == 0 && r.uncommitted() >= worthCommit {
 		r.commit.since = max(1, w.now)
 	}
 	return true
@@ -237,7 +234,12 @@ func (w *World) commitLimits() {
 				if r.commit.since == 0 || w.now-r.commit.since < slicesPerSecond || w.nodes[r.node].tokens < 1 {
 					continue
 				}
-				if d := r.uncommitted(); d > most {
+				d := r.uncommitted()
+				if d < worthCommit {
+					r.commit.since = 0 // it is back where the runtime knows it
+					continue
+				}
+				if d > most {
 					worst, most = r, d
 				}
 			}

@@ -85,7 +85,7 @@ func (f *fluid) replay(
 ) (latency float64, held bool) {
 	sp := r.flow.at(slot)
 	if sp.state == killed {
-		return neverAnswered, false
+		return refused, false
 	}
 	// One of the arrivals, whose share of their work has a beta distribution.
 	one := 0.0

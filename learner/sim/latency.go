@@ -148,9 +148,13 @@ func (f *fluid) outcomes(w *World, t *histogram) {
 	}
 }
 
-// neverAnswered is the latency of a request that fails: more than any timeout,
-// and still so when others are added to it.
-const neverAnswered = 1e9
+// neverAnswered is the latency of a request that fails after a long wait, refused
+// that of one that fails at once, because no container runs. Both are more than
+// any timeout, and still so when other latencies are added.
+const (
+	neverAnswered = 1e9
+	refused       = 1e12
+)
 
 // operation samples the latencies of an operation, with its calls.
 func (f *fluid) operation(w *World, i int) {
@@ -188,13 +192,15 @@ func (f *fluid) operation(w *World, i int) {
 }
 
 // summarise computes the mean latency of an operation in this window, each at
-// most the timeout, and the share of its requests that got an answer.
+// most the timeout and nothing when it was refused, and the share of its requests that got an answer.
 func (m *move) summarise(latencies []float64, timeout float64) {
 	sum, failed := 0.0, 0
 	for _, l := range latencies {
-		sum += min(l, timeout)
 		if l >= neverAnswered {
 			failed++
+		}
+		if l < refused {
+			sum += min(l, timeout)
 		}
 	}
 	m.mean = sum / draws
@@ -267,7 +273,7 @@ func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
 		slot := max(0, f.timeline.start+int64(f.timeline.slot[k]))
 		r := s.servedBy(slot, u>>48)
 		if r == nil {
-			out[k] = neverAnswered
+			out[k] = refused
 			continue
 		}
 		held[k] = false
