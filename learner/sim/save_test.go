@@ -33,41 +33,48 @@ func newStage(w *sim.World) *stage {
 }
 
 // play runs a part of the story in which every path acts, replicas come and go,
-// and a container has too little memory. It begins and ends within seconds and
-// windows.
+// and a container has too little memory. It ends within a second, when actions
+// have been taken that are not in effect yet.
 func (s *stage) play(t *testing.T, from, until int) {
 	t.Helper()
 	for i := from; i < until; i++ {
+		s.w.Advance(3700 * time.Millisecond)
+		s.show(t)
 		hs := s.w.Services()
 		h := hs[i%len(hs)]
 		state, err := h.Sensor().Sense(t.Context(), s.w.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, a := sim.L2, mdp.Action{}
 		switch i % 6 {
 		case 0:
-			path, a = sim.L0, a.WithCPU(state.Limit.CPU*3/4)
+			s.act(t, h, sim.L0, mdp.Action{}.WithCPU(state.Limit.CPU*3/4))
 		case 1:
-			path, a = sim.L1, a.WithCPU(max(20, state.Limit.CPU/2))
+			s.act(t, h, sim.L1, mdp.Action{}.WithCPU(max(20, state.Limit.CPU/2)))
+			s.act(t, hs[(i+1)%len(hs)], sim.L0, mdp.Action{}.WithCPU(state.Limit.CPU*3/4))
 		case 2:
-			a = a.WithCPU(state.Limit.CPU * 2)
+			s.act(t, h, sim.L2, mdp.Action{}.WithCPU(state.Limit.CPU*2))
 		case 3:
-			a = a.WithReplicas(1 + i%3)
-		case 4:
-			a = a.WithMemory(h.Bounds().Memory.Min) // too little: it is killed
-		case 5:
-			a = a.WithMemory(h.Bounds().Memory.Max)
-		}
-		for range 3 { // a call may fail
-			executed, effect, err := h.Actuator(path).Act(t.Context(), s.w.Now(), a)
-			fmt.Fprintln(&s.shown, executed, effect, err)
-			if err == nil {
-				break
+			for k, h := range hs {
+				s.act(t, h, sim.L2, mdp.Action{}.WithReplicas(1+(i/3+k)%4))
 			}
+		case 4: // too little: it is killed
+			s.act(t, h, sim.L2, mdp.Action{}.WithMemory(h.Bounds().Memory.Min))
+		case 5:
+			s.act(t, h, sim.L2, mdp.Action{}.WithMemory(h.Bounds().Memory.Max))
 		}
-		s.w.Advance(3700 * time.Millisecond)
-		s.show(t)
+	}
+}
+
+// act tries a few times, as a call may fail.
+func (s *stage) act(t *testing.T, h sim.Handle, path sim.ActuationPath, a mdp.Action) {
+	t.Helper()
+	for range 3 {
+		executed, effect, err := h.Actuator(path).Act(t.Context(), s.w.Now(), a)
+		fmt.Fprintln(&s.shown, executed, effect, err)
+		if err == nil {
+			return
+		}
 	}
 }
 
@@ -163,11 +170,11 @@ func TestARestoredWorldGoesOnBitForBit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, c)
 			one := newStage(w)
-			one.play(t, 0, 7)
+			one.play(t, 0, 8)
 			two := one.restored(t, c)
 			one.shown.Reset()
-			one.play(t, 7, 16)
-			two.play(t, 7, 12)
+			one.play(t, 8, 16)
+			two.play(t, 8, 12)
 			three := two.restored(t, c) // a restored world can be saved again
 			three.play(t, 12, 16)
 			want, got := one.shown.String(), two.shown.String()+three.shown.String()
@@ -175,9 +182,9 @@ func TestARestoredWorldGoesOnBitForBit(t *testing.T) {
 				t.Errorf("the restored world goes on differently: %s", difference(want, got))
 			}
 			plain := newStage(start(t, c))
-			plain.play(t, 0, 7)
+			plain.play(t, 0, 8)
 			plain.shown.Reset()
-			plain.play(t, 7, 16)
+			plain.play(t, 8, 16)
 			if plain.shown.String() != want {
 				t.Errorf("saving has changed the world: %s", difference(plain.shown.String(), want))
 			}
