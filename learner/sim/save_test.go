@@ -50,8 +50,10 @@ func (s *stage) play(t *testing.T, from, until int) {
 		case 0:
 			s.act(t, h, sim.L0, mdp.Action{}.WithCPU(state.Limit.CPU*3/4))
 		case 1:
-			s.act(t, h, sim.L1, mdp.Action{}.WithCPU(max(20, state.Limit.CPU/2)))
-			s.act(t, hs[(i+1)%len(hs)], sim.L0, mdp.Action{}.WithCPU(state.Limit.CPU*3/4))
+			for k := range 5 * len(hs) { // more calls than the nodes' agents have
+				s.act(t, hs[k%len(hs)], sim.L1, mdp.Action{}.WithCPU(max(20, state.Limit.CPU/2)+mdp.MilliCPU(k)))
+			}
+			s.act(t, h, sim.L0, mdp.Action{}.WithCPU(state.Limit.CPU*3/4))
 		case 2:
 			s.act(t, h, sim.L2, mdp.Action{}.WithCPU(state.Limit.CPU*2))
 		case 3:
@@ -121,7 +123,7 @@ func (s *stage) restored(t *testing.T, c sim.Config) *stage {
 }
 
 // savedConfigs are worlds of random and of shipped applications, with every kind
-// of anomaly, metrics that are late, calls that fail, and little room.
+// of anomaly, metrics that are late, calls that are slow or fail, and little room.
 func savedConfigs(t testing.TB) map[string]sim.Config {
 	t.Helper()
 	all := map[string]sim.Config{}
@@ -131,7 +133,9 @@ func savedConfigs(t testing.TB) map[string]sim.Config {
 			s := &c.App.Services[i]
 			s.Memory = sim.Memory{Base: (s.Bounds.Memory.Min + s.Size.Memory) / 2, PerRequest: mdp.MiB}
 		}
-		c.Cluster.Delays.Faults = 0.1
+		d := &c.Cluster.Delays
+		d.Faults = 0.1
+		d.Local, d.Busy, d.Resize = 30*time.Millisecond, 90*time.Millisecond, 700*time.Millisecond
 		c.Metrics = 5 * time.Second
 		for i, kind := range sim.Kinds {
 			a := sim.Anomaly{Kind: kind, Intensity: 0.6, From: time.Duration(5*i) * time.Second, To: time.Minute}
@@ -241,17 +245,17 @@ func TestADamagedStateIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for cut := 0; cut < len(state); cut += 1 + len(state)/300 {
-			if _, err := sim.Restore(c, state[:cut]); err == nil {
-				t.Errorf("%d bytes of %d were restored", cut, len(state))
+		for end := 0; end < len(state); end += 1 + len(state)/300 {
+			if _, err := sim.Restore(c, state[:end]); err == nil {
+				t.Errorf("%d bytes of %d were restored", end, len(state))
 			}
-			if _, err := sim.Restore(c, sealed(state[:cut])); err == nil {
-				t.Errorf("%d bytes of %d with a checksum were restored", cut, len(state))
+			if _, err := sim.Restore(c, sealed(state[:end])); err == nil {
+				t.Errorf("%d bytes of %d with a checksum were restored", end, len(state))
 			}
 			changed := bytes.Clone(state)
-			changed[cut] ^= 4
+			changed[end] ^= 4
 			if _, err := sim.Restore(c, changed); err == nil {
-				t.Errorf("byte %d was changed, and the state was restored", cut)
+				t.Errorf("byte %d was changed, and the state was restored", end)
 			}
 		}
 	}
