@@ -27,8 +27,8 @@ func (w *World) Save() ([]byte, error) {
 }
 
 // Restore returns the world that was saved. It goes on exactly as the saved one
-// would have. The Config must be the same; an error names what differs. The Load
-// cannot be compared: the caller gives the same one.
+// would have. The Config must be the same; an error names what differs. Of the
+// Load only the present rate is compared: the caller gives the same one.
 func Restore(c Config, state []byte) (*World, error) {
 	w, err := New(c)
 	if err != nil {
@@ -89,7 +89,10 @@ func (w *World) state(a *archive) {
 	a.check(w.now >= 0 && w.now <= last, "slice %d: it must be from 0 to %d", w.now, int64(last))
 	a.random(w)
 	float(a, &w.rate)
-	a.check(w.rate >= 0 && w.rate <= 1e9, "request rate %v: it must be in [0, 1e9]", w.rate)
+	if a.reading && a.err == nil {
+		want := w.lastRate()
+		a.check(w.rate == want, "request rate %v: the load of the config has %v", w.rate, want)
+	}
 	a.floats(w.opRate)
 	for i := range w.nodes {
 		w.nodes[i].state(a)
@@ -103,6 +106,18 @@ func (w *World) state(a *archive) {
 	w.latency.state(a)
 	w.all.state(a)
 	w.engine.state(a)
+}
+
+// lastRate is the request rate since the last full second.
+func (w *World) lastRate() float64 {
+	if w.now == 0 {
+		return 0
+	}
+	then := *w
+	then.now = (w.now - 1) / slicesPerSecond * slicesPerSecond
+	then.rate = max(0, float64(w.config.Load.Rate(then.Elapsed())))
+	then.applyAnomalies()
+	return then.rate
 }
 
 // random writes or reads the state of the random numbers. The engines share the

@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 // state implements [engine]. The sample requests and their timeline are made anew
 // at the end of each window, and are not saved.
 func (f *fluid) state(a *archive) {
@@ -60,6 +62,9 @@ func (fl *flow) state(a *archive, length int) {
 // slice, and is not saved.
 func (q *requests) state(a *archive) {
 	float(a, &q.now, &q.end)
+	elapsed := q.w.Elapsed().Seconds()
+	a.check(math.Abs(q.now-elapsed) < 1e-3 && math.Abs(q.end-elapsed) < 1e-3,
+		"requests at %v s and %v s: the world is at %v s", q.now, q.end, elapsed)
 	n := len(q.visits)
 	a.length(&n)
 	pods := len(q.pods)
@@ -146,6 +151,8 @@ func (p *pod) state(a *archive, q *requests) {
 		a.index(&r.visit, 0, visits, "visit on a processor")
 	})
 	float(a, &p.given, &p.at, &p.left, &p.used)
+	most := q.end / q.w.services[p.service].span
+	a.check(p.given >= 0 && p.given <= most+1, "a processor has given %v CPU seconds: it must be in [0, %v]", p.given, most)
 }
 
 // consistent checks what the engine relies on: indexes that refer to each other
