@@ -235,7 +235,8 @@ func (g *gymnasium) client() (client.Client, error) {
 	return c, nil
 }
 
-// simulated makes an environment of simulated worlds. Clients may name built-in
+// simulated makes an environment of simulated worlds. Each episode starts at a
+// random second of the trace. Clients may name built-in
 // applications and traces, and those of the command line. They cannot open other
 // files.
 func (g *gymnasium) simulated(b gym.OpenRequest) (envworkload.Environment, error) {
@@ -263,7 +264,7 @@ func (g *gymnasium) simulated(b gym.OpenRequest) (envworkload.Environment, error
 		return nil, fmt.Errorf("flag --guards: %w", err)
 	}
 	env, err := envworkload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{App: app, Cluster: roomFor(app), Load: load, Seed: seed}, nil
+		return sim.Config{App: app, Cluster: roomFor(app), Load: envworkload.Anywhere(load, seed), Seed: seed}, nil
 	}, envworkload.Options{Service: b.Service, Alpha: equally, Step: g.step, Guards: guards})
 	if err != nil {
 		return nil, err

@@ -157,7 +157,7 @@ func cheats(s Score, slo mdp.SLO) bool {
 func hunt(t *testing.T, cell Cell, base map[string]mdp.Size, goal func(Score) float64, seed uint64) []candidate {
 	t.Helper()
 	const elite = 6
-	population, rounds := 20, 5
+	population, rounds := 16, 4
 	if testing.Short() {
 		population, rounds = 12, 3
 	}
@@ -189,7 +189,7 @@ func hunt(t *testing.T, cell Cell, base map[string]mdp.Size, goal func(Score) fl
 			tried[i].x = x
 		}
 		if err := inParallel(t.Context(), len(tried), func(ctx context.Context, i int) error {
-			s, err := Run(ctx, cell, read(tried[i].x, n).choice(cell.App, base), Options{Seed: 1, Length: huntLength})
+			s, err := Run(ctx, cell, read(tried[i].x, n).choice(cell.App, base), Options{Seed: 1, Length: huntLength, Lead: huntLead})
 			tried[i].goal = goal(s)
 			return err
 		}); err != nil {
@@ -216,8 +216,11 @@ func hunt(t *testing.T, cell Cell, base map[string]mdp.Size, goal func(Score) fl
 	return found
 }
 
-// huntLength is the scored time of the adversary's runs.
-const huntLength = 6 * time.Minute
+// The adversary's runs are short: it needs many.
+const (
+	huntLength = 6 * time.Minute
+	huntLead   = 100 * time.Second
+)
 
 // staticLimits are the limits of the tuned static rule.
 func staticLimits(t *testing.T, cell Cell) (Choice, map[string]mdp.Size) {
@@ -274,7 +277,7 @@ func burstyCells(t *testing.T) []Cell {
 // judged is the score of a choice in the adversary's runs.
 func judged(t *testing.T, cell Cell, c Choice, level sim.Fidelity) Score {
 	t.Helper()
-	s, err := Run(t.Context(), cell, c, Options{Seed: 2, Length: huntLength, Fidelity: level})
+	s, err := Run(t.Context(), cell, c, Options{Seed: 2, Length: huntLength, Lead: huntLead, Fidelity: level})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,24 +81,29 @@ type Options struct {
 	Fidelity sim.Fidelity
 	Watch    func(Point)        // called after every window; may be nil
 	Length   time.Duration      // of the scored run; 0 is the length of the trace
+	Lead     time.Duration      // before the scored run, a fifth of it the ramp; 0 is WarmUp and Ramp
 	After    func(*tower.Tower) // called with the tower at the end; may be nil
 	Tower    *tower.Tower       // a warm tower; nil is a new one
 }
 
 // sequence is the load of a run: the warm-up trace, a ramp, the cell's trace.
-type sequence struct{ warm, trace sim.Load }
+type sequence struct {
+	warm, trace sim.Load
+	lead        time.Duration // before the trace
+}
 
 // Rate implements [sim.Load].
 func (t sequence) Rate(at time.Duration) mdp.Rate {
+	warm := t.lead - t.lead/(lead/Ramp)
 	switch {
-	case at < WarmUp:
+	case at < warm:
 		return t.warm.Rate(at)
-	case at < lead:
-		from, to := t.warm.Rate(WarmUp-time.Second), t.trace.Rate(0)
-		done := float64(at-WarmUp) / float64(Ramp)
+	case at < t.lead:
+		from, to := t.warm.Rate(warm-time.Second), t.trace.Rate(0)
+		done := float64(at-warm) / float64(t.lead-warm)
 		return from + mdp.Rate(done)*(to-from)
 	}
-	return t.trace.Rate(at - lead)
+	return t.trace.Rate(at - t.lead)
 }
 
 // world is the world of a run. Where a policy acts on the nodes, the limits in
@@ -119,13 +124,13 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 	}
 	anomalies := slices.Clone(c.Anomalies)
 	for i := range anomalies {
-		anomalies[i].From += lead
-		anomalies[i].To += lead
+		anomalies[i].From += o.Lead
+		anomalies[i].To += o.Lead
 	}
 	return sim.New(sim.Config{
 		App:       app,
 		Cluster:   cluster,
-		Load:      sequence{warm: c.Warm, trace: c.Trace},
+		Load:      sequence{warm: c.Warm, trace: c.Trace, lead: o.Lead},
 		Anomalies: anomalies,
 		Seed:      o.Seed,
 		Fidelity:  o.Fidelity,
@@ -141,6 +146,9 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	if o.Length == 0 {
 		o.Length = cell.Trace.Length()
 	}
+	if o.Lead == 0 {
+		o.Lead = lead
+	}
 	b, err := c.baseline()
 	if err != nil {
 		return fail(err)
@@ -154,17 +162,17 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 		return fail(err)
 	}
 	var m *meter
-	for end := lead + o.Length; w.Elapsed() < end; {
+	for end := o.Lead + o.Length; w.Elapsed() < end; {
 		if err := ctx.Err(); err != nil {
 			return fail(err)
 		}
-		if w.Elapsed() == lead {
+		if w.Elapsed() == o.Lead {
 			m = newMeter(w, cell.App, o.Watch)
 		}
 		if err := p.second(ctx); err != nil {
 			return fail(err)
 		}
-		if m != nil && (w.Elapsed()-lead)%window == 0 {
+		if m != nil && (w.Elapsed()-o.Lead)%window == 0 {
 			if err := m.window(ctx); err != nil {
 				return fail(err)
 			}

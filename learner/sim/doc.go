@@ -34,6 +34,13 @@
 // services and graphs. They share all code except the path of requests through
 // replicas.
 //
+// # A world is saved and restored
+//
+// [World.Save] returns all state of a world, [Restore] makes the same world of
+// it, and both go on alike, bit for bit. A state of another Config is refused.
+// Each struct lists its fields once, in a method state that writes and reads
+// them.
+//
 // # What it leaves to others
 //
 // Package workload provides applications and loads. Package calibrate compares

@@ -53,8 +53,9 @@ func (f *fifo) reset() { f.items, f.head = f.items[:0], 0 }
 // waiting lists the visits in the queue.
 func (f *fifo) waiting() []int32 { return f.items[f.head:] }
 
-// tiny is the work in CPU seconds below which a request is done.
-const tiny = 1e-11
+// tiny is the work in CPU seconds below which a request is done. It is more than the
+// distance of neighbouring floating-point numbers at a world that is a year old.
+const tiny = 1e-8
 
 // advance computes the work that a pod did since its last event.
 func (q *requests) advance(p *pod) {

@@ -14,6 +14,10 @@ import (
 // it, over the last complete window. When Config.Metrics is above zero, the
 // State is that much older than now; until the first State is old enough, only
 // the knobs are known.
+//
+// The sensor is an [encoding.BinaryMarshaler] and an
+// [encoding.BinaryUnmarshaler], for what it remembers of the last call. Who
+// restores a world restores its sensors too.
 func (h Handle) Sensor() mdp.Sensor { return &sensor{Handle: h, since: h.w.cursor(h.s)} }
 
 type sensor struct {

@@ -100,6 +100,8 @@ type engine interface {
 	// open is the number of clients' requests and of background requests whose
 	// outcome is not known yet.
 	open() (clients, tasks float64)
+	// state writes or reads all that changes: see [World.Save].
+	state(a *archive)
 }
 
 // New creates a world. It checks the Config; an error names the wrong value.

@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/train"
 )
@@ -86,6 +88,59 @@ func TestLearnersTrainOnTheDecisionProcess(t *testing.T) {
 				}
 			}
 			drives(t, simulated(t, c.box), l.Snapshot())
+		})
+	}
+}
+
+// A training in simulated worlds that was saved in the middle of an episode and
+// resumed by another process ends as the one that never stopped: both kinds of
+// actions, and worlds whose requests wait in queues.
+func TestAResumedTrainingInASimulatedWorldEqualsTheUninterruptedOne(t *testing.T) {
+	const steps, stop = 240, 130
+	dim, n := simulated(t, false).Observation().Dim(), simulated(t, false).Action().N
+	space := simulated(t, true).Action()
+	for name, c := range map[string]struct {
+		box  bool
+		make func() (train.Learner, error)
+	}{
+		"ppo": {false, func() (train.Learner, error) {
+			c := ppo.Default(dim, n, nil, nil)
+			c.Envs, c.Horizon, c.Minibatch, c.Epochs, c.Seed = 2, 20, 20, 2, 1
+			return ppo.New(c)
+		}},
+		"ddpg": {true, func() (train.Learner, error) {
+			c := ddpg.Default(dim, space.Low, space.High)
+			c.Hidden = []int{16}
+			c.Warmup, c.Batch, c.Seed = 50, 16, 1
+			return ddpg.New(c)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := func() *train.Run {
+				l, err := c.make()
+				if err != nil {
+					t.Fatal(err)
+				}
+				run, err := train.New(train.Config{Env: bursty, Steps: steps, Seed: 4},
+					func() (env.Env, error) { return workload.Make(bursty, c.box) }, l)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return run
+			}
+			want := walk(t, start(), steps)
+			file, err := weights.Decode(walk(t, start(), stop))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := start()
+			if err := again.Restore(file); err != nil {
+				t.Fatal(err)
+			}
+			if got := walk(t, again, steps); !bytes.Equal(got, want) {
+				t.Error("the resumed training ends differently")
+			}
+			t.Logf("the environments take %d kB of a checkpoint", len(file.Blobs["train.envs"])/1000)
 		})
 	}
 }

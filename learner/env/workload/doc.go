@@ -14,5 +14,8 @@
 // proposed; an Encoded says both what it was (as the nearest choice) and with
 // which Effect.
 //
-// Episodes end by time only: they are truncated and never terminated.
+// Episodes end by time only: they are truncated and never terminated. With the
+// load of [Anywhere], as in [Make] and in the gym, an episode begins at a random
+// second of its trace. No State says at which: time counts from sim.Epoch in each
+// episode. A simulated episode is saved and restored exactly.
 package workload

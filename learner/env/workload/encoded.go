@@ -2,8 +2,6 @@ package workload
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
@@ -30,18 +28,14 @@ func (m masked) Legal(legal []bool) { m.encoder.Legal(m.state, legal) }
 
 // encoded is an Environment with a box of actions, and what both kinds have in common.
 //
-// A simulated world is saved as the episode's seed and its actions, and
-// restored by playing them again: an episode is its seed and its actions, and a
-// hundred steps take a fraction of a second. A real workload cannot be saved.
+// A simulated world is saved as it is. A real workload cannot be saved.
 type encoded struct {
 	name    string
 	inner   Environment
 	encoder *encode.Encoder
 	length  int // steps of an episode
 
-	seed     uint64
-	actions  []float64 // that were taken since Reset, one after the other
-	steps    int
+	steps    int // since Reset
 	started  bool
 	running  bool
 	state    mdp.State
@@ -109,8 +103,6 @@ func (c *encoded) Reset(seed uint64, obs []float64) error {
 	if err != nil {
 		return fmt.Errorf("%s: reset: %w", c.name, err)
 	}
-	c.seed = seed
-	c.actions = c.actions[:0]
 	c.steps = 0
 	c.state = s
 	c.started = true
@@ -148,7 +140,6 @@ func (c *encoded) Step(action, obs []float64) (env.Outcome, error) {
 		c.running = false // how far the step came is not known
 		return fail(err)
 	}
-	c.actions = append(c.actions, action...)
 	c.steps++
 	c.state = out.State
 	c.running = c.steps < c.length
@@ -196,78 +187,5 @@ func (c *encoded) Observe(obs []float64) error {
 	if err := c.encoder.Observe(c.state, obs); err != nil {
 		return fmt.Errorf("%s: observe: %w", c.name, err)
 	}
-	return nil
-}
-
-// A saved environment, little-endian:
-//
-//	"aware workload 1\n" | length of name, 1 byte | name | started, 1 byte |
-//	seed, 8 | numbers, 4 | actions, 8 each | CRC-32C, 4
-const savedHeader = "aware workload 1\n"
-
-// MarshalBinary saves the episode's seed and its actions.
-func (c *encoded) MarshalBinary() ([]byte, error) {
-	if c.inner.Spaces().World != Simulated {
-		return nil, fmt.Errorf("%s: save: a real workload cannot be saved", c.name)
-	}
-	b := append([]byte(savedHeader), byte(len(c.name)))
-	b = append(b, c.name...)
-	if !c.started {
-		return env.Seal(append(b, 0)), nil
-	}
-	b = binary.LittleEndian.AppendUint64(append(b, 1), c.seed)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(c.actions)))
-	for _, v := range c.actions {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
-	}
-	return env.Seal(b), nil
-}
-
-// UnmarshalBinary plays a saved episode again, in a world of its own, so that
-// on an error nothing has changed.
-func (c *encoded) UnmarshalBinary(data []byte) error {
-	fail := func(err error) error { return fmt.Errorf("%s: restore from %d bytes: %w", c.name, len(data), err) }
-	b, err := env.Unseal(data, savedHeader+string([]byte{byte(len(c.name))})+c.name)
-	if err != nil {
-		return fail(err)
-	}
-	if len(b) == 1 && b[0] == 0 {
-		c.started = false
-		c.running = false
-		c.steps = 0
-		return nil
-	}
-	dim := c.action.Dim()
-	if len(b) < 13 || b[0] != 1 {
-		return fail(errors.New("cut short"))
-	}
-	seed, n := binary.LittleEndian.Uint64(b[1:]), int(binary.LittleEndian.Uint32(b[9:]))
-	if n%dim != 0 || n/dim > c.length || len(b) != 13+8*n {
-		return fail(fmt.Errorf("%d numbers of actions in %d bytes: an episode has at most %d steps of %d numbers",
-			n, len(b), c.length, dim))
-	}
-	simulated, ok := c.inner.(*Simulation)
-	if !ok {
-		return fail(errors.New("a real workload cannot be restored"))
-	}
-	again := *c
-	fresh := *simulated
-	again.inner = &fresh
-	again.actions = nil
-	again.executed = make([]float64, dim)
-	obs := make([]float64, c.space.Dim())
-	if err := again.Reset(seed, obs); err != nil {
-		return fail(err)
-	}
-	action := make([]float64, dim)
-	for i := range n / dim {
-		for j := range action {
-			action[j] = math.Float64frombits(binary.LittleEndian.Uint64(b[13+8*(i*dim+j):]))
-		}
-		if _, err := again.Step(action, obs); err != nil {
-			return fail(err)
-		}
-	}
-	*c = again
 	return nil
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"encoding"
 	"fmt"
 	"strings"
 	"time"
@@ -25,6 +26,13 @@ type Environment interface {
 // Closer is an Environment that must be left as it was found.
 type Closer interface {
 	Close(ctx context.Context) error
+}
+
+// Saver is an Environment that can be saved. A restored one continues as if it
+// had never stopped. On an error nothing has changed.
+type Saver interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
 }
 
 // Reasoner is an Actuator that can say why its last Act did what it did.
@@ -114,7 +122,15 @@ type episode struct {
 
 // begin looks for the first time. The guards of an earlier episode are forgotten.
 func (e *episode) begin(ctx context.Context) (mdp.State, error) {
-	e.guards = guard.Standard(
+	e.guards = e.newGuards()
+	s, err := e.pair.Sensor.Sense(ctx, e.pair.Now())
+	e.state = s
+	return s, err
+}
+
+// newGuards puts the guards before what is proposed to this episode.
+func (e *episode) newGuards() mdp.Policy {
+	return guard.Standard(
 		mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return e.proposed, nil }),
 		e.spaces.Guards,
 		guard.Place{
@@ -122,9 +138,6 @@ func (e *episode) begin(ctx context.Context) (mdp.State, error) {
 			Knobs:  func() mdp.Set { return e.spaces.Knobs },
 			SLO:    e.spaces.SLO,
 		})
-	s, err := e.pair.Sensor.Sense(ctx, e.pair.Now())
-	e.state = s
-	return s, err
 }
 
 func (e *episode) step(ctx context.Context, a mdp.Action) (Outcome, error) {

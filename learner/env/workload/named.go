@@ -51,7 +51,7 @@ func Make(name string, box bool) (Encoded, error) {
 		o.Service = parts[2]
 	}
 	world, err := OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{App: app, Cluster: cluster, Load: anywhere(load, seed), Seed: seed}, nil
+		return sim.Config{App: app, Cluster: cluster, Load: Anywhere(load, seed), Seed: seed}, nil
 	}, o)
 	if err != nil {
 		return fail(err)
@@ -71,9 +71,9 @@ type later struct {
 
 func (l later) Rate(at time.Duration) mdp.Rate { return l.load.Rate(l.start + at) }
 
-// anywhere starts a trace at a second that the seed determines, so that an
-// agent cannot learn the trace by heart.
-func anywhere(t simulated.Trace, seed uint64) sim.Load {
+// Anywhere is a load that starts a trace at a second that the seed determines, so
+// that an agent cannot learn the trace by heart. The trace repeats.
+func Anywhere(t simulated.Trace, seed uint64) sim.Load {
 	seconds := int64(t.Length() / time.Second)
 	r := rand.New(rand.NewPCG(seed, env.Stream))
 	return later{t, time.Duration(r.Int64N(max(1, seconds))) * time.Second}

@@ -30,6 +30,8 @@ type Simulation struct {
 	options Options
 	episode
 	running bool
+	seed    uint64     // of the episode
+	now     *sim.World // of the episode
 }
 
 // OfWorld makes an Environment of the worlds that a factory configures. The
@@ -82,7 +84,8 @@ func services(w *sim.World) []string {
 // Spaces describes the service.
 func (s *Simulation) Spaces() Spaces { return s.spaces }
 
-// Reset makes a new world, lets one step pass in it, and looks.
+// Reset makes a new world, lets one step pass in it, and looks. The world's time
+// begins at sim.Epoch in every episode, wherever in a trace its load begins.
 func (s *Simulation) Reset(ctx context.Context, seed uint64) (mdp.State, error) {
 	c, err := s.world(seed)
 	if err != nil {
@@ -92,19 +95,35 @@ func (s *Simulation) Reset(ctx context.Context, seed uint64) (mdp.State, error) 
 	if err != nil {
 		return mdp.State{}, err
 	}
-	h, err := w.Service(s.options.Service)
+	pair, err := s.pairOf(w)
 	if err != nil {
 		return mdp.State{}, err
 	}
-	s.objective = mdp.Objective{SLO: c.App.SLO, Alpha: s.options.Alpha}
-	s.pair = Pair{
-		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L2), Now: w.Now,
-		Wait: func(_ context.Context, d time.Duration) error { w.Advance(d); return nil },
-	}
+	s.enter(seed, w, pair, c.App.SLO)
 	w.Advance(s.options.Step)
 	state, err := s.begin(context.WithoutCancel(ctx))
 	s.running = err == nil
 	return state, err
+}
+
+// pairOf is what looks and acts in a world.
+func (s *Simulation) pairOf(w *sim.World) (Pair, error) {
+	h, err := w.Service(s.options.Service)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{
+		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L2), Now: w.Now,
+		Wait: func(_ context.Context, d time.Duration) error { w.Advance(d); return nil },
+	}, nil
+}
+
+// enter takes a world for the episode of a seed.
+func (s *Simulation) enter(seed uint64, w *sim.World, p Pair, slo mdp.SLO) {
+	s.seed = seed
+	s.now = w
+	s.pair = p
+	s.objective = mdp.Objective{SLO: slo, Alpha: s.options.Alpha}
 }
 
 // Step is over at once. It is done wholly or, when ctx is over before, not at all.

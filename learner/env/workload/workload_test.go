@@ -16,6 +16,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/sim"
+	traces "awarescale.dev/aware/learner/sim/workload"
 )
 
 // shop is an application of one service under a steady load.
@@ -192,8 +193,7 @@ func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
 	}
 }
 
-// An episode is its seed and its actions; saved and restored in the middle it
-// goes on bit by bit.
+// An episode that is saved and restored in the middle goes on bit by bit.
 func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.Knobs), "box": encode.Box(mdp.Knobs)} {
 		t.Run(name, func(t *testing.T) {
@@ -238,16 +238,60 @@ func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
 					t.Fatalf("step %d: %+v and %+v, %v, %v", i, first, second, err1, err2)
 				}
 			}
-			for cut := range saved {
+			before, err := two.MarshalBinary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for cut := 0; cut < len(saved); cut += 1 + len(saved)/100 {
 				if err := two.UnmarshalBinary(saved[:cut]); err == nil {
 					t.Fatalf("%d bytes of %d were restored", cut, len(saved))
 				}
 			}
-			again, err := two.MarshalBinary()
-			if err != nil || len(again) <= len(saved) || !bytes.HasPrefix(again, saved[:20]) {
+			if after, err := two.MarshalBinary(); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("what could not be restored changed the environment: %v", err)
 			}
 		})
+	}
+}
+
+// An agent must not be able to learn a trace by heart: an episode begins
+// anywhere in it, and nothing that is observed says where.
+func TestAnEpisodeBeginsAnywhereInTheTraceAndNoTimeNamesThePlace(t *testing.T) {
+	const steps = 3
+	ramp := traces.Trace{Name: "ramp", Step: time.Minute} // each minute has a rate of its own
+	for i := range 60 {
+		ramp.Rates = append(ramp.Rates, float64(20+i))
+	}
+	rates := map[float64]bool{}
+	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		load := workload.Anywhere(ramp, seed)
+		if again := workload.Anywhere(ramp, seed); load.Rate(0) != again.Rate(0) {
+			t.Errorf("seed %d begins at two places", seed)
+		}
+		rates[float64(load.Rate(0))] = true
+		return sim.Config{App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: load, Seed: seed}, nil
+	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Central})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(40) {
+		state, err := e.Reset(t.Context(), seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range steps {
+			if want := sim.Epoch.Add(time.Duration(i+1) * 10 * time.Second); state.At != want {
+				t.Fatalf("seed %d, step %d: at %v, want %v in every episode", seed, i, state.At, want)
+			}
+			out, err := e.Step(t.Context(), mdp.Action{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			state = out.State
+		}
+	}
+	if len(rates) < 20 {
+		t.Errorf("40 episodes began in %d of 60 minutes", len(rates))
 	}
 }
 

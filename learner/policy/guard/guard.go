@@ -124,7 +124,9 @@ func (e *IllegalError) Unwrap() error { return e.Err }
 
 // Standard puts the chain around a policy. The chain remembers what it let
 // through; a policy whose actions were not carried out for a while needs a new
-// chain.
+// chain. The chain is an [encoding.BinaryMarshaler] and an
+// [encoding.BinaryUnmarshaler] of what it remembers; what the policies remember is
+// their own.
 func Standard(policy mdp.Policy, s Settings, p Place) mdp.Policy {
 	return &chain{policy: policy, settings: s, place: p}
 }

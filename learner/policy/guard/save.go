@@ -1,0 +1,29 @@
+package guard
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// saved is what a chain remembers, as JSON.
+type saved struct {
+	LastMemory time.Time `json:"lastMemory"`
+	LastScale  time.Time `json:"lastScale"`
+}
+
+// MarshalBinary saves what the chain remembers.
+func (c *chain) MarshalBinary() ([]byte, error) {
+	return json.Marshal(saved{LastMemory: c.lastMemory, LastScale: c.lastScale})
+}
+
+// UnmarshalBinary restores what a chain remembers. On an error nothing has
+// changed.
+func (c *chain) UnmarshalBinary(data []byte) error {
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("restore the guards from %d bytes: %w", len(data), err)
+	}
+	c.lastMemory, c.lastScale = s.LastMemory, s.LastScale
+	return nil
+}
