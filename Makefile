@@ -24,7 +24,7 @@ test: unit node api e2e ## all tests, on a real cluster that is built if need be
 	@go run ./test/cluster check-clean
 
 unit: ## the tests that need no cluster
-	PATH="$$(hack/influxd):$$PATH" go test $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
+	PATH="$$(hack/influxd):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build
