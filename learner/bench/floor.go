@@ -11,8 +11,12 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// FloorRuns is the default number of simulated runs of a search for a floor.
-const FloorRuns = 80
+// FloorRuns is the default number of simulated runs of a search for a floor, and
+// levelRuns how many of them are kept for the last search of Z.
+const (
+	FloorRuns = 60
+	levelRuns = 8
+)
 
 // Floor is what the best policy needs that we can find for a cell when it knows
 // what no policy can know: see [Margins] and [Foresight]. It is an upper bound of
@@ -43,9 +47,10 @@ type FloorOptions struct {
 // FindFloor searches the oracle's margins on the cell's own trace, with seed 1:
 //
 //  1. the least Z that keeps the promises, by bisection;
-//  2. the other margins, one after the other;
-//  3. a factor per service, the services with the largest demand first;
-//  4. Z again, raised until the promises hold with every seed.
+//  2. the other margins, one after the other, and Z again;
+//  3. a factor of Z per service, the services with the most scatter first, until
+//     the runs are spent, and Z again;
+//  4. with all seeds, Z raised until the promises hold with every one.
 //
 // Steps 2 and 3 take a change when the cores that it would need at the SLO fall:
 // see [floorSearch.projected].
@@ -58,8 +63,8 @@ func FindFloor(ctx context.Context, cell Cell, o FloorOptions) (Floor, error) {
 		oracle: newOracle(cell.App, load, lead+cell.Trace.Length()),
 		slope:  -0.15,
 	}
-	m := Margins{Z: 1, Peak: 0.3, Ahead: 1, Backlog: 0.3}
-	m, err := s.level(ctx, m, 3)
+	m := Margins{Z: 0.5, Ahead: 1, Backlog: 0.3, Fast: 0.6}
+	m, err := s.level(ctx, m, 2)
 	if err != nil {
 		return Floor{}, err
 	}
@@ -107,14 +112,14 @@ func (s *floorSearch) run(ctx context.Context, m Margins, seed uint64) (Score, e
 func (s *floorSearch) spent() bool { return s.runs >= s.limit }
 
 // level returns the margins with the least Z that keeps the promises, within
-// 1 %. It leaves the present Z by factors until it has an interval, which it then
+// 2 %. It leaves the present Z by factors until it has an interval, which it then
 // bisects in logarithms.
 func (s *floorSearch) level(ctx context.Context, m Margins, factor float64) (Margins, error) {
 	const lowest, highest = 0.002, 50
 	low, high := 0.0, 0.0 // the highest Z that violates, the lowest that holds; 0 is not known
 	type point struct{ p99, cores float64 }
 	var near []point
-	for z := m.Z; !s.spent() && (low == 0 || high == 0 || high/low > 1.01); {
+	for z := m.Z; !s.spent() && (low == 0 || high == 0 || high/low > 1.02); {
 		m.Z = z
 		score, err := s.run(ctx, m, 1)
 		if err != nil {
@@ -168,7 +173,7 @@ func (s *floorSearch) projected(score Score) float64 {
 // the projected cores, of which now is the present value.
 func (s *floorSearch) descend(ctx context.Context, m Margins, now float64, tries ...Margins) (Margins, float64, error) {
 	for _, t := range tries {
-		if s.spent() {
+		if s.runs+levelRuns >= s.limit {
 			return m, now, nil
 		}
 		score, err := s.run(ctx, t, 1)
@@ -192,14 +197,18 @@ func (s *floorSearch) global(ctx context.Context, m Margins) (Margins, error) {
 		to []float64
 		of func(m *Margins, v float64)
 	}{
-		{[]float64{0, 0.6, 1}, func(m *Margins, v float64) { m.Peak = v }},
-		{[]float64{0.02, 0.05, 0.1}, func(m *Margins, v float64) { m.Band = v }},
-		{[]float64{2, 3}, func(m *Margins, v float64) { m.Ahead = int(v) }},
-		{[]float64{0.1, 1, 3}, func(m *Margins, v float64) { m.Backlog = v }},
+		{[]float64{0, 0.3, 1.2}, func(m *Margins, v float64) { m.Fast = v }},
+		{[]float64{1, 3, 6}, func(m *Margins, v float64) { m.Backlog = v }},
+		{[]float64{0.3, 1}, func(m *Margins, v float64) { m.Peak = v }},
+		{[]float64{0.05}, func(m *Margins, v float64) { m.Band = v }},
+		{[]float64{2}, func(m *Margins, v float64) { m.Ahead = int(v) }},
 	} {
 		for _, v := range values.to {
 			t := m
 			values.of(&t, v)
+			if t.Fast > 0 && t.Peak > 0 {
+				continue // who acts in every slice knows each slice's demand
+			}
 			if m, now, err = s.descend(ctx, m, now, t); err != nil {
 				return m, err
 			}
@@ -250,11 +259,11 @@ func average(xs []float64) float64 {
 	return sum / float64(max(1, len(xs)))
 }
 
-// check runs the best margins with every seed, and raises Z by 2 % at a time
-// until the promises hold with all of them.
+// check runs the best margins with every seed, and raises Z until the promises
+// hold with all of them, first by 2 % and then by half as much more each time.
 func (s *floorSearch) check(ctx context.Context, seeds int) (Floor, error) {
 	f := Floor{App: s.cell.Application, Trace: s.cell.Trace.Name, Seeds: seeds, Margins: s.with}
-	for range 12 {
+	for raise := 0.02; raise < 0.5; raise *= 1.5 {
 		if s.best == nil {
 			break // not even seed 1 holds
 		}
@@ -272,7 +281,7 @@ func (s *floorSearch) check(ctx context.Context, seeds int) (Floor, error) {
 		if f.Holds {
 			break
 		}
-		f.Margins.Z *= 1.02
+		f.Margins.Z *= 1 + raise
 	}
 	f.Cores, f.Runs = f.Searched, s.runs
 	return f, nil

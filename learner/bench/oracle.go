@@ -23,6 +23,7 @@ type oracle struct {
 // demand is the expected CPU demand of a service in each second of a run, per
 // replica and in cores, with the work of a request as it is without interference.
 type demand struct {
+	slices  []float64 // in each slice of the run
 	mean    []float64 // over the second
 	peak    []float64 // highest of its slices
 	scatter float64   // standard deviation in a slice, divided by the root of the demand
@@ -96,7 +97,11 @@ func newOracle(app sim.App, load sim.Load, length time.Duration) *oracle {
 		for _, w := range c.work[s.Name] {
 			total += w
 		}
-		d := &demand{mean: make([]float64, seconds), peak: make([]float64, seconds)}
+		d := &demand{
+			slices: make([]float64, seconds*slicesIn),
+			mean:   make([]float64, seconds),
+			peak:   make([]float64, seconds),
+		}
 		if total > 0 {
 			d.scatter = math.Sqrt(c.moved[s.Name] / total / sim.Slice.Seconds())
 		}
@@ -108,8 +113,10 @@ func newOracle(app sim.App, load sim.Load, length time.Duration) *oracle {
 						cores += w * rates[at/slicesIn]
 					}
 				}
-				d.mean[t] += cores / replicas / float64(slicesIn)
-				d.peak[t] = max(d.peak[t], cores/replicas)
+				cores /= replicas
+				d.slices[t*slicesIn+slice] = cores
+				d.mean[t] += cores / float64(slicesIn)
+				d.peak[t] = max(d.peak[t], cores)
 			}
 		}
 		o.services[s.Name] = d
@@ -134,15 +141,24 @@ type Margins struct {
 	Band float64 `json:"band"`
 	// Backlog is the share of the work not done yet that is added.
 	Backlog float64 `json:"backlog"`
+	// Fast is what is added in a slice after one in which the service was
+	// throttled, in standard deviations of the demand in a CFS period, for each of
+	// up to four such slices in a row. With 0 the oracle acts once a second, and
+	// otherwise in every slice, as captains do.
+	Fast float64 `json:"fast"`
 	// Services are factors of Z per service; 1 when a service is missing.
 	Services map[string]float64 `json:"services,omitempty"`
 }
 
-// choice is the oracle with margins, as a contestant. It acts once a second, by
-// the cgroup, and leaves memory and replicas alone.
+// choice is the oracle with margins, as a contestant. It acts by the cgroup, and
+// leaves memory and replicas alone.
 func (o *oracle) choice(m Margins) Choice {
+	every := time.Second
+	if m.Fast > 0 {
+		every = sim.Slice
+	}
 	return Choice{Encoding: Encoding, Policy: "oracle", custom: &baseline{
-		name: "oracle", every: time.Second, path: sim.L0, guards: guard.Published,
+		name: "oracle", every: every, path: sim.L0, guards: guard.Published,
 		newPolicy: func(_ Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 			z := m.Z
 			if f, ok := m.Services[s.Name]; ok {
@@ -161,6 +177,7 @@ type seer struct {
 
 	used, expected float64 // exponential means of cores, for the slowdown by interference
 	backlog        float64 // core-seconds of work not done, per replica
+	row            float64 // slices in a row in which it was throttled, at most 4
 }
 
 // Decide implements [mdp.Policy]. The limit is
@@ -169,39 +186,59 @@ type seer struct {
 //
 // with d the mean and p the highest demand of the second, s the scatter of
 // demand in a CFS period, B the backlog, and thr the share of throttled periods.
-// It is the form of the demand policy with a known demand.
+// It is the form of the demand policy with a known demand. With Fast, d is the
+// demand of the slice, and the last term is Fast times the throttled slices in a
+// row times s.
 func (p *seer) Decide(s mdp.State) (mdp.Action, error) {
-	now := int(s.At.Sub(sim.Epoch) / time.Second)
+	at := s.At.Sub(sim.Epoch)
+	now := int(at / time.Second)
 	if now+p.margins.Ahead > len(p.demand.mean) {
 		return mdp.Action{}, nil // the run is over
 	}
-	p.observe(s, now)
-	slow, need := p.slow(), 0.0
+	fast := p.margins.Fast > 0
+	if fast {
+		p.observe(s, p.demand.slices, int(at/sim.Slice), sim.Slice)
+	} else {
+		p.observe(s, p.demand.mean, now, time.Second)
+	}
+	need := 0.0
 	for t := now; t < now+p.margins.Ahead; t++ {
-		d, top := slow*p.demand.mean[t], slow*p.demand.peak[t]
-		scatter := p.demand.scatter * math.Sqrt(slow*d)
-		limit := d + p.margins.Peak*(top-d) + p.z*(scatter+0.02*d)
+		d := p.demand.mean[t]
+		if t == now && fast {
+			d = p.demand.slices[int(at/sim.Slice)]
+		}
+		d *= p.slow()
+		scatter := p.demand.scatter * math.Sqrt(p.slow()*d)
+		limit := d + p.z*(scatter+0.02*d)
+		if !fast {
+			limit += p.margins.Peak * (p.slow()*p.demand.peak[t] - d)
+		}
 		if t == now {
-			limit += p.margins.Backlog*p.backlog + p.z/(p.z+0.03)*float64(s.Throttled)*scatter
+			limit += p.margins.Backlog*p.backlog + p.margins.Fast*p.row*scatter
+			if !fast {
+				limit += p.z / (p.z + 0.03) * float64(s.Throttled) * scatter
+			}
 		}
 		need = max(need, limit)
 	}
 	cpu := mdp.MilliCPU(math.Ceil(1000 * need))
-	if have := s.Limit.CPU; have > cpu && float64(have) <= float64(cpu)*(1+p.margins.Band) {
+	have := s.Limit.CPU
+	if have == cpu || have > cpu && float64(have) <= float64(cpu)*(1+p.margins.Band) {
 		return mdp.Action{}, nil
 	}
 	return mdp.Action{}.WithCPU(max(1, cpu)), nil
 }
 
-// observe learns from the last second how much interference slows the service
+// observe learns from the last step how much interference slows the service
 // down, and how much work is left.
-func (p *seer) observe(s mdp.State, now int) {
+func (p *seer) observe(s mdp.State, demand []float64, now int, step time.Duration) {
 	if now < 1 || !s.Knows(mdp.CPUUsage) || !s.Knows(mdp.Throttled) {
 		return
 	}
-	const keep = 1 - 1.0/60 // a minute, as pressure changes with the load
-	used, expected := s.Usage.CPU.Cores(), p.demand.mean[now-1]
-	p.backlog = float64(s.Throttled) * max(0, p.backlog+p.slow()*expected-used)
+	keep := 1 - step.Minutes() // a mean over a minute, as pressure changes with the load
+	used, expected := s.Usage.CPU.Cores(), demand[now-1]
+	p.backlog = float64(s.Throttled) * max(0, p.backlog+(p.slow()*expected-used)*step.Seconds())
+	p.row = float64(s.Throttled) * min(4, p.row+1)
 	p.used = keep*p.used + (1-keep)*used
 	p.expected = keep*p.expected + (1-keep)*expected
 }
