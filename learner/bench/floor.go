@@ -61,6 +61,7 @@ func FindFloor(ctx context.Context, cell Cell, o FloorOptions) (Floor, error) {
 		limit:  o.Runs,
 		step:   o.Step,
 		oracle: newOracle(cell.App, load, lead+cell.Trace.Length()),
+		known:  map[string]Score{},
 		slope:  -0.15,
 	}
 	m := Margins{Z: 0.5, Ahead: 1, Backlog: 0.3, Fast: 0.6}
@@ -83,21 +84,27 @@ func FindFloor(ctx context.Context, cell Cell, o FloorOptions) (Floor, error) {
 type floorSearch struct {
 	cell   Cell
 	oracle *oracle
-	limit  int // of runs
-	runs   int // so far
+	limit  int              // of runs
+	runs   int              // so far
+	known  map[string]Score // of the runs so far, by margins and seed
 	step   func(what string)
 	best   *Score // the fewest cores of a run with seed 1 that holds; nil before the first
 	with   Margins
 	slope  float64 // of the logarithm of cores over that of the p99, where the promises begin to hold
 }
 
-// run simulates margins with a seed.
+// run simulates margins with a seed, unless it has done so before.
 func (s *floorSearch) run(ctx context.Context, m Margins, seed uint64) (Score, error) {
+	key := fmt.Sprint(m, seed) // maps are printed in the order of their keys
+	if score, ok := s.known[key]; ok {
+		return score, nil
+	}
 	score, err := Run(ctx, s.cell, s.oracle.choice(m), Options{Seed: seed})
 	if err != nil {
 		return score, err
 	}
 	s.runs++
+	s.known[key] = score
 	if seed == 1 && !score.Violates && (s.best == nil || score.Cores < s.best.Cores) {
 		s.best, s.with = &score, m
 	}
