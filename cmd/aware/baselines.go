@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,10 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/policy/learned"
-	"awarescale.dev/aware/learner/sim/workload"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 )
@@ -70,99 +67,6 @@ func tuneCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&apps, "app", nil,
 		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
-	return cmd
-}
-
-func baselinesCommand() *cobra.Command {
-	var out, tuned string
-	var journal string
-	var seeds, best int
-	var asJSON bool
-	var apps, policies, traces, files []string
-	cmd := &cobra.Command{
-		Use:     "baselines",
-		Aliases: []string{"anchors"},
-		Short:   "Run every baseline, tuned, in the twelve cells",
-		Args:    cobra.NoArgs,
-		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores with what\n" +
-			"resizes cost, and counts only where every seed holds: the p99 over the hour, at most 0.5 % of the requests lost, background work\n" +
-			"in time. Every rule is judged at the fluid level; the best ones of each cell and every policy file then at the request level,\n" +
-			"whose verdict counts.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if seeds < 1 || seeds > 1000 {
-				return usage(fmt.Errorf("--seeds %d: it must be in [1, 1000]", seeds))
-			}
-			cells, err := chosenCells(apps)
-			if err != nil {
-				return err
-			}
-			for _, file := range traces {
-				t, err := workload.Open(file)
-				if err != nil {
-					return fmt.Errorf("--trace: %w", err)
-				}
-				t.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-				more, err := bench.Columns(t)
-				if err != nil {
-					return fmt.Errorf("--trace %s: %w", file, err)
-				}
-				cells = append(cells, slices.DeleteFunc(more, func(c bench.Cell) bool {
-					return len(apps) > 0 && !slices.Contains(apps, c.Application)
-				})...)
-			}
-			all, err := contestants(policies, files)
-			if err != nil {
-				return err
-			}
-			settings, err := openTuned(tuned)
-			if err != nil {
-				return err
-			}
-			kept, err := openKept(journal, fmt.Sprintf("%d seeds, settings %x", seeds, settings.Fingerprint()))
-			if err != nil {
-				return err
-			}
-			defer kept.Close()
-			p := newProgress(cmd.ErrOrStderr(), 0)
-			rows, err := bench.Contest{
-				Cells: cells, Contestants: all, Tuned: settings, Seeds: seeds, Best: best,
-				Known: kept.row,
-				Done: func(r bench.Row, of int) {
-					p.all = of
-					kept.keep(r)
-					p.step(fmt.Sprintf("%s under %s: %s by %s %.1f cores, p99 %.0f ms",
-						r.App, r.Trace, r.Policy, r.Fidelity, r.Cores, r.P99MS))
-				},
-			}.Run(cmd.Context())
-			if err = errors.Join(err, kept.err); err != nil {
-				return err
-			}
-			if out != "" {
-				if err := draw.Baselines(out, rows, seeds); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(out, "index.html"))
-			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"cells": rows})
-			}
-			return bench.Print(cmd.OutOrStdout(), rows)
-		},
-	}
-	cmd.Flags().StringVar(&out, "out", "out/anchors", "folder of the report; empty for none")
-	cmd.Flags().StringVar(&tuned, "tuned", "",
-		"file of aware bench tune, instead of the built-in settings")
-	cmd.Flags().IntVar(&seeds, "seeds", 3, "runs of each policy in each cell")
-	cmd.Flags().IntVar(&best, "best", 3, "rules of each cell that the request level judges; 0 leaves it out, for policy files too")
-	cmd.Flags().StringVar(&journal, "resume", "",
-		"file that keeps each row when it is done, and from which a run that was cut short goes on")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
-	cmd.Flags().StringSliceVar(&apps, "app", nil,
-		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
-	cmd.Flags().StringSliceVar(&policies, "policies", nil, "only these baselines")
-	cmd.Flags().StringSliceVar(&traces, "trace", nil,
-		"more columns: files of rates, or Azure Functions .csv; baselines are tuned for them first")
-	cmd.Flags().StringSliceVar(&files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
 	return cmd
 }
 

@@ -61,6 +61,11 @@ type Row struct {
 	Runs     []Score  `json:"runs"` // one per seed
 	Settings any      `json:"settings,omitempty"`
 	Guards   string   `json:"guards"` // of the policy; see guard.Settings
+
+	// Set by Marks; see Floor.
+	FloorCores  float64  `json:"floor_cores,omitempty"`
+	FloorIsRule bool     `json:"floor_is_rule,omitempty"`
+	ToFloor     *float64 `json:"to_floor,omitempty"` // (best rule - cores)/(best rule - floor): 0 is the best rule, 1 the floor
 }
 
 // row computes the Row of a choice from its runs.

@@ -28,15 +28,20 @@ func embedded(path string) *bytes.Reader {
 var autothrottle = []string{"diurnal", "diurnal-2", "noisy", "bursty"}
 
 // Traces returns the names that [Open] knows: the four traces of Autothrottle,
-// and three from the Azure Functions trace of 2019: the requests to all
+// the four generated ones of [Spiky], and three from the Azure Functions trace of 2019: the requests to all
 // functions of [Azure], to the functions with more than 10^5 invocations per
 // day, and to the other functions.
-func Traces() []string { return append(slices.Clone(autothrottle), "azure", "azure-high", "azure-low") }
+func Traces() []string {
+	return slices.Concat(autothrottle, []string{"azure", "azure-high", "azure-low"}, spiky)
+}
 
-// Named returns a trace that is compiled in.
+// Named returns a trace that is compiled in, or one of [Spiky].
 func Named(name string) (Trace, error) {
 	if slices.Contains(autothrottle, name) {
 		return ReadRates(name, embedded("data/autothrottle/"+name+".txt"))
+	}
+	if slices.Contains(spiky, name) {
+		return namedSpiky(name)
 	}
 	switch name {
 	case "azure":

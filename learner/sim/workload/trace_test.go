@@ -262,7 +262,7 @@ func TestCompiledInTracesAreValid(t *testing.T) {
 		t.Errorf("nothing was to be kept, and %d functions are left", len(none))
 	}
 	_, err := workload.Named("weekly")
-	says(t, err, `trace "weekly": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low`)
+	says(t, err, `trace "weekly": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, pulses, clusters, flash-crowd, on-off`)
 }
 
 func TestTracesFromFiles(t *testing.T) {
@@ -281,7 +281,7 @@ func TestTracesFromFiles(t *testing.T) {
 		t.Errorf("%v, %v", tr, err)
 	}
 	_, err := workload.Open("nowhere")
-	says(t, err, `trace "nowhere": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, or a file: open nowhere: no such file or directory`)
+	says(t, err, `trace "nowhere": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, pulses, clusters, flash-crowd, on-off, or a file: open nowhere: no such file or directory`)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error("it does not say that the file does not exist")
 	}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// anchors runs aware bench anchors.
+func anchors(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	root := command()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	root.SetArgs(append([]string{"bench", "anchors", "--out", ""}, args...))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestAnchorsNamesAWrongFlag(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--columns", "spikes"}, `--columns "spikes": known are standard, spiky, all`},
+		{[]string{"--floor-runs", "0"}, "--floor-runs 0: it must be in [1, 10000]"},
+		{[]string{"--seeds", "0"}, "--seeds 0: it must be in [1, 1000]"},
+		{[]string{"--app", "shop"}, `--app "shop": known are train-ticket`},
+	} {
+		if _, err := anchors(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+func TestColumnsSelectsTheCells(t *testing.T) {
+	for columns, want := range map[string]int{"standard": 4, "spiky": 4, "all": 8} {
+		c := comparison{columns: columns, apps: []string{"social-network"}}
+		settings, err := openTuned("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells, err := c.cells(t.Context(), settings)
+		if err != nil || len(cells) != want {
+			t.Errorf("--columns %s: %d cells, want %d, %v", columns, len(cells), want, err)
+		}
+	}
+}
+
+// Both policies are tuned for the cells already.
+func TestAnchorsPrintsTheFloor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates several hours")
+	}
+	policy := filepath.Join(t.TempDir(), "safe.json")
+	if err := os.WriteFile(policy, []byte(`{"encoding":1,"policy":"captain","settings":{"target":0.02}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text, err := anchors(t, "--app", "hotel-reservation", "--policies", "k8s-cpu-fast", "--policy", policy, "--seeds", "1",
+		"--floor", "--floor-runs", "2", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result struct {
+		Cells  []map[string]any `json:"cells"`
+		Floors []map[string]any `json:"floors"`
+	}
+	if err := json.Unmarshal([]byte(text), &result); err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Cells) != 8 || len(result.Floors) != 4 || result.Floors[0]["used_cores"] == nil {
+		t.Errorf("%d rows, %d floors, the first %v", len(result.Cells), len(result.Floors), result.Floors)
+	}
+}
