@@ -38,8 +38,7 @@ func TestLimitsFollowTheDemand(t *testing.T) {
 			}
 			g.demand[0] = 600
 			g.run(15 * time.Second)
-			// A raise of less than a tenth is not worth a call of the runtime.
-			if l := g.limit(0); l.CPU < 540 {
+			if l := g.limit(0); l.CPU < 580 {
 				t.Errorf("15 s into a burst of 600m the limit is %v", l.CPU)
 			}
 			g.demand[0] = 5000

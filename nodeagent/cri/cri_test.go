@@ -156,6 +156,7 @@ func TestSmallAndTooFrequentMovesAreRefused(t *testing.T) {
 	}{
 		{"nine percent is not worth a call", 0, cpu("a", 1000, 910), false},
 		{"ten percent is", 0, cpu("a", 1000, 900), true},
+		{"a raise always is", 0, cpu("c", 1000, 1090), true},
 		{"half a second later is too soon", 500 * time.Millisecond, cpu("a", 900, 500), false},
 		{"another container may", 0, cpu("b", 900, 500), true},
 		{"a second later is right", 500 * time.Millisecond, cpu("a", 900, 500), true},

@@ -18,7 +18,7 @@ type Rules struct {
 	Burst             int           // calls at once, at most
 	Reserve           int           // calls of the burst that only raises may use: a shrink saves money, a raise saves an SLO
 	Every             time.Duration // between two moves of one container
-	MinChange         mdp.Ratio     // a move smaller than this share of the limit is not worth a call
+	MinChange         mdp.Ratio     // a shrink by less than this share of the limit is not worth a call; a raise always is
 	Deadline          time.Duration // of one call
 	Slow              time.Duration // the breaker opens when the 99th percentile of recent calls is above it
 	Window            int           // how many calls are recent
@@ -184,7 +184,7 @@ func (l *Limiter) allowed(now time.Time, m Move) error {
 	if since := now.Sub(l.last[m.ID]); since < l.rules.Every {
 		return &RefusedError{fmt.Sprintf("the container was moved %v ago; %v is the least", since, l.rules.Every)}
 	}
-	if !m.Must && !m.large(l.rules.MinChange) {
+	if !m.Must && !m.raises() && !m.large(l.rules.MinChange) {
 		return &RefusedError{
 			fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(l.rules.MinChange)*100),
 		}

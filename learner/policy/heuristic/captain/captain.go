@@ -19,7 +19,8 @@
 // that was too deep hurts for a whole second, not for 100 to 300 ms. And a
 // decrease that is taken back takes the place of the decision of that second:
 // asked every 100 ms, the decision at the end of the second sees the time after
-// the rollback.
+// the rollback. Config.Lasting makes up for it: a burst that comes seconds after a
+// decrease takes it back in one step, where raises alone need several.
 //
 // Departures from the source:
 //  1. The limit is the limit in force, in whole millicores and rounded up after
@@ -46,10 +47,6 @@ const (
 	Interval = time.Second
 	// MaxStep is the longest time between two States that follow each other.
 	MaxStep = 5 * time.Second
-
-	// slack is how much too early a decision may come, half a CFS period:
-	// tickers jitter.
-	slack = 50 * time.Millisecond
 )
 
 // Config is the settings of a captain. The zero value is not valid; start with
@@ -64,6 +61,9 @@ type Config struct {
 	Margin float64
 	// Floor is the lowest limit that a decrease sets.
 	Floor mdp.MilliCPU
+	// Lasting decreases can be taken back until the next decrease or raise. The
+	// source's can be taken back until the next decision only.
+	Lasting bool
 }
 
 // Default has the paper's margin of 3 and floor of 0.01 core, and a target for
@@ -120,10 +120,10 @@ func (c *Captain) Decide(s mdp.State) (mdp.Action, error) {
 	}
 	c.throttled += float64(s.Throttled) * float64(step)
 	limit := s.Limit.CPU
-	due := s.At.Sub(c.decided) >= Interval-slack
+	due := s.At.Sub(c.decided) >= Interval-step/2 // the step that is nearest: tickers jitter
 	if raised, ok := c.rollback(s.At, limit); ok {
 		limit = raised
-		if due && step >= Interval-slack {
+		if due && step >= Interval/2 {
 			// Asked once a second. The peak is that of the throttled second, and
 			// there is no time after the rollback that a decision could be about.
 			c.begin(s.At)
@@ -170,9 +170,12 @@ func (c *Captain) rollback(now time.Time, limit mdp.MilliCPU) (raised mdp.MilliC
 func (c *Captain) decide(s mdp.State, limit mdp.MilliCPU) mdp.MilliCPU {
 	ratio, target := c.ratio(s.At), float64(c.config.Target)
 	c.begin(s.At)
-	c.before = 0
+	if !c.config.Lasting {
+		c.before = 0
+	}
 	c.margin = max(0, c.margin+ratio-target)
 	if ratio > 3*target {
+		c.before = 0
 		// The result is rounded up, so that a limit of a few millicores
 		// can grow.
 		return max(limit+1, mdp.MilliCPU(math.Ceil(float64(limit)*(1+ratio-3*target))))

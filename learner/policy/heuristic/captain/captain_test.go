@@ -32,6 +32,10 @@ type container struct {
 func newContainer(t *testing.T, target mdp.Ratio, limit, peak mdp.MilliCPU) *container {
 	config := captain.Default
 	config.Target = target
+	return newContainerWith(t, config, limit, peak)
+}
+
+func newContainerWith(t *testing.T, config captain.Config, limit, peak mdp.MilliCPU) *container {
 	c := &container{t: t, captain: captain.New(config), now: time.Unix(0, 0), limit: limit, peak: peak}
 	c.step(0, 0)
 	return c
@@ -124,6 +128,22 @@ func TestDecreaseIsTakenBackOnlyUntilTheNextDecision(t *testing.T) {
 	c.want(600, "a second after the decrease it stays")
 	c.periods("x")
 	c.want(1020, "x (1 + 1 - 0.3): a raise, no rollback")
+}
+
+func TestLastingDecreaseIsTakenBackUntilTheNextChange(t *testing.T) {
+	config := captain.Default
+	config.Target, config.Lasting = 0.1, true
+	c := newContainerWith(t, config, 1000, 600)
+	c.step(time.Second, 0)
+	c.want(600, "lowered")
+	for range 20 {
+		c.step(time.Second, 0)
+	}
+	c.step(time.Second, 1)
+	c.want(1400, "2 x 1000m - 600m")
+	c.peak = 1400
+	c.step(time.Second, 0.5)
+	c.want(1680, "x (1 + 0.5 - 0.3): the decrease was taken back before")
 }
 
 func TestHistoryStartsEmptyAfterARollback(t *testing.T) {
@@ -237,6 +257,11 @@ func TestAskedEverySecondItDecidesEverySecond(t *testing.T) {
 	c.want(1000, "the target allows it")
 	c.step(time.Second, 0.5)
 	c.want(1200, "x (1 + 0.5 - 0.3): the decrease was a second before")
+	c.peak = 1100
+	c.step(1300*time.Millisecond, 0) // a busy machine
+	c.want(1200, "the peak is above nine tenths of it")
+	c.step(700*time.Millisecond, 1)
+	c.want(1680, "x (1 + 0.7 - 0.3), without waiting for the next second")
 }
 
 func TestTimeThatWasNotObservedIsNoHistory(t *testing.T) {
