@@ -43,13 +43,14 @@ func baselinesCommand() *cobra.Command {
 		Aliases: []string{"anchors"},
 		Short:   "Run every baseline, tuned, in the twelve cells",
 		Args:    cobra.NoArgs,
-		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of allocated cores with what\n" +
-			"resizes cost, and counts only where every seed holds: the p99 over the hour, at most 0.5 % of the requests lost, background work\n" +
-			"in time. Every rule is judged at the fluid level; the best ones of each cell and every policy file then at the request level,\n" +
-			"whose verdict counts.\n\n" +
-			"With --columns spiky the traces are " + strings.Join(workload.Spiky(), ", ") + " (--columns all: both). With --scarce the nodes have 1.2 times\n" +
-			"the CPU that static limits for the peak rate take. Baselines have no built-in settings for these cells, so they are\n" +
-			"tuned first, which takes long; --policies selects some. With --floor each cell has the marks used and floor: docs/bench.md.",
+		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of\n" +
+			"allocated cores with what resizes cost, and counts only where every seed holds: the p99 over the hour, at\n" +
+			"most 0.5 % of the requests lost, background work in time. Every rule is judged at the fluid level; the best\n" +
+			"ones of each cell and every policy file then at the request level, whose verdict counts.\n\n" +
+			"With --columns spiky the traces are " + strings.Join(workload.Spiky(), ", ") + "\n" +
+			"(--columns all: both). With --scarce the nodes have 1.2 times the CPU that static limits for the peak rate\n" +
+			"take. Baselines have no built-in settings for these cells, so they are tuned first, which takes long;\n" +
+			"--policies selects some. With --floor each cell has the marks used and floor: docs/bench.md.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -192,7 +193,9 @@ func (c *comparison) cells(ctx context.Context, tuned bench.TunedSettings) ([]be
 
 // floors searches the floor of every cell when it is asked for, and marks the
 // rows.
-func (c *comparison) floors(ctx context.Context, progress io.Writer, cells []bench.Cell, rows []bench.Row) ([]bench.Floor, error) {
+func (c *comparison) floors(
+	ctx context.Context, progress io.Writer, cells []bench.Cell, rows []bench.Row,
+) ([]bench.Floor, error) {
 	if !c.floor {
 		return nil, nil
 	}

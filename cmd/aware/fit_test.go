@@ -73,7 +73,8 @@ func TestValidateSimulatesAFolderThatItHasNeverSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := top.Cilantro
-	if c.Reason != "" || c.ByPolicy["spearman"] == nil || c.ByPolicy["completed_median_ape"] == nil || c.Regress["by_policy"] == nil {
+	if c.Reason != "" || c.ByPolicy["spearman"] == nil || c.ByPolicy["completed_median_ape"] == nil ||
+		c.Regress["by_policy"] == nil {
 		t.Errorf("reason %q, %v, regression %v", c.Reason, c.ByPolicy, c.Regress)
 	}
 	if c.Beside["constant"]["median_ape"] == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -39,11 +40,12 @@ func openKept(path, made string) (*kept, error) {
 		return nil, fmt.Errorf("--resume: %w", err)
 	}
 	// A line that was cut short goes; what follows it is written anew.
-	if err := k.file.Truncate(whole); err == nil {
-		_, err = k.file.Seek(whole, 0)
-		if err != nil {
-			return nil, fmt.Errorf("--resume %s: %w", path, err)
-		}
+	err = k.file.Truncate(whole)
+	if err == nil {
+		_, err = k.file.Seek(whole, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--resume %s: %w", path, err), k.file.Close())
 	}
 	if whole == 0 {
 		k.write(keptHead{made})

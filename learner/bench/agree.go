@@ -79,14 +79,15 @@ func Agree(
 		}
 		seed := uint64(i%seeds + 1)
 		p := Pair{App: cell.Application, Trace: cell.Trace.Name, Policy: who.Name, Seed: seed}
+		warm, err := Warm(ctx, cell, c, seed)
+		if err != nil {
+			return err
+		}
 		for _, level := range []struct {
 			fidelity sim.Fidelity
 			score    *Score
 		}{{sim.Fluid, &p.Fluid}, {sim.Requests, &p.Requests}} {
-			o := Options{Seed: seed, Fidelity: level.fidelity, Length: length}
-			if o.Tower, err = Warm(ctx, cell, c, seed); err != nil {
-				return err
-			}
+			o := Options{Seed: seed, Fidelity: level.fidelity, Length: length, Tower: warm}
 			if *level.score, err = Run(ctx, cell, c, o); err != nil {
 				return err
 			}

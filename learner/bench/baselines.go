@@ -65,7 +65,7 @@ type Row struct {
 	// Set by Marks; see Floor.
 	FloorCores  float64  `json:"floor_cores,omitempty"`
 	FloorIsRule bool     `json:"floor_is_rule,omitempty"`
-	ToFloor     *float64 `json:"to_floor,omitempty"` // (best rule - cores)/(best rule - floor): 0 is the best rule, 1 the floor
+	ToFloor     *float64 `json:"to_floor,omitempty"` // (best rule - cores)/(best rule - floor) of a row that holds: 0 is the best rule, 1 the floor
 }
 
 // row computes the Row of a choice from its runs.

@@ -74,8 +74,10 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 	}
 	d.usage = make([]minute, len(names))
 	if warm != nil {
-		warm.StopExploring()
-		d.tower = warm
+		if d.tower, err = warm.Clone(); err != nil {
+			return nil, err
+		}
+		d.tower.StopExploring()
 	} else {
 		config := tower.Default
 		config.SLO, config.BinRPS = app.SLO, mdp.Rate(c.get("bin_rps"))

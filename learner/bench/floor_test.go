@@ -76,7 +76,10 @@ func TestTheOracleSeesASpikeComeLateToWhatIsBehind(t *testing.T) {
 	app := sim.App{
 		Services: []sim.Service{{Name: "front", Replicas: 2, Variation: 1}, {Name: "back", Replicas: 1, Variation: 1}},
 		Operations: []sim.Operation{
-			{Name: "page", Service: "front", Work: 100 * time.Millisecond, Wait: 200 * time.Millisecond, Stages: [][]sim.Call{{{Operation: "get", Share: 0.5}}}},
+			{
+				Name: "page", Service: "front", Work: 100 * time.Millisecond, Wait: 200 * time.Millisecond,
+				Stages: [][]sim.Call{{{Operation: "get", Share: 0.5}}},
+			},
 			{Name: "get", Service: "back", Work: 10 * time.Millisecond},
 		},
 		Endpoints: []sim.Endpoint{{Operation: "page", Share: 3}},
@@ -219,7 +222,9 @@ func TestSpikyCellsAreTheFourColumnsOfEveryApplication(t *testing.T) {
 	}
 }
 
-func TestScarceNodesHaveAFifthMoreThanTheStaticPeak(t *testing.T) {
+// tunedCells is the twelve cells and the settings that aware ships.
+func tunedCells(t *testing.T) ([]Cell, TunedSettings) {
+	t.Helper()
 	cells, err := Cells()
 	if err != nil {
 		t.Fatal(err)
@@ -228,6 +233,11 @@ func TestScarceNodesHaveAFifthMoreThanTheStaticPeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cells, tuned
+}
+
+func TestScarceNodesHaveAFifthMoreThanTheStaticPeak(t *testing.T) {
+	cells, tuned := tunedCells(t)
 	for _, cell := range cells {
 		scarce, err := Scarce(t.Context(), cell, tuned)
 		if err != nil {
@@ -254,14 +264,7 @@ func TestScarceNodesHaveAFifthMoreThanTheStaticPeak(t *testing.T) {
 }
 
 func TestScarceCellsRun(t *testing.T) {
-	cells, err := Cells()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tuned, err := Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cells, tuned := tunedCells(t)
 	scarce, err := Scarce(t.Context(), cells[8], tuned)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func Marks(rows []Row, floors []Floor) {
 				continue
 			}
 			r.FloorCores, r.FloorIsRule = f.Cores, f.IsRule
-			if f.Rule != "" && f.Best > f.Cores {
+			if f.Rule != "" && f.Best > f.Cores && !r.Violates {
 				share := (f.Best - r.Cores) / (f.Best - f.Cores)
 				r.ToFloor = &share
 			}

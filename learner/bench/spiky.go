@@ -35,8 +35,9 @@ const Scarcity = 1.2
 
 // Scarce is the cell with scarce nodes: the machines have [Scarcity] times the
 // CPU of the cell's tuned static rule, which is tuned first when it has no tuned
-// settings. Memory is as before. Replicas start with the static limits. The trace has another name, because what was
-// tuned with enough nodes was not tuned for these.
+// settings. Memory is as before. Replicas start with the static limits. The trace
+// has another name, because what was tuned with enough nodes was not tuned for
+// these.
 func Scarce(ctx context.Context, cell Cell, tuned TunedSettings) (Cell, error) {
 	c, err := Contestant{Name: "static"}.choice(ctx, cell, tuned)
 	if err != nil {

@@ -144,15 +144,23 @@ func TestPythonStandardLibraryRunsAnEpisode(t *testing.T) {
 		t.Skip("python3 is not on the PATH: nothing to drive the service with")
 	}
 	_, url := serve(t, nil)
-	out, err := exec.CommandContext(t.Context(), python, "example/autoscale.py", url, "100", "--seed", "7", "--slow", "0.1").CombinedOutput()
+	arguments := []string{"example/autoscale.py", url, "100", "--seed", "7", "--slow", "0.1"}
+	out, err := exec.CommandContext(t.Context(), python, arguments...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"simulated workload shop, service web: step 10 s, episode 100 steps, knobs replicas, cpu-limit, memory-limit",
-		"100 steps, 1 episodes, reward known in 100, return ", " pending"} {
+	for _, want := range []string{
+		"simulated workload shop, service web: step 10 s, episode 100 steps, knobs replicas, cpu-limit, memory-limit",
+		"100 steps, 1 episodes, reward known in 100, return ", " pending",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the example does not say %q:\n%s", want, out)
 		}
+	}
+	_, after, _ := strings.Cut(string(out), ", return ")
+	var sum float64
+	if _, err := fmt.Sscanf(after, "%g", &sum); err != nil || sum < 50 || sum > 100 {
+		t.Errorf("the example's return is %v, %v: a rule that follows the load earns 0.5 to 1 a step", sum, err)
 	}
 	t.Logf("%s", out)
 }
@@ -243,7 +251,8 @@ func bodies(t *testing.T, url, session string, steps int) []byte {
 	_, body := post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, session))
 	all.WriteString(body)
 	for i := range steps {
-		_, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": %d, "replicas": %d}}`, session, 400+50*i, 1+i%3))
+		step := fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": %d, "replicas": %d}}`, session, 400+50*i, 1+i%3)
+		_, body := post(t, url, "Step", step)
 		all.WriteString(body)
 	}
 	return all.Bytes()
@@ -452,11 +461,24 @@ func (b *blind) Act(_ context.Context, _ time.Time, a mdp.Action) (mdp.Action, m
 func (b *blind) Why() string { return "its node is full" }
 
 func (b *blind) environment() (workload.Environment, error) {
-	return workload.Live(workload.Pair{Sensor: b, Actuator: b, Now: func() time.Time { return b.now },
-		Wait: func(_ context.Context, d time.Duration) error { b.now = b.now.Add(d); return nil }},
-		workload.Spaces{Workload: "prod/Deployment/web", Service: "web", Knobs: mdp.SetOf(mdp.CPULimit), Step: step, Signals: mdp.SetOf(mdp.CPULimit),
-			Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1}}},
-		mdp.Objective{}, func(context.Context) error { b.closed.Add(1); return nil })
+	pair := workload.Pair{
+		Sensor:   b,
+		Actuator: b,
+		Now:      func() time.Time { return b.now },
+		Wait:     func(_ context.Context, d time.Duration) error { b.now = b.now.Add(d); return nil },
+	}
+	spaces := workload.Spaces{
+		Workload: "prod/Deployment/web",
+		Service:  "web",
+		Knobs:    mdp.SetOf(mdp.CPULimit),
+		Step:     step,
+		Signals:  mdp.SetOf(mdp.CPULimit),
+		Bounds: mdp.Bounds{
+			CPU:    mdp.Range[mdp.MilliCPU]{Min: 1, Max: 9},
+			Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1},
+		},
+	}
+	return workload.Live(pair, spaces, mdp.Objective{}, func(context.Context) error { b.closed.Add(1); return nil })
 }
 
 func TestUnknownSignalIsAbsentAndZeroIsPresent(t *testing.T) {
@@ -479,12 +501,13 @@ func TestUnknownSignalIsAbsentAndZeroIsPresent(t *testing.T) {
 		t.Errorf("info: %s", body)
 	}
 	b.fails = errors.New("connection refused")
-	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": 3}}`, id)); !strings.Contains(body, "unavailable") ||
+	three := fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": 3}}`, id)
+	if _, body := post(t, url, "Step", three); !strings.Contains(body, "unavailable") ||
 		!strings.Contains(body, "step 2 of 100") || !strings.Contains(body, "connection refused") {
 		t.Errorf("a step that failed: %s", body)
 	}
 	b.fails = nil
-	if _, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "action": {"cpu-limit": 3}}`, id)); !strings.Contains(body, `"step":3`) {
+	if _, body := post(t, url, "Step", three); !strings.Contains(body, `"step":3`) {
 		t.Errorf("the step after one that failed: %s", body)
 	}
 	post(t, url, "Close", fmt.Sprintf(`{"session": %q}`, id))
@@ -568,7 +591,8 @@ func TestSessionRejectsConcurrentCalls(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(5 * time.Second) // longer than Idle: a session that works is not idle
-		if _, err := s.Step(t.Context(), connect.NewRequest(&gymv1.StepRequest{Session: id})); connect.CodeOf(err) != connect.CodeAborted {
+		_, err = s.Step(t.Context(), connect.NewRequest(&gymv1.StepRequest{Session: id}))
+		if connect.CodeOf(err) != connect.CodeAborted {
 			t.Errorf("a second step at the same time: %v", err)
 		}
 		if err := <-done; err != nil || took != step {
@@ -578,7 +602,8 @@ func TestSessionRejectsConcurrentCalls(t *testing.T) {
 		// step.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Step(ctx, connect.NewRequest(&gymv1.StepRequest{Session: id})); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		_, err = s.Step(ctx, connect.NewRequest(&gymv1.StepRequest{Session: id}))
+		if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Errorf("a step whose client left: %v", err)
 		}
 	})

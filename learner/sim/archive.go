@@ -210,19 +210,17 @@ func (a *archive) time(v *time.Time) {
 func (a *archive) state(s *mdp.State) {
 	a.time(&s.At)
 	integer(a, &s.Observed)
-	integer(a, &s.Replicas)
-	a.anySize(&s.Limit)
-	a.anySize(&s.Usage)
-	integer(a, &s.CPUPeak)
-	integer(a, &s.CPUDeviation)
-	float(a, &s.Throttled, &s.CPUPressure, &s.MemoryPressure, &s.IOPressure)
-	float(a, &s.IORate)
-	integer(a, &s.Latency)
-	float(a, &s.Throughput)
-	float(a, &s.LoadChange)
-	integer(a, &s.OOMKills)
-	float(a, &s.NetworkRate, &s.Arrivals)
-	float(a, &s.Missed, &s.Lost, &s.BackgroundLate)
+	for signal := range mdp.Signals() {
+		if signal.Integer() {
+			v := signal.Int(s)
+			integer(a, &v)
+			signal.SetInt(s, v)
+		} else {
+			v := signal.Float(s)
+			float(a, &v)
+			signal.SetFloat(s, v)
+		}
+	}
 }
 
 // checksum ends what is written.

@@ -111,16 +111,16 @@ func (s *service) allows(a mdp.Action, path ActuationPath) error {
 // ask sets what the API server holds: the size of the replicas and their number.
 func (w *World) ask(s *service, action mdp.Action) (mdp.Action, mdp.Effect) {
 	executed, effect := action, mdp.Unchanged
-	size := s.size
+	size, ceiling := s.size, s.ceiling
 	if action.Sets.Has(mdp.CPULimit) {
-		size.CPU = action.Limit.CPU
+		size.CPU, ceiling.CPU = action.Limit.CPU, action.Limit.CPU
 	}
 	if action.Sets.Has(mdp.MemoryLimit) {
-		size.Memory = action.Limit.Memory
+		size.Memory, ceiling.Memory = action.Limit.Memory, action.Limit.Memory
 	}
-	if size != s.size {
-		s.size, s.ceiling = size, size
-		w.later(s, change{due: w.after(w.config.Cluster.Delays.Resize), api: true, size: size})
+	if size != s.size || ceiling != s.ceiling {
+		s.size, s.ceiling = size, ceiling
+		w.later(s, change{due: w.after(w.config.Cluster.Delays.Resize), api: true, size: ceiling})
 		effect = mdp.Pending
 	} else if s.deferred {
 		effect = mdp.Deferred
@@ -174,7 +174,7 @@ func (w *World) retryDeferred() {
 			w.reap(s)
 		}
 		if s.deferred && !w.resize(s) {
-			w.later(s, change{due: w.now + 1, api: true, size: s.size})
+			w.later(s, change{due: w.now + 1, api: true, size: s.ceiling})
 		}
 		if s.staying() != s.want {
 			w.scale(s)

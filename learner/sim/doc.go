@@ -29,10 +29,11 @@
 // # Two levels
 //
 // [Requests] simulates every request. [Fluid] simulates amounts of work in
-// slices of 100 ms. It is several hundred times faster, and estimates the tail
-// latency from a few sample requests. A test compares both levels on random
-// services and graphs. They share all code except the path of requests through
-// replicas.
+// slices of 100 ms, and estimates latencies from 256 sample requests of each
+// operation and window. It is 8 times as fast in social-network and train-ticket
+// and 70 times in hotel-reservation, which has more requests. Tests compare both
+// levels on random services and graphs, and make bench-sim does so under the
+// bench's rules. They share all code except the path of requests through replicas.
 //
 // # A world is saved and restored
 //

@@ -23,8 +23,8 @@ type fluid struct {
 	stations []station   // per service
 	moves    []move      // per operation
 	vectors  [][]float64 // per operation: latencies in seconds of the same sample of requests
-	own      []float64   // buffer for the latencies of one stage
-	ownHeld  [draws]bool // buffer for their held
+	ends     []float64   // buffer for the latencies at the end of one stage
+	endsHeld [draws]bool // buffer for their held
 	order    []int       // of services, callers first where possible
 	rank     []int       // of each service in order
 	turn     int         // rank of the service whose turn it is
@@ -109,7 +109,7 @@ func newFluid(w *World) *fluid {
 			f.moves[i].lag[k] = (o.work + o.wait) / slice
 		}
 	}
-	f.own = make([]float64, draws)
+	f.ends = make([]float64, draws)
 	f.clients = make([]float64, 1<<bits.Len64(uint64(w.window+foresight)))
 	f.timeline = timeline{first: make([]int32, w.window+1)}
 	f.rank = make([]int, len(f.stations))

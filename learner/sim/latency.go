@@ -73,14 +73,22 @@ func (f *fluid) plan(w *World) {
 	}
 }
 
-// callee is the sample of a callee that stands for the call that sample k makes
+// callee is an operation that is called.
+type callee struct {
+	*move
+	latencies []float64 // of its samples
+	network   float64   // seconds to reach it
+	together  bool      // all its requests come to one replica
+}
+
+// meet is the sample of a callee that stands for the call that sample k makes
 // after seconds, and the time in seconds since k's arrival at which it ends.
 //
 // A request that throttling has held calls at the start of a slice, together with
 // the others that were held: its rank among the callee's arrivals in the slice is
 // random, and if it is held again, it waits for the next slice with them. Any
 // other request calls at its own time.
-func (t *timeline) callee(k int, after float64, held bool, to *move, from []float64, together bool, u uint64) (j int, end float64) {
+func (t *timeline) meet(k int, after float64, held bool, to *callee, u uint64) (j int, end float64) {
 	slots := len(t.first) - 1
 	when := min(float64(t.slot[k])+t.phase[k]+after*slicesPerSecond, float64(slots)-1e-6)
 	slot := int(when)
@@ -91,19 +99,19 @@ func (t *timeline) callee(k int, after float64, held bool, to *move, from []floa
 	}
 	if !held {
 		j = int(a) + int((when-float64(slot))*float64(b-a))
-		return j, after + from[j]
+		return j, after + to.latencies[j]
 	}
 	j = int(a) + int(uint64(uint32(u))*uint64(b-a)>>32)
-	if !to.held[j] && together {
+	if !to.held[j] && to.together {
 		// Those that come together to one replica share its quota, so that more of
 		// them are held than of requests that come one by one: a second try.
 		j = int(a) + int(uint64(uint32(u>>32))*uint64(b-a)>>32)
 	}
 	if !to.held[j] || int(t.slot[j]) != slot {
-		return j, after + from[j]
+		return j, after + to.latencies[j]
 	}
 	own := (float64(slot) + t.phase[j] - float64(t.slot[k]) - t.phase[k]) * slice
-	return j, max(after, own+from[j])
+	return j, max(after, own+to.latencies[j])
 }
 
 // outcomes counts how the requests of the window fared, and adds the clients'
@@ -174,25 +182,14 @@ func (f *fluid) operation(w *World, i int) {
 			m.ok *= 1 - e.share*(1-callee.answered)
 		}
 		lag += longest
-		if len(stage) == 1 {
-			f.call(w, stage[0], out, &m.held)
-			continue
-		}
-		clear(f.own)
-		clear(f.ownHeld[:])
-		for _, e := range stage {
-			f.slowest(w, e, out, &m.held)
-		}
-		for k, l := range f.own {
-			out[k] += l
-			m.held[k] = m.held[k] || f.ownHeld[k]
-		}
+		f.stage(w, stage, out, &m.held)
 	}
 	m.summarise(out, w.timeout)
 }
 
-// summarise computes the mean latency of an operation in this window, each at
-// most the timeout and nothing when it was refused, and the share of its requests that got an answer.
+// summarise computes the mean latency of an operation in this window, and the
+// share of its requests that got an answer. A latency counts up to the timeout,
+// a refused request with zero.
 func (m *move) summarise(latencies []float64, timeout float64) {
 	sum, failed := 0.0, 0
 	for _, l := range latencies {
@@ -207,31 +204,22 @@ func (m *move) summarise(latencies []float64, timeout float64) {
 	m.answered = 1 - float64(failed)/draws
 }
 
-// call adds a callee's latencies to the share of requests that call it.
-func (f *fluid) call(w *World, e edge, out []float64, held *[draws]bool) {
-	from, to := f.vectors[e.op], &f.moves[e.op]
-	s := &w.services[w.graph.ops[e.op].service]
-	network, together := s.delay, len(s.replicas) == 1
-	f.forShare(w, e.share, func(k int) {
-		j, end := f.timeline.callee(k, out[k]+network, held[k], to, from, together, w.rng.Uint64())
-		out[k] = end
-		held[k] = held[k] || to.held[j]
-	})
-}
-
-// slowest raises the latencies of a stage to those of a callee where the callee
-// is slower.
-func (f *fluid) slowest(w *World, e edge, out []float64, held *[draws]bool) {
-	from, to := f.vectors[e.op], &f.moves[e.op]
-	s := &w.services[w.graph.ops[e.op].service]
-	network, together := s.delay, len(s.replicas) == 1
-	f.forShare(w, e.share, func(k int) {
-		j, end := f.timeline.callee(k, out[k]+network, held[k], to, from, together, w.rng.Uint64())
-		if end -= out[k]; end > f.own[k] {
-			f.own[k] = end
-			f.ownHeld[k] = to.held[j]
-		}
-	})
+// stage lets the samples make the calls of a stage, and wait for the slowest.
+func (f *fluid) stage(w *World, stage []edge, out []float64, held *[draws]bool) {
+	copy(f.ends, out)
+	f.endsHeld = *held
+	for _, e := range stage {
+		s := &w.services[w.graph.ops[e.op].service]
+		to := callee{&f.moves[e.op], f.vectors[e.op], s.delay, len(s.replicas) == 1}
+		f.forShare(w, e.share, func(k int) {
+			j, end := f.timeline.meet(k, out[k]+to.network, held[k], &to, w.rng.Uint64())
+			if end > f.ends[k] {
+				f.ends[k], f.endsHeld[k] = end, held[k] || to.held[j]
+			}
+		})
+	}
+	copy(out, f.ends)
+	*held = f.endsHeld
 }
 
 // forShare calls do for a random share of the samples.

@@ -70,8 +70,8 @@ func TestTheKubeletsUpdateOverwritesTheAgents(t *testing.T) {
 	act(t, w, sim.L0, mdp.Action{}.WithCPU(700))
 	act(t, w, sim.L2, mdp.Action{}.WithMemory(768*mdp.MiB))
 	w.Advance(time.Second)
-	if got := limit(t, w); got.CPU != 1000 || got.Memory != 768*mdp.MiB {
-		t.Errorf("%v in force after a resize of memory, want the API's CPU limit too", got)
+	if got := limit(t, w); got.CPU != 4000 || got.Memory != 768*mdp.MiB {
+		t.Errorf("%v in force after a resize of memory, want the API's CPU limit of 4000m too", got)
 	}
 }
 

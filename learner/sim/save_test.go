@@ -220,12 +220,14 @@ func TestAStateOfAnotherWorldIsRefusedByWhatDiffers(t *testing.T) {
 	}
 	for says, change := range map[string]func(c *sim.Config){
 		`application "one"`:                   func(c *sim.Config) { c.App.Services[0].Procs++ },
-		"cluster of 4 nodes":                  func(c *sim.Config) { c.Cluster = sim.Uniform(3, mdp.Size{CPU: 64000, Memory: 1 << 40}) },
+		"cluster of 4 nodes":                  func(c *sim.Config) { c.Cluster = sim.Uniform(3, mdp.Size{CPU: 1e6, Memory: 1 << 40}) },
 		"seed 1: the config has 2":            func(c *sim.Config) { c.Seed = 2 },
 		"fidelity 0: the config has 1":        func(c *sim.Config) { c.Fidelity = sim.Requests },
 		"window 10s: the config has 20s":      func(c *sim.Config) { c.Window = 20 * time.Second },
 		"metrics delay 0s: the config has 1s": func(c *sim.Config) { c.Metrics = time.Second },
-		"anomalies 0":                         func(c *sim.Config) { c.Anomalies = []sim.Anomaly{{Kind: sim.WorkloadVariation, To: 1}} },
+		"anomalies 0": func(c *sim.Config) {
+			c.Anomalies = []sim.Anomaly{{Kind: sim.WorkloadVariation, To: 1}}
+		},
 	} {
 		other := c
 		other.App = web()

@@ -63,8 +63,8 @@ func Default() Config {
 	// 100 ms, and their deviation is near their mean.
 	//
 	// Without lasting decreases a bursty service of the end-to-end test lost 2.5 %
-	// of its requests to timeouts of two seconds, with them none: asked once a
-	// second, the captain is too slow for a burst otherwise.
+	// of its requests to timeouts of two seconds, with them less than 1 %: asked
+	// once a second, the captain is too slow for a burst otherwise.
 	local := captain.Default
 	local.Margin = 1
 	local.Lasting = true

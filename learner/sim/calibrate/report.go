@@ -54,6 +54,7 @@ func (r *Result) Table() []Row {
 	random := "a random fifth of the windows, five times over"
 	policy := "each policy in turn"
 	inputs := "each policy in turn; from the offered load and the allocations"
+	randomReads := random + "; reads the completed rate"
 	reads := policy + "; reads the completed rate"
 	majority := 0.5
 	if m := w.Saturated.Majority; m != nil {
@@ -67,8 +68,8 @@ func (r *Result) Table() []Row {
 		{world, w.Held, "median APE, raised to the lowest p99", w.Reported, 0.35, false, c.WorldReason, inputs},
 		{world, w.Held, "median APE, completed rate", w.Completed, 0.15, false, c.WorldReason, inputs},
 		{world, w.Held, "accuracy, saturated or not", w.Saturated.Accuracy, majority, true, c.WorldReason, inputs},
-		{regression + ", random", g.Random.Held, "Spearman", g.Random.Spearman, 0.65, true, c.Reason, random + "; reads the completed rate"},
-		{regression + ", random", g.Random.Held, "median APE", g.Random.MedianAPE, 0.30, false, c.Reason, random + "; reads the completed rate"},
+		{regression + ", random", g.Random.Held, "Spearman", g.Random.Spearman, 0.65, true, c.Reason, randomReads},
+		{regression + ", random", g.Random.Held, "median APE", g.Random.MedianAPE, 0.30, false, c.Reason, randomReads},
 		{regression + ", by policy", g.ByPolicy.Held, "Spearman", g.ByPolicy.Spearman, 0.60, true, c.Reason, reads},
 		{regression + ", by policy", g.ByPolicy.Held, "median APE", g.ByPolicy.MedianAPE, 0.50, false, c.Reason, reads},
 		{"time", t.Held, "MAPE", t.MAPE, 0.20, false, t.Reason, "a fifth of each function's sizes, five times over"},

@@ -64,8 +64,14 @@ func TestSignalsSurviveTheStatus(t *testing.T) {
 }
 
 func TestSignalsAreWrittenInBaseUnits(t *testing.T) {
-	got := Signals(mdp.State{Observed: mdp.SetOf(mdp.CPUUsage, mdp.MemoryLimit, mdp.Latency, mdp.Throttled, mdp.Replicas),
-		Usage: mdp.Size{CPU: 1250}, Limit: mdp.Size{Memory: 96 * mdp.MiB}, Latency: 12300 * time.Microsecond, Throttled: 0.25, Replicas: 3})
+	got := Signals(mdp.State{
+		Observed:  mdp.SetOf(mdp.CPUUsage, mdp.MemoryLimit, mdp.Latency, mdp.Throttled, mdp.Replicas),
+		Usage:     mdp.Size{CPU: 1250},
+		Limit:     mdp.Size{Memory: 96 * mdp.MiB},
+		Latency:   12300 * time.Microsecond,
+		Throttled: 0.25,
+		Replicas:  3,
+	})
 	want := map[string]string{
 		"cpu-usage":    "1250m",
 		"memory-limit": "96Mi",
@@ -107,11 +113,18 @@ func TestSignalsOfANewerVersionAreLeftOut(t *testing.T) {
 
 func TestDescribeIsForPeople(t *testing.T) {
 	const shown mdp.Set = 1<<16 - 1 // those that have a value here
-	s := mdp.State{Observed: shown, Replicas: 2, Limit: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
-		Usage: mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}, CPUPeak: 250, CPUDeviation: 20, Throttled: 0.1, CPUPressure: 0.2, MemoryPressure: 0.3,
-		IOPressure: 0.4, IORate: 3 << 20, Latency: 12345 * time.Microsecond, Throughput: 9.5, LoadChange: 1.25, OOMKills: 1}
-	want := "replicas=2 cpu-limit=400m memory-limit=128Mi cpu-usage=180m memory-usage=40Mi cpu-peak=250m cpu-deviation=20m throttled=0.10 " +
-		"cpu-pressure=0.20 memory-pressure=0.30 io-pressure=0.40 io-rate=3.0Mi/s latency=12.3ms throughput=9.5/s load-change=1.25 oom-kills=1"
+	s := mdp.State{
+		Observed: shown, Replicas: 2,
+		Limit:   mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
+		Usage:   mdp.Size{CPU: 180, Memory: 40 * mdp.MiB},
+		CPUPeak: 250, CPUDeviation: 20, Throttled: 0.1,
+		CPUPressure: 0.2, MemoryPressure: 0.3, IOPressure: 0.4, IORate: 3 << 20,
+		Latency: 12345 * time.Microsecond, Throughput: 9.5, LoadChange: 1.25, OOMKills: 1,
+	}
+	want := "replicas=2 cpu-limit=400m memory-limit=128Mi cpu-usage=180m memory-usage=40Mi " +
+		"cpu-peak=250m cpu-deviation=20m throttled=0.10 " +
+		"cpu-pressure=0.20 memory-pressure=0.30 io-pressure=0.40 io-rate=3.0Mi/s " +
+		"latency=12.3ms throughput=9.5/s load-change=1.25 oom-kills=1"
 	if got := Inputs(s); got != want {
 		t.Errorf("inputs %q\nwant   %q", got, want)
 	}

@@ -128,7 +128,8 @@ func underRules(length time.Duration, seeds int) (*bench.Agreement, error) {
 		return nil, err
 	}
 	a := bench.Summarise(cells, pairs)
-	fmt.Printf("fluid against requests under rules, %d runs: p99 off by %.3f (median), %.3f (95th percentile); cores by at most %.3f; %d verdicts differ\n",
+	fmt.Printf("fluid against requests under rules, %d runs: p99 off by %.3f (median), %.3f (95th percentile); "+
+		"cores by at most %.3f; %d verdicts differ\n",
 		a.Runs, a.Median, a.P95, a.Cores, len(a.Flips))
 	return &a, nil
 }

@@ -122,6 +122,15 @@ func Decode(c Config, services []string, data []byte) (*Tower, error) {
 	return t, nil
 }
 
+// Clone is a tower with the same state, which goes its own way.
+func (t *Tower) Clone() (*Tower, error) {
+	data, err := t.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return Decode(t.config, t.services, data)
+}
+
 // check returns an error when the state does not fit the config and the
 // services, or is impossible.
 func (s *stored) check(c Config, services []string) error {

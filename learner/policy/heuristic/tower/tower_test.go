@@ -345,9 +345,15 @@ func TestDecodedTowerContinuesWithTheSameResults(t *testing.T) {
 		if !slices.Equal(resumed.Targets(), stopped.Targets()) {
 			t.Errorf("stopped at %d with targets %v, resumed with %v", stop, stopped.Targets(), resumed.Targets())
 		}
-		run(t, resumed, world{}, stop, 60)
-		if !bytes.Equal(encoded(t, resumed), encoded(t, through)) {
-			t.Errorf("stopped at %d and resumed it is another tower", stop)
+		clone, err := stopped.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, other := range map[string]*tower.Tower{"resumed": resumed, "cloned": clone} {
+			run(t, other, world{}, stop, 60)
+			if !bytes.Equal(encoded(t, other), encoded(t, through)) {
+				t.Errorf("stopped at %d and %s it is another tower", stop, name)
+			}
 		}
 	}
 }
