@@ -119,6 +119,6 @@ func (c Contestant) choice(ctx context.Context, cell Cell, tuned TunedSettings) 
 	if t, ok := tuned.For(cell, c.Name); ok {
 		return t.Choice, nil
 	}
-	t, err := Tune(ctx, cell, c.Name, TuningSeeds)
+	t, err := Tune(ctx, cell, c.Name, TuningSeeds, tuned)
 	return t.Choice, err
 }

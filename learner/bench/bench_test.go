@@ -38,7 +38,7 @@ func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 	for _, c := range cells(t) {
 		for _, name := range names {
 			one, ok := tuned.For(c, name)
-			if !ok && name == "miad" {
+			if !ok && (name == "miad" || name == "captain+") {
 				continue // newer than tuned.json: it is tuned when it is run
 			}
 			if !ok || len(one.Trials) < 3 {

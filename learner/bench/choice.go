@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -88,7 +89,7 @@ func kubernetesBaselines() []baseline {
 				{name: "factor", fallback: 1, lowest: 0.01, highest: 100},
 				{name: "cpu.", lowest: 1, highest: 1e6, perService: true},
 			},
-			grid: sweep("factor", 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3),
+			grid: sweep("factor", twentieths(0.7, 1.3)...),
 			newPolicy: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 				cpu, ok := c.Settings["cpu."+s.Name]
 				if !ok {
@@ -104,7 +105,7 @@ func kubernetesBaselines() []baseline {
 			path:     sim.L2,
 			guards:   guard.Published,
 			settings: target(float64(kcpu.Default.Target)),
-			grid:     sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+			grid:     sweep("target", twentieths(0.3, 0.95)...),
 			newPolicy: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Default
 				k.Target = mdp.Ratio(c.get("target"))
@@ -118,7 +119,7 @@ func kubernetesBaselines() []baseline {
 			path:     sim.L2,
 			guards:   guard.Published,
 			settings: target(float64(kcpu.Fast.Target)),
-			grid:     sweep("target", 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+			grid:     sweep("target", twentieths(0.3, 0.95)...),
 			newPolicy: func(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
 				k := kcpu.Fast
 				k.Target = mdp.Ratio(c.get("target"))
@@ -162,8 +163,12 @@ func kubernetesBaselines() []baseline {
 	}
 }
 
+// captainPlus is the baseline that is tuned from captain's settings.
+const captainPlus = "captain+"
+
 // publishedBaselines are the baselines from papers.
 func publishedBaselines() []baseline {
+	targets := []setting{{name: "target", fallback: float64(captain.Default.Target), lowest: 0, highest: 0.99}}
 	return []baseline{
 		{
 			name:   "aimd",
@@ -216,18 +221,22 @@ func publishedBaselines() []baseline {
 			},
 		},
 		{
-			name:   "captain",
-			does:   "Autothrottle's captains with one target for all services",
-			every:  sim.Slice,
-			path:   sim.L0,
-			guards: guard.Published,
-			settings: []setting{{
-				name:     "target",
-				fallback: float64(captain.Default.Target),
-				lowest:   0,
-				highest:  0.99,
-			}},
-			grid:      sweep("target", 0, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5),
+			name:      "captain",
+			does:      "Autothrottle's captains with one target for all services",
+			every:     sim.Slice,
+			path:      sim.L0,
+			guards:    guard.Published,
+			settings:  targets,
+			grid:      sweep("target", append(twentieths(0, 0.5), 0.02)...),
+			newPolicy: newCaptain,
+		},
+		{
+			name:      captainPlus,
+			does:      "the same, with a target for each of the services that use most",
+			every:     sim.Slice,
+			path:      sim.L0,
+			guards:    guard.Published,
+			settings:  append(targets, setting{name: "target.", lowest: 0, highest: 0.99, perService: true}),
 			newPolicy: newCaptain,
 		},
 		{
@@ -248,11 +257,24 @@ func publishedBaselines() []baseline {
 	}
 }
 
-// newCaptain creates a captain, for captain and autothrottle.
-func newCaptain(c Choice, _ sim.App, _ sim.Service) (mdp.Policy, error) {
+// newCaptain creates a captain: a service without a target of its own has the
+// common one.
+func newCaptain(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
 	k := captain.Default
 	k.Target = mdp.Ratio(c.get("target"))
+	if own, ok := c.Settings["target."+s.Name]; ok {
+		k.Target = mdp.Ratio(own)
+	}
 	return captain.New(k), k.Check()
+}
+
+// twentieths are the numbers from low to high in steps of 0.05.
+func twentieths(low, high float64) []float64 {
+	var values []float64
+	for k := math.Round(low * 20); k <= math.Round(high*20); k++ {
+		values = append(values, k/20)
+	}
+	return values
 }
 
 // sweep is a grid over one setting.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // the tuned settings
 	"encoding/json"
@@ -126,8 +127,9 @@ func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 // the settings with the fewest cores among those that keep the promises in every
 // run. The static baseline must meet the SLO in every window, for
 // an hour at the peak rate of the trace, because static limits are set for
-// the peak.
-func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, error) {
+// the peak. captain+ goes on from captain's settings, which are tuned first when
+// they are not among the known ones.
+func Tune(ctx context.Context, cell Cell, policy string, seeds int, known TunedSettings) (Tuned, error) {
 	c, err := Named(policy)
 	if err != nil {
 		return Tuned{}, err
@@ -159,6 +161,15 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int) (Tuned, erro
 		On:    fmt.Sprintf("%s, mean %.0f requests/s", cell.Warm.Name, cell.Warm.Mean()),
 	}
 	s := search{cell: cell, start: c, baseline: b, tuned: &t}
+	if policy == captainPlus {
+		common, ok := known.For(cell, "captain")
+		if !ok {
+			if common, err = Tune(ctx, cell, "captain", seeds, known); err != nil {
+				return Tuned{}, err
+			}
+		}
+		return t, s.eachService(ctx, common.Choice.Settings)
+	}
 	for _, settings := range b.grid {
 		if err := s.try(ctx, settings); err != nil {
 			return t, err
@@ -325,6 +336,80 @@ func (s *search) section(ctx context.Context, name string) error {
 	return nil
 }
 
+// ownTargets is the number of services that may have a target of their own: those
+// that use most of the application's CPU. The others share one.
+const ownTargets = 11
+
+// ladder is the targets that eachService tries.
+var ladder = []float64{0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}
+
+// eachService begins with one target for all services, and changes one service's
+// after the other, the largest service first and those without a target of their
+// own last: up the ladder while that helps, otherwise down.
+func (s *search) eachService(ctx context.Context, common map[string]float64) error {
+	start := maps.Clone(common)
+	names := s.largest(ownTargets)
+	for i := range names {
+		names[i] = "target." + names[i]
+		start[names[i]] = common["target"]
+	}
+	if err := s.try(ctx, start); err != nil {
+		return err
+	}
+	for _, name := range append(names, "target") {
+		for _, up := range []bool{true, false} {
+			from := s.best[name]
+			if err := s.climb(ctx, name, up); err != nil {
+				return err
+			}
+			if s.best[name] != from {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// climb moves a setting of the best point along the ladder while that helps.
+func (s *search) climb(ctx context.Context, name string, up bool) error {
+	for {
+		from := s.best[name]
+		next := slices.IndexFunc(ladder, func(v float64) bool { return v > from })
+		if next < 0 {
+			next = len(ladder)
+		}
+		if !up {
+			next = slices.IndexFunc(ladder, func(v float64) bool { return v >= from }) - 1
+		}
+		if next < 0 || next == len(ladder) {
+			return nil
+		}
+		if err := s.try(ctx, s.at(name, ladder[next])); err != nil {
+			return err
+		}
+		if s.best[name] == from {
+			return nil
+		}
+	}
+}
+
+// largest are the n services that need most CPU, by their work per request.
+func (s *search) largest(n int) []string {
+	need := map[string]float64{}
+	for name, d := range newOracle(s.cell.App, s.cell.Warm, time.Minute).services {
+		for _, cores := range d.mean {
+			need[name] += cores
+		}
+	}
+	var names []string
+	for _, v := range s.cell.App.Services {
+		need[v.Name] *= float64(v.Replicas)
+		names = append(names, v.Name)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(need[b], need[a]) })
+	return names[:min(n, len(names))]
+}
+
 // rehearse runs a choice in the cell with the warm-up trace instead of the
 // trace.
 func rehearse(ctx context.Context, cell Cell, c Choice, seed uint64) (Score, error) {
@@ -398,26 +483,31 @@ func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int)
 	return g.Wait()
 }
 
-// TuneAll tunes baselines in cells. It calls done after each, never
-// concurrently.
+// TuneAll tunes baselines in cells, those of one cell in the given order. It
+// calls done after each, never concurrently.
 func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, done func(Tuned)) (TunedSettings, error) {
 	all := TunedSettings{
 		Encoding: Encoding,
 		Tuned:    make([]Tuned, len(cells)*len(policies)),
 		How: fmt.Sprintf(
-			"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace (%s at the cell's mean rate) with %d seeds (static at the peak rate of the cell); "+
-				"taken are the least cores among the points that hold the objective in every run (static in every window)", warmUp, seeds),
+			"aware bench tune: each point of a baseline's grid drives the application for an hour of the warm-up trace "+
+				"(%s at the cell's mean rate) with %d seeds (static at the peak rate of the cell); taken are the least "+
+				"cores among the points that hold the objective in every run (static in every window)", warmUp, seeds),
 	}
 	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(all.Tuned), func(ctx context.Context, i int) error {
-		t, err := Tune(ctx, cells[i/len(policies)], policies[i%len(policies)], seeds)
-		if err != nil {
-			return err
+	err := inParallel(ctx, len(cells), func(ctx context.Context, i int) error {
+		var known TunedSettings
+		for k, policy := range policies {
+			t, err := Tune(ctx, cells[i], policy, seeds, known)
+			if err != nil {
+				return err
+			}
+			known.Tuned = append(known.Tuned, t)
+			all.Tuned[i*len(policies)+k] = t
+			lock <- struct{}{}
+			done(t)
+			<-lock
 		}
-		all.Tuned[i] = t
-		lock <- struct{}{}
-		done(t)
-		<-lock
 		return nil
 	})
 	return all, err
