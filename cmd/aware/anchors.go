@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench"
@@ -29,6 +30,8 @@ type comparison struct {
 	files      []string
 	columns    string
 	scarce     bool
+	anomalies  bool
+	metrics    time.Duration // how late they are
 	floor      bool
 	floorRuns  int
 }
@@ -70,6 +73,9 @@ func baselinesCommand() *cobra.Command {
 	f.StringSliceVar(&c.files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
 	f.StringVar(&c.columns, "columns", "standard", "the traces: "+strings.Join(columnSets, ", "))
 	f.BoolVar(&c.scarce, "scarce", false, "scarce nodes in every cell")
+	f.BoolVar(&c.anomalies, "anomalies", false, "FIRM's seven anomalies at random times in every cell")
+	f.DurationVar(&c.metrics, "metrics-delay", 0,
+		"how late the metrics of rules are that act through the API; rules on the node read cgroups")
 	f.BoolVar(&c.floor, "floor", false, "search the floor of every cell, by a policy that knows the next 10 s")
 	f.IntVar(&c.floorRuns, "floor-runs", bench.FloorRuns, "limit of the simulated runs of a search for a floor")
 	return cmd
@@ -82,6 +88,9 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	}
 	if c.floorRuns < 1 || c.floorRuns > 10_000 {
 		return usage(fmt.Errorf("--floor-runs %d: it must be in [1, 10000]", c.floorRuns))
+	}
+	if c.metrics < 0 || c.metrics > time.Hour || c.metrics%time.Second != 0 {
+		return usage(fmt.Errorf("--metrics-delay %v: it must be whole seconds, from 0s to 1h", c.metrics))
 	}
 	settings, err := openTuned(c.tuned)
 	if err != nil {
@@ -181,11 +190,16 @@ func (c *comparison) cells(ctx context.Context, tuned bench.TunedSettings) ([]be
 		return len(c.apps) > 0 && !slices.Contains(c.apps, cell.Application)
 	})
 	for i := range cells {
-		if !c.scarce {
-			break
+		if c.scarce {
+			if cells[i], err = bench.Scarce(ctx, cells[i], tuned); err != nil {
+				return nil, err
+			}
 		}
-		if cells[i], err = bench.Scarce(ctx, cells[i], tuned); err != nil {
-			return nil, err
+		if c.anomalies {
+			cells[i] = bench.Disturb(cells[i])
+		}
+		if c.metrics > 0 {
+			cells[i] = bench.Delay(cells[i], c.metrics)
 		}
 	}
 	return cells, nil

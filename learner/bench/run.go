@@ -24,8 +24,10 @@ type Cell struct {
 	// What else can differ between cells. The zero values are the machines of
 	// Autothrottle's evaluation, no anomaly, and metrics without delay.
 	Cluster   sim.Cluster
-	Anomalies []sim.Anomaly // times count from the start of the scored run
-	Metrics   time.Duration
+	Anomalies []sim.Anomaly // times count from the start of the scored run; see Disturb
+	Metrics   time.Duration // age of what rules that act through the API observe; see Delay
+
+	tunedFor string // trace whose tuned settings the baselines have; empty is Trace
 }
 
 // Machines is the cluster of Autothrottle's evaluation: five nodes with 32
@@ -110,8 +112,9 @@ func (t sequence) Rate(at time.Duration) mdp.Rate {
 // the API are as high as the owner allows: a rule that does not set them is not
 // held back by them.
 func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
-	app := c.App
+	app, metrics := c.App, c.Metrics
 	if path != sim.L2 {
+		metrics = 0
 		app.Services = slices.Clone(app.Services)
 		for i := range app.Services {
 			s := &app.Services[i]
@@ -134,7 +137,7 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 		Anomalies: anomalies,
 		Seed:      o.Seed,
 		Fidelity:  o.Fidelity,
-		Metrics:   c.Metrics,
+		Metrics:   metrics,
 	})
 }
 

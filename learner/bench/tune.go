@@ -100,7 +100,7 @@ func (b TunedSettings) Fingerprint() uint32 {
 // there are none.
 func (b TunedSettings) For(c Cell, policy string) (t Tuned, ok bool) {
 	i := slices.IndexFunc(b.Tuned, func(t Tuned) bool {
-		return t.App == c.Application && t.Trace == c.Trace.Name && t.Choice.Policy == policy
+		return t.App == c.Application && t.Trace == c.tunedAs() && t.Choice.Policy == policy
 	})
 	if i < 0 {
 		return Tuned{}, false
