@@ -145,11 +145,13 @@ func Split(seed uint64) (pretrain, unseen []int) {
 	return order[:pretraining], order[pretraining:]
 }
 
-// Values of every generated application, in addition to its segments. All are
-// chosen.
+// Values of every service of a generated application, in addition to its segment.
+// All are chosen.
 const (
 	handling    = 100 * us      // CPU time to receive and answer a request
+	handlingVar = 0.1           // its standard deviation over its mean
 	runtimeBase = 30 * mdp.MiB  // memory of the runtime
+	perRequest  = 32 << 10      // memory of a request
 	margin      = 3             // SLO / unloaded p99, and initial size / mean demand
 	leastSize   = 500           // minimum initial CPU of a replica, in millicores
 	leastMemory = 128 * mdp.MiB // minimum initial memory of a replica
@@ -157,40 +159,55 @@ const (
 	poolProcs   = 8
 )
 
-// envelope is the bounds of a generated application. They are chosen: at a
-// hundred requests per second, up to 80 cores are enough for a doubled load,
-// and for an update that makes requests 27 times as long.
+// entryService is the service that receives the clients' requests and calls one
+// segment after the other.
+const entryService = "app"
+
+// envelope is the bounds of each service. They are chosen: at a hundred requests
+// per second, up to 80 cores are enough for a doubled load, and for an update that
+// makes requests 27 times as long.
 var envelope = mdp.Bounds{
 	Replicas: mdp.Range[int]{Min: 1, Max: 10},
 	CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
 	Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 8 << 30},
 }
 
-// Work is the mean CPU time of a request.
+// Work is the mean CPU time of a request in all services.
 func (c Composition) Work() time.Duration {
 	sum := handling
-	for _, s := range c {
-		sum += s.Work
+	for _, g := range c {
+		sum += handling + g.Work
 	}
 	return sum
 }
 
 // Unloaded is a percentile of the latency of a request that has all CPUs it can
-// use.
+// use. The services' times are added: a gamma distribution with the mean and the
+// variance of the sum.
 func (c Composition) Unloaded(percentile float64) time.Duration {
-	s, o := c.service()
-	span := float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
-	shape := 1 / (s.Variation * s.Variation)
-	work := distuv.Gamma{Alpha: shape, Beta: shape}.Quantile(percentile/100) * float64(o.Work) * span
-	return o.Wait + time.Duration(work)
+	wait := 0.0
+	mean, variance := handling.Seconds(), math.Pow(handlingVar*handling.Seconds(), 2)
+	for _, g := range c {
+		s, o := g.service()
+		span := o.Work.Seconds()
+		if s.Parallel > 1 {
+			span *= float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
+		}
+		mean += span
+		variance += math.Pow(s.Variation*span, 2)
+		wait += o.Wait.Seconds()
+	}
+	computing := distuv.Gamma{Alpha: mean * mean / variance, Beta: mean / variance}.Quantile(percentile / 100)
+	return time.Duration((wait + computing) * float64(time.Second))
 }
 
-// App is the application as one service that runs the segments in sequence, for
-// a load with the given mean.
+// App is the application as a graph, for a load with the given mean: an entry
+// service that calls a service for each segment, one after the other. A segment
+// that comes twice is two services.
 //
 // Its SLO is a p99 of three times its unloaded p99, rounded up to a multiple of
-// 5 ms, as an owner would set it after a measurement on an idle machine. It
-// starts with three times the mean CPU demand of the load, in the smallest
+// 5 ms, as an owner would set it after a measurement on an idle machine. Each
+// service starts with three times the mean CPU demand of the load, in the smallest
 // number of replicas that its bounds allow.
 func (c Composition) App(load mdp.Rate) (sim.App, error) {
 	fail := func(err error) (sim.App, error) { return sim.App{}, fmt.Errorf("application %v: %w", c, err) }
@@ -200,61 +217,74 @@ func (c Composition) App(load mdp.Rate) (sim.App, error) {
 	if !(load > 0 && load <= MaxRate) {
 		return fail(fmt.Errorf("load %v: it must be above 0 and at most %g requests per second", float64(load), MaxRate))
 	}
-	s, o := c.service()
 	slo := margin * c.Unloaded(99)
 	slo = (slo + 5*ms - 1) / (5 * ms) * (5 * ms)
-	need := math.Ceil(margin*float64(load)*o.Work.Seconds()*10) * 100 // thousandths of a core, in whole hundreds
+	entry := sim.Operation{Name: entryService + ".serve", Service: entryService, Work: handling}
+	app := sim.App{
+		Name:      c.String(),
+		SLO:       mdp.SLO{Percentile: 99, Latency: slo},
+		Endpoints: []sim.Endpoint{{Operation: entry.Name, Share: 1}},
+		Services:  []sim.Service{pooled(entryService, handlingVar)},
+	}
+	seen := map[string]int{}
+	var operations []sim.Operation
+	for _, g := range c {
+		s, o := g.service()
+		if seen[g.Name]++; seen[g.Name] > 1 {
+			s.Name = fmt.Sprintf("%s-%d", g.Name, seen[g.Name])
+		}
+		o.Name, o.Service = s.Name+".run", s.Name
+		entry.Stages = append(entry.Stages, []sim.Call{{Operation: o.Name, Share: 1}})
+		app.Services = append(app.Services, s)
+		operations = append(operations, o)
+	}
+	app.Operations = append([]sim.Operation{entry}, operations...)
+	for i := range app.Services {
+		if err := size(&app.Services[i], app.Operations[i].Work, load, slo); err != nil {
+			return fail(err)
+		}
+	}
+	return app, app.Check()
+}
+
+// size sets the initial size and the number of replicas of a service whose
+// requests need an amount of work.
+func size(s *sim.Service, work time.Duration, load mdp.Rate, slo time.Duration) error {
+	need := math.Ceil(margin*float64(load)*work.Seconds()*10) * 100 // thousandths of a core, in whole hundreds
 	s.Replicas = max(1, int(math.Ceil(need/float64(envelope.CPU.Max))))
 	if s.Replicas > envelope.Replicas.Max {
-		return fail(fmt.Errorf("%v requests per second of %v of work: %d replicas of %v at the beginning, and its bounds allow %d",
-			float64(load), o.Work, s.Replicas, envelope.CPU.Max, envelope.Replicas.Max))
+		return fmt.Errorf("service %s: %v requests per second of %v of work: %d replicas of %v at the beginning, "+
+			"and its bounds allow %d", s.Name, float64(load), work, s.Replicas, envelope.CPU.Max, envelope.Replicas.Max)
 	}
 	s.Size.CPU = max(leastSize, mdp.MilliCPU(math.Ceil(need/float64(s.Replicas)/100)*100))
 	inside := min(poolThreads, float64(load)*slo.Seconds())
 	s.Size.Memory = max(leastMemory, s.Memory.Base+mdp.Bytes(2*inside*float64(s.Memory.PerRequest)))
 	s.Size.Memory = min(envelope.Memory.Max, (s.Size.Memory+64*mdp.MiB-1)/(64*mdp.MiB)*(64*mdp.MiB))
-	app := sim.App{
-		Name:       c.String(),
-		SLO:        mdp.SLO{Percentile: 99, Latency: slo},
-		Services:   []sim.Service{s},
-		Operations: []sim.Operation{o},
-		Endpoints:  []sim.Endpoint{{Operation: o.Name, Share: 1}},
-	}
-	return app, app.Check()
+	return nil
 }
 
-// service combines the segments. Work and waits are added. Properties of the
-// work are means weighted by the work. Base memory is added; memory per request
-// is the maximum of the segments.
-func (c Composition) service() (sim.Service, sim.Operation) {
-	s := sim.Service{
-		Name: "app", Threads: poolThreads, Procs: poolProcs, Parallel: 1,
-		Memory: sim.Memory{Base: runtimeBase, PerRequest: 32 << 10}, Bounds: envelope,
+// pooled is a service with a pool of threads and no work of its own.
+func pooled(name string, variation float64) sim.Service {
+	return sim.Service{
+		Name: name, Threads: poolThreads, Procs: poolProcs, Parallel: 1, Variation: variation,
+		Memory: sim.Memory{Base: runtimeBase, PerRequest: perRequest}, Bounds: envelope,
 	}
-	o := sim.Operation{Name: "app.serve", Service: s.Name, Work: c.Work()}
-	total := o.Work.Seconds()
-	serial := handling.Seconds()
-	variance := math.Pow(0.1*handling.Seconds(), 2)
-	for _, g := range c {
-		work := g.Work.Seconds()
-		o.Wait += g.Wait
-		variance += math.Pow(g.variation()*work, 2)
-		s.Parallel = max(s.Parallel, g.Parallel)
-		if g.Parallel > 1 {
-			serial += work * float64(g.Serial)
-		} else {
-			serial += work
-		}
-		s.Memory.Base += g.Memory.Base
-		s.Memory.PerRequest = max(s.Memory.PerRequest, g.Memory.PerRequest)
-		for r := range s.Sensitive {
-			s.Sensitive[r] += g.Sensitive[r] * work / total
-			s.Exerts[r] += g.Exerts[r] * work / total
-		}
+}
+
+// service is the segment as a service, and what a request does there: it is
+// handled, and the segment runs. Properties of the work are means weighted by it.
+func (s Segment) service() (sim.Service, sim.Operation) {
+	o := sim.Operation{Work: handling + s.Work, Wait: s.Wait}
+	total, own := o.Work.Seconds(), s.Work.Seconds()
+	v := pooled(s.Name, math.Hypot(handlingVar*handling.Seconds(), s.variation()*own)/total)
+	v.Memory.Base += s.Memory.Base
+	v.Memory.PerRequest = max(v.Memory.PerRequest, s.Memory.PerRequest)
+	if v.Parallel = max(1, s.Parallel); v.Parallel > 1 {
+		v.Serial = mdp.Ratio((handling.Seconds() + own*float64(s.Serial)) / total)
 	}
-	s.Variation = math.Sqrt(variance) / total
-	if s.Parallel > 1 {
-		s.Serial = mdp.Ratio(serial / total)
+	for r := range v.Sensitive {
+		v.Sensitive[r] = s.Sensitive[r] * own / total
+		v.Exerts[r] = s.Exerts[r] * own / total
 	}
-	return s, o
+	return v, o
 }

@@ -149,54 +149,99 @@ func TestSameSeedGivesSameApplications(t *testing.T) {
 	}
 }
 
-func TestCompositionCombinesItsSegments(t *testing.T) {
-	c := composed(t, "json,read,inference")
+func TestCompositionIsAGraphOfItsSegments(t *testing.T) {
+	c := composed(t, "json,inference,json,read")
 	app, err := c.App(100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, o := app.Services[0], app.Operations[0]
-	// 0.1 ms to take the request, 2 of JSON, 0.8 of reading, 3 of a model.
-	if app.Name != "json,read,inference" || o.Work != 5900*time.Microsecond || c.Work() != o.Work ||
-		o.Wait != 8*time.Millisecond {
-		t.Errorf("%s: work %v, wait %v", app.Name, o.Work, o.Wait)
+	// 0.1 ms to take a request in each of the five services; 2 of JSON twice, 3 of
+	// a model, 0.8 of reading.
+	if app.Name != "json,inference,json,read" || c.Work() != 8300*time.Microsecond {
+		t.Errorf("%s: work %v", app.Name, c.Work())
 	}
-	// Serial are all but 94 % of the model's 3 ms.
-	if s.Parallel != 4 || math.Abs(float64(s.Serial)-(5.9-0.94*3)/5.9) > 1e-9 {
-		t.Errorf("parallel %d, serial %v", s.Parallel, s.Serial)
+	var names []string
+	var work []time.Duration
+	for i, s := range app.Services {
+		if app.Operations[i].Service != s.Name {
+			t.Errorf("operation %d is of %s, and its service is %s", i, app.Operations[i].Service, s.Name)
+		}
+		names = append(names, s.Name)
+		work = append(work, app.Operations[i].Work)
 	}
-	// JSON: documents of 250, 500 and 1,000 bytes vary by 0.535, its work
-	// beside that by 0.3: by 0.634 together. Files of 128, 256 and 384 KB by
-	// 0.408, 0.1: 0.422. The model by 0.15, the handling by 0.1.
-	squares := math.Pow(2*0.634, 2) + math.Pow(0.8*0.422, 2) + math.Pow(3*0.15, 2) + math.Pow(0.1*0.1, 2)
-	if want := math.Sqrt(squares) / 5.9; math.Abs(s.Variation-want) > 0.001 {
-		t.Errorf("variation %v, want %v", s.Variation, want)
+	if !slices.Equal(names, []string{"app", "json", "inference", "json-2", "read"}) {
+		t.Errorf("services %v", names)
 	}
-	if want := (2*0.82 + 0.8*0.55 + 3*1.73) / 5.9; math.Abs(s.Sensitive[sim.LLC]-want) > 1e-9 {
-		t.Errorf("sensitive to the cache by %v, want %v", s.Sensitive[sim.LLC], want)
+	if want := []time.Duration{100, 2100, 3100, 2100, 900}; !slices.EqualFunc(work, want,
+		func(a, b time.Duration) bool { return a == b*time.Microsecond }) {
+		t.Errorf("work %v, want %v µs", work, want)
 	}
-	if want := (sim.Memory{Base: 54 * mdp.MiB, PerRequest: 512 << 10}); s.Memory != want {
-		t.Errorf("memory %v, want %v", s.Memory, want)
+	for i, stage := range app.Operations[0].Stages {
+		if len(stage) != 1 || stage[0].Operation != names[i+1]+".run" || stage[0].Share != 1 {
+			t.Errorf("stage %d of the entry: %v", i, stage)
+		}
 	}
-	// 100 requests/s of 5.9 ms need 0.59 cores in the mean, and three times
-	// that is 1.77.
-	if s.Size.CPU != 1800 || s.Replicas != 1 {
-		t.Errorf("size %v, %d replicas", s.Size, s.Replicas)
+	json, model, read := app.Services[1], app.Services[2], app.Services[4]
+	// Documents of 250, 500 and 1,000 bytes vary by 0.535, the work beside that by
+	// 0.3: by 0.634 together. The handling by 0.1.
+	if want := math.Hypot(2*0.634, 0.1*0.1) / 2.1; math.Abs(json.Variation-want) > 0.001 {
+		t.Errorf("variation %v, want %v", json.Variation, want)
+	}
+	// Serial are the handling and 6 % of the model's 3 ms.
+	if model.Parallel != 4 || math.Abs(float64(model.Serial)-(0.1+0.06*3)/3.1) > 1e-9 || json.Parallel != 1 {
+		t.Errorf("parallel %d and %d, serial %v", model.Parallel, json.Parallel, model.Serial)
+	}
+	if want := 3 * 1.73 / 3.1; math.Abs(model.Sensitive[sim.LLC]-want) > 1e-9 {
+		t.Errorf("sensitive to the cache by %v, want %v", model.Sensitive[sim.LLC], want)
+	}
+	if want := (sim.Memory{Base: 54 * mdp.MiB, PerRequest: 256 << 10}); model.Memory != want {
+		t.Errorf("memory %v, want %v", model.Memory, want)
+	}
+	if app.Operations[4].Wait != 8*time.Millisecond || read.Exerts[sim.Network] == 0 || json.Exerts[sim.Network] != 0 {
+		t.Errorf("%s waits for %v", read.Name, app.Operations[4].Wait)
+	}
+	// 100 requests/s of 3.1 ms need 0.31 cores in the mean, and three times that is
+	// 0.93. Those of JSON are below 0.7.
+	if model.Size.CPU != 1000 || json.Size.CPU != 700 || app.Services[0].Size.CPU != 500 || model.Replicas != 1 {
+		t.Errorf("sizes %v, %v and %v", model.Size, json.Size, app.Services[0].Size)
 	}
 	if p99 := c.Unloaded(99); app.SLO.Latency < 3*p99 || app.SLO.Latency > 3*p99+5*time.Millisecond ||
 		app.SLO.Latency%(5*time.Millisecond) != 0 {
 		t.Errorf("SLO %v, unloaded %v", app.SLO, p99)
 	}
 	many, err := c.App(4000)
-	if err != nil || many.Services[0].Replicas != 9 || many.Services[0].Size.CPU != 7900 {
-		t.Errorf("70.8 cores in %d replicas of %v, %v", many.Services[0].Replicas, many.Services[0].Size, err)
+	if err != nil || many.Services[2].Replicas != 5 || many.Services[2].Size.CPU != 7500 {
+		t.Errorf("37.2 cores in %d replicas of %v, %v", many.Services[2].Replicas, many.Services[2].Size, err)
 	}
 	_, err = c.App(0)
-	says(t, err, `application json,read,inference: load 0: it must be above 0 and at most 1e+06 requests per second`)
-	_, err = c.App(5000)
-	says(t, err, `application json,read,inference: 5000 requests per second of 5.9ms of work: 12 replicas of 8000m at the beginning, and its bounds allow 10`)
+	says(t, err, `application json,inference,json,read: load 0: it must be above 0 and at most 1e+06 requests per second`)
+	_, err = c.App(10000)
+	says(t, err, `application json,inference,json,read: service inference: 10000 requests per second of 3.1ms of work: `+
+		`12 replicas of 8000m at the beginning, and its bounds allow 10`)
 	_, err = workload.Composition{}.App(1)
 	says(t, err, `application : 0 segments: there must be 1 to 32`)
+}
+
+// A graph's unloaded p99 is what the world shows when a request has all CPUs.
+func TestUnloadedIsTheLatencyOfAnIdleWorld(t *testing.T) {
+	for _, name := range []string{"json,read,inference", "compress", "sleep,float,matmul"} {
+		c := composed(t, name)
+		app, err := c.App(20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range app.Services {
+			app.Services[i].Size.CPU = 8000
+			app.Services[i].Sensitive = sim.Pressure{}
+		}
+		w := newWorld(t, app, sim.Steady(5), sim.Requests)
+		m := w.Snapshot()
+		w.Advance(20 * time.Minute)
+		p99, ok := w.Overall(m, 99)
+		if want := c.Unloaded(99); !ok || math.Abs(p99.Seconds()/want.Seconds()-1) > 0.1 {
+			t.Errorf("%s: p99 %v in an idle world, unloaded %v", name, p99, want)
+		}
+	}
 }
 
 // AWARE §2.3, dissertation Insight 5.2.
