@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,9 +143,9 @@ func openTuned(file string) (bench.TunedSettings, error) {
 
 func shortSettings(c bench.Choice) string {
 	var b strings.Builder
-	for k, v := range c.Settings {
-		if !strings.HasPrefix(k, "cpu.") {
-			fmt.Fprintf(&b, "%s=%g ", k, v)
+	for _, k := range slices.Sorted(maps.Keys(c.Settings)) {
+		if !strings.Contains(k, ".") { // those of one service are too many
+			fmt.Fprintf(&b, "%s=%g ", k, c.Settings[k])
 		}
 	}
 	return strings.TrimSpace(b.String())

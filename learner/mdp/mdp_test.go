@@ -146,6 +146,31 @@ func TestRewardLaws(t *testing.T) {
 	}
 }
 
+// A step in which requests were missed is judged whatever else is not seen, and
+// what is not seen never makes it better.
+func TestABadStepCountsWithWhatIsKnownOfIt(t *testing.T) {
+	o := mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond, Lost: 0.005}, Alpha: 0.5}
+	law := func(lat, used, missed uint16, hidden uint32) bool {
+		s := mdp.State{
+			Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Missed),
+			Limit:    mdp.Size{CPU: 1000, Memory: 1000},
+			Usage:    mdp.Size{CPU: mdp.MilliCPU(used), Memory: 500},
+			Latency:  time.Duration(lat) * time.Millisecond,
+			Missed:   0.0051 + mdp.Ratio(missed)/math.MaxUint16*0.99,
+		}
+		all, _ := o.Judge(s)
+		part, ok := o.Judge(s.Mask(s.Observed.Without(mdp.Set(hidden)) | mdp.SetOf(mdp.Missed)))
+		return ok && part <= all+1e-12
+	}
+	if err := quick.Check(law, nil); err != nil {
+		t.Error(err)
+	}
+	fine := mdp.State{Observed: mdp.SetOf(mdp.Missed), Missed: 0.004}
+	if r, ok := o.Judge(fine); ok {
+		t.Errorf("a reward of %v was made up for a step without a price", r)
+	}
+}
+
 func TestPreservation(t *testing.T) {
 	slo := mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
 	for name, c := range map[string]struct {

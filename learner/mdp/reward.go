@@ -134,8 +134,11 @@ const resources = 2
 // Judge gives a State its reward, AWARE's (§2.2): alpha * SP * n + (1 - alpha) *
 // sum of utilisations, each utilisation being of what is allocated and at most 1.
 // ok is false when a signal it needs was not observed; a reward is never made
-// up. One part may be unknown: when nothing of the SLO is preserved, utilisation
-// is worth nothing, and the reward is known without it.
+// up. Two exceptions make sure that a bad step counts. When nothing of the SLO is
+// preserved, utilisation is worth nothing, and the reward is known without it. And
+// a step that has a price counts with what is known of it: the parts that are
+// not, which could only raise the reward, are left out. A policy gains nothing by
+// failing where it is not seen.
 //
 // Beyond AWARE there is a price for missed requests. SP falls by at most 1 in a
 // step, so a policy that is too small for one minute in thirty would earn more
@@ -143,19 +146,23 @@ const resources = 2
 // tolerates (1 % at the 99th percentile) is half of all that efficiency can
 // earn, and it rises in proportion. Half of the tolerance is free.
 func (o Objective) Judge(s State) (r Reward, ok bool) {
-	sp, ok := o.SLO.Preservation(s)
-	if !ok {
-		return 0, false
-	}
 	a := float64(o.Alpha)
 	price := (1 - a) * resources * o.SLO.excess(s)
-	if sp == 0 {
+	sp, ok := o.SLO.Preservation(s)
+	switch {
+	case !ok && price == 0:
+		return 0, false
+	case !ok || sp == 0:
 		return Reward(-price), true
 	}
+	preserved := Reward(a*float64(sp)*resources - price)
 	if !s.Knows(CPULimit, MemoryLimit, CPUUsage, MemoryUsage) || s.Limit.CPU <= 0 || s.Limit.Memory <= 0 {
-		return 0, false
+		if price == 0 {
+			return 0, false
+		}
+		return preserved, true
 	}
 	cpu := min(1, float64(s.Usage.CPU)/float64(s.Limit.CPU))
 	memory := min(1, float64(s.Usage.Memory)/float64(s.Limit.Memory))
-	return Reward(a*float64(sp)*resources + (1-a)*(cpu+memory) - price), true
+	return preserved + Reward((1-a)*(cpu+memory)), true
 }
