@@ -69,14 +69,17 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
+// Inks is the number of colours of Ink.
+const Inks = 8
+
 // Ink is the i-th colour of a palette for all kinds of colour vision (Okabe and
 // Ito).
 func Ink(i int) color.Color {
-	inks := [...]color.RGBA{
+	inks := [Inks]color.RGBA{
 		{0x00, 0x72, 0xb2, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 		{0x56, 0xb4, 0xe9, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x22, 0x22, 0x22, 0xff}, {0x99, 0x99, 0x33, 0xff},
 	}
-	return inks[i%len(inks)]
+	return inks[i%Inks]
 }
 
 // sans is as wide as Arial and Helvetica.

@@ -62,6 +62,10 @@ type Row struct {
 	Settings any      `json:"settings,omitempty"`
 	Guards   string   `json:"guards"` // of the policy; see guard.Settings
 
+	// Places in the cell, from 1; equal rows share one. See Rank.
+	ByCores   int `json:"rank_cores,omitempty"` // 0 for a row that violates
+	ByWindows int `json:"rank_windows"`
+
 	// Set by Marks; see Floor.
 	FloorCores  float64  `json:"floor_cores,omitempty"`
 	FloorIsRule bool     `json:"floor_is_rule,omitempty"`

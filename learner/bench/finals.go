@@ -48,6 +48,7 @@ func (c Contest) Run(ctx context.Context) ([]Row, error) {
 	}
 	rows, err := c.judge(ctx, all, sim.Fluid, expected)
 	if err != nil || c.Best == 0 {
+		Rank(rows)
 		return rows, err
 	}
 	var finalists []entry
@@ -63,6 +64,7 @@ func (c Contest) Run(ctx context.Context) ([]Row, error) {
 	for k, r := range final {
 		rows[at[k]] = r
 	}
+	Rank(rows)
 	return rows, err
 }
 

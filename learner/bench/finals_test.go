@@ -61,3 +61,19 @@ func TestTheBestRulesAndPolicyFilesAreJudgedByRequests(t *testing.T) {
 		t.Errorf("from what is known: %v, %v cores, were %v", err, again[1].Cores, rows[1].Cores)
 	}
 }
+
+func TestPlacesAreByCoresAmongThoseThatHoldAndByWindows(t *testing.T) {
+	rows := []bench.Row{
+		{App: "a", Policy: "lean", Cores: 1, Ratio: 0.2, Violates: true},
+		{App: "a", Policy: "fair", Cores: 2, Ratio: 0.1},
+		{App: "b", Policy: "lean", Cores: 9, Ratio: 0},
+		{App: "a", Policy: "even", Cores: 2, Ratio: 0.1},
+		{App: "a", Policy: "large", Cores: 3, Ratio: 0},
+	}
+	bench.Rank(rows)
+	for i, want := range [][2]int{{0, 4}, {1, 2}, {1, 1}, {1, 2}, {3, 1}} {
+		if r := rows[i]; r.ByCores != want[0] || r.ByWindows != want[1] {
+			t.Errorf("%s of %s: places %d and %d, want %v", r.Policy, r.App, r.ByCores, r.ByWindows, want)
+		}
+	}
+}

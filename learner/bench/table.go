@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -29,33 +30,48 @@ func printGuards(out io.Writer, rows []Row) error {
 	return nil
 }
 
-// Print writes the rows as a table with a block for each cell. It marks the row
-// with the fewest cores among the policies of a cell that meet the SLO.
+// Rank sets the places of all rows in their cells, by both criteria: the fewest
+// cores among those that hold, and the smallest share of windows over the SLO,
+// where the hour's p99 does not count.
+func Rank(rows []Row) {
+	for i := range rows {
+		r := &rows[i]
+		r.ByCores, r.ByWindows = 1, 1
+		for _, o := range rows {
+			if o.App != r.App || o.Trace != r.Trace {
+				continue
+			}
+			if !o.Violates && o.Cores < r.Cores {
+				r.ByCores++
+			}
+			if o.Ratio < r.Ratio {
+				r.ByWindows++
+			}
+		}
+		if r.Violates {
+			r.ByCores = 0
+		}
+	}
+}
+
+// Print writes the rows as a table with a block for each cell. They must be
+// ranked; see [Rank].
 func Print(out io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	cell := ""
-	best := map[string]float64{}
-	for _, r := range rows {
-		if c, ok := best[r.App+r.Trace]; !r.Violates && (!ok || r.Cores < c) {
-			best[r.App+r.Trace] = r.Cores
-		}
-	}
 	for _, r := range rows {
 		if name := r.App + ", " + r.Trace; name != cell {
 			cell = name
-			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tLOST\tLATE\tFLAPPING\tMEMORY GIB\tRESIZES\tBY\t\n",
-				name, r.SLOMS)
+			fmt.Fprintf(t, "\n%s (SLO %.0f ms)\tCORES\t95 %%\tP99 MS\tWINDOWS OVER\tLOST\tLATE\tFLAPPING\tMEMORY GIB\tRESIZES\t"+
+				"BY\tPLACE: CORES\tWINDOWS\t\n", name, r.SLOMS)
 		}
-		mark := ""
-		switch {
-		case r.Violates:
-			mark = "violates"
-		case r.Cores == best[r.App+r.Trace]:
-			mark = "fewest"
+		place := "violates"
+		if !r.Violates {
+			place = strconv.Itoa(r.ByCores)
 		}
-		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\t%s\n",
+		fmt.Fprintf(t, "  %s\t%.2f\t%.2f-%.2f\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f\t%.1f\t%.0f\t%s\t%s\t%d\t\n",
 			r.Policy, r.Cores, r.CoresCI.Low, r.CoresCI.High,
-			r.P99MS, 100*r.Ratio, 100*r.Lost, 100*r.Late, r.Flapping, r.Memory, r.Resizes, r.Fidelity, mark)
+			r.P99MS, 100*r.Ratio, 100*r.Lost, 100*r.Late, r.Flapping, r.Memory, r.Resizes, r.Fidelity, place, r.ByWindows)
 	}
 	if err := t.Flush(); err != nil {
 		return err
