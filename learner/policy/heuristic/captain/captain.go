@@ -54,7 +54,8 @@ const (
 type Config struct {
 	// Target is the desired share of throttled CFS periods, in [0, 1).
 	// Autothrottle's Tower selects values from 0 to 0.3. A smaller value is
-	// safer and needs more CPU.
+	// safer and needs more CPU. From a third on no throttling is more than three
+	// times the target: such a captain never raises, and its service collapses.
 	Target mdp.Ratio
 	// Margin is the initial distance between the peak and the limit after a
 	// decrease, in standard deviations. Observed throttling changes it.
