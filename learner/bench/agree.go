@@ -41,13 +41,21 @@ type Agreement struct {
 	P95    float64  `json:"p99_error_p95"`
 	Cores  float64  `json:"cores_error_max"`
 	Flips  []string `json:"flips"` // runs in which a verdict differs
+	// What no level can agree better than: the request level's own p99s with two
+	// seeds of the same run, compared in the same way. 0 with one seed.
+	NoiseMedian float64 `json:"seeds_p99_median"`
+	NoiseP95    float64 `json:"seeds_p99_p95"`
 }
 
 // Summarise computes the Agreement of pairs in cells.
 func Summarise(cells []Cell, pairs []Pair) Agreement {
 	a := Agreement{Runs: len(pairs)}
-	var errs []float64
-	for _, p := range pairs {
+	var errs, noise []float64
+	for k, p := range pairs {
+		last := pairs[max(0, k-1)]
+		if p.App == last.App && p.Trace == last.Trace && p.Policy == last.Policy && p.Seed > last.Seed {
+			noise = append(noise, math.Abs(p.Requests.P99MS/last.Requests.P99MS-1))
+		}
 		errs = append(errs, math.Abs(p.P99Error()))
 		a.Cores = max(a.Cores, math.Abs(p.CoresError()))
 		i := slices.IndexFunc(cells, func(c Cell) bool { return c.Application == p.App && c.Trace.Name == p.Trace })
@@ -55,11 +63,18 @@ func Summarise(cells []Cell, pairs []Pair) Agreement {
 			a.Flips = append(a.Flips, fmt.Sprintf("%s/%s/%s/%d", p.App, p.Trace, p.Policy, p.Seed))
 		}
 	}
-	if len(errs) > 0 {
-		slices.Sort(errs)
-		a.Median, a.P95 = errs[len(errs)/2], errs[(len(errs)*95+99)/100-1]
-	}
+	a.Median, a.P95 = middleAndTail(errs)
+	a.NoiseMedian, a.NoiseP95 = middleAndTail(noise)
 	return a
+}
+
+// middleAndTail are the median and the 95th percentile of values; 0 of none.
+func middleAndTail(values []float64) (median, p95 float64) {
+	if len(values) == 0 {
+		return 0, 0
+	}
+	slices.Sort(values)
+	return values[len(values)/2], values[(len(values)*95+99)/100-1]
 }
 
 // Agree runs every contestant in every cell at both fidelities, with seeds from 1

@@ -299,7 +299,7 @@ func (s *search) extend(ctx context.Context, name string) error {
 		default:
 			return nil
 		}
-		if next == s.best[name] {
+		if next = math.Round(next*1e4) / 1e4; next == s.best[name] {
 			return nil
 		}
 		if err := s.try(ctx, s.at(name, next)); err != nil {

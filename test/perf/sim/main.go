@@ -131,6 +131,10 @@ func underRules(length time.Duration, seeds int) (*bench.Agreement, error) {
 	fmt.Printf("fluid against requests under rules, %d runs: p99 off by %.3f (median), %.3f (95th percentile); "+
 		"cores by at most %.3f; %d verdicts differ\n",
 		a.Runs, a.Median, a.P95, a.Cores, len(a.Flips))
+	if seeds > 1 {
+		fmt.Printf("requests with one seed against another: p99 off by %.3f (median), %.3f (95th percentile)\n",
+			a.NoiseMedian, a.NoiseP95)
+	}
 	return &a, nil
 }
 
