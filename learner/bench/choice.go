@@ -182,8 +182,8 @@ func publishedBaselines() []baseline {
 				{name: "headroom", fallback: float64(aimd.Default.Headroom), lowest: 0.01, highest: 1},
 			},
 			grid: cross(
-				sweep("increase", 30, 100, 300, 1000),
-				sweep("decrease", 0.95, 0.99, 0.997, 0.999),
+				sweep("increase", 30, 300),
+				sweep("decrease", 0.95, 0.99, 0.997),
 				sweep("headroom", 0.2, 0.4, 0.8),
 			),
 			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
@@ -207,9 +207,9 @@ func publishedBaselines() []baseline {
 				{name: "headroom", fallback: float64(aimd.DefaultMIAD.Headroom), lowest: 0.01, highest: 1},
 			},
 			grid: cross(
-				sweep("increase", 1.05, 1.1, 1.2, 1.5, 3),
-				sweep("decrease", 1, 3, 10),
-				sweep("headroom", 0.1, 0.2, 0.4, 0.8),
+				sweep("increase", 1.1, 1.3, 2),
+				sweep("decrease", 1, 5),
+				sweep("headroom", 0.2, 0.4, 0.8),
 			),
 			newPolicy: func(c Choice, app sim.App, _ sim.Service) (mdp.Policy, error) {
 				a := aimd.DefaultMIAD
@@ -251,7 +251,7 @@ func publishedBaselines() []baseline {
 				{name: "bin_rps", fallback: float64(tower.Default.BinRPS), lowest: 0.1, highest: 1e6},
 				{name: "guard", fallback: 1, lowest: 0.1, highest: 1, whole: true}, // each point costs twelve hours of warm-up
 			},
-			grid:      sweep("guard", 0.6, 0.8, 1),
+			grid:      sweep("guard", 0.8, 1),
 			newPolicy: newCaptain,
 		},
 	}
