@@ -53,7 +53,7 @@ func TestTheOracleKnowsTheDemandOfEveryService(t *testing.T) {
 		for k := range cell.App.Services { // without interference
 			cell.App.Services[k].Sensitive = sim.Pressure{}
 		}
-		w, err := sim.New(sim.Config{App: cell.App, Cluster: Machines, Load: cell.Trace, Seed: 1})
+		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,16 +21,12 @@ type Cell struct {
 	Warm        workload.Trace // for tuning and for the warm-up of towers; has the mean rate of Trace
 	Bin         mdp.Rate       // width of the tower's bins of the request rate
 
-	// What else can differ between cells. The zero values are the machines of
-	// Autothrottle's evaluation, no anomaly, and metrics without delay.
+	// What else can differ between cells. The zero values are [workload.Machines],
+	// no anomaly, and metrics without delay.
 	Cluster   sim.Cluster
 	Anomalies []sim.Anomaly // times count from the start of the scored run
 	Metrics   time.Duration
 }
-
-// Machines is the cluster of Autothrottle's evaluation: five nodes with 32
-// cores.
-var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
 // Before a scored run a policy drives the application for WarmUp under the
 // warm-up trace, and for Ramp while the rate goes from there to the first second
@@ -120,7 +116,7 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 	}
 	cluster := c.Cluster
 	if len(cluster.Nodes) == 0 {
-		cluster = Machines
+		cluster = workload.Machines
 	}
 	anomalies := slices.Clone(c.Anomalies)
 	for i := range anomalies {
