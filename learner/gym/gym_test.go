@@ -69,10 +69,14 @@ func open(_ context.Context, b gym.OpenRequest) (workload.Environment, error) {
 	return workload.OfWorld(config, workload.Options{Service: b.Service, Alpha: 0.5, Step: step, Guards: guard.Published})
 }
 
+func openAll(context.Context, gym.OpenRequest) (workload.Joint, error) {
+	return workload.OfApplication(config, workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published})
+}
+
 // serve starts a server of simulated shops.
 func serve(t *testing.T, change func(*gym.Server)) (*gym.Server, string) {
 	t.Helper()
-	s := &gym.Server{Open: open, Seed: 1, Now: time.Now, Workloads: []string{"shop"}}
+	s := &gym.Server{Open: open, OpenAll: openAll, Seed: 1, Now: time.Now, Workloads: []string{"shop"}}
 	if change != nil {
 		change(s)
 	}
