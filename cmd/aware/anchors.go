@@ -67,7 +67,8 @@ func baselinesCommand() *cobra.Command {
 	f.StringSliceVar(&c.policies, "policies", nil, "only these baselines")
 	f.StringSliceVar(&c.traces, "trace", nil,
 		"more columns: names of traces, files of rates, or Azure Functions .csv; baselines are tuned for them first")
-	f.StringSliceVar(&c.files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
+	f.StringSliceVar(&c.files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors), or policies that other programs serve\n"+
+		"(grpc://HOST:PORT, or http://HOST:PORT for JSON; docs/bench.md)")
 	f.StringVar(&c.columns, "columns", "standard", "the traces: "+strings.Join(columnSets, ", "))
 	f.BoolVar(&c.scarce, "scarce", false, "scarce nodes in every cell")
 	f.BoolVar(&c.floor, "floor", false, "search the floor of every cell, by a policy that knows the next 10 s")
@@ -127,6 +128,9 @@ func (c *comparison) contest(
 	cmd *cobra.Command, cells []bench.Cell, all []bench.Contestant, settings bench.TunedSettings,
 ) ([]bench.Row, error) {
 	made := fmt.Sprintf("%d seeds, settings %x, scarce %v", c.seeds, settings.Fingerprint(), c.scarce)
+	if served := slices.DeleteFunc(slices.Clone(c.files), func(f string) bool { return !isServed(f) }); len(served) > 0 {
+		made += ", served by " + strings.Join(served, ", ")
+	}
 	kept, err := openKept(c.resume, made)
 	if err != nil {
 		return nil, err

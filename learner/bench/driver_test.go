@@ -31,7 +31,7 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := c.start(w, cell.App, nil, 1)
+			d, err := c.start(t.Context(), w, cell.App, nil, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

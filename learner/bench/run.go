@@ -153,31 +153,42 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	if err != nil {
 		return fail(err)
 	}
-	p, err := c.start(w, cell.App, o.Tower, o.Seed)
+	p, err := c.start(ctx, w, cell.App, o.Tower, o.Seed)
 	if err != nil {
 		return fail(err)
 	}
-	var m *meter
-	for end := o.Lead + o.Length; w.Elapsed() < end; {
-		if err := ctx.Err(); err != nil {
-			return fail(err)
-		}
-		if w.Elapsed() == o.Lead {
-			m = newMeter(w, cell.App, o.Watch)
-		}
-		if err := p.second(ctx); err != nil {
-			return fail(err)
-		}
-		if m != nil && (w.Elapsed()-o.Lead)%window == 0 {
-			if err := m.window(ctx); err != nil {
-				return fail(err)
-			}
-		}
+	m, err := p.run(ctx, cell.App, o)
+	if ended := p.end(ctx); err == nil {
+		err = ended
+	}
+	if err != nil {
+		return fail(err)
 	}
 	if o.After != nil {
 		o.After(p.tower)
 	}
 	return m.score(), nil
+}
+
+// run drives the world to the end, and measures the time that counts.
+func (d *driver) run(ctx context.Context, app sim.App, o Options) (m *meter, err error) {
+	for end := o.Lead + o.Length; d.world.Elapsed() < end; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if d.world.Elapsed() == o.Lead {
+			m = newMeter(d.world, app, o.Watch)
+		}
+		if err := d.second(ctx); err != nil {
+			return nil, err
+		}
+		if m != nil && (d.world.Elapsed()-o.Lead)%window == 0 {
+			if err := m.window(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
 }
 
 // window is the interval of the measurements.

@@ -84,7 +84,7 @@ type session struct {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(gymv1.NewGymHandler(s, connect.WithReadMaxBytes(1<<20),
-		connect.WithCodec(strict("json")), connect.WithCodec(strict("json; charset=utf-8"))))
+		connect.WithCodec(JSON), connect.WithCodec(strict("json; charset=utf-8"))))
 	return mux
 }
 
