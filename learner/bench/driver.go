@@ -134,7 +134,7 @@ func (d *driver) decide(ctx context.Context) error {
 		decision, err := d.loops[i].Step(ctx, d.world.Now())
 		// A call that fails is for the policy to notice: what was decided is not in force.
 		if err != nil && !unknown(err) && !errors.Is(err, sim.ErrCall) {
-			return err
+			return fmt.Errorf("service %s: %w", d.world.Services()[i].Name(), err)
 		}
 		if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
 			d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)
