@@ -67,8 +67,9 @@ func baselinesCommand() *cobra.Command {
 	f.StringSliceVar(&c.policies, "policies", nil, "only these baselines")
 	f.StringSliceVar(&c.traces, "trace", nil,
 		"more columns: names of traces, files of rates, or Azure Functions .csv; baselines are tuned for them first")
-	f.StringSliceVar(&c.files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors), or policies that other programs serve\n"+
-		"(grpc://HOST:PORT, or http://HOST:PORT for JSON; docs/bench.md)")
+	f.StringSliceVar(&c.files, "policy", nil,
+		"more rows: policy files, JSON or learned (.safetensors), or policies that other programs serve\n"+
+			"(grpc://HOST:PORT, or http://HOST:PORT for JSON; docs/bench.md)")
 	f.StringVar(&c.columns, "columns", "standard", "the traces: "+strings.Join(columnSets, ", "))
 	f.BoolVar(&c.scarce, "scarce", false, "scarce nodes in every cell")
 	f.BoolVar(&c.floor, "floor", false, "search the floor of every cell, by a policy that knows the next 10 s")

@@ -178,6 +178,47 @@ func TestARuleThatIsServedScoresAsInTheBench(t *testing.T) {
 	}
 }
 
+func TestAProgramIsToldOfTheApplication(t *testing.T) {
+	var told *gymv1.BeginRequest
+	p := &program{begin: func(r *gymv1.BeginRequest) *gymv1.BeginResponse {
+		told = r
+		return &gymv1.BeginResponse{Run: "run-1", StepSeconds: 300}
+	}}
+	asked := 0
+	p.decide = func(r *gymv1.DecideRequest) (*gymv1.DecideResponse, error) {
+		asked++
+		if r.GetRun() != "run-1" || len(r.GetServices()) != len(told.GetServices()) {
+			t.Errorf("asked about %v", r)
+		}
+		return &gymv1.DecideResponse{}, nil
+	}
+	if _, err := short(t, choose(t, "grpc://"+p.serve(t))); err != nil {
+		t.Fatal(err)
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times in 15 minutes with steps of 300 s", asked)
+	}
+	app, err := workload.NamedApp("hotel-reservation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := told.GetObjective()
+	if told.GetWorkload() != "hotel-reservation" || told.GetSeed() != 3 || told.GetStepSeconds() != 10 ||
+		told.GetEncoding() != gym.Encoding || o.GetPercentile() != app.SLO.Percentile ||
+		o.GetLatencySeconds() != app.SLO.Latency.Seconds() || o.GetLost() != float64(app.SLO.Lost) ||
+		o.GetBackground() != float64(app.SLO.Background) || o.GetRequestsPerSecond() != float64(app.SLO.Throughput) {
+		t.Errorf("told %v, of an application that promises %+v", told, app.SLO)
+	}
+	for i, s := range app.Services {
+		got := told.GetServices()[i]
+		cpu := got.GetAction()[1]
+		if got.GetName() != s.Name || len(got.GetAction()) != 3 || len(got.GetObservation()) == 0 ||
+			cpu.GetName() != "cpu-limit" || cpu.GetMin() != float64(s.Bounds.CPU.Min) || cpu.GetMax() != float64(s.Bounds.CPU.Max) {
+			t.Errorf("told %v of %s with bounds %+v", got, s.Name, s.Bounds)
+		}
+	}
+}
+
 // Whatever a program answers wrongly ends its run with an error in which a person
 // finds the place, and the program is told that the run is over.
 func TestAWrongAnswerEndsTheRun(t *testing.T) {

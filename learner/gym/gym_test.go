@@ -37,8 +37,10 @@ func shop() sim.App {
 			Bounds: mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 4}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 4000},
 				Memory: mdp.Range[mdp.Bytes]{Min: 128 * mdp.MiB, Max: 1024 * mdp.MiB}}}
 	}
+	store := service("store", 1000)
+	store.Bounds.Memory.Max = 2048 * mdp.MiB
 	return sim.App{Name: "shop", SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond},
-		Services: []sim.Service{service("store", 1000), service("web", 500)},
+		Services: []sim.Service{store, service("web", 500)},
 		Operations: []sim.Operation{
 			{Name: "page", Service: "web", Work: 5 * time.Millisecond, Stages: [][]sim.Call{{{Operation: "row", Share: 1}}}},
 			{Name: "row", Service: "store", Work: 2 * time.Millisecond},

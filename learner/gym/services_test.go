@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env/workload"
@@ -209,6 +208,10 @@ func TestAWrongActionOnOneServiceLeavesAllAsTheyWere(t *testing.T) {
 			all, `"services": {"store": {"knobs": {"replicas": 2}}, "web": {"knobs": {"cpu-limit": 4001}}}`,
 			[]string{`services "web"`, "cpu-limit = 4001 millicores", "[100, 4000]"},
 		},
+		"within the bounds of another service": {
+			all, `"services": {"web": {"knobs": {"memory-limit": 2147483648}}}`,
+			[]string{`services "web"`, "memory-limit = 2147483648 bytes", "[134217728, 1073741824]"},
+		},
 		"half a replica, though clipped": {
 			clipped, `"services": {"store": {"knobs": {"replicas": 2}}, "web": {"knobs": {"replicas": 1.5}}}`,
 			[]string{`services "web"`, "replicas = 1.5", "whole number"},
@@ -257,7 +260,7 @@ func TestEffectAndClipsAreToldOfEachService(t *testing.T) {
 	_, url := serve(t, nil)
 	id := begin(t, url, `{"options": {"allServices": true, "clip": true}}`)
 	post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, id))
-	_, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "services": {"web": {"knobs": {"cpu-limit": 9000}}}}`, id))
+	_, body := post(t, url, "Step", fmt.Sprintf(`{"session": %q, "services": {"store": {"knobs": {"cpu-limit": 9000}}}}`, id))
 	var got struct {
 		Info struct {
 			Effect string
@@ -273,10 +276,10 @@ func TestEffectAndClipsAreToldOfEachService(t *testing.T) {
 		t.Fatal(err)
 	}
 	web, store := got.Services["web"], got.Services["store"]
-	if web.State.Signals["cpu-limit"] != 4000 || fmt.Sprint(web.Clips) != "[max]" || web.Effect != "pending" {
+	if store.State.Signals["cpu-limit"] != 4000 || fmt.Sprint(store.Clips) != "[max]" || store.Effect != "pending" {
 		t.Errorf("of the service that was acted on: %s", body)
 	}
-	if store.State.Signals["cpu-limit"] != 1000 || len(store.Clips) != 0 || store.Effect != "unchanged" {
+	if web.State.Signals["cpu-limit"] != 500 || len(web.Clips) != 0 || web.Effect != "unchanged" {
 		t.Errorf("of the service that was left alone: %s", body)
 	}
 	if got.Info.Effect != "pending" || fmt.Sprint(got.Info.Clips) != "[max]" {
@@ -363,9 +366,8 @@ func TestPythonDrivesAllServices(t *testing.T) {
 		t.Skip("python3 is not on the PATH: nothing to drive the service with")
 	}
 	_, url := serve(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, python, "example/autoscale.py", url, "100", "--all", "--seed", "7", "--slow", "0.1").CombinedOutput()
+	arguments := []string{"example/autoscale.py", url, "100", "--all", "--seed", "7", "--slow", "0.1"}
+	out, err := exec.CommandContext(t.Context(), python, arguments...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

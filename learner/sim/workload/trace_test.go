@@ -303,7 +303,7 @@ func TestAutothrottlesExperiments(t *testing.T) {
 	_, err := workload.Cell("shop", "noisy")
 	says(t, err, `application "shop": known are hotel-reservation, social-network, train-ticket`)
 	_, err = workload.Cell("train-ticket", "lunar")
-	says(t, err, `trace "lunar": known are constant, diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, pulses, clusters, flash-crowd, on-off`)
+	says(t, err, `trace "lunar": known are constant, `+strings.Join(workload.Traces(), ", "))
 }
 
 // The bench multiplies every trace by the factor of the application, not only
