@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,7 +72,9 @@ func baselinesCommand() *cobra.Command {
 	f.StringSliceVar(&c.policies, "policies", nil, "only these baselines")
 	f.StringSliceVar(&c.traces, "trace", nil,
 		"more columns: names of traces, files of rates, or Azure Functions .csv; baselines are tuned for them first")
-	f.StringSliceVar(&c.files, "policy", nil, "more rows: policy files, JSON or learned (.safetensors)")
+	f.StringSliceVar(&c.files, "policy", nil,
+		"more rows: policy files, JSON or learned (.safetensors), or policies that other programs serve\n"+
+			"(grpc://HOST:PORT, or http://HOST:PORT for JSON; docs/bench.md)")
 	f.StringVar(&c.columns, "columns", "standard", "the traces: "+strings.Join(columnSets, ", "))
 	f.BoolVar(&c.scarce, "scarce", false, "scarce nodes in every cell")
 	f.BoolVar(&c.anomalies, "anomalies", false, "FIRM's seven anomalies at random times in every cell")
@@ -136,6 +140,13 @@ func (c *comparison) contest(
 	cmd *cobra.Command, cells []bench.Cell, all []bench.Contestant, settings bench.TunedSettings,
 ) ([]bench.Row, error) {
 	made := fmt.Sprintf("%d seeds, settings %x, scarce %v", c.seeds, settings.Fingerprint(), c.scarce)
+	for _, file := range c.files {
+		mark, err := markOf(file)
+		if err != nil {
+			return nil, err
+		}
+		made += ", policy " + mark
+	}
 	kept, err := openKept(c.resume, made)
 	if err != nil {
 		return nil, err
@@ -153,6 +164,19 @@ func (c *comparison) contest(
 		},
 	}.Run(cmd.Context())
 	return rows, errors.Join(err, kept.err)
+}
+
+// markOf tells a policy of the command line from others: a served one by its
+// address, one in a file by its content too.
+func markOf(file string) (string, error) {
+	if isServed(file) {
+		return file, nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("policy: %w", err)
+	}
+	return fmt.Sprintf("%s %08x", filepath.Base(file), crc32.ChecksumIEEE(content)), nil
 }
 
 // cells are the cells of the command line.

@@ -84,7 +84,7 @@ func chosenCells(apps []string) ([]bench.Cell, error) {
 	}), err
 }
 
-// contestants are the named baselines, or all, and the policies of files.
+// contestants are the named baselines, or all, and the policies of files and addresses.
 func contestants(policies, files []string) ([]bench.Contestant, error) {
 	names, _ := bench.Policies()
 	if len(policies) == 0 {
@@ -102,17 +102,25 @@ func contestants(policies, files []string) ([]bench.Contestant, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, bench.Contestant{
-			Name:   strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)),
-			Choice: &c,
-		})
+		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		if isServed(file) {
+			name = file
+		}
+		all = append(all, bench.Contestant{Name: name, Choice: &c})
 	}
 	return all, nil
 }
 
 // openChoice reads a policy file: a learned policy (.safetensors), or a rule with
-// its settings in JSON.
+// its settings in JSON. An address is a policy that another program serves.
 func openChoice(file string) (bench.Choice, error) {
+	if isServed(file) {
+		p, err := newServed(file)
+		if err != nil {
+			return bench.Choice{}, usage(err)
+		}
+		return bench.Served(file, p), nil
+	}
 	if filepath.Ext(file) == ".safetensors" {
 		f, err := learned.Read(file)
 		if err != nil {

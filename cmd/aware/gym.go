@@ -35,9 +35,13 @@ func gymCommand() *cobra.Command {
 (learner/gym/example/autoscale.py drives it with Python's standard library). There is no authentication: everyone who reaches
 the port may act.
 
-Without --workload each client has its own simulated worlds. With it, one client acts on a real workload that has opted
-in, with the rights of the kubeconfig's user. The workload's mode must be observe or recommend, so that central does not
-act as well. When the client or this command ends, the workload is restored.`,
+Without --workload each client has its own simulated worlds. A session acts on one service, or with its option
+all_services on every service of the application; with the option encoded, states are also vectors on the scales that
+AWARE's own learners see.
+
+With --workload, one client acts on one container of a real workload that has opted in, with the rights of the
+kubeconfig's user. The workload's mode must be observe or recommend, so that central does not act as well. When
+the client or this command ends, the workload is restored.`,
 		Example: "  aware gym\n  aware gym --app social-network --trace bursty --rate 300 --seed 7\n" +
 			"  aware gym --workload prod/deployment/shop",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -54,8 +58,10 @@ act as well. When the client or this command ends, the workload is restored.`,
 	f.StringVar(&g.app, "app", "hotel-reservation",
 		"simulated application: a name ("+strings.Join(workload.Apps(), ", ")+") or a YAML file")
 	f.StringVar(&g.trace, "trace", "diurnal",
-		"its load: a name ("+strings.Join(workload.Traces(), ", ")+") or a file")
-	f.Float64Var(&g.rate, "rate", 0, "mean requests per second to scale the trace to; 0 takes it as it is")
+		"its load: a name ("+strings.Join(workload.CellTraces(), ", ")+") or a file")
+	f.Float64Var(&g.rate, "rate", 0,
+		"mean requests per second to scale the trace to; with 0 a built-in application under a built-in trace is the\n"+
+			"bench's cell of that name, with its rates and machines, and others are taken as they are")
 	f.Uint64Var(&g.seed, "seed", 1, "of a session's first simulated episode")
 	f.StringVar(&g.workload, "workload", "",
 		"real workload to serve, as NAMESPACE/KIND/NAME, instead of simulated ones")
@@ -75,7 +81,7 @@ type gymnasium struct {
 	listen   string        // address to serve on
 	app      string        // simulated application: a name or a file
 	trace    string        // its load: a name or a file
-	rate     float64       // mean requests per second of the trace; 0 leaves it unscaled
+	rate     float64       // mean requests per second of the trace; 0 is that of the bench's cell, or unscaled
 	seed     uint64        // of a session's first simulated episode
 	workload string        // real workload, as NAMESPACE/KIND/NAME; empty for simulated ones
 	guards   string        // a named set of guard.Settings; empty is the default
@@ -150,13 +156,11 @@ func (g *gymnasium) server(ctx context.Context) (*gym.Server, error) {
 	if g.workload != "" {
 		return s, g.real(ctx, s)
 	}
-	if _, err := g.simulated(gym.OpenRequest{}); err != nil {
+	if _, err := g.one(ctx, gym.OpenRequest{}); err != nil {
 		return nil, usage(err)
 	}
-	s.Workloads, s.Traces = workload.Apps(), workload.Traces()
-	s.Open = func(_ context.Context, b gym.OpenRequest) (envworkload.Environment, error) {
-		return g.simulated(b)
-	}
+	s.Workloads, s.Traces = workload.Apps(), g.traces(g.app)
+	s.Open, s.OpenAll = g.one, g.all
 	return s, nil
 }
 
@@ -235,41 +239,82 @@ func (g *gymnasium) client() (client.Client, error) {
 	return c, nil
 }
 
-// simulated makes an environment of simulated worlds. Each episode starts at a
-// random second of the trace. Clients may name built-in
-// applications and traces, and those of the command line. They cannot open other
-// files.
-func (g *gymnasium) simulated(b gym.OpenRequest) (envworkload.Environment, error) {
+// worlds are the simulated worlds that a client asks for, and the options of an
+// environment of them. Each episode starts at a random second of the trace.
+// Clients may name built-in applications and traces, and those of the command
+// line. They cannot open other files.
+func (g *gymnasium) worlds(b gym.OpenRequest) (func(seed uint64) (sim.Config, error), envworkload.Options, error) {
+	o := envworkload.Options{Service: b.Service, Alpha: equally, Step: g.step}
+	fail := func(err error) (func(seed uint64) (sim.Config, error), envworkload.Options, error) {
+		return nil, o, err
+	}
 	if b.Workload != "" && b.Workload != g.app && !slices.Contains(workload.Apps(), b.Workload) {
-		return nil, &envworkload.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()}
+		return fail(&envworkload.NotFoundError{Key: "workload", Value: b.Workload, Known: workload.Apps()})
 	}
-	if b.Trace != "" && b.Trace != g.trace && !slices.Contains(workload.Traces(), b.Trace) {
-		return nil, &envworkload.NotFoundError{Key: "trace", Value: b.Trace, Known: workload.Traces()}
+	name, trace := either(b.Workload, g.app), either(b.Trace, g.trace)
+	if known := g.traces(name); trace != g.trace && !slices.Contains(known, trace) {
+		return fail(&envworkload.NotFoundError{Key: "trace", Value: b.Trace, Known: known})
 	}
-	app, err := openApp(either(b.Workload, g.app))
+	app, err := openApp(name)
+	if err != nil {
+		return fail(err)
+	}
+	load, cluster, err := g.load(name, app, trace)
+	if err != nil {
+		return fail(err)
+	}
+	if o.Guards, err = guard.Named(either(g.guards, guard.Published.Name)); err != nil {
+		return fail(fmt.Errorf("flag --guards: %w", err))
+	}
+	return func(seed uint64) (sim.Config, error) {
+		return sim.Config{App: app, Cluster: cluster, Load: envworkload.Anywhere(load, seed), Seed: seed}, nil
+	}, o, nil
+}
+
+// one makes an environment of one service in simulated worlds.
+func (g *gymnasium) one(_ context.Context, b gym.OpenRequest) (envworkload.Environment, error) {
+	worlds, o, err := g.worlds(b)
 	if err != nil {
 		return nil, err
 	}
-	load, err := workload.Open(either(b.Trace, g.trace))
+	return envworkload.OfWorld(worlds, o)
+}
+
+// all makes an environment of all services in simulated worlds.
+func (g *gymnasium) all(_ context.Context, b gym.OpenRequest) (envworkload.Joint, error) {
+	worlds, o, err := g.worlds(b)
 	if err != nil {
 		return nil, err
 	}
-	if g.rate > 0 {
-		if load, err = load.Scaled(g.rate); err != nil {
-			return nil, err
-		}
+	return envworkload.OfApplication(worlds, o)
+}
+
+// inCells reports whether the worlds of an application are those of the bench's
+// cells, under the traces of the cells.
+func (g *gymnasium) inCells(app string) bool {
+	return g.rate == 0 && slices.Contains(workload.Apps(), app)
+}
+
+// traces are the names of built-in traces for an application.
+func (g *gymnasium) traces(app string) []string {
+	if g.inCells(app) {
+		return workload.CellTraces()
 	}
-	guards, err := guard.Named(either(g.guards, guard.Published.Name))
-	if err != nil {
-		return nil, fmt.Errorf("flag --guards: %w", err)
+	return workload.Traces()
+}
+
+// load is the trace of a simulated world, with its rates, and the machines: those
+// of the bench's cell where there is one.
+func (g *gymnasium) load(name string, app sim.App, trace string) (workload.Trace, sim.Cluster, error) {
+	if g.inCells(name) && slices.Contains(workload.CellTraces(), trace) {
+		t, err := workload.Cell(name, trace)
+		return t, workload.Machines, err
 	}
-	env, err := envworkload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{App: app, Cluster: roomFor(app), Load: envworkload.Anywhere(load, seed), Seed: seed}, nil
-	}, envworkload.Options{Service: b.Service, Alpha: equally, Step: g.step, Guards: guards})
-	if err != nil {
-		return nil, err
+	t, err := workload.Open(trace)
+	if err == nil && g.rate > 0 {
+		t, err = t.Scaled(g.rate)
 	}
-	return env, nil
+	return t, roomFor(app), err
 }
 
 // equally weighs the SLO and efficiency.

@@ -7,10 +7,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"awarescale.dev/aware/learner/bench"
+	envworkload "awarescale.dev/aware/learner/env/workload"
+	"awarescale.dev/aware/learner/gym"
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
 func TestGymServesUntilItsContextEnds(t *testing.T) {
@@ -48,6 +54,10 @@ func TestGymServesUntilItsContextEnds(t *testing.T) {
 	if got := post("Init", `{"workload": "social-network", "options": {"trace": "noisy"}}`); !strings.Contains(got, "social-network") {
 		t.Errorf("init of another application: %s", got)
 	}
+	if got := post("Init", `{"options": {"allServices": true}}`); !strings.Contains(got, "memcached-rate") ||
+		!strings.Contains(got, "frontend") {
+		t.Errorf("init of all services: %s", got)
+	}
 	if got := post("Init", `{"workload": "/etc/passwd"}`); !strings.Contains(got, "not_found") {
 		t.Errorf("a client opens a file: %s", got)
 	}
@@ -62,6 +72,46 @@ func TestGymServesUntilItsContextEnds(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("it does not stop")
+	}
+}
+
+// Who learns in the gym is judged in the bench: both must be the same world.
+func TestGymServesTheBenchsCellsUnlessARateIsAsked(t *testing.T) {
+	cells, err := bench.Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range cells {
+		g := gymnasium{app: cell.Application, trace: cell.Trace.Name, step: 10 * time.Second}
+		worlds, _, err := g.worlds(gym.OpenRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		world, err := worlds(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := envworkload.Anywhere(cell.Trace, 3)
+		for at := range 100 {
+			second := time.Duration(at) * 37 * time.Second
+			if got := world.Load.Rate(second); got != want.Rate(second) {
+				t.Fatalf("%s under %s, at %v: %v requests/s, the cell has %v", g.app, g.trace, second, got, want.Rate(second))
+			}
+		}
+		if !reflect.DeepEqual(world.Cluster, workload.Machines) || !reflect.DeepEqual(world.App, cell.App) {
+			t.Errorf("%s under %s: machines %+v, the cell has %+v", g.app, g.trace, world.Cluster, workload.Machines)
+		}
+	}
+	g := gymnasium{app: "social-network", trace: "bursty", rate: 300, step: 10 * time.Second}
+	worlds, _, err := g.worlds(gym.OpenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if world, err := worlds(3); err != nil || reflect.DeepEqual(world.Cluster, workload.Machines) {
+		t.Errorf("with a rate of its own there is no cell, but it has the cell's machines; %v", err)
+	}
+	if _, _, err := g.worlds(gym.OpenRequest{Trace: "constant"}); err == nil || !strings.Contains(err.Error(), `trace "constant"`) {
+		t.Errorf("a constant rate is of cells only: %v", err)
 	}
 }
 

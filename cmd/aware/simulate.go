@@ -41,7 +41,7 @@ func simulateCommand() *cobra.Command {
 			", or a file: a number a line, requests in each second; or a\n" +
 			"file of Azure Functions invocations (.csv). The policy is one of " + strings.Join(names, ", ") +
 			" as tuned for\n" +
-			"the application, or a policy file.",
+			"the application, or a policy file, or the address of a program that serves one (docs/bench.md).",
 		Example: "  aware simulate hotel-reservation --trace diurnal --times 10 --policy autothrottle",
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) },
 	}
@@ -49,7 +49,8 @@ func simulateCommand() *cobra.Command {
 	f.StringVar(&s.trace, "trace", "diurnal", "requests per second over time: a name or a file")
 	f.Float64Var(&s.times, "times", 0,
 		"multiply the trace's rates; 0 is what the application has in the twelve cells, or 1")
-	f.StringVar(&s.policy, "policy", "captain", "policy that decides: a name or a policy file")
+	f.StringVar(&s.policy, "policy", "captain",
+		"policy that decides: a name, a policy file, or the address of one that is served (grpc:// or http://)")
 	f.StringVar(&s.fidelity, "fidelity", "fluid", "fluid, or requests (simulates every request; slower)")
 	f.StringVar(&s.fidelity, "level", "fluid", "the former name of --fidelity")
 	_ = f.MarkHidden("level")

@@ -100,10 +100,13 @@ func row(cell Cell, c Choice, runs []Score) Row {
 	r.Late = mean(func(s Score) float64 { return s.Late })
 	r.Reward = mean(func(s Score) float64 { return s.Reward })
 	r.Guards = c.Guards().String()
-	if c.Policy != "static" {
-		r.Settings = c.Settings
-	} else {
+	switch {
+	case c.joint != nil:
+		r.Settings = map[string]string{"address": c.Policy}
+	case c.Policy == "static":
 		r.Settings = map[string]float64{"factor": c.get("factor")}
+	default:
+		r.Settings = c.Settings
 	}
 	return r
 }

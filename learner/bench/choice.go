@@ -36,6 +36,7 @@ type Choice struct {
 
 	learned *learned.File // of a learned policy, which has no Settings; otherwise nil
 	custom  *baseline     // of a policy that is no row of the table; otherwise nil
+	joint   Joint         // of a policy that is served; otherwise nil
 }
 
 // Learned is a choice of a learned policy: the same network for each service,
@@ -366,6 +367,9 @@ func (c Choice) baseline() (baseline, error) {
 	if c.custom != nil {
 		return *c.custom, nil
 	}
+	if c.joint != nil {
+		return c.servedBaseline(), nil
+	}
 	if c.learned != nil {
 		return baseline{
 			name: c.Policy, every: c.learned.Step, path: sim.L2, guards: guard.Central,
@@ -387,8 +391,8 @@ func (c Choice) baseline() (baseline, error) {
 // checkLearned returns nil for a learned policy that can run in the bench,
 // where the decision interval is whole seconds.
 func (c Choice) checkLearned() error {
-	if step := c.learned.Step; step < time.Second || step%time.Second != 0 {
-		return fmt.Errorf("learned policy: step %v: it must be whole seconds", step)
+	if err := wholeSeconds(c.learned.Step); err != nil {
+		return fmt.Errorf("learned policy: %w", err)
 	}
 	return c.learned.Check()
 }

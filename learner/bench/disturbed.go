@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
 // The anomalies of a disturbed cell. FIRM injects its seven kinds with a type and
@@ -24,7 +25,7 @@ const (
 func Disturb(cell Cell) Cell {
 	machines := cell.Cluster
 	if len(machines.Nodes) == 0 {
-		machines = Machines
+		machines = workload.Machines
 	}
 	r := rand.New(rand.NewPCG(1, 0xd157))
 	begin := time.Duration(0)

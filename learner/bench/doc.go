@@ -6,8 +6,9 @@
 // Autothrottle's evaluation. A [Choice] is a policy with its settings, which is
 // the content of a policy file. [Run] runs a choice in a cell and returns a
 // [Score]. [Tune] finds the settings of a baseline for a cell on the warm-up
-// trace. [Baselines] runs every tuned baseline in every cell with several
-// seeds.
+// trace. A [Contest] runs every tuned baseline in every cell with several
+// seeds. A [Joint] is a policy that decides for all services at once, such as
+// one that another program serves; it is one more Choice by [Served].
 //
 // The main score of a run is the mean of the allocated cores. It counts only
 // when the p99 over the whole hour meets the SLO; otherwise the run "violates"

@@ -20,6 +20,9 @@ type driver struct {
 	loops []mdp.Loop    // one per service
 	every time.Duration // decision interval; see baseline
 
+	joint JointRun       // nil for policies that decide for each service alone
+	parts []*servicePart // of the joint policy, one per service
+
 	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
 	usage    []minute     // per service, since the tower's last observation
@@ -36,8 +39,8 @@ type minute struct {
 
 // start creates the driver of a choice for a world. A warm tower keeps its
 // state and explores no more, as in the authors' counted runs; nil is a new
-// tower.
-func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
+// tower. The caller must call end.
+func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *tower.Tower, seed uint64) (*driver, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -61,13 +64,21 @@ func (c Choice) start(w *sim.World, app sim.App, warm *tower.Tower, seed uint64)
 		if k, ok := policy.(*captain.Captain); ok {
 			d.captains = append(d.captains, k)
 		}
+		sensor := h.Sensor()
+		if p, ok := policy.(*servicePart); ok {
+			p.sensor, sensor = sensor, p
+			d.parts = append(d.parts, p)
+		}
 		names = append(names, h.Name())
 		d.loops = append(d.loops, mdp.Loop{
-			Sensor:    h.Sensor(),
+			Sensor:    sensor,
 			Actuator:  h.Actuator(b.path),
 			Objective: objective(app),
 			Policy:    guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
 		})
+	}
+	if c.joint != nil {
+		return d, d.begin(ctx, c.joint, app, seed)
 	}
 	if b.name != "autothrottle" {
 		return d, nil
@@ -114,11 +125,16 @@ func (d *driver) second(ctx context.Context) error {
 
 // decide runs every loop once.
 func (d *driver) decide(ctx context.Context) error {
+	if d.joint != nil {
+		if err := d.ask(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range d.loops {
 		decision, err := d.loops[i].Step(ctx, d.world.Now())
 		// A call that fails is for the policy to notice: what was decided is not in force.
 		if err != nil && !unknown(err) && !errors.Is(err, sim.ErrCall) {
-			return err
+			return fmt.Errorf("service %s: %w", d.world.Services()[i].Name(), err)
 		}
 		if d.tower != nil && decision.State.Knows(mdp.CPUUsage) {
 			d.usage[i].sum += decision.State.Usage.CPU * mdp.MilliCPU(decision.State.Replicas)

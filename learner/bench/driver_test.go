@@ -5,6 +5,7 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
 // Autothrottle's captains sample each CFS period of 100 ms (NSDI 2024, §3.3).
@@ -22,7 +23,7 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cell := cells[0]
-			w, err := sim.New(sim.Config{App: cell.App, Cluster: Machines, Load: cell.Trace, Seed: 1})
+			w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,7 +31,7 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := c.start(w, cell.App, nil, 1)
+			d, err := c.start(t.Context(), w, cell.App, nil, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

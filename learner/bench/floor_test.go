@@ -53,7 +53,7 @@ func TestTheOracleKnowsTheDemandOfEveryService(t *testing.T) {
 		for k := range cell.App.Services { // without interference
 			cell.App.Services[k].Sensitive = sim.Pressure{}
 		}
-		w, err := sim.New(sim.Config{App: cell.App, Cluster: Machines, Load: cell.Trace, Seed: 1})
+		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,9 +176,9 @@ func TestMarksPutEveryRowBetweenTheBestRuleAndTheFloor(t *testing.T) {
 		found  Floor
 		cores  float64
 		isRule bool
-		shares []float64 // of the first four rows
+		shares []float64 // of the first four rows; none for the one that violates
 	}{
-		{"below the best rule", Floor{Searched: 8, Holds: true}, 8, false, []float64{0, -4, 1.5, 0.5}},
+		{"below the best rule", Floor{Searched: 8, Holds: true}, 8, false, []float64{0, -4, math.NaN(), 0.5}},
 		{"above it", Floor{Searched: 11, Holds: true}, 10, true, nil},
 		{"nothing holds", Floor{Searched: 8}, 10, true, nil},
 	} {
@@ -192,7 +192,8 @@ func TestMarksPutEveryRowBetweenTheBestRuleAndTheFloor(t *testing.T) {
 				t.Errorf("floor %+v", f)
 			}
 			for i, r := range rows[:4] {
-				if r.FloorCores != c.cores || r.FloorIsRule != c.isRule || (r.ToFloor != nil) != (c.shares != nil) ||
+				known := c.shares != nil && !math.IsNaN(c.shares[i])
+				if r.FloorCores != c.cores || r.FloorIsRule != c.isRule || (r.ToFloor != nil) != known ||
 					r.ToFloor != nil && math.Abs(*r.ToFloor-c.shares[i]) > 1e-9 {
 					t.Errorf("%s: floor %v, rule %v, share %v", r.Policy, r.FloorCores, r.FloorIsRule, r.ToFloor)
 				}

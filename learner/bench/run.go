@@ -21,18 +21,14 @@ type Cell struct {
 	Warm        workload.Trace // for tuning and for the warm-up of towers; has the mean rate of Trace
 	Bin         mdp.Rate       // width of the tower's bins of the request rate
 
-	// What else can differ between cells. The zero values are the machines of
-	// Autothrottle's evaluation, no anomaly, and metrics without delay.
+	// What else can differ between cells. The zero values are [workload.Machines],
+	// no anomaly, and metrics without delay.
 	Cluster   sim.Cluster
 	Anomalies []sim.Anomaly // times count from the start of the scored run; see Disturb
 	Metrics   time.Duration // age of what rules that act through the API observe; see Delay
 
 	tunedFor string // trace whose tuned settings the baselines have; empty is Trace
 }
-
-// Machines is the cluster of Autothrottle's evaluation: five nodes with 32
-// cores.
-var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
 
 // Before a scored run a policy drives the application for WarmUp under the
 // warm-up trace, and for Ramp while the rate goes from there to the first second
@@ -123,7 +119,7 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 	}
 	cluster := c.Cluster
 	if len(cluster.Nodes) == 0 {
-		cluster = Machines
+		cluster = workload.Machines
 	}
 	anomalies := slices.Clone(c.Anomalies)
 	for i := range anomalies {
@@ -160,31 +156,42 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	if err != nil {
 		return fail(err)
 	}
-	p, err := c.start(w, cell.App, o.Tower, o.Seed)
+	p, err := c.start(ctx, w, cell.App, o.Tower, o.Seed)
 	if err != nil {
 		return fail(err)
 	}
-	var m *meter
-	for end := o.Lead + o.Length; w.Elapsed() < end; {
-		if err := ctx.Err(); err != nil {
-			return fail(err)
-		}
-		if w.Elapsed() == o.Lead {
-			m = newMeter(w, cell.App, o.Watch)
-		}
-		if err := p.second(ctx); err != nil {
-			return fail(err)
-		}
-		if m != nil && (w.Elapsed()-o.Lead)%window == 0 {
-			if err := m.window(ctx); err != nil {
-				return fail(err)
-			}
-		}
+	m, err := p.run(ctx, cell.App, o)
+	if ended := p.end(ctx); err == nil {
+		err = ended
+	}
+	if err != nil {
+		return fail(err)
 	}
 	if o.After != nil {
 		o.After(p.tower)
 	}
 	return m.score(), nil
+}
+
+// run drives the world to the end, and measures the time that counts.
+func (d *driver) run(ctx context.Context, app sim.App, o Options) (m *meter, err error) {
+	for end := o.Lead + o.Length; d.world.Elapsed() < end; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if d.world.Elapsed() == o.Lead {
+			m = newMeter(d.world, app, o.Watch)
+		}
+		if err := d.second(ctx); err != nil {
+			return nil, err
+		}
+		if m != nil && (d.world.Elapsed()-o.Lead)%window == 0 {
+			if err := m.window(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
 }
 
 // window is the interval of the measurements.

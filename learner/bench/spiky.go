@@ -54,7 +54,7 @@ func Scarce(ctx context.Context, cell Cell, tuned TunedSettings) (Cell, error) {
 	}
 	machines := cell.Cluster
 	if len(machines.Nodes) == 0 {
-		machines = Machines
+		machines = workload.Machines
 	}
 	memory := mdp.Bytes(0)
 	for _, n := range machines.Nodes {

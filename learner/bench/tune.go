@@ -442,7 +442,7 @@ func Warm(ctx context.Context, cell Cell, c Choice, seed uint64) (*tower.Tower, 
 // warm-up trace, in millicores. The keys are settings of the static baseline.
 func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
 	app := cell.App
-	w, err := sim.New(sim.Config{App: app, Cluster: Machines, Load: cell.Warm, Seed: 999})
+	w, err := sim.New(sim.Config{App: app, Cluster: workload.Machines, Load: cell.Warm, Seed: 999})
 	if err != nil {
 		return nil, err
 	}

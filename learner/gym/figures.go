@@ -18,8 +18,8 @@ import (
 // meaning.
 const Encoding = 1
 
-// stateToWire converts a State. Only observed signals are in the result.
-func stateToWire(s mdp.State) *gymv1.State {
+// StateToWire converts a State. Only observed signals are in the result.
+func StateToWire(s mdp.State) *gymv1.State {
 	w := &gymv1.State{At: timestamppb.New(s.At), Signals: make(map[string]float64, s.Observed.Len())}
 	for one := range s.Observed.Signals() {
 		w.Signals[one.String()] = one.Value(&s)
@@ -27,17 +27,9 @@ func stateToWire(s mdp.State) *gymv1.State {
 	return w
 }
 
-// spacesToWire converts Spaces. episode is the length of an episode in steps.
-func spacesToWire(s workload.Spaces, episode int) *gymv1.Spaces {
-	step := s.Step.Seconds()
-	w := &gymv1.Spaces{
-		Encoding:     Encoding,
-		World:        string(s.World),
-		Workload:     s.Workload,
-		Service:      s.Service,
-		StepSeconds:  &step,
-		EpisodeSteps: uint32(episode),
-	}
+// ServiceToWire converts what an environment has of one service.
+func ServiceToWire(s workload.Spaces) *gymv1.ServiceSpaces {
+	w := &gymv1.ServiceSpaces{Name: s.Service}
 	for one := range mdp.Signals() {
 		if s.Knobs.Has(one) {
 			lowest, highest := span(s, one)
@@ -59,6 +51,29 @@ func spacesToWire(s workload.Spaces, episode int) *gymv1.Spaces {
 func span(s workload.Spaces, k mdp.Signal) (lowest, highest float64) {
 	r := s.Bounds.Knob(k)
 	return float64(r.Min), float64(r.Max)
+}
+
+// ParseActions reads the Actions of several services, in the order of their
+// spaces. A service that is not named keeps everything. A name that is none of
+// theirs is an error, and so is what parseAction rejects. Services are read in
+// the order of their names, so that the same input gives the same error.
+func ParseActions(spaces []workload.Spaces, wire map[string]*gymv1.Action, clip bool) ([]mdp.Action, error) {
+	actions := make([]mdp.Action, len(spaces))
+	for _, name := range slices.Sorted(maps.Keys(wire)) {
+		i := slices.IndexFunc(spaces, func(s workload.Spaces) bool { return s.Service == name })
+		if i < 0 {
+			var known []string
+			for _, s := range spaces {
+				known = append(known, s.Service)
+			}
+			return nil, fmt.Errorf("services %q: there is no such service; there are %s", name, strings.Join(known, ", "))
+		}
+		var err error
+		if actions[i], err = parseAction(spaces[i], wire[name].GetKnobs(), clip); err != nil {
+			return nil, fmt.Errorf("services %q: %w", name, err)
+		}
+	}
+	return actions, nil
 }
 
 // parseAction reads an Action. A value outside the space is an error that names

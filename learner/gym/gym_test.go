@@ -37,8 +37,10 @@ func shop() sim.App {
 			Bounds: mdp.Bounds{Replicas: mdp.Range[int]{Min: 1, Max: 4}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 4000},
 				Memory: mdp.Range[mdp.Bytes]{Min: 128 * mdp.MiB, Max: 1024 * mdp.MiB}}}
 	}
+	store := service("store", 1000)
+	store.Bounds.Memory.Max = 2048 * mdp.MiB
 	return sim.App{Name: "shop", SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond},
-		Services: []sim.Service{service("store", 1000), service("web", 500)},
+		Services: []sim.Service{store, service("web", 500)},
 		Operations: []sim.Operation{
 			{Name: "page", Service: "web", Work: 5 * time.Millisecond, Stages: [][]sim.Call{{{Operation: "row", Share: 1}}}},
 			{Name: "row", Service: "store", Work: 2 * time.Millisecond},
@@ -69,10 +71,14 @@ func open(_ context.Context, b gym.OpenRequest) (workload.Environment, error) {
 	return workload.OfWorld(config, workload.Options{Service: b.Service, Alpha: 0.5, Step: step, Guards: guard.Published})
 }
 
+func openAll(context.Context, gym.OpenRequest) (workload.Joint, error) {
+	return workload.OfApplication(config, workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published})
+}
+
 // serve starts a server of simulated shops.
 func serve(t *testing.T, change func(*gym.Server)) (*gym.Server, string) {
 	t.Helper()
-	s := &gym.Server{Open: open, Seed: 1, Now: time.Now, Workloads: []string{"shop"}}
+	s := &gym.Server{Open: open, OpenAll: openAll, Seed: 1, Now: time.Now, Workloads: []string{"shop"}}
 	if change != nil {
 		change(s)
 	}

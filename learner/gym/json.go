@@ -3,6 +3,7 @@ package gym
 import (
 	"fmt"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
@@ -11,6 +12,9 @@ import (
 // connect's own codec it rejects unknown fields. A client with a misspelt field
 // such as "acton" then gets an error, and not a step without an action.
 type strict string
+
+// JSON is the codec of the messages as JSON.
+var JSON connect.Codec = strict("json")
 
 // Name implements connect.Codec.
 func (s strict) Name() string { return string(s) }

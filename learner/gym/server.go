@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/gym/gymv1"
@@ -32,6 +33,10 @@ type Server struct {
 	// select a code. Any other error means that the workload is not available
 	// now.
 	Open func(ctx context.Context, b OpenRequest) (workload.Environment, error)
+	// OpenAll creates the Joint of a session that acts on all services, as Open
+	// does; the request names no service. It is nil where there is one service.
+	OpenAll func(ctx context.Context, b OpenRequest) (workload.Joint, error)
+
 	Seed uint64 // of the first episode, when the client gives none
 	Now  func() time.Time
 
@@ -54,14 +59,16 @@ type Server struct {
 // day with steps of 1 s.
 const MaxEpisode = 100_000
 
-// session is the Environment of one client and the state of its episode.
+// session is the environment of one client and the state of its episode.
 type session struct {
-	id      string
-	env     workload.Environment
-	clip    bool   // actions outside the space are clipped
-	episode int    // length in steps
-	first   uint64 // seed of the first episode
-	resets  uint64 // number of resets since first was set
+	id       string
+	env      workload.Joint
+	all      bool              // it acts on all services, and messages name them
+	encoders []*encode.Encoder // of the services; empty when the client wants no vectors
+	clip     bool              // actions outside the space are clipped
+	episode  int               // length in steps
+	first    uint64            // seed of the first episode
+	resets   uint64            // number of resets since first was set
 
 	// The server's mu guards these fields.
 	used time.Time // end of the last call
@@ -77,7 +84,7 @@ type session struct {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(gymv1.NewGymHandler(s, connect.WithReadMaxBytes(1<<20),
-		connect.WithCodec(strict("json")), connect.WithCodec(strict("json; charset=utf-8"))))
+		connect.WithCodec(JSON), connect.WithCodec(strict("json; charset=utf-8"))))
 	return mux
 }
 
@@ -200,7 +207,7 @@ func (s *Server) Spaces(
 		return nil, err
 	}
 	defer release()
-	out.Spaces = spacesToWire(one.env.Spaces(), one.episode)
+	out.Spaces = one.spaces()
 	return connect.NewResponse(out), nil
 }
 
@@ -218,29 +225,20 @@ func (s *Server) Init(
 		return nil, connect.NewError(connect.CodeInvalidArgument,
 			fmt.Errorf("options.episode_steps %d: it must be at most %d", n, MaxEpisode))
 	}
+	if name := o.GetService(); o.GetAllServices() && name != "" {
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			fmt.Errorf("options.service %q: it must be empty with options.all_services", name))
+	}
 	s.sweep(context.WithoutCancel(ctx), s.idlers(s.Now()))
 	if err := s.reserve(); err != nil {
 		return nil, err
 	}
-	env, err := s.Open(ctx, OpenRequest{
-		Workload: m.GetWorkload(),
-		Service:  o.GetService(),
-		Trace:    o.GetTrace(),
-	})
+	one, err := s.open(ctx, m)
 	if err != nil {
 		s.mu.Lock()
 		s.opening--
 		s.mu.Unlock()
 		return nil, openError(err)
-	}
-	one := &session{
-		id:      rand.Text(),
-		env:     env,
-		clip:    o.GetClip(),
-		episode: or(int(o.GetEpisodeSteps()), or(s.Episode, 100)),
-		first:   s.Seed,
-		used:    s.Now(),
-		at:      -1,
 	}
 	if m.Seed != nil {
 		one.first = m.GetSeed()
@@ -254,8 +252,50 @@ func (s *Server) Init(
 	s.sessions[one.id] = one
 	return connect.NewResponse(&gymv1.InitResponse{
 		Session: one.id,
-		Spaces:  spacesToWire(env.Spaces(), one.episode),
+		Spaces:  one.spaces(),
 	}), nil
+}
+
+// open creates a session with its environment.
+func (s *Server) open(ctx context.Context, m *gymv1.InitRequest) (*session, error) {
+	o := m.GetOptions()
+	one := &session{
+		id:      rand.Text(),
+		all:     o.GetAllServices(),
+		clip:    o.GetClip(),
+		episode: or(int(o.GetEpisodeSteps()), or(s.Episode, 100)),
+		first:   s.Seed,
+		used:    s.Now(),
+		at:      -1,
+	}
+	request := OpenRequest{Workload: m.GetWorkload(), Service: o.GetService(), Trace: o.GetTrace()}
+	switch {
+	case one.all && s.OpenAll == nil:
+		return nil, connect.NewError(connect.CodeFailedPrecondition,
+			errors.New("options.all_services true: the workload here has one service; all are acted upon in simulated worlds only"))
+	case one.all:
+		var err error
+		if one.env, err = s.OpenAll(ctx, request); err != nil {
+			return nil, err
+		}
+	default:
+		env, err := s.Open(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		one.env = alone{env}
+	}
+	if !o.GetEncoded() {
+		return one, nil
+	}
+	for _, spaces := range one.env.Spaces() {
+		e, err := spaces.Encoder(encode.Box(spaces.Knobs))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("options.encoded true: %w", err), one.end(context.WithoutCancel(ctx)))
+		}
+		one.encoders = append(one.encoders, e)
+	}
+	return one, nil
 }
 
 // reserve counts a new session, or returns an error when there are too many.
@@ -310,17 +350,27 @@ func (s *Server) Reset(
 		seed = r.Msg.GetSeed()
 		one.first, one.resets = seed, 0
 	}
-	state, err := one.env.Reset(ctx, seed)
+	one.at = -1
+	found, err := one.env.Reset(ctx, seed)
+	var states []*gymv1.State
+	if err == nil {
+		states, err = one.states(found)
+	}
 	if err != nil {
-		one.at = -1
 		return nil, worldError(fmt.Errorf("reset with seed %d: %w", seed, err))
 	}
 	one.at, one.seed = 0, seed
 	one.resets++
-	return connect.NewResponse(&gymv1.ResetResponse{
-		State: stateToWire(state),
-		Info:  one.info(mdp.Unchanged, ""),
-	}), nil
+	answer := &gymv1.ResetResponse{Info: one.info(mdp.Unchanged, "")}
+	if !one.all {
+		answer.State = states[0]
+		return connect.NewResponse(answer), nil
+	}
+	answer.Services = map[string]*gymv1.State{}
+	for i, spaces := range one.env.Spaces() {
+		answer.Services[spaces.Service] = states[i]
+	}
+	return connect.NewResponse(answer), nil
 }
 
 // info describes the last step. The seed is included only for simulated
@@ -328,7 +378,7 @@ func (s *Server) Reset(
 func (one *session) info(effect mdp.Effect, text string) *gymv1.Info {
 	step, seed := uint32(one.at), one.seed
 	info := &gymv1.Info{Step: &step, Effect: effect.String(), Text: text}
-	if one.env.Spaces().World == workload.Simulated {
+	if one.env.Spaces()[0].World == workload.Simulated {
 		info.Seed = &seed
 	}
 	return info
@@ -352,27 +402,34 @@ func (s *Server) Step(
 			fmt.Errorf("session %q: the episode was truncated after %d steps, which is its length: Reset begins the next",
 				one.id, one.episode))
 	}
-	action, err := parseAction(one.env.Spaces(), r.Msg.GetAction(), one.clip)
+	actions, err := one.actions(r.Msg)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	one.at++
-	out, err := one.env.Step(ctx, action)
+	out, err := one.env.Step(ctx, actions)
+	found := make([]mdp.State, len(out))
+	for i := range out {
+		found[i] = out[i].State
+		out[i].Clipped |= actions[i].Clipped
+	}
+	var states []*gymv1.State
+	if err == nil {
+		states, err = one.states(found)
+	}
 	if err != nil {
 		return nil, worldError(fmt.Errorf("step %d of %d: %w", one.at, one.episode, err))
 	}
 	terminated, truncated := false, one.at >= one.episode
-	answer := &gymv1.StepResponse{
-		State:      stateToWire(out.State),
-		Terminated: &terminated,
-		Truncated:  &truncated,
-		Info:       one.info(out.Effect, out.Text),
+	answer := &gymv1.StepResponse{Terminated: &terminated, Truncated: &truncated}
+	if one.all {
+		one.whole(answer, out, states)
+		return connect.NewResponse(answer), nil
 	}
-	answer.Info.Clips = (action.Clipped | out.Clipped).Names()
-	if out.RewardKnown {
-		reward := float64(out.Reward)
-		answer.Reward = &reward
-	}
+	answer.State = states[0]
+	answer.Reward = rewardToWire(out[0])
+	answer.Info = one.info(out[0].Effect, out[0].Text)
+	answer.Info.Clips = out[0].Clipped.Names()
 	return connect.NewResponse(answer), nil
 }
 

@@ -2,7 +2,9 @@
 // simulated or real.
 //
 // There are two levels. An [Environment] speaks the words of mdp: State in,
-// Action out. The gym serves it to researchers. An [Encoded] is an Environment
+// Action out. A [Joint] is several services that step together; [OfApplication]
+// makes one of a whole simulated application. The gym serves both to
+// researchers. An [Encoded] is an Environment
 // in numbers, an env.Env: states become vectors and choices become Actions by
 // package encode, so that any learner can be trained in it (`aware train --env
 // sim:social-network/bursty`).

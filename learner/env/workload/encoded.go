@@ -54,7 +54,7 @@ func Encode(name string, inner Environment, form encode.Form, length int) (Encod
 	if length < 1 {
 		return nil, fmt.Errorf("environment %s: episodes of %d steps: they must have at least 1", name, length)
 	}
-	e, err := encode.New(form, encode.Place{Bounds: s.Bounds, SLO: s.SLO})
+	e, err := s.Encoder(form)
 	if err != nil {
 		return nil, fmt.Errorf("environment %s: %w", name, err)
 	}

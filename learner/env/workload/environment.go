@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 )
@@ -21,6 +22,19 @@ type Environment interface {
 	// Step carries an Action out, lets a step of time pass, and looks. On an
 	// error the Outcome says how far it came: its Effect is that of the Action.
 	Step(ctx context.Context, a mdp.Action) (Outcome, error)
+}
+
+// Joint is several services to act upon at once. They step together: all are
+// acted upon, time passes once, and then all are looked at. States, Actions and
+// Outcomes are in the order of Spaces. One goroutine uses it at a time.
+type Joint interface {
+	// Spaces is always the same.
+	Spaces() []Spaces
+	// Reset begins an episode.
+	Reset(ctx context.Context, seed uint64) ([]mdp.State, error)
+	// Step carries an Action out on each service. The zero Action leaves a
+	// service as it is. There is an Outcome for each service also on an error.
+	Step(ctx context.Context, actions []mdp.Action) ([]Outcome, error)
 }
 
 // Closer is an Environment that must be left as it was found.
@@ -62,6 +76,12 @@ type Spaces struct {
 	Step     time.Duration
 	SLO      mdp.SLO
 	Guards   guard.Settings // that proposed Actions pass
+}
+
+// Encoder makes vectors of the States here, as learners read them, and Actions of
+// their choices.
+func (s Spaces) Encoder(form encode.Form) (*encode.Encoder, error) {
+	return encode.New(form, encode.Place{Bounds: s.Bounds, SLO: s.SLO})
 }
 
 // World is where an Environment is.
@@ -140,13 +160,39 @@ func (e *episode) newGuards() mdp.Policy {
 		})
 }
 
-func (e *episode) step(ctx context.Context, a mdp.Action) (Outcome, error) {
-	var out Outcome
+// stepAll steps services of one world together, and writes their Outcomes. One
+// of many is named in errors.
+func stepAll(ctx context.Context, parts []*episode, actions []mdp.Action, out []Outcome) error {
+	fail := func(i int, err error) error {
+		if len(parts) == 1 {
+			return err
+		}
+		return fmt.Errorf("service %s: %w", parts[i].spaces.Service, err)
+	}
+	for i := range parts {
+		if err := parts[i].act(ctx, actions[i], &out[i]); err != nil {
+			return fail(i, err)
+		}
+	}
+	step := parts[0].spaces.Step
+	if err := parts[0].pair.Wait(ctx, step); err != nil {
+		return fmt.Errorf("waiting %v after acting %v: %w", step, actions, err)
+	}
+	for i := range parts {
+		if err := parts[i].look(ctx, &out[i]); err != nil {
+			return fail(i, fmt.Errorf("sensing after acting %v: %w", actions[i], err))
+		}
+	}
+	return nil
+}
+
+// act carries out what the guards leave of an Action.
+func (e *episode) act(ctx context.Context, a mdp.Action, out *Outcome) error {
 	e.proposed = a
 	guarded, err := e.guards.Decide(e.state)
 	if err != nil {
 		out.Effect = mdp.Failed
-		return out, fmt.Errorf("acting %v: %w", a, err)
+		return fmt.Errorf("acting %v: %w", a, err)
 	}
 	out.Clipped = guarded.Clipped
 	out.Executed, out.Effect, err = e.pair.Actuator.Act(ctx, e.pair.Now(), guarded)
@@ -154,15 +200,17 @@ func (e *episode) step(ctx context.Context, a mdp.Action) (Outcome, error) {
 		out.Text = r.Why()
 	}
 	if err != nil {
-		return out, fmt.Errorf("acting %v: %w", a, err)
+		return fmt.Errorf("acting %v: %w", a, err)
 	}
-	if err := e.pair.Wait(ctx, e.spaces.Step); err != nil {
-		return out, fmt.Errorf("waiting %v after acting %v: %w", e.spaces.Step, a, err)
-	}
+	return nil
+}
+
+// look is what is seen and judged after a step.
+func (e *episode) look(ctx context.Context, out *Outcome) (err error) {
 	if out.State, err = e.pair.Sensor.Sense(ctx, e.pair.Now()); err != nil {
-		return out, fmt.Errorf("sensing after acting %v: %w", a, err)
+		return err
 	}
 	e.state = out.State
 	out.Reward, out.RewardKnown = e.objective.Judge(out.State)
-	return out, nil
+	return nil
 }

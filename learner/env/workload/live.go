@@ -59,7 +59,9 @@ func (r *Running) Step(ctx context.Context, a mdp.Action) (Outcome, error) {
 	if !r.began {
 		return Outcome{Effect: mdp.Failed}, env.ErrNotRunning
 	}
-	return r.step(ctx, a)
+	out := make([]Outcome, 1)
+	err := stepAll(ctx, []*episode{&r.episode}, []mdp.Action{a}, out)
+	return out[0], err
 }
 
 // Close leaves the workload as it was found.

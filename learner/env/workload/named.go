@@ -24,9 +24,6 @@ const (
 	Length = 100
 )
 
-// cluster is the one of Autothrottle's cells: five machines of 32 cores.
-var cluster = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
-
 // Make makes the environment of a name such as sim:social-network/bursty, with
 // actions of a kind: discrete choices, or a box. It has the load of the bench's
 // cell of that name, started at a random second of the trace in each episode.
@@ -51,7 +48,7 @@ func Make(name string, box bool) (Encoded, error) {
 		o.Service = parts[2]
 	}
 	world, err := OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{App: app, Cluster: cluster, Load: Anywhere(load, seed), Seed: seed}, nil
+		return sim.Config{App: app, Cluster: simulated.Machines, Load: Anywhere(load, seed), Seed: seed}, nil
 	}, o)
 	if err != nil {
 		return fail(err)

@@ -23,18 +23,19 @@ type savedSimulation struct {
 
 // MarshalBinary implements [Saver].
 func (s *Simulation) MarshalBinary() ([]byte, error) {
-	saved := savedSimulation{Seed: s.seed, Running: s.running, State: s.state}
-	if s.now == nil || s.guards == nil {
+	a, part := s.app, s.app.parts[0]
+	saved := savedSimulation{Seed: a.seed, Running: a.running, State: part.state}
+	if a.now == nil || part.guards == nil {
 		return json.Marshal(savedSimulation{})
 	}
 	var err error
-	if saved.World, err = s.now.Save(); err != nil {
+	if saved.World, err = a.now.Save(); err != nil {
 		return nil, err
 	}
-	if saved.Sensor, err = save(s.pair.Sensor); err != nil {
+	if saved.Sensor, err = save(part.pair.Sensor); err != nil {
 		return nil, err
 	}
-	if saved.Guards, err = save(s.guards); err != nil {
+	if saved.Guards, err = save(part.guards); err != nil {
 		return nil, err
 	}
 	return json.Marshal(saved)
@@ -42,16 +43,17 @@ func (s *Simulation) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary implements [Saver].
 func (s *Simulation) UnmarshalBinary(data []byte) error {
-	fail := func(err error) error { return fmt.Errorf("restore a simulation of %s: %w", s.spaces.Workload, err) }
+	a, part := s.app, s.app.parts[0]
+	fail := func(err error) error { return fmt.Errorf("restore a simulation of %s: %w", part.spaces.Workload, err) }
 	var saved savedSimulation
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return fail(err)
 	}
 	if len(saved.World) == 0 {
-		*s = Simulation{world: s.world, options: s.options, episode: episode{spaces: s.spaces}}
+		s.app = &Application{world: a.world, options: a.options, parts: []*episode{{spaces: part.spaces}}}
 		return nil
 	}
-	c, err := s.world(saved.Seed)
+	c, err := a.world(saved.Seed)
 	if err != nil {
 		return fail(err)
 	}
@@ -59,21 +61,21 @@ func (s *Simulation) UnmarshalBinary(data []byte) error {
 	if err != nil {
 		return fail(err)
 	}
-	p, err := s.pairOf(w)
+	pairs, err := a.pairsOf(w)
 	if err != nil {
 		return fail(err)
 	}
-	guards := s.newGuards()
-	if err := restore(p.Sensor, saved.Sensor); err != nil {
+	guards := part.newGuards()
+	if err := restore(pairs[0].Sensor, saved.Sensor); err != nil {
 		return fail(err)
 	}
 	if err := restore(guards, saved.Guards); err != nil {
 		return fail(err)
 	}
-	s.enter(saved.Seed, w, p, c.App.SLO)
-	s.guards = guards
-	s.state = saved.State
-	s.running = saved.Running
+	a.enter(saved.Seed, w, pairs, c.App.SLO)
+	part.guards = guards
+	part.state = saved.State
+	a.running = saved.Running
 	return nil
 }
 

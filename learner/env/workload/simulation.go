@@ -13,30 +13,62 @@ import (
 
 // Seen is what a simulated world's sensor can observe.
 const Seen = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.CPUDeviation | 1<<mdp.Throttled |
-	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills
+	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
+	1<<mdp.Lost | 1<<mdp.BackgroundLate
 
 // Options of a simulated environment.
 type Options struct {
-	Service string        // that is acted upon; empty is the entry service, which serves the first endpoint
+	// Service is acted upon; empty is the entry service, which serves the first
+	// endpoint. An Application has none: it acts on all.
+	Service string
 	Alpha   mdp.Ratio     // weight of the SLO against efficiency, in [0, 1]
 	Step    time.Duration // a multiple of sim.Slice
 	Guards  guard.Settings
 }
 
-// Simulation is an Environment of simulated worlds, a new one for each episode.
-// The other services keep their sizes.
-type Simulation struct {
+// Application is a [Joint] of every service of a simulated application, in a new
+// world for each episode.
+type Application struct {
 	world   func(seed uint64) (sim.Config, error)
 	options Options
-	episode
+	parts   []*episode // of the services, in the application's order
 	running bool
 	seed    uint64     // of the episode
 	now     *sim.World // of the episode
 }
 
+// Simulation is an Environment of one service of a simulated application. The
+// other services keep their sizes.
+type Simulation struct{ app *Application }
+
 // OfWorld makes an Environment of the worlds that a factory configures. The
 // objective is the application's.
 func OfWorld(world func(seed uint64) (sim.Config, error), o Options) (*Simulation, error) {
+	a, err := newApplication(world, o, func(app sim.App, _ []string) []string {
+		if o.Service == "" {
+			return []string{entry(app)}
+		}
+		return []string{o.Service}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Simulation{a}, nil
+}
+
+// OfApplication makes a Joint of all services in the worlds that a factory
+// configures. The objective of each service is the application's.
+func OfApplication(world func(seed uint64) (sim.Config, error), o Options) (*Application, error) {
+	if o.Service != "" {
+		return nil, fmt.Errorf("service %q: an environment of all services must name none", o.Service)
+	}
+	return newApplication(world, o, func(_ sim.App, all []string) []string { return all })
+}
+
+// newApplication makes an Application of the services that are chosen from all.
+func newApplication(
+	world func(seed uint64) (sim.Config, error), o Options, choose func(app sim.App, all []string) []string,
+) (*Application, error) {
 	if o.Step < sim.Slice || o.Step%sim.Slice != 0 {
 		return nil, fmt.Errorf("step %v of a simulated world: it must be a multiple of %v", o.Step, sim.Slice)
 	}
@@ -48,19 +80,23 @@ func OfWorld(world func(seed uint64) (sim.Config, error), o Options) (*Simulatio
 	if err != nil {
 		return nil, err
 	}
-	if o.Service == "" {
-		o.Service = entry(c.App)
+	a := &Application{world: world, options: o}
+	all := services(w)
+	for _, name := range choose(c.App, all) {
+		h, err := w.Service(name)
+		if err != nil {
+			return nil, &NotFoundError{Key: "service", Value: name, Known: all}
+		}
+		spaces := Spaces{
+			World: Simulated, Workload: c.App.Name, Service: name, Knobs: mdp.Knobs, Bounds: h.Bounds(),
+			Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
+		}
+		if err := spaces.Check(); err != nil {
+			return nil, err
+		}
+		a.parts = append(a.parts, &episode{spaces: spaces})
 	}
-	h, err := w.Service(o.Service)
-	if err != nil {
-		return nil, &NotFoundError{Key: "service", Value: o.Service, Known: services(w)}
-	}
-	s := &Simulation{world: world, options: o}
-	s.spaces = Spaces{
-		World: Simulated, Workload: c.App.Name, Service: o.Service, Knobs: mdp.Knobs, Bounds: h.Bounds(),
-		Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
-	}
-	return s, s.spaces.Check()
+	return a, nil
 }
 
 // entry is the service that the first endpoint asks; the App was checked.
@@ -81,58 +117,107 @@ func services(w *sim.World) []string {
 	return names
 }
 
-// Spaces describes the service.
-func (s *Simulation) Spaces() Spaces { return s.spaces }
+// Spaces describes the services.
+func (a *Application) Spaces() []Spaces {
+	all := make([]Spaces, len(a.parts))
+	for i := range a.parts {
+		all[i] = a.parts[i].spaces
+	}
+	return all
+}
 
 // Reset makes a new world, lets one step pass in it, and looks. The world's time
 // begins at sim.Epoch in every episode, wherever in a trace its load begins.
-func (s *Simulation) Reset(ctx context.Context, seed uint64) (mdp.State, error) {
-	c, err := s.world(seed)
+func (a *Application) Reset(ctx context.Context, seed uint64) ([]mdp.State, error) {
+	c, err := a.world(seed)
 	if err != nil {
-		return mdp.State{}, err
+		return nil, err
 	}
 	w, err := sim.New(c)
 	if err != nil {
-		return mdp.State{}, err
+		return nil, err
 	}
-	pair, err := s.pairOf(w)
+	pairs, err := a.pairsOf(w)
 	if err != nil {
-		return mdp.State{}, err
+		return nil, err
 	}
-	s.enter(seed, w, pair, c.App.SLO)
-	w.Advance(s.options.Step)
-	state, err := s.begin(context.WithoutCancel(ctx))
-	s.running = err == nil
-	return state, err
+	a.enter(seed, w, pairs, c.App.SLO)
+	a.running = false
+	w.Advance(a.options.Step)
+	states := make([]mdp.State, len(a.parts))
+	for i := range a.parts {
+		if states[i], err = a.parts[i].begin(context.WithoutCancel(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	a.running = true
+	return states, nil
 }
 
-// pairOf is what looks and acts in a world.
-func (s *Simulation) pairOf(w *sim.World) (Pair, error) {
-	h, err := w.Service(s.options.Service)
-	if err != nil {
-		return Pair{}, err
+// pairsOf is what looks and acts in a world, for each service.
+func (a *Application) pairsOf(w *sim.World) ([]Pair, error) {
+	var pairs []Pair
+	for i := range a.parts {
+		h, err := w.Service(a.parts[i].spaces.Service)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, Pair{
+			Sensor: h.Sensor(), Actuator: h.Actuator(sim.L2), Now: w.Now,
+			Wait: func(_ context.Context, d time.Duration) error { w.Advance(d); return nil },
+		})
 	}
-	return Pair{
-		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L2), Now: w.Now,
-		Wait: func(_ context.Context, d time.Duration) error { w.Advance(d); return nil },
-	}, nil
+	return pairs, nil
 }
 
 // enter takes a world for the episode of a seed.
-func (s *Simulation) enter(seed uint64, w *sim.World, p Pair, slo mdp.SLO) {
-	s.seed = seed
-	s.now = w
-	s.pair = p
-	s.objective = mdp.Objective{SLO: slo, Alpha: s.options.Alpha}
+func (a *Application) enter(seed uint64, w *sim.World, pairs []Pair, slo mdp.SLO) {
+	a.seed = seed
+	a.now = w
+	for i := range a.parts {
+		a.parts[i].pair = pairs[i]
+		a.parts[i].objective = mdp.Objective{SLO: slo, Alpha: a.options.Alpha}
+	}
 }
 
-// Step is over at once. It is done wholly or, when ctx is over before, not at all.
-func (s *Simulation) Step(ctx context.Context, a mdp.Action) (Outcome, error) {
-	if !s.running {
-		return Outcome{Effect: mdp.Failed}, env.ErrNotRunning
+// Step is over at once. It is done wholly or, when ctx is over before or an
+// Action is illegal, not at all.
+func (a *Application) Step(ctx context.Context, actions []mdp.Action) ([]Outcome, error) {
+	out := make([]Outcome, len(a.parts))
+	for i := range out {
+		out[i].Effect = mdp.Failed
+	}
+	if !a.running {
+		return out, env.ErrNotRunning
 	}
 	if err := ctx.Err(); err != nil {
-		return Outcome{Effect: mdp.Failed}, err
+		return out, err
 	}
-	return s.step(context.WithoutCancel(ctx), a)
+	if len(actions) != len(a.parts) {
+		return out, fmt.Errorf("%d actions: there must be one for each of %d services", len(actions), len(a.parts))
+	}
+	for i, action := range actions {
+		if err := action.Check(); err != nil {
+			return out, fmt.Errorf("service %s: acting %v: %w", a.parts[i].spaces.Service, action, &guard.IllegalError{Err: err})
+		}
+	}
+	return out, stepAll(context.WithoutCancel(ctx), a.parts, actions, out)
+}
+
+// Spaces describes the service.
+func (s *Simulation) Spaces() Spaces { return s.app.parts[0].spaces }
+
+// Reset makes a new world, as Application's does.
+func (s *Simulation) Reset(ctx context.Context, seed uint64) (mdp.State, error) {
+	states, err := s.app.Reset(ctx, seed)
+	if err != nil {
+		return mdp.State{}, err
+	}
+	return states[0], nil
+}
+
+// Step is over at once, as Application's is.
+func (s *Simulation) Step(ctx context.Context, a mdp.Action) (Outcome, error) {
+	out, err := s.app.Step(ctx, []mdp.Action{a})
+	return out[0], err
 }

@@ -295,6 +295,94 @@ func TestAnEpisodeBeginsAnywhereInTheTraceAndNoTimeNamesThePlace(t *testing.T) {
 	}
 }
 
+// chain is an application of two services and background work, so that it shows
+// everything that a simulated world can show.
+func chain() sim.App {
+	app := shop()
+	app.Name = "chain"
+	store := app.Services[0]
+	store.Name = "store"
+	app.Services = append(app.Services, store)
+	app.Operations = []sim.Operation{
+		{
+			Name: "get", Service: "web", Work: 5 * time.Millisecond,
+			Stages:     [][]sim.Call{{{Operation: "row", Share: 1}}},
+			Background: []sim.Call{{Operation: "row", Share: 0.1}},
+		},
+		{Name: "row", Service: "store", Work: 2 * time.Millisecond},
+	}
+	return app
+}
+
+// application is the whole of chain as an environment.
+func application(t *testing.T) *workload.Application {
+	t.Helper()
+	e, err := workload.OfApplication(func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: chain(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
+		}, nil
+	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Central})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// A client that trusts Spaces must find every signal that ever comes, and wait
+// for none in vain.
+func TestSeenIsWhatASimulatedWorldShows(t *testing.T) {
+	e := application(t)
+	states, err := e.Reset(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown mdp.Set
+	for range 10 {
+		for i, s := range states {
+			shown |= s.Observed
+			if !e.Spaces()[i].Signals.Contains(s.Observed) {
+				t.Errorf("%s shows %v, and its spaces have %v", e.Spaces()[i].Service, s.Observed, e.Spaces()[i].Signals)
+			}
+		}
+		out, err := e.Step(t.Context(), make([]mdp.Action, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		states = []mdp.State{out[0].State, out[1].State}
+	}
+	if shown != workload.Seen {
+		t.Errorf("shown is %v, and Seen is %v", shown, workload.Seen)
+	}
+}
+
+// One illegal action of several must not leave the others half done.
+func TestAnIllegalActionOnOneServiceStopsAllOfThem(t *testing.T) {
+	e := application(t)
+	if _, err := e.Step(t.Context(), make([]mdp.Action, 2)); !errors.Is(err, env.ErrNotRunning) {
+		t.Errorf("a step before Reset: %v", err)
+	}
+	before, err := e.Reset(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var illegal *guard.IllegalError
+	out, err := e.Step(t.Context(), []mdp.Action{mdp.Action{}.WithCPU(1500), mdp.Action{}.WithCPU(-1)})
+	if !errors.As(err, &illegal) || !strings.Contains(err.Error(), "service store") || out[0].Effect != mdp.Failed {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if _, err := e.Step(t.Context(), make([]mdp.Action, 1)); err == nil || !strings.Contains(err.Error(), "1 actions") {
+		t.Errorf("too few actions: %v", err)
+	}
+	out, err = e.Step(t.Context(), make([]mdp.Action, 2))
+	if err != nil || out[0].State.At.Sub(before[0].At) != 10*time.Second || out[0].State.Limit.CPU != 1000 {
+		t.Errorf("after what was refused the first step leads to %+v, %v", out[0].State, err)
+	}
+	if _, err := workload.OfApplication(nil, workload.Options{Service: "web"}); err == nil ||
+		!strings.Contains(err.Error(), `service "web"`) {
+		t.Errorf("all services, and one of them: %v", err)
+	}
+}
+
 func TestEnvironmentsAreFoundByName(t *testing.T) {
 	e, err := workload.Make("sim:social-network/bursty", false)
 	if err != nil {

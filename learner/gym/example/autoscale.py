@@ -4,6 +4,8 @@
     aware gym &
     python3 learner/gym/example/autoscale.py http://127.0.0.1:7780 100
 
+With --all it drives every service of a simulated application, each by the same rule.
+
 The rule keeps CPU usage at 60 % of the CPU limit: the limit goes to usage / 0.6, or up by half while requests are slower
 than they may be. What was not observed is not in the state; then the rule leaves the workload as it is.
 """
@@ -27,14 +29,27 @@ class Gym:
             request["seed"] = seed
         opened = self.call("Init", request)
         self.session, self.spaces = opened["session"], opened["spaces"]
+        self.all = options.get("all_services", False)
 
     def reset(self):
         answer = self.call("Reset", {"session": self.session})
-        return answer["state"]["signals"], answer["info"]
+        return self.signals(answer), answer["info"]
 
     def step(self, action):
-        a = self.call("Step", {"session": self.session, "action": action})
-        return a["state"]["signals"], a.get("reward"), a["terminated"], a["truncated"], a["info"]
+        """Takes actions as spaces has services: {"cpu-limit": 750}, or with all_services {"web": {"cpu-limit": 750}, ...}."""
+        if self.all:
+            request = {"services": {name: {"knobs": knobs} for name, knobs in action.items()}}
+        else:
+            request = {"action": action}
+        a = self.call("Step", {"session": self.session, **request})
+        return self.signals(a), a.get("reward"), a["terminated"], a["truncated"], a["info"]
+
+    def signals(self, answer):
+        """What was observed: {signal: value}, or with all_services {service: {signal: value}}."""
+        if not self.all:
+            return answer["state"]["signals"]
+        # The services of a Step have the state beside the reward; those of a Reset are the state.
+        return {name: s.get("state", s)["signals"] for name, s in answer["services"].items()}
 
     def close(self):
         self.call("Close", {"session": self.session})
@@ -66,20 +81,26 @@ def main():
     flags.add_argument("steps", nargs="?", type=int, default=100)
     flags.add_argument("--workload", default="", help="a simulated application, or namespace/kind/name; the server's own by default")
     flags.add_argument("--service", default="", help="which service of it to act upon; the entry service by default")
+    flags.add_argument("--all", action="store_true", help="act upon every service of a simulated application")
     flags.add_argument("--seed", type=int, help="of the first episode")
     flags.add_argument("--slow", type=float, help="seconds of latency above which the rule gives more; without it only usage counts")
     flags.add_argument("--verbose", action="store_true", help="print every step")
     args = flags.parse_args()
 
-    gym = Gym(args.url, args.workload, args.seed, {"service": args.service})
+    gym = Gym(args.url, args.workload, args.seed, {"service": args.service, "all_services": args.all})
     try:
-        knobs = {k["name"]: k for k in gym.spaces["action"]}
-        print(f"{gym.spaces['world']} workload {gym.spaces['workload']}, service {gym.spaces['service']}: "
-              f"step {gym.spaces['stepSeconds']:g} s, episode {gym.spaces['episodeSteps']} steps, knobs {', '.join(knobs)}")
+        services = gym.spaces["services"] if args.all else [{"name": gym.spaces["service"], "action": gym.spaces["action"]}]
+        knobs = {s["name"]: {k["name"]: k for k in s["action"]} for s in services}
+        print(f"{gym.spaces['world']} workload {gym.spaces['workload']}, service {', '.join(knobs)}: "
+              f"step {gym.spaces['stepSeconds']:g} s, episode {gym.spaces['episodeSteps']} steps, "
+              f"knobs {', '.join(knobs[services[0]['name']])}")
         state, info = gym.reset()
         total, judged, episodes, effects = 0.0, 0, 0, {}
         for step in range(args.steps):
-            action = decide(state, knobs, args.slow)
+            if args.all:
+                action = {name: decide(state[name], knobs[name], args.slow) for name in knobs}
+            else:
+                action = decide(state, knobs[gym.spaces["service"]], args.slow)
             state, reward, terminated, truncated, info = gym.step(action)
             if reward is not None:
                 total += reward

@@ -3,6 +3,8 @@
 //
 //   POST /awarescale.gym.v1.Gym/Step  {"session": "...", "action": {"cpu-limit": 750}}
 //
+// The other way round, a program that serves Policy decides for the bench: aware bench anchors --policy grpc://HOST:PORT.
+//
 // Figures travel by the names of learner/mdp's signals, in the units that Spaces tells. One that was not observed is not
 // there; it is never zero.
 //
@@ -39,6 +41,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// GymName is the fully-qualified name of the Gym service.
 	GymName = "awarescale.gym.v1.Gym"
+	// PolicyName is the fully-qualified name of the Policy service.
+	PolicyName = "awarescale.gym.v1.Policy"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -59,6 +63,12 @@ const (
 	GymStepProcedure = "/awarescale.gym.v1.Gym/Step"
 	// GymCloseProcedure is the fully-qualified name of the Gym's Close RPC.
 	GymCloseProcedure = "/awarescale.gym.v1.Gym/Close"
+	// PolicyBeginProcedure is the fully-qualified name of the Policy's Begin RPC.
+	PolicyBeginProcedure = "/awarescale.gym.v1.Policy/Begin"
+	// PolicyDecideProcedure is the fully-qualified name of the Policy's Decide RPC.
+	PolicyDecideProcedure = "/awarescale.gym.v1.Policy/Decide"
+	// PolicyEndProcedure is the fully-qualified name of the Policy's End RPC.
+	PolicyEndProcedure = "/awarescale.gym.v1.Policy/End"
 )
 
 // GymClient is a client for the awarescale.gym.v1.Gym service.
@@ -243,4 +253,132 @@ func (UnimplementedGymHandler) Step(context.Context, *connect.Request[StepReques
 
 func (UnimplementedGymHandler) Close(context.Context, *connect.Request[CloseRequest]) (*connect.Response[CloseResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.gym.v1.Gym.Close is not implemented"))
+}
+
+// PolicyClient is a client for the awarescale.gym.v1.Policy service.
+type PolicyClient interface {
+	// Begin starts a run: an application that nothing is known of but what is said here.
+	Begin(context.Context, *connect.Request[BeginRequest]) (*connect.Response[BeginResponse], error)
+	// Decide is called once in each step.
+	Decide(context.Context, *connect.Request[DecideRequest]) (*connect.Response[DecideResponse], error)
+	// End is the last call of a run, also of one that failed.
+	End(context.Context, *connect.Request[EndRequest]) (*connect.Response[EndResponse], error)
+}
+
+// NewPolicyClient constructs a client for the awarescale.gym.v1.Policy service. By default, it uses
+// the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewPolicyClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) PolicyClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	policyMethods := File_gym_proto.Services().ByName("Policy").Methods()
+	return &policyClient{
+		begin: connect.NewClient[BeginRequest, BeginResponse](
+			httpClient,
+			baseURL+PolicyBeginProcedure,
+			connect.WithSchema(policyMethods.ByName("Begin")),
+			connect.WithClientOptions(opts...),
+		),
+		decide: connect.NewClient[DecideRequest, DecideResponse](
+			httpClient,
+			baseURL+PolicyDecideProcedure,
+			connect.WithSchema(policyMethods.ByName("Decide")),
+			connect.WithClientOptions(opts...),
+		),
+		end: connect.NewClient[EndRequest, EndResponse](
+			httpClient,
+			baseURL+PolicyEndProcedure,
+			connect.WithSchema(policyMethods.ByName("End")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// policyClient implements PolicyClient.
+type policyClient struct {
+	begin  *connect.Client[BeginRequest, BeginResponse]
+	decide *connect.Client[DecideRequest, DecideResponse]
+	end    *connect.Client[EndRequest, EndResponse]
+}
+
+// Begin calls awarescale.gym.v1.Policy.Begin.
+func (c *policyClient) Begin(ctx context.Context, req *connect.Request[BeginRequest]) (*connect.Response[BeginResponse], error) {
+	return c.begin.CallUnary(ctx, req)
+}
+
+// Decide calls awarescale.gym.v1.Policy.Decide.
+func (c *policyClient) Decide(ctx context.Context, req *connect.Request[DecideRequest]) (*connect.Response[DecideResponse], error) {
+	return c.decide.CallUnary(ctx, req)
+}
+
+// End calls awarescale.gym.v1.Policy.End.
+func (c *policyClient) End(ctx context.Context, req *connect.Request[EndRequest]) (*connect.Response[EndResponse], error) {
+	return c.end.CallUnary(ctx, req)
+}
+
+// PolicyHandler is an implementation of the awarescale.gym.v1.Policy service.
+type PolicyHandler interface {
+	// Begin starts a run: an application that nothing is known of but what is said here.
+	Begin(context.Context, *connect.Request[BeginRequest]) (*connect.Response[BeginResponse], error)
+	// Decide is called once in each step.
+	Decide(context.Context, *connect.Request[DecideRequest]) (*connect.Response[DecideResponse], error)
+	// End is the last call of a run, also of one that failed.
+	End(context.Context, *connect.Request[EndRequest]) (*connect.Response[EndResponse], error)
+}
+
+// NewPolicyHandler builds an HTTP handler from the service implementation. It returns the path on
+// which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewPolicyHandler(svc PolicyHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	policyMethods := File_gym_proto.Services().ByName("Policy").Methods()
+	policyBeginHandler := connect.NewUnaryHandler(
+		PolicyBeginProcedure,
+		svc.Begin,
+		connect.WithSchema(policyMethods.ByName("Begin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	policyDecideHandler := connect.NewUnaryHandler(
+		PolicyDecideProcedure,
+		svc.Decide,
+		connect.WithSchema(policyMethods.ByName("Decide")),
+		connect.WithHandlerOptions(opts...),
+	)
+	policyEndHandler := connect.NewUnaryHandler(
+		PolicyEndProcedure,
+		svc.End,
+		connect.WithSchema(policyMethods.ByName("End")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/awarescale.gym.v1.Policy/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case PolicyBeginProcedure:
+			policyBeginHandler.ServeHTTP(w, r)
+		case PolicyDecideProcedure:
+			policyDecideHandler.ServeHTTP(w, r)
+		case PolicyEndProcedure:
+			policyEndHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedPolicyHandler returns CodeUnimplemented from all methods.
+type UnimplementedPolicyHandler struct{}
+
+func (UnimplementedPolicyHandler) Begin(context.Context, *connect.Request[BeginRequest]) (*connect.Response[BeginResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.gym.v1.Policy.Begin is not implemented"))
+}
+
+func (UnimplementedPolicyHandler) Decide(context.Context, *connect.Request[DecideRequest]) (*connect.Response[DecideResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.gym.v1.Policy.Decide is not implemented"))
+}
+
+func (UnimplementedPolicyHandler) End(context.Context, *connect.Request[EndRequest]) (*connect.Response[EndResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.gym.v1.Policy.End is not implemented"))
 }

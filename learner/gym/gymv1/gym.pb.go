@@ -3,6 +3,8 @@
 //
 //   POST /awarescale.gym.v1.Gym/Step  {"session": "...", "action": {"cpu-limit": 750}}
 //
+// The other way round, a program that serves Policy decides for the bench: aware bench anchors --policy grpc://HOST:PORT.
+//
 // Figures travel by the names of learner/mdp's signals, in the units that Spaces tells. One that was not observed is not
 // there; it is never zero.
 //
@@ -162,15 +164,18 @@ func (x *Signal) GetUnit() string {
 }
 
 type Spaces struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Encoding      uint32                 `protobuf:"varint,1,opt,name=encoding,proto3" json:"encoding,omitempty"` // version of the names, the units, and the order here
-	Workload      string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
-	Service       string                 `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"` // that is acted upon: a service of a simulated application, a container of a real workload
-	Action        []*Knob                `protobuf:"bytes,4,rep,name=action,proto3" json:"action,omitempty"`
-	Observation   []*Signal              `protobuf:"bytes,5,rep,name=observation,proto3" json:"observation,omitempty"`
-	StepSeconds   *float64               `protobuf:"fixed64,6,opt,name=step_seconds,json=stepSeconds,proto3,oneof" json:"step_seconds,omitempty"`
-	EpisodeSteps  uint32                 `protobuf:"varint,7,opt,name=episode_steps,json=episodeSteps,proto3" json:"episode_steps,omitempty"` // then an episode is truncated; none terminates
-	World         string                 `protobuf:"bytes,8,opt,name=world,proto3" json:"world,omitempty"`                                    // simulated or real
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Encoding     uint32                 `protobuf:"varint,1,opt,name=encoding,proto3" json:"encoding,omitempty"` // version of the names, the units, and the order here
+	Workload     string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
+	Service      string                 `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"` // that is acted upon: a service of a simulated application, a container of a real workload
+	Action       []*Knob                `protobuf:"bytes,4,rep,name=action,proto3" json:"action,omitempty"`
+	Observation  []*Signal              `protobuf:"bytes,5,rep,name=observation,proto3" json:"observation,omitempty"`
+	StepSeconds  *float64               `protobuf:"fixed64,6,opt,name=step_seconds,json=stepSeconds,proto3,oneof" json:"step_seconds,omitempty"`
+	EpisodeSteps uint32                 `protobuf:"varint,7,opt,name=episode_steps,json=episodeSteps,proto3" json:"episode_steps,omitempty"` // then an episode is truncated; none terminates
+	World        string                 `protobuf:"bytes,8,opt,name=world,proto3" json:"world,omitempty"`                                    // simulated or real
+	// Each service, in a session with options.all_services; service, action and observation are then empty.
+	Services      []*ServiceSpaces `protobuf:"bytes,9,rep,name=services,proto3" json:"services,omitempty"`
+	EncodedLength uint32           `protobuf:"varint,10,opt,name=encoded_length,json=encodedLength,proto3" json:"encoded_length,omitempty"` // of State.encoded; 0 without options.encoded
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,6 +266,81 @@ func (x *Spaces) GetWorld() string {
 	return ""
 }
 
+func (x *Spaces) GetServices() []*ServiceSpaces {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *Spaces) GetEncodedLength() uint32 {
+	if x != nil {
+		return x.EncodedLength
+	}
+	return 0
+}
+
+// One of several services that are acted upon.
+type ServiceSpaces struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Action        []*Knob                `protobuf:"bytes,2,rep,name=action,proto3" json:"action,omitempty"`
+	Observation   []*Signal              `protobuf:"bytes,3,rep,name=observation,proto3" json:"observation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceSpaces) Reset() {
+	*x = ServiceSpaces{}
+	mi := &file_gym_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceSpaces) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceSpaces) ProtoMessage() {}
+
+func (x *ServiceSpaces) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceSpaces.ProtoReflect.Descriptor instead.
+func (*ServiceSpaces) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ServiceSpaces) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ServiceSpaces) GetAction() []*Knob {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *ServiceSpaces) GetObservation() []*Signal {
+	if x != nil {
+		return x.Observation
+	}
+	return nil
+}
+
 type SpacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -270,7 +350,7 @@ type SpacesRequest struct {
 
 func (x *SpacesRequest) Reset() {
 	*x = SpacesRequest{}
-	mi := &file_gym_proto_msgTypes[3]
+	mi := &file_gym_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +362,7 @@ func (x *SpacesRequest) String() string {
 func (*SpacesRequest) ProtoMessage() {}
 
 func (x *SpacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[3]
+	mi := &file_gym_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +375,7 @@ func (x *SpacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpacesRequest.ProtoReflect.Descriptor instead.
 func (*SpacesRequest) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{3}
+	return file_gym_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SpacesRequest) GetSession() string {
@@ -316,7 +396,7 @@ type SpacesResponse struct {
 
 func (x *SpacesResponse) Reset() {
 	*x = SpacesResponse{}
-	mi := &file_gym_proto_msgTypes[4]
+	mi := &file_gym_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +408,7 @@ func (x *SpacesResponse) String() string {
 func (*SpacesResponse) ProtoMessage() {}
 
 func (x *SpacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[4]
+	mi := &file_gym_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +421,7 @@ func (x *SpacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpacesResponse.ProtoReflect.Descriptor instead.
 func (*SpacesResponse) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{4}
+	return file_gym_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SpacesResponse) GetSpaces() *Spaces {
@@ -377,7 +457,7 @@ type InitRequest struct {
 
 func (x *InitRequest) Reset() {
 	*x = InitRequest{}
-	mi := &file_gym_proto_msgTypes[5]
+	mi := &file_gym_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +469,7 @@ func (x *InitRequest) String() string {
 func (*InitRequest) ProtoMessage() {}
 
 func (x *InitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[5]
+	mi := &file_gym_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +482,7 @@ func (x *InitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitRequest.ProtoReflect.Descriptor instead.
 func (*InitRequest) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{5}
+	return file_gym_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InitRequest) GetWorkload() string {
@@ -439,13 +519,15 @@ type Options struct {
 	Trace         string                 `protobuf:"bytes,2,opt,name=trace,proto3" json:"trace,omitempty"`                                    // of requests, in a simulated world; empty is the server's own
 	Clip          bool                   `protobuf:"varint,3,opt,name=clip,proto3" json:"clip,omitempty"`                                     // move an action into the action space, and tell by clips, instead of refusing it
 	EpisodeSteps  uint32                 `protobuf:"varint,4,opt,name=episode_steps,json=episodeSteps,proto3" json:"episode_steps,omitempty"` // 0 is 100, as AWARE has it
+	AllServices   bool                   `protobuf:"varint,5,opt,name=all_services,json=allServices,proto3" json:"all_services,omitempty"`    // act upon every service of a simulated application
+	Encoded       bool                   `protobuf:"varint,6,opt,name=encoded,proto3" json:"encoded,omitempty"`                               // states carry the vector that AWARE's own learners see as well
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_gym_proto_msgTypes[6]
+	mi := &file_gym_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +539,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[6]
+	mi := &file_gym_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +552,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{6}
+	return file_gym_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Options) GetService() string {
@@ -501,6 +583,20 @@ func (x *Options) GetEpisodeSteps() uint32 {
 	return 0
 }
 
+func (x *Options) GetAllServices() bool {
+	if x != nil {
+		return x.AllServices
+	}
+	return false
+}
+
+func (x *Options) GetEncoded() bool {
+	if x != nil {
+		return x.Encoded
+	}
+	return false
+}
+
 type InitResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -511,7 +607,7 @@ type InitResponse struct {
 
 func (x *InitResponse) Reset() {
 	*x = InitResponse{}
-	mi := &file_gym_proto_msgTypes[7]
+	mi := &file_gym_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -523,7 +619,7 @@ func (x *InitResponse) String() string {
 func (*InitResponse) ProtoMessage() {}
 
 func (x *InitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[7]
+	mi := &file_gym_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -536,7 +632,7 @@ func (x *InitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitResponse.ProtoReflect.Descriptor instead.
 func (*InitResponse) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{7}
+	return file_gym_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InitResponse) GetSession() string {
@@ -563,7 +659,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_gym_proto_msgTypes[8]
+	mi := &file_gym_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +671,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[8]
+	mi := &file_gym_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +684,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{8}
+	return file_gym_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResetRequest) GetSession() string {
@@ -607,15 +703,16 @@ func (x *ResetRequest) GetSeed() uint64 {
 
 type ResetResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // not there with all_services
 	Info          *Info                  `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	Services      map[string]*State      `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by service, with all_services
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_gym_proto_msgTypes[9]
+	mi := &file_gym_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +724,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[9]
+	mi := &file_gym_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +737,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{9}
+	return file_gym_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResetResponse) GetState() *State {
@@ -657,17 +754,25 @@ func (x *ResetResponse) GetInfo() *Info {
 	return nil
 }
 
+func (x *ResetResponse) GetServices() map[string]*State {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
 type StepRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	Action        map[string]float64     `protobuf:"bytes,2,rep,name=action,proto3" json:"action,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // by knob; a knob that is not there stays as it is
+	Action        map[string]float64     `protobuf:"bytes,2,rep,name=action,proto3" json:"action,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`   // by knob; a knob that is not there stays as it is
+	Services      map[string]*Action     `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by service, with all_services; one that is not there stays as it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepRequest) Reset() {
 	*x = StepRequest{}
-	mi := &file_gym_proto_msgTypes[10]
+	mi := &file_gym_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +784,7 @@ func (x *StepRequest) String() string {
 func (*StepRequest) ProtoMessage() {}
 
 func (x *StepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[10]
+	mi := &file_gym_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +797,7 @@ func (x *StepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRequest.ProtoReflect.Descriptor instead.
 func (*StepRequest) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{10}
+	return file_gym_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StepRequest) GetSession() string {
@@ -709,20 +814,74 @@ func (x *StepRequest) GetAction() map[string]float64 {
 	return nil
 }
 
-type StepResponse struct {
+func (x *StepRequest) GetServices() map[string]*Action {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+type Action struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
-	Reward        *float64               `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"`        // of this state, in [0, 2]; not there when a signal that it needs was not observed
-	Terminated    *bool                  `protobuf:"varint,3,opt,name=terminated,proto3,oneof" json:"terminated,omitempty"` // always false: autoscaling does not end by itself
-	Truncated     *bool                  `protobuf:"varint,4,opt,name=truncated,proto3,oneof" json:"truncated,omitempty"`   // the episode ended by time
-	Info          *Info                  `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
+	Knobs         map[string]float64     `protobuf:"bytes,1,rep,name=knobs,proto3" json:"knobs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // one that is not there stays as it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Action) Reset() {
+	*x = Action{}
+	mi := &file_gym_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Action) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Action) ProtoMessage() {}
+
+func (x *Action) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Action.ProtoReflect.Descriptor instead.
+func (*Action) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Action) GetKnobs() map[string]float64 {
+	if x != nil {
+		return x.Knobs
+	}
+	return nil
+}
+
+type StepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // not there with all_services
+	// Of this state, at most 2; below 0 where many requests are lost, missed or late. Not there when a signal that it needs
+	// was not observed. With all_services it is the mean of the services, not there when one of them is not.
+	Reward        *float64                `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
+	Terminated    *bool                   `protobuf:"varint,3,opt,name=terminated,proto3,oneof" json:"terminated,omitempty"` // always false: autoscaling does not end by itself
+	Truncated     *bool                   `protobuf:"varint,4,opt,name=truncated,proto3,oneof" json:"truncated,omitempty"`   // the episode ended by time
+	Info          *Info                   `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
+	Services      map[string]*ServiceStep `protobuf:"bytes,6,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by service, with all_services
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepResponse) Reset() {
 	*x = StepResponse{}
-	mi := &file_gym_proto_msgTypes[11]
+	mi := &file_gym_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +893,7 @@ func (x *StepResponse) String() string {
 func (*StepResponse) ProtoMessage() {}
 
 func (x *StepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[11]
+	mi := &file_gym_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +906,7 @@ func (x *StepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepResponse.ProtoReflect.Descriptor instead.
 func (*StepResponse) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{11}
+	return file_gym_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StepResponse) GetState() *State {
@@ -785,17 +944,104 @@ func (x *StepResponse) GetInfo() *Info {
 	return nil
 }
 
-type State struct {
+func (x *StepResponse) GetServices() map[string]*ServiceStep {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+// What a step led to at one of several services.
+type ServiceStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	Signals       map[string]float64     `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // what was observed, by name
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Reward        *float64               `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"` // as in StepResponse, of this service
+	Effect        string                 `protobuf:"bytes,3,opt,name=effect,proto3" json:"effect,omitempty"`         // of its action, and so on, as in Info
+	Clips         []string               `protobuf:"bytes,4,rep,name=clips,proto3" json:"clips,omitempty"`
+	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceStep) Reset() {
+	*x = ServiceStep{}
+	mi := &file_gym_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceStep) ProtoMessage() {}
+
+func (x *ServiceStep) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceStep.ProtoReflect.Descriptor instead.
+func (*ServiceStep) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ServiceStep) GetState() *State {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *ServiceStep) GetReward() float64 {
+	if x != nil && x.Reward != nil {
+		return *x.Reward
+	}
+	return 0
+}
+
+func (x *ServiceStep) GetEffect() string {
+	if x != nil {
+		return x.Effect
+	}
+	return ""
+}
+
+func (x *ServiceStep) GetClips() []string {
+	if x != nil {
+		return x.Clips
+	}
+	return nil
+}
+
+func (x *ServiceStep) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type State struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	At      *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Signals map[string]float64     `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // what was observed, by name
+	// With options.encoded: two numbers for each signal that there is, its value on a scale of the service's bounds and SLO,
+	// and whether it was observed.
+	Encoded       []float64 `protobuf:"fixed64,3,rep,packed,name=encoded,proto3" json:"encoded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_gym_proto_msgTypes[12]
+	mi := &file_gym_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1053,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[12]
+	mi := &file_gym_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1066,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{12}
+	return file_gym_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *State) GetAt() *timestamppb.Timestamp {
@@ -837,20 +1083,28 @@ func (x *State) GetSignals() map[string]float64 {
 	return nil
 }
 
+func (x *State) GetEncoded() []float64 {
+	if x != nil {
+		return x.Encoded
+	}
+	return nil
+}
+
 type Info struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          *uint32                `protobuf:"varint,1,opt,name=step,proto3,oneof" json:"step,omitempty"` // of the episode; 0 is the state of Reset
-	Seed          *uint64                `protobuf:"varint,2,opt,name=seed,proto3,oneof" json:"seed,omitempty"` // of the episode, in a simulated world
-	Effect        string                 `protobuf:"bytes,3,opt,name=effect,proto3" json:"effect,omitempty"`    // of the action: unchanged, applied, pending, deferred, infeasible, refused
-	Clips         []string               `protobuf:"bytes,4,rep,name=clips,proto3" json:"clips,omitempty"`      // what changed the action before it was carried out
-	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`        // for people
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Step  *uint32                `protobuf:"varint,1,opt,name=step,proto3,oneof" json:"step,omitempty"` // of the episode; 0 is the state of Reset
+	Seed  *uint64                `protobuf:"varint,2,opt,name=seed,proto3,oneof" json:"seed,omitempty"` // of the episode, in a simulated world
+	// Of the action: unchanged, applied, pending, deferred, infeasible, refused. With all_services the worst one.
+	Effect        string   `protobuf:"bytes,3,opt,name=effect,proto3" json:"effect,omitempty"`
+	Clips         []string `protobuf:"bytes,4,rep,name=clips,proto3" json:"clips,omitempty"` // what changed the action before it was carried out; with all_services any of them
+	Text          string   `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`   // for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Info) Reset() {
 	*x = Info{}
-	mi := &file_gym_proto_msgTypes[13]
+	mi := &file_gym_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1116,7 @@ func (x *Info) String() string {
 func (*Info) ProtoMessage() {}
 
 func (x *Info) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[13]
+	mi := &file_gym_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1129,7 @@ func (x *Info) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Info.ProtoReflect.Descriptor instead.
 func (*Info) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{13}
+	return file_gym_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Info) GetStep() uint32 {
@@ -922,7 +1176,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_gym_proto_msgTypes[14]
+	mi := &file_gym_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1188,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[14]
+	mi := &file_gym_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1201,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{14}
+	return file_gym_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CloseRequest) GetSession() string {
@@ -965,7 +1219,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_gym_proto_msgTypes[15]
+	mi := &file_gym_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1231,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gym_proto_msgTypes[15]
+	mi := &file_gym_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1244,396 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_gym_proto_rawDescGZIP(), []int{15}
+	return file_gym_proto_rawDescGZIP(), []int{18}
+}
+
+type BeginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workload      string                 `protobuf:"bytes,1,opt,name=workload,proto3" json:"workload,omitempty"`
+	Services      []*ServiceSpaces       `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty"`
+	Objective     *Objective             `protobuf:"bytes,3,opt,name=objective,proto3" json:"objective,omitempty"`
+	StepSeconds   float64                `protobuf:"fixed64,4,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"` // that is offered
+	Seed          uint64                 `protobuf:"varint,5,opt,name=seed,proto3" json:"seed,omitempty"`                                   // of the policy's own random numbers; in JSON it is a string
+	Encoding      uint32                 `protobuf:"varint,6,opt,name=encoding,proto3" json:"encoding,omitempty"`                           // version of names and units, as in Spaces
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRequest) Reset() {
+	*x = BeginRequest{}
+	mi := &file_gym_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRequest) ProtoMessage() {}
+
+func (x *BeginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRequest.ProtoReflect.Descriptor instead.
+func (*BeginRequest) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BeginRequest) GetWorkload() string {
+	if x != nil {
+		return x.Workload
+	}
+	return ""
+}
+
+func (x *BeginRequest) GetServices() []*ServiceSpaces {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *BeginRequest) GetObjective() *Objective {
+	if x != nil {
+		return x.Objective
+	}
+	return nil
+}
+
+func (x *BeginRequest) GetStepSeconds() float64 {
+	if x != nil {
+		return x.StepSeconds
+	}
+	return 0
+}
+
+func (x *BeginRequest) GetSeed() uint64 {
+	if x != nil {
+		return x.Seed
+	}
+	return 0
+}
+
+func (x *BeginRequest) GetEncoding() uint32 {
+	if x != nil {
+		return x.Encoding
+	}
+	return 0
+}
+
+// What is promised to the clients of the application.
+type Objective struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Percentile        float64                `protobuf:"fixed64,1,opt,name=percentile,proto3" json:"percentile,omitempty"`                                          // of latency, such as 99
+	LatencySeconds    float64                `protobuf:"fixed64,2,opt,name=latency_seconds,json=latencySeconds,proto3" json:"latency_seconds,omitempty"`            // at this percentile, at most; 0 is no such objective
+	RequestsPerSecond float64                `protobuf:"fixed64,3,opt,name=requests_per_second,json=requestsPerSecond,proto3" json:"requests_per_second,omitempty"` // at least; 0 is no such objective
+	Lost              float64                `protobuf:"fixed64,4,opt,name=lost,proto3" json:"lost,omitempty"`                                                      // share of the requests that may be lost; 0 is no such objective
+	Background        float64                `protobuf:"fixed64,5,opt,name=background,proto3" json:"background,omitempty"`                                          // share of background work that must be done in its time; 0 is no such objective
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Objective) Reset() {
+	*x = Objective{}
+	mi := &file_gym_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Objective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Objective) ProtoMessage() {}
+
+func (x *Objective) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Objective.ProtoReflect.Descriptor instead.
+func (*Objective) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Objective) GetPercentile() float64 {
+	if x != nil {
+		return x.Percentile
+	}
+	return 0
+}
+
+func (x *Objective) GetLatencySeconds() float64 {
+	if x != nil {
+		return x.LatencySeconds
+	}
+	return 0
+}
+
+func (x *Objective) GetRequestsPerSecond() float64 {
+	if x != nil {
+		return x.RequestsPerSecond
+	}
+	return 0
+}
+
+func (x *Objective) GetLost() float64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Objective) GetBackground() float64 {
+	if x != nil {
+		return x.Background
+	}
+	return 0
+}
+
+type BeginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`                                      // that the next calls name
+	StepSeconds   float64                `protobuf:"fixed64,2,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"` // time between two decisions, in whole seconds; 0 is what was offered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginResponse) Reset() {
+	*x = BeginResponse{}
+	mi := &file_gym_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginResponse) ProtoMessage() {}
+
+func (x *BeginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginResponse.ProtoReflect.Descriptor instead.
+func (*BeginResponse) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *BeginResponse) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *BeginResponse) GetStepSeconds() float64 {
+	if x != nil {
+		return x.StepSeconds
+	}
+	return 0
+}
+
+type DecideRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Services      map[string]*State      `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideRequest) Reset() {
+	*x = DecideRequest{}
+	mi := &file_gym_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideRequest) ProtoMessage() {}
+
+func (x *DecideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
+func (*DecideRequest) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DecideRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *DecideRequest) GetServices() map[string]*State {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+type DecideResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Services      map[string]*Action     `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // one that is not there stays as it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideResponse) Reset() {
+	*x = DecideResponse{}
+	mi := &file_gym_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideResponse) ProtoMessage() {}
+
+func (x *DecideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
+func (*DecideResponse) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DecideResponse) GetServices() map[string]*Action {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+type EndRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndRequest) Reset() {
+	*x = EndRequest{}
+	mi := &file_gym_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndRequest) ProtoMessage() {}
+
+func (x *EndRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndRequest.ProtoReflect.Descriptor instead.
+func (*EndRequest) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *EndRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+type EndResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndResponse) Reset() {
+	*x = EndResponse{}
+	mi := &file_gym_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndResponse) ProtoMessage() {}
+
+func (x *EndResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gym_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndResponse.ProtoReflect.Descriptor instead.
+func (*EndResponse) Descriptor() ([]byte, []int) {
+	return file_gym_proto_rawDescGZIP(), []int{25}
 }
 
 var File_gym_proto protoreflect.FileDescriptor
@@ -1007,7 +1650,7 @@ const file_gym_proto_rawDesc = "" +
 	"\x04_max\"0\n" +
 	"\x06Signal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04unit\x18\x02 \x01(\tR\x04unit\"\xbc\x02\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\"\xa1\x03\n" +
 	"\x06Spaces\x12\x1a\n" +
 	"\bencoding\x18\x01 \x01(\rR\bencoding\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x18\n" +
@@ -1016,8 +1659,15 @@ const file_gym_proto_rawDesc = "" +
 	"\vobservation\x18\x05 \x03(\v2\x19.awarescale.gym.v1.SignalR\vobservation\x12&\n" +
 	"\fstep_seconds\x18\x06 \x01(\x01H\x00R\vstepSeconds\x88\x01\x01\x12#\n" +
 	"\repisode_steps\x18\a \x01(\rR\fepisodeSteps\x12\x14\n" +
-	"\x05world\x18\b \x01(\tR\x05worldB\x0f\n" +
-	"\r_step_seconds\")\n" +
+	"\x05world\x18\b \x01(\tR\x05world\x12<\n" +
+	"\bservices\x18\t \x03(\v2 .awarescale.gym.v1.ServiceSpacesR\bservices\x12%\n" +
+	"\x0eencoded_length\x18\n" +
+	" \x01(\rR\rencodedLengthB\x0f\n" +
+	"\r_step_seconds\"\x91\x01\n" +
+	"\rServiceSpaces\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x06action\x18\x02 \x03(\v2\x17.awarescale.gym.v1.KnobR\x06action\x12;\n" +
+	"\vobservation\x18\x03 \x03(\v2\x19.awarescale.gym.v1.SignalR\vobservation\")\n" +
 	"\rSpacesRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"y\n" +
 	"\x0eSpacesResponse\x121\n" +
@@ -1029,28 +1679,44 @@ const file_gym_proto_rawDesc = "" +
 	"\x04seed\x18\x02 \x01(\x04H\x00R\x04seed\x88\x01\x01\x124\n" +
 	"\aoptions\x18\x03 \x01(\v2\x1a.awarescale.gym.v1.OptionsR\aoptions\x12\x1a\n" +
 	"\bencoding\x18\x04 \x01(\rR\bencodingB\a\n" +
-	"\x05_seed\"r\n" +
+	"\x05_seed\"\xaf\x01\n" +
 	"\aOptions\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
 	"\x05trace\x18\x02 \x01(\tR\x05trace\x12\x12\n" +
 	"\x04clip\x18\x03 \x01(\bR\x04clip\x12#\n" +
-	"\repisode_steps\x18\x04 \x01(\rR\fepisodeSteps\"[\n" +
+	"\repisode_steps\x18\x04 \x01(\rR\fepisodeSteps\x12!\n" +
+	"\fall_services\x18\x05 \x01(\bR\vallServices\x12\x18\n" +
+	"\aencoded\x18\x06 \x01(\bR\aencoded\"[\n" +
 	"\fInitResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x121\n" +
 	"\x06spaces\x18\x02 \x01(\v2\x19.awarescale.gym.v1.SpacesR\x06spaces\"J\n" +
 	"\fResetRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\x04H\x00R\x04seed\x88\x01\x01B\a\n" +
-	"\x05_seed\"l\n" +
+	"\x05_seed\"\x8f\x02\n" +
 	"\rResetResponse\x12.\n" +
 	"\x05state\x18\x01 \x01(\v2\x18.awarescale.gym.v1.StateR\x05state\x12+\n" +
-	"\x04info\x18\x02 \x01(\v2\x17.awarescale.gym.v1.InfoR\x04info\"\xa6\x01\n" +
+	"\x04info\x18\x02 \x01(\v2\x17.awarescale.gym.v1.InfoR\x04info\x12J\n" +
+	"\bservices\x18\x03 \x03(\v2..awarescale.gym.v1.ResetResponse.ServicesEntryR\bservices\x1aU\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.awarescale.gym.v1.StateR\x05value:\x028\x01\"\xc8\x02\n" +
 	"\vStepRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12B\n" +
-	"\x06action\x18\x02 \x03(\v2*.awarescale.gym.v1.StepRequest.ActionEntryR\x06action\x1a9\n" +
+	"\x06action\x18\x02 \x03(\v2*.awarescale.gym.v1.StepRequest.ActionEntryR\x06action\x12H\n" +
+	"\bservices\x18\x03 \x03(\v2,.awarescale.gym.v1.StepRequest.ServicesEntryR\bservices\x1a9\n" +
 	"\vActionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf8\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\x1aV\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.awarescale.gym.v1.ActionR\x05value:\x028\x01\"~\n" +
+	"\x06Action\x12:\n" +
+	"\x05knobs\x18\x01 \x03(\v2$.awarescale.gym.v1.Action.KnobsEntryR\x05knobs\x1a8\n" +
+	"\n" +
+	"KnobsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xa0\x03\n" +
 	"\fStepResponse\x12.\n" +
 	"\x05state\x18\x01 \x01(\v2\x18.awarescale.gym.v1.StateR\x05state\x12\x1b\n" +
 	"\x06reward\x18\x02 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12#\n" +
@@ -1058,14 +1724,26 @@ const file_gym_proto_rawDesc = "" +
 	"terminated\x18\x03 \x01(\bH\x01R\n" +
 	"terminated\x88\x01\x01\x12!\n" +
 	"\ttruncated\x18\x04 \x01(\bH\x02R\ttruncated\x88\x01\x01\x12+\n" +
-	"\x04info\x18\x05 \x01(\v2\x17.awarescale.gym.v1.InfoR\x04infoB\t\n" +
+	"\x04info\x18\x05 \x01(\v2\x17.awarescale.gym.v1.InfoR\x04info\x12I\n" +
+	"\bservices\x18\x06 \x03(\v2-.awarescale.gym.v1.StepResponse.ServicesEntryR\bservices\x1a[\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x124\n" +
+	"\x05value\x18\x02 \x01(\v2\x1e.awarescale.gym.v1.ServiceStepR\x05value:\x028\x01B\t\n" +
 	"\a_rewardB\r\n" +
 	"\v_terminatedB\f\n" +
 	"\n" +
-	"_truncated\"\xb0\x01\n" +
+	"_truncated\"\xa7\x01\n" +
+	"\vServiceStep\x12.\n" +
+	"\x05state\x18\x01 \x01(\v2\x18.awarescale.gym.v1.StateR\x05state\x12\x1b\n" +
+	"\x06reward\x18\x02 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12\x16\n" +
+	"\x06effect\x18\x03 \x01(\tR\x06effect\x12\x14\n" +
+	"\x05clips\x18\x04 \x03(\tR\x05clips\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04textB\t\n" +
+	"\a_reward\"\xca\x01\n" +
 	"\x05State\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12?\n" +
-	"\asignals\x18\x02 \x03(\v2%.awarescale.gym.v1.State.SignalsEntryR\asignals\x1a:\n" +
+	"\asignals\x18\x02 \x03(\v2%.awarescale.gym.v1.State.SignalsEntryR\asignals\x12\x18\n" +
+	"\aencoded\x18\x03 \x03(\x01R\aencoded\x1a:\n" +
 	"\fSignalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8c\x01\n" +
@@ -1079,13 +1757,52 @@ const file_gym_proto_rawDesc = "" +
 	"\x05_seed\"(\n" +
 	"\fCloseRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x0f\n" +
-	"\rCloseResponse2\xfe\x02\n" +
+	"\rCloseResponse\"\xf7\x01\n" +
+	"\fBeginRequest\x12\x1a\n" +
+	"\bworkload\x18\x01 \x01(\tR\bworkload\x12<\n" +
+	"\bservices\x18\x02 \x03(\v2 .awarescale.gym.v1.ServiceSpacesR\bservices\x12:\n" +
+	"\tobjective\x18\x03 \x01(\v2\x1c.awarescale.gym.v1.ObjectiveR\tobjective\x12!\n" +
+	"\fstep_seconds\x18\x04 \x01(\x01R\vstepSeconds\x12\x12\n" +
+	"\x04seed\x18\x05 \x01(\x04R\x04seed\x12\x1a\n" +
+	"\bencoding\x18\x06 \x01(\rR\bencoding\"\xb8\x01\n" +
+	"\tObjective\x12\x1e\n" +
+	"\n" +
+	"percentile\x18\x01 \x01(\x01R\n" +
+	"percentile\x12'\n" +
+	"\x0flatency_seconds\x18\x02 \x01(\x01R\x0elatencySeconds\x12.\n" +
+	"\x13requests_per_second\x18\x03 \x01(\x01R\x11requestsPerSecond\x12\x12\n" +
+	"\x04lost\x18\x04 \x01(\x01R\x04lost\x12\x1e\n" +
+	"\n" +
+	"background\x18\x05 \x01(\x01R\n" +
+	"background\"D\n" +
+	"\rBeginResponse\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\x12!\n" +
+	"\fstep_seconds\x18\x02 \x01(\x01R\vstepSeconds\"\xc4\x01\n" +
+	"\rDecideRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\x12J\n" +
+	"\bservices\x18\x02 \x03(\v2..awarescale.gym.v1.DecideRequest.ServicesEntryR\bservices\x1aU\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.awarescale.gym.v1.StateR\x05value:\x028\x01\"\xb5\x01\n" +
+	"\x0eDecideResponse\x12K\n" +
+	"\bservices\x18\x01 \x03(\v2/.awarescale.gym.v1.DecideResponse.ServicesEntryR\bservices\x1aV\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.awarescale.gym.v1.ActionR\x05value:\x028\x01\"\x1e\n" +
+	"\n" +
+	"EndRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\"\r\n" +
+	"\vEndResponse2\xfe\x02\n" +
 	"\x03Gym\x12M\n" +
 	"\x06Spaces\x12 .awarescale.gym.v1.SpacesRequest\x1a!.awarescale.gym.v1.SpacesResponse\x12G\n" +
 	"\x04Init\x12\x1e.awarescale.gym.v1.InitRequest\x1a\x1f.awarescale.gym.v1.InitResponse\x12J\n" +
 	"\x05Reset\x12\x1f.awarescale.gym.v1.ResetRequest\x1a .awarescale.gym.v1.ResetResponse\x12G\n" +
 	"\x04Step\x12\x1e.awarescale.gym.v1.StepRequest\x1a\x1f.awarescale.gym.v1.StepResponse\x12J\n" +
-	"\x05Close\x12\x1f.awarescale.gym.v1.CloseRequest\x1a .awarescale.gym.v1.CloseResponseB(Z&awarescale.dev/aware/learner/gym/gymv1b\x06proto3"
+	"\x05Close\x12\x1f.awarescale.gym.v1.CloseRequest\x1a .awarescale.gym.v1.CloseResponse2\xe9\x01\n" +
+	"\x06Policy\x12J\n" +
+	"\x05Begin\x12\x1f.awarescale.gym.v1.BeginRequest\x1a .awarescale.gym.v1.BeginResponse\x12M\n" +
+	"\x06Decide\x12 .awarescale.gym.v1.DecideRequest\x1a!.awarescale.gym.v1.DecideResponse\x12D\n" +
+	"\x03End\x12\x1d.awarescale.gym.v1.EndRequest\x1a\x1e.awarescale.gym.v1.EndResponseB(Z&awarescale.dev/aware/learner/gym/gymv1b\x06proto3"
 
 var (
 	file_gym_proto_rawDescOnce sync.Once
@@ -1099,56 +1816,95 @@ func file_gym_proto_rawDescGZIP() []byte {
 	return file_gym_proto_rawDescData
 }
 
-var file_gym_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_gym_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_gym_proto_goTypes = []any{
 	(*Knob)(nil),                  // 0: awarescale.gym.v1.Knob
 	(*Signal)(nil),                // 1: awarescale.gym.v1.Signal
 	(*Spaces)(nil),                // 2: awarescale.gym.v1.Spaces
-	(*SpacesRequest)(nil),         // 3: awarescale.gym.v1.SpacesRequest
-	(*SpacesResponse)(nil),        // 4: awarescale.gym.v1.SpacesResponse
-	(*InitRequest)(nil),           // 5: awarescale.gym.v1.InitRequest
-	(*Options)(nil),               // 6: awarescale.gym.v1.Options
-	(*InitResponse)(nil),          // 7: awarescale.gym.v1.InitResponse
-	(*ResetRequest)(nil),          // 8: awarescale.gym.v1.ResetRequest
-	(*ResetResponse)(nil),         // 9: awarescale.gym.v1.ResetResponse
-	(*StepRequest)(nil),           // 10: awarescale.gym.v1.StepRequest
-	(*StepResponse)(nil),          // 11: awarescale.gym.v1.StepResponse
-	(*State)(nil),                 // 12: awarescale.gym.v1.State
-	(*Info)(nil),                  // 13: awarescale.gym.v1.Info
-	(*CloseRequest)(nil),          // 14: awarescale.gym.v1.CloseRequest
-	(*CloseResponse)(nil),         // 15: awarescale.gym.v1.CloseResponse
-	nil,                           // 16: awarescale.gym.v1.StepRequest.ActionEntry
-	nil,                           // 17: awarescale.gym.v1.State.SignalsEntry
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*ServiceSpaces)(nil),         // 3: awarescale.gym.v1.ServiceSpaces
+	(*SpacesRequest)(nil),         // 4: awarescale.gym.v1.SpacesRequest
+	(*SpacesResponse)(nil),        // 5: awarescale.gym.v1.SpacesResponse
+	(*InitRequest)(nil),           // 6: awarescale.gym.v1.InitRequest
+	(*Options)(nil),               // 7: awarescale.gym.v1.Options
+	(*InitResponse)(nil),          // 8: awarescale.gym.v1.InitResponse
+	(*ResetRequest)(nil),          // 9: awarescale.gym.v1.ResetRequest
+	(*ResetResponse)(nil),         // 10: awarescale.gym.v1.ResetResponse
+	(*StepRequest)(nil),           // 11: awarescale.gym.v1.StepRequest
+	(*Action)(nil),                // 12: awarescale.gym.v1.Action
+	(*StepResponse)(nil),          // 13: awarescale.gym.v1.StepResponse
+	(*ServiceStep)(nil),           // 14: awarescale.gym.v1.ServiceStep
+	(*State)(nil),                 // 15: awarescale.gym.v1.State
+	(*Info)(nil),                  // 16: awarescale.gym.v1.Info
+	(*CloseRequest)(nil),          // 17: awarescale.gym.v1.CloseRequest
+	(*CloseResponse)(nil),         // 18: awarescale.gym.v1.CloseResponse
+	(*BeginRequest)(nil),          // 19: awarescale.gym.v1.BeginRequest
+	(*Objective)(nil),             // 20: awarescale.gym.v1.Objective
+	(*BeginResponse)(nil),         // 21: awarescale.gym.v1.BeginResponse
+	(*DecideRequest)(nil),         // 22: awarescale.gym.v1.DecideRequest
+	(*DecideResponse)(nil),        // 23: awarescale.gym.v1.DecideResponse
+	(*EndRequest)(nil),            // 24: awarescale.gym.v1.EndRequest
+	(*EndResponse)(nil),           // 25: awarescale.gym.v1.EndResponse
+	nil,                           // 26: awarescale.gym.v1.ResetResponse.ServicesEntry
+	nil,                           // 27: awarescale.gym.v1.StepRequest.ActionEntry
+	nil,                           // 28: awarescale.gym.v1.StepRequest.ServicesEntry
+	nil,                           // 29: awarescale.gym.v1.Action.KnobsEntry
+	nil,                           // 30: awarescale.gym.v1.StepResponse.ServicesEntry
+	nil,                           // 31: awarescale.gym.v1.State.SignalsEntry
+	nil,                           // 32: awarescale.gym.v1.DecideRequest.ServicesEntry
+	nil,                           // 33: awarescale.gym.v1.DecideResponse.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
 }
 var file_gym_proto_depIdxs = []int32{
 	0,  // 0: awarescale.gym.v1.Spaces.action:type_name -> awarescale.gym.v1.Knob
 	1,  // 1: awarescale.gym.v1.Spaces.observation:type_name -> awarescale.gym.v1.Signal
-	2,  // 2: awarescale.gym.v1.SpacesResponse.spaces:type_name -> awarescale.gym.v1.Spaces
-	6,  // 3: awarescale.gym.v1.InitRequest.options:type_name -> awarescale.gym.v1.Options
-	2,  // 4: awarescale.gym.v1.InitResponse.spaces:type_name -> awarescale.gym.v1.Spaces
-	12, // 5: awarescale.gym.v1.ResetResponse.state:type_name -> awarescale.gym.v1.State
-	13, // 6: awarescale.gym.v1.ResetResponse.info:type_name -> awarescale.gym.v1.Info
-	16, // 7: awarescale.gym.v1.StepRequest.action:type_name -> awarescale.gym.v1.StepRequest.ActionEntry
-	12, // 8: awarescale.gym.v1.StepResponse.state:type_name -> awarescale.gym.v1.State
-	13, // 9: awarescale.gym.v1.StepResponse.info:type_name -> awarescale.gym.v1.Info
-	18, // 10: awarescale.gym.v1.State.at:type_name -> google.protobuf.Timestamp
-	17, // 11: awarescale.gym.v1.State.signals:type_name -> awarescale.gym.v1.State.SignalsEntry
-	3,  // 12: awarescale.gym.v1.Gym.Spaces:input_type -> awarescale.gym.v1.SpacesRequest
-	5,  // 13: awarescale.gym.v1.Gym.Init:input_type -> awarescale.gym.v1.InitRequest
-	8,  // 14: awarescale.gym.v1.Gym.Reset:input_type -> awarescale.gym.v1.ResetRequest
-	10, // 15: awarescale.gym.v1.Gym.Step:input_type -> awarescale.gym.v1.StepRequest
-	14, // 16: awarescale.gym.v1.Gym.Close:input_type -> awarescale.gym.v1.CloseRequest
-	4,  // 17: awarescale.gym.v1.Gym.Spaces:output_type -> awarescale.gym.v1.SpacesResponse
-	7,  // 18: awarescale.gym.v1.Gym.Init:output_type -> awarescale.gym.v1.InitResponse
-	9,  // 19: awarescale.gym.v1.Gym.Reset:output_type -> awarescale.gym.v1.ResetResponse
-	11, // 20: awarescale.gym.v1.Gym.Step:output_type -> awarescale.gym.v1.StepResponse
-	15, // 21: awarescale.gym.v1.Gym.Close:output_type -> awarescale.gym.v1.CloseResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	3,  // 2: awarescale.gym.v1.Spaces.services:type_name -> awarescale.gym.v1.ServiceSpaces
+	0,  // 3: awarescale.gym.v1.ServiceSpaces.action:type_name -> awarescale.gym.v1.Knob
+	1,  // 4: awarescale.gym.v1.ServiceSpaces.observation:type_name -> awarescale.gym.v1.Signal
+	2,  // 5: awarescale.gym.v1.SpacesResponse.spaces:type_name -> awarescale.gym.v1.Spaces
+	7,  // 6: awarescale.gym.v1.InitRequest.options:type_name -> awarescale.gym.v1.Options
+	2,  // 7: awarescale.gym.v1.InitResponse.spaces:type_name -> awarescale.gym.v1.Spaces
+	15, // 8: awarescale.gym.v1.ResetResponse.state:type_name -> awarescale.gym.v1.State
+	16, // 9: awarescale.gym.v1.ResetResponse.info:type_name -> awarescale.gym.v1.Info
+	26, // 10: awarescale.gym.v1.ResetResponse.services:type_name -> awarescale.gym.v1.ResetResponse.ServicesEntry
+	27, // 11: awarescale.gym.v1.StepRequest.action:type_name -> awarescale.gym.v1.StepRequest.ActionEntry
+	28, // 12: awarescale.gym.v1.StepRequest.services:type_name -> awarescale.gym.v1.StepRequest.ServicesEntry
+	29, // 13: awarescale.gym.v1.Action.knobs:type_name -> awarescale.gym.v1.Action.KnobsEntry
+	15, // 14: awarescale.gym.v1.StepResponse.state:type_name -> awarescale.gym.v1.State
+	16, // 15: awarescale.gym.v1.StepResponse.info:type_name -> awarescale.gym.v1.Info
+	30, // 16: awarescale.gym.v1.StepResponse.services:type_name -> awarescale.gym.v1.StepResponse.ServicesEntry
+	15, // 17: awarescale.gym.v1.ServiceStep.state:type_name -> awarescale.gym.v1.State
+	34, // 18: awarescale.gym.v1.State.at:type_name -> google.protobuf.Timestamp
+	31, // 19: awarescale.gym.v1.State.signals:type_name -> awarescale.gym.v1.State.SignalsEntry
+	3,  // 20: awarescale.gym.v1.BeginRequest.services:type_name -> awarescale.gym.v1.ServiceSpaces
+	20, // 21: awarescale.gym.v1.BeginRequest.objective:type_name -> awarescale.gym.v1.Objective
+	32, // 22: awarescale.gym.v1.DecideRequest.services:type_name -> awarescale.gym.v1.DecideRequest.ServicesEntry
+	33, // 23: awarescale.gym.v1.DecideResponse.services:type_name -> awarescale.gym.v1.DecideResponse.ServicesEntry
+	15, // 24: awarescale.gym.v1.ResetResponse.ServicesEntry.value:type_name -> awarescale.gym.v1.State
+	12, // 25: awarescale.gym.v1.StepRequest.ServicesEntry.value:type_name -> awarescale.gym.v1.Action
+	14, // 26: awarescale.gym.v1.StepResponse.ServicesEntry.value:type_name -> awarescale.gym.v1.ServiceStep
+	15, // 27: awarescale.gym.v1.DecideRequest.ServicesEntry.value:type_name -> awarescale.gym.v1.State
+	12, // 28: awarescale.gym.v1.DecideResponse.ServicesEntry.value:type_name -> awarescale.gym.v1.Action
+	4,  // 29: awarescale.gym.v1.Gym.Spaces:input_type -> awarescale.gym.v1.SpacesRequest
+	6,  // 30: awarescale.gym.v1.Gym.Init:input_type -> awarescale.gym.v1.InitRequest
+	9,  // 31: awarescale.gym.v1.Gym.Reset:input_type -> awarescale.gym.v1.ResetRequest
+	11, // 32: awarescale.gym.v1.Gym.Step:input_type -> awarescale.gym.v1.StepRequest
+	17, // 33: awarescale.gym.v1.Gym.Close:input_type -> awarescale.gym.v1.CloseRequest
+	19, // 34: awarescale.gym.v1.Policy.Begin:input_type -> awarescale.gym.v1.BeginRequest
+	22, // 35: awarescale.gym.v1.Policy.Decide:input_type -> awarescale.gym.v1.DecideRequest
+	24, // 36: awarescale.gym.v1.Policy.End:input_type -> awarescale.gym.v1.EndRequest
+	5,  // 37: awarescale.gym.v1.Gym.Spaces:output_type -> awarescale.gym.v1.SpacesResponse
+	8,  // 38: awarescale.gym.v1.Gym.Init:output_type -> awarescale.gym.v1.InitResponse
+	10, // 39: awarescale.gym.v1.Gym.Reset:output_type -> awarescale.gym.v1.ResetResponse
+	13, // 40: awarescale.gym.v1.Gym.Step:output_type -> awarescale.gym.v1.StepResponse
+	18, // 41: awarescale.gym.v1.Gym.Close:output_type -> awarescale.gym.v1.CloseResponse
+	21, // 42: awarescale.gym.v1.Policy.Begin:output_type -> awarescale.gym.v1.BeginResponse
+	23, // 43: awarescale.gym.v1.Policy.Decide:output_type -> awarescale.gym.v1.DecideResponse
+	25, // 44: awarescale.gym.v1.Policy.End:output_type -> awarescale.gym.v1.EndResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_gym_proto_init() }
@@ -1158,19 +1914,20 @@ func file_gym_proto_init() {
 	}
 	file_gym_proto_msgTypes[0].OneofWrappers = []any{}
 	file_gym_proto_msgTypes[2].OneofWrappers = []any{}
-	file_gym_proto_msgTypes[5].OneofWrappers = []any{}
-	file_gym_proto_msgTypes[8].OneofWrappers = []any{}
-	file_gym_proto_msgTypes[11].OneofWrappers = []any{}
+	file_gym_proto_msgTypes[6].OneofWrappers = []any{}
+	file_gym_proto_msgTypes[9].OneofWrappers = []any{}
 	file_gym_proto_msgTypes[13].OneofWrappers = []any{}
+	file_gym_proto_msgTypes[14].OneofWrappers = []any{}
+	file_gym_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gym_proto_rawDesc), len(file_gym_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   34,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_gym_proto_goTypes,
 		DependencyIndexes: file_gym_proto_depIdxs,

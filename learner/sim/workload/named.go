@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim"
 )
 
 //go:embed apps/*.yaml data/autothrottle/*.txt data/azure/*.csv data/aware/generatedFunctions.txt
@@ -101,9 +104,17 @@ func Multiple(app string) (times float64, ok bool) {
 	return times, ok
 }
 
+// Machines are those of Autothrottle's experiments: five nodes with 32 cores.
+var Machines = sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 128 << 30})
+
+// CellTraces returns the traces that [Cell] knows: those of [Traces], and
+// constant.
+func CellTraces() []string { return append([]string{"constant"}, Traces()...) }
+
 // Cell is the load of one of Autothrottle's experiments: the trace diurnal,
 // diurnal-2 (their warm-up), noisy or bursty, multiplied by the application's
-// [Multiple], or their constant rate for the application.
+// [Multiple], or their constant rate for the application. The other traces of
+// [Traces] are multiplied in the same way.
 func Cell(app, trace string) (Trace, error) {
 	times, known := Multiple(app)
 	if !known {
@@ -113,8 +124,8 @@ func Cell(app, trace string) (Trace, error) {
 		constant := map[string]float64{"train-ticket": 200, "social-network": 500, "hotel-reservation": 2000}
 		return Constant(constant[app], time.Hour)
 	}
-	if !slices.Contains(autothrottle, trace) {
-		return Trace{}, fmt.Errorf("trace %q: known are constant, %s", trace, strings.Join(autothrottle, ", "))
+	if !slices.Contains(CellTraces(), trace) {
+		return Trace{}, fmt.Errorf("trace %q: known are %s", trace, strings.Join(CellTraces(), ", "))
 	}
 	t, err := Named(trace)
 	if err != nil {

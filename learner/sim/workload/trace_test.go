@@ -302,8 +302,23 @@ func TestAutothrottlesExperiments(t *testing.T) {
 	}
 	_, err := workload.Cell("shop", "noisy")
 	says(t, err, `application "shop": known are hotel-reservation, social-network, train-ticket`)
-	_, err = workload.Cell("train-ticket", "azure")
-	says(t, err, `trace "azure": known are constant, diurnal, diurnal-2, noisy, bursty`)
+	_, err = workload.Cell("train-ticket", "lunar")
+	says(t, err, `trace "lunar": known are constant, `+strings.Join(workload.Traces(), ", "))
+}
+
+// The bench multiplies every trace by the factor of the application, not only
+// Autothrottle's own.
+func TestEveryTraceHasACellInWhichItIsMultiplied(t *testing.T) {
+	for _, name := range workload.Traces() {
+		as, err := workload.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := workload.Cell("social-network", name)
+		if err != nil || math.Abs(in.Mean()-1.5*as.Mean()) > 1e-9*in.Mean() || in.Length() != as.Length() {
+			t.Errorf("%s: mean %v for %v, %v, want 1.5 times %v for %v", name, in.Mean(), in.Length(), err, as.Mean(), as.Length())
+		}
+	}
 }
 
 // generators are one call of each.
