@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"awarescale.dev/aware/learner/bench"
 	"gonum.org/v1/plot"
@@ -16,6 +17,16 @@ import (
 // a folder.
 func Baselines(dir string, rows []bench.Row, seeds int) error {
 	var pictures []Picture
+	for _, c := range []criterion{
+		{"p99 / SLO", 1, func(r bench.Row) float64 { return min(r.P99MS/r.SLOMS, 3) }},
+		{"windows over the SLO, %", 1, func(r bench.Row) float64 { return 100 * r.Ratio }},
+	} {
+		p, err := overview(rows, c)
+		if err != nil {
+			return err
+		}
+		pictures = append(pictures, p)
+	}
 	for _, cell := range blocks(rows) {
 		for _, c := range []criterion{
 			{"p99, ms", cell[0].SLOMS, func(r bench.Row) float64 { return min(r.P99MS, 3*r.SLOMS) }},
@@ -101,24 +112,63 @@ type criterion struct {
 	of    func(bench.Row) float64
 }
 
+// overview draws all cells: a point for each policy and cell. The cores are
+// relative to the fewest of those that hold the cell, or of all when none does.
+func overview(rows []bench.Row, c criterion) (Picture, error) {
+	var names []string
+	points := map[string]plotter.XYs{}
+	for _, cell := range blocks(rows) {
+		fewest, ofAll := math.Inf(1), math.Inf(1)
+		for _, r := range cell {
+			ofAll = min(ofAll, r.Cores)
+			if !r.Violates {
+				fewest = min(fewest, r.Cores)
+			}
+		}
+		if math.IsInf(fewest, 1) {
+			fewest = ofAll
+		}
+		for _, r := range cell {
+			if points[r.Policy] == nil {
+				names = append(names, r.Policy)
+			}
+			points[r.Policy] = append(points[r.Policy], plotter.XY{X: r.Cores / fewest, Y: c.of(r)})
+		}
+	}
+	return cloud("all cells", "allocated cores / fewest that hold", c, names, func(i int) plotter.XYs {
+		return points[names[i]]
+	})
+}
+
 // pareto draws a cell: a point for each policy.
 func pareto(rows []bench.Row, c criterion) (Picture, error) {
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.Policy)
+	}
+	return cloud(rows[0].App+", "+rows[0].Trace, "allocated cores", c, names, func(i int) plotter.XYs {
+		return plotter.XYs{{X: rows[i].Cores, Y: c.of(rows[i])}}
+	})
+}
+
+// cloud draws the points of each policy in a colour of its own.
+func cloud(title, x string, c criterion, names []string, points func(i int) plotter.XYs) (Picture, error) {
 	p := plot.New()
-	p.Title.Text = rows[0].App + ", " + rows[0].Trace
-	p.X.Label.Text, p.Y.Label.Text = "allocated cores", c.name
+	p.Title.Text = title
+	p.X.Label.Text, p.Y.Label.Text = x, c.name
 	p.X.Min, p.Y.Min = 0, 0
 	p.Add(plotter.NewGrid())
-	for i, r := range rows {
-		s, err := plotter.NewScatter(plotter.XYs{{X: r.Cores, Y: c.of(r)}})
+	for i, name := range names {
+		s, err := plotter.NewScatter(points(i))
 		if err != nil {
-			return Picture{}, fmt.Errorf("drawing %s: %w", p.Title.Text, err)
+			return Picture{}, fmt.Errorf("drawing %s: %w", title, err)
 		}
 		s.GlyphStyle = vgdraw.GlyphStyle{Color: Ink(i), Radius: vg.Points(4), Shape: vgdraw.CircleGlyph{}}
 		if i >= Inks { // the colours begin again
 			s.Shape = vgdraw.BoxGlyph{}
 		}
 		p.Add(s)
-		p.Legend.Add(r.Policy, s)
+		p.Legend.Add(name, s)
 	}
 	Level(p, c.level)
 	p.Legend.Top = true
