@@ -386,8 +386,30 @@ func TestRowsRememberTheAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if head, _, _ := strings.Cut(string(text), "\n"); !strings.Contains(head, "served by grpc://127.0.0.1:1") {
+	if head, _, _ := strings.Cut(string(text), "\n"); !strings.Contains(head, "policy grpc://127.0.0.1:1") {
 		t.Errorf("the file of rows begins with %s", head)
+	}
+}
+
+// Rows are kept under a policy's name; a file of that name with other settings is
+// another policy.
+func TestRowsRememberWhatIsInAPolicyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.json")
+	mark := func(target string) string {
+		t.Helper()
+		text := `{"encoding": 1, "policy": "captain", "settings": {"target": ` + target + `}}`
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		m, err := markOf(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	one, other, again := mark("0.1"), mark("0.2"), mark("0.1")
+	if one == other || one != again || !strings.HasPrefix(one, "mine.json ") {
+		t.Errorf("marks %q, %q and %q", one, other, again)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim"
 )
 
@@ -55,7 +56,7 @@ func (c Contest) Run(ctx context.Context) ([]Row, error) {
 	var at []int // rows of finalists
 	for i := range c.Cells {
 		from := i * len(c.Contestants)
-		for _, k := range c.finalists(rows[from : from+len(c.Contestants)]) {
+		for _, k := range c.finalists(c.Cells[i], rows[from:from+len(c.Contestants)]) {
 			finalists = append(finalists, all[from+k])
 			at = append(at, from+k)
 		}
@@ -74,20 +75,47 @@ type entry struct {
 	who  Contestant
 }
 
+// closeCall is by how much of the SLO a p99 of the fluid level may be above it, and
+// the request level still be asked: about that level's error.
+const closeCall = 0.2
+
 // finalists are the indexes of the rows of a cell that the request level judges:
-// the rules with the fewest cores among those that hold, and all policy files.
-func (c Contest) finalists(rows []Row) []int {
+// the rules with the fewest cores among those that hold, those with still fewer
+// that miss by a close call, and all policy files.
+func (c Contest) finalists(cell Cell, rows []Row) []int {
 	var rules, files []int
 	for k, who := range c.Contestants {
 		switch {
 		case who.Choice != nil:
 			files = append(files, k)
-		case rows[k].Holds:
+		case rows[k].Holds || rows[k].nearlyHolds(cell.App.SLO):
 			rules = append(rules, k)
 		}
 	}
 	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(rows[a].Cores, rows[b].Cores) })
-	return append(rules[:min(c.Best, len(rules))], files...)
+	held := 0
+	for i, k := range rules {
+		if rows[k].Holds {
+			held++
+		}
+		if held == c.Best {
+			rules = rules[:i+1]
+			break
+		}
+	}
+	return append(rules, files...)
+}
+
+// nearlyHolds reports whether nothing is missed in any run but the SLO's latency,
+// and that by a close call.
+func (r Row) nearlyHolds(slo mdp.SLO) bool {
+	for _, s := range r.Runs {
+		s.P99 = min(s.P99, slo.Latency)
+		if s.breaks(slo) || s.P99MS > (1+closeCall)*r.SLOMS {
+			return false
+		}
+	}
+	return len(r.Runs) > 0
 }
 
 // judge runs entries at a level.

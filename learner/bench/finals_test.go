@@ -14,7 +14,7 @@ func TestTheBestRulesAndPolicyFilesAreJudgedByRequests(t *testing.T) {
 		t.Skip("simulates two hours request by request")
 	}
 	tuned := shipped(t)
-	cell := cells(t)[7] // social-network, bursty
+	cell := cells(t)[5] // social-network, constant
 	mine, ok := tuned.For(cell, "static")
 	if !ok {
 		t.Fatal("no static rule")

@@ -309,7 +309,7 @@ func part(share, whole float64) float64 {
 	if whole <= 0 {
 		return 0
 	}
-	return min(1, share/whole)
+	return max(0, min(1, share/whole)) // sums of small shares round
 }
 
 // rewards are the rewards of all services in the windows of a run.
