@@ -49,15 +49,18 @@ func trainCommand() *cobra.Command {
 		Use:   "train",
 		Short: "Let an algorithm learn in an environment",
 		Args:  cobra.NoArgs,
-		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the best one, and at\n" +
-			"the end plays 100 new episodes with it: their mean return is the result.\n\n" +
+		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the\n" +
+			"best one, and at the end plays 100 new episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ",\n" +
-			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE (" + strings.Join(bench.Applications(), ", ") + ").\n" +
+			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE\n" +
+			"(" + strings.Join(bench.Applications(), ", ") + ").\n" +
 			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + ".\n\n" +
-			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume continues from it as if there had\n" +
-			"been no stop. The best actor is in actor.safetensors; of a simulated workload it is also in policy.safetensors,\n" +
-			"which aware simulate --policy and aware bench baselines --policy take.",
-		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n  aware train --env sim:social-network/bursty --algo ppo",
+			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume continues from it as\n" +
+			"if there had been no stop. The best actor is in actor.safetensors; of a simulated workload it is also in\n" +
+			"policy.safetensors, which aware simulate --policy and aware bench baselines --policy take.",
+		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n" +
+			"  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n" +
+			"  aware train --env sim:social-network/bursty --algo ppo",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

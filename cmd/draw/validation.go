@@ -139,13 +139,19 @@ figure { display: inline-block; margin: .5em; width: 31em; max-width: 100% } img
 <td{{if not .Met}} class="missed"{{end}}>{{.Verdict}}</td><td>{{.Protocol}}</td></tr>
 {{end}}</table>
 <ul>{{range .Notes}}<li>{{.}}</li>{{end}}</ul>
-{{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}"><figcaption>{{.Name}}: on the grey line both are equal.</figcaption></figure>
+{{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}">
+<figcaption>{{.Name}}: on the grey line both are equal.</figcaption></figure>
 {{end}}
-{{with .Interference.Sensitivity}}<h2>Sensitivity</h2><p>By what share a workload takes longer under full pressure on one resource.</p>
-<table>{{range $w, $s := .}}<tr><td>{{$w}}</td>{{range $r, $v := $s}}<td class="n">{{$r}} {{with $v}}{{printf "%.2f" .}}{{else}}-{{end}}</td>{{end}}</tr>{{end}}</table>{{end}}
+{{with .Interference.Sensitivity}}<h2>Sensitivity</h2>
+<p>By what share a workload takes longer under full pressure on one resource.</p>
+<table>{{range $w, $s := .}}<tr><td>{{$w}}</td>
+{{range $r, $v := $s}}<td class="n">{{$r}} {{with $v}}{{printf "%.2f" .}}{{else}}-{{end}}</td>{{end}}</tr>
+{{end}}</table>{{end}}
 {{with .Time.Families}}<h2>Use of CPUs</h2><p>Time = floor + work / min(limit, parallel)^throttle.</p>
 <table><tr><th>Function</th><th>Parallel, cores</th><th>Throttle</th><th>Floor, share at one core</th></tr>
 {{range $f, $s := .}}<tr><td>{{$f}}</td><td class="n">{{with $s.Parallel}}{{printf "%.2f" .}}{{else}}no end seen{{end}}</td>
-<td class="n">{{printf "%.2f" $s.Throttle}}</td><td class="n">{{with $s.Floor}}{{printf "%.2f" .}}{{end}}</td></tr>{{end}}</table>{{end}}
+<td class="n">{{printf "%.2f" $s.Throttle}}</td>
+<td class="n">{{with $s.Floor}}{{printf "%.2f" .}}{{end}}</td></tr>
+{{end}}</table>{{end}}
 </body></html>
 `))

@@ -87,14 +87,19 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 	g.client = client
 	for i := range n {
 		g.add(i, "c"+fmt.Sprint(i), web)
-		g.stage.pods = append(g.stage.pods, Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("u%d", i), QoS: "Burstable",
+		g.stage.pods = append(g.stage.pods, Pod{
+			Namespace: "shop",
+			Name:      fmt.Sprintf("web-%d", i),
+			UID:       fmt.Sprintf("u%d", i),
+			QoS:       "Burstable",
 			Containers: []Container{{
 				Name:     "app",
 				ID:       "c" + fmt.Sprint(i),
 				Running:  true,
 				Limits:   web,
 				Requests: mdp.Size{CPU: 100},
-			}}})
+			}},
+		})
 		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
 		g.used = append(g.used, 0)
 		g.periods = append(g.periods, 0)
@@ -183,12 +188,15 @@ func (g *rig) run(d time.Duration) {
 func (g *rig) put(i int, id string) {
 	path := pathOf(i, id)
 	if g.host.Tree.Version() == cgroup.V2 {
-		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n", g.used[i].Microseconds(), g.periods[i], int(g.throttled[i])))
+		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf(
+			"usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n",
+			g.used[i].Microseconds(), g.periods[i], int(g.throttled[i])))
 		g.host.Put(g.t, path, "memory.current", fmt.Sprintln(int64(g.memory[i])))
 		return
 	}
 	g.host.Put(g.t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(g.used[i])))
-	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.periods[i], int(g.throttled[i])))
+	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf(
+		"nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.periods[i], int(g.throttled[i])))
 	g.host.Put(g.t, path, "memory/memory.usage_in_bytes", fmt.Sprintln(int64(g.memory[i])))
 }
 

@@ -68,13 +68,15 @@ func TestReadInBothVersions(t *testing.T) {
 	for version, files := range map[cgroup.Version]map[string]string{
 		cgroup.V1: {
 			"cpuacct/cpuacct.usage": "1500000000\n", "cpu/cpu.stat": "nr_periods 100\nnr_throttled 7\nthrottled_time 30000000\n",
-			"memory/memory.usage_in_bytes":          "104857600\n",
-			"memory/memory.stat":                    "cache 1\ninactive_file 5\ntotal_inactive_file 41943040\n",
-			"memory/memory.oom_control":             "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-			"blkio/blkio.throttle.io_service_bytes": "8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 12288\n8:0 Total 12288\n8:16 Read 4096\n8:16 Total 4096\nTotal 16384\n",
+			"memory/memory.usage_in_bytes": "104857600\n",
+			"memory/memory.stat":           "cache 1\ninactive_file 5\ntotal_inactive_file 41943040\n",
+			"memory/memory.oom_control":    "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+			"blkio/blkio.throttle.io_service_bytes": "8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 12288\n8:0 Total 12288\n" +
+				"8:16 Read 4096\n8:16 Total 4096\nTotal 16384\n",
 		},
 		cgroup.V2: {
-			"cpu.stat":       "usage_usec 1500000\nuser_usec 1\nsystem_usec 1\nnr_periods 100\nnr_throttled 7\nthrottled_usec 30000\nnr_bursts 0\n",
+			"cpu.stat": "usage_usec 1500000\nuser_usec 1\nsystem_usec 1\n" +
+				"nr_periods 100\nnr_throttled 7\nthrottled_usec 30000\nnr_bursts 0\n",
 			"memory.current": "104857600\n", "memory.stat": "anon 5\ninactive_file 41943040\n",
 			"memory.events":   "low 0\noom 3\noom_kill 2\noom_group_kill 0\n",
 			"io.stat":         "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=5 dios=0\n8:16 rbytes=4096 wbytes=0 rios=1\n",
@@ -172,7 +174,8 @@ func TestWriteAndReadLimits(t *testing.T) {
 					t.Errorf("after %+v: %+v, want %+v", change, got, want)
 				}
 			}
-			if err := host.Tree.Write(host.Parent+"/pod/other", cgroup.Limits{Quota: 5000, Period: 100000}); !errors.Is(err, cgroup.ErrGone) {
+			err := host.Tree.Write(host.Parent+"/pod/other", cgroup.Limits{Quota: 5000, Period: 100000})
+			if !errors.Is(err, cgroup.ErrGone) {
 				t.Errorf("writing to a group that is not there: %v, want ErrGone", err)
 			}
 		})

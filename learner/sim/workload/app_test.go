@@ -174,11 +174,13 @@ func TestReadRejectsInvalidApplications(t *testing.T) {
 		},
 		"a call of two": {
 			"db.count 20%", "db.count db.get",
-			`operation "front.page": call "db.count db.get": it must be the name of an operation, such as db.get, and when not all requests call it a share, such as db.get 20%`,
+			`operation "front.page": call "db.count db.get": ` +
+				`it must be the name of an operation, such as db.get, and when not all requests call it a share, such as db.get 20%`,
 		},
 		"an empty call": {
 			"db.count 20%", `""`,
-			`operation "front.page": call "": it must be the name of an operation, such as db.get, and when not all requests call it a share, such as db.get 20%`,
+			`operation "front.page": call "": ` +
+				`it must be the name of an operation, such as db.get, and when not all requests call it a share, such as db.get 20%`,
 		},
 		"calls in a circle": {
 			"work: 1ms}", "work: 1ms, stages: [[front.page 1%]]}",
@@ -234,7 +236,9 @@ func TestCompiledInApplicationsAreValid(t *testing.T) {
 		got[name] = figures{len(app.Services), app.SLO.Latency}
 	}
 	want := map[string]figures{
-		"hotel-reservation": {19, 100 * time.Millisecond}, "social-network": {28, 200 * time.Millisecond}, "train-ticket": {50, time.Second},
+		"hotel-reservation": {19, 100 * time.Millisecond},
+		"social-network":    {28, 200 * time.Millisecond},
+		"train-ticket":      {50, time.Second},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -247,7 +251,8 @@ func FuzzReadApp(f *testing.F) {
 	// Not the shipped files: mutating 15 KB finds nothing that mutating 1 KB
 	// does not.
 	f.Add(shop)
-	f.Add("name: x\nkinds: {a: {threads: 1}}\nservices: [{name: a, kind: a}]\noperations: [{name: o, service: a, work: 1ms}]\nendpoints: [{operation: o, share: 1}]")
+	f.Add("name: x\nkinds: {a: {threads: 1}}\nservices: [{name: a, kind: a}]\n" +
+		"operations: [{name: o, service: a, work: 1ms}]\nendpoints: [{operation: o, share: 1}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		app, err := workload.Read("fuzz", strings.NewReader(text))
 		if err == nil && app.Check() != nil {

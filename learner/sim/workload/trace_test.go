@@ -262,7 +262,8 @@ func TestCompiledInTracesAreValid(t *testing.T) {
 		t.Errorf("nothing was to be kept, and %d functions are left", len(none))
 	}
 	_, err := workload.Named("weekly")
-	says(t, err, `trace "weekly": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, pulses, clusters, flash-crowd, on-off`)
+	says(t, err, `trace "weekly": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, `+
+		`pulses, clusters, flash-crowd, on-off`)
 }
 
 func TestTracesFromFiles(t *testing.T) {
@@ -281,7 +282,8 @@ func TestTracesFromFiles(t *testing.T) {
 		t.Errorf("%v, %v", tr, err)
 	}
 	_, err := workload.Open("nowhere")
-	says(t, err, `trace "nowhere": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, pulses, clusters, flash-crowd, on-off, or a file: open nowhere: no such file or directory`)
+	says(t, err, `trace "nowhere": known are diurnal, diurnal-2, noisy, bursty, azure, azure-high, azure-low, `+
+		`pulses, clusters, flash-crowd, on-off, or a file: open nowhere: no such file or directory`)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error("it does not say that the file does not exist")
 	}
@@ -292,7 +294,8 @@ func TestAutothrottlesExperiments(t *testing.T) {
 		app, trace string
 		mean       float64
 	}{
-		{"train-ticket", "diurnal", 262.6}, {"social-network", "noisy", 236.3}, {"hotel-reservation", "bursty", 1633}, {"social-network", "diurnal-2", 342.6},
+		{"train-ticket", "diurnal", 262.6}, {"social-network", "noisy", 236.3},
+		{"hotel-reservation", "bursty", 1633}, {"social-network", "diurnal-2", 342.6},
 		{"train-ticket", "constant", 200}, {"social-network", "constant", 500}, {"hotel-reservation", "constant", 2000},
 	} {
 		tr, err := workload.Cell(c.app, c.trace)
