@@ -17,9 +17,10 @@ import (
 // a folder.
 func Baselines(dir string, rows []bench.Row, seeds int) error {
 	var pictures []Picture
+	windows := criterion{"windows over the SLO, %", 1, func(r bench.Row) float64 { return 100 * r.Ratio }}
 	for _, c := range []criterion{
 		{"p99 / SLO", 1, func(r bench.Row) float64 { return min(r.P99MS/r.SLOMS, 3) }},
-		{"windows over the SLO, %", 1, func(r bench.Row) float64 { return 100 * r.Ratio }},
+		windows,
 	} {
 		p, err := overview(rows, c)
 		if err != nil {
@@ -30,7 +31,7 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 	for _, cell := range blocks(rows) {
 		for _, c := range []criterion{
 			{"p99, ms", cell[0].SLOMS, func(r bench.Row) float64 { return min(r.P99MS, 3*r.SLOMS) }},
-			{"windows over the SLO, %", 1, func(r bench.Row) float64 { return 100 * r.Ratio }},
+			windows,
 		} {
 			p, err := pareto(cell, c)
 			if err != nil {

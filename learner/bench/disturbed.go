@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/sim"
-	"awarescale.dev/aware/learner/sim/workload"
 )
 
 // The anomalies of a disturbed cell. FIRM injects its seven kinds with a type and
-// an intensity that are uniformly random, at exponential intervals (OSDI'20, §4.1:
-// a mean of 3 s, to train and to localise). Its lengths are not published. Here
-// they are rarer, so that a rule has undisturbed time between them: both times are
-// chosen.
+// an intensity that are uniformly random, at exponential intervals of 3 s in the
+// mean, to train and to localise (the author's dissertation, §3.3.1 and table 3.4).
+// Its lengths are not published. Here they are rarer, so that a rule has
+// undisturbed time between them: both times are chosen.
 const (
 	anomalyEvery    = 30 * time.Second // mean time between two starts
 	anomalyShortest = 5 * time.Second
@@ -23,10 +22,7 @@ const (
 // The name of its trace says so. Baselines keep the settings that were tuned for
 // the undisturbed cell: nobody tunes for what is not expected.
 func Disturb(cell Cell) Cell {
-	machines := cell.Cluster
-	if len(machines.Nodes) == 0 {
-		machines = workload.Machines
-	}
+	machines := cell.machines()
 	r := rand.New(rand.NewPCG(1, 0xd157))
 	begin := time.Duration(0)
 	cell.Anomalies = nil

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"testing"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 	"awarescale.dev/aware/learner/sim/workload"
 )
@@ -49,5 +51,37 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 				t.Errorf("it was asked %d times in a minute, want %d", asked, want)
 			}
 		})
+	}
+}
+
+// Runs of several seeds begin with one warm tower, at the same time.
+func TestARunLeavesTheWarmTowerAsItWas(t *testing.T) {
+	cell := calmCell(t)
+	c, err := Named("autothrottle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, err := Warm(t.Context(), cell, c.with(map[string]float64{"warm_hours": 0.1}), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := warm.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var learned []byte
+	_, err = Run(t.Context(), cell, c, Options{Seed: 1, Tower: warm, After: func(used *tower.Tower) { learned, err = used.Encode() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := warm.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Error("the warm tower has changed")
+	}
+	if bytes.Equal(before, learned) {
+		t.Error("the run's own tower has learned nothing: this shows nothing")
 	}
 }

@@ -117,10 +117,6 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 			s.Ceiling = mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
 		}
 	}
-	cluster := c.Cluster
-	if len(cluster.Nodes) == 0 {
-		cluster = workload.Machines
-	}
 	anomalies := slices.Clone(c.Anomalies)
 	for i := range anomalies {
 		anomalies[i].From += o.Lead
@@ -128,13 +124,21 @@ func (c Cell) world(path sim.ActuationPath, o Options) (*sim.World, error) {
 	}
 	return sim.New(sim.Config{
 		App:       app,
-		Cluster:   cluster,
+		Cluster:   c.machines(),
 		Load:      sequence{warm: c.Warm, trace: c.Trace, lead: o.Lead},
 		Anomalies: anomalies,
 		Seed:      o.Seed,
 		Fidelity:  o.Fidelity,
 		Metrics:   metrics,
 	})
+}
+
+// machines is the cluster of the cell.
+func (c Cell) machines() sim.Cluster {
+	if len(c.Cluster.Nodes) == 0 {
+		return workload.Machines
+	}
+	return c.Cluster
 }
 
 // Run runs a choice in a cell.

@@ -52,10 +52,7 @@ func Scarce(ctx context.Context, cell Cell, tuned TunedSettings) (Cell, error) {
 		s.Ceiling.CPU = max(s.Ceiling.CPU, s.Size.CPU)
 		total += s.Size.CPU * mdp.MilliCPU(s.Replicas)
 	}
-	machines := cell.Cluster
-	if len(machines.Nodes) == 0 {
-		machines = workload.Machines
-	}
+	machines := cell.machines()
 	memory := mdp.Bytes(0)
 	for _, n := range machines.Nodes {
 		memory += n.Size.Memory

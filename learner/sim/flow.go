@@ -11,6 +11,7 @@ type flow struct {
 	turn    int     // index in past of the present value
 	history []spell // of the last slices, by slice; its length is a power of two
 	killed  int64   // slice in which its container was killed last
+	rough   int64   // last slice in which it was not calm
 }
 
 // spell is what a replica did in a slice. Latencies are computed from it when a
@@ -72,25 +73,24 @@ const inSlice = 0.5
 // limit that changes while a request waits changes its wait. g is a sample of a
 // request's work with mean 1. Where all requests of the service are alike it
 // selects one of the slice's arrivals; where they are mixed, a request of x CPU
-// seconds takes the place of one of them. arrival is its arrival as a share of
-// the slice. Beyond the present it extrapolates with the mean capacity of the
-// last second.
+// seconds takes the place of one of them. rank is its rank among them, from 0 to 1.
+// Beyond the present it extrapolates with the mean capacity of the last second.
 //
 // held reports whether the quota of the slice of its arrival was not enough.
 //
 // Running requests share the quota equally, as threads do. When there are more
 // requests than processors, they are served in order of arrival.
 func (f *fluid) replay(
-	w *World, s *service, st *station, r *replica, slot int64, arrival, z, g, x float64, mixed bool,
+	w *World, s *service, st *station, r *replica, slot int64, rank, z, g, x float64, mixed bool,
 ) (latency float64, held bool) {
 	sp := r.flow.at(slot)
 	if sp.state == killed {
 		return refused, false
 	}
 	// One of the arrivals, whose share of their work has a beta distribution.
-	one := 0.0
-	if sp.n > 0 {
-		one = sp.work * g / (g + sp.n - 1)
+	one := sp.work
+	if sp.n > 1 {
+		one *= g / (g + st.sum(sp.n-1, w.rng.Uint64())*st.perWork)
 	}
 	others := sp.work - one
 	extra := 0.0 // work that the replica did not have
@@ -99,14 +99,17 @@ func (f *fluid) replay(
 	} else {
 		x = one
 	}
-	before := 0.0
+	crowd := st.crowds[int(slot)&(len(st.crowds)-1)]
+	before, each, arrival := 0.0, 0.0, rank
 	if sp.n > 1 {
-		rank := math.Floor(arrival * sp.n)
-		before = others * rank / (sp.n - 1)
-		arrival = (rank + 1) / (sp.n + 1) // mean of the order statistic
+		earlier := math.Floor(rank * sp.n)
+		each = others / (sp.n - 1)
+		before = each * earlier
+		arrival = (earlier + 1) / (sp.n + 1) // mean of the order statistic
 		deviation := math.Sqrt(arrival * (1 - arrival) / (sp.n + 2))
 		arrival = max(0, min(1, arrival+z*deviation))
 	}
+	arrival = crowd.time(arrival)
 	v := st.procs / s.span // CPU seconds per second, at full speed
 	throttled := sp.backlog+others+x > sp.c
 	rest, ahead := x, 0.0
@@ -126,7 +129,11 @@ func (f *fluid) replay(
 		}
 	} else {
 		got := (1 - arrival) * slice / s.span
-		if throttled {
+		switch left := sp.c - sp.backlog; {
+		case throttled && left > 0 && crowd.has(rank): // it runs together with the rest of its crowd
+			earlier, others := crowd.first()*sp.n*each, max(0, crowd.share*sp.n-1)*each
+			got = min(got, max(0, st.level(max(0, left-earlier), others)))
+		case throttled:
 			got = min(got, st.share(s, sp.backlog, before, others-before, x, arrival, sp.c))
 		}
 		if got >= x {

@@ -20,29 +20,49 @@ import (
 type fluid struct {
 	graph    *graph
 	world    *World
-	stations []station   // per service
-	moves    []move      // per operation
-	vectors  [][]float64 // per operation: latencies in seconds of the same sample of requests
-	ends     []float64   // buffer for the latencies at the end of one stage
-	endsHeld [draws]bool // buffer for their held
-	order    []int       // of services, callers first where possible
-	rank     []int       // of each service in order
-	turn     int         // rank of the service whose turn it is
-	clients  []float64   // requests of clients in each of the last slices
-	timeline timeline    // of the samples of a window
+	stations []station      // per service
+	moves    []move         // per operation
+	vectors  [][]float64    // per operation: latencies in seconds of the same sample of requests
+	ends     []float64      // buffer for the latencies at the end of one stage
+	endsHeld [draws]bool    // buffer for their held
+	order    []int          // of services, callers first where possible
+	turn     int            // place in order of the service whose turn it is
+	clients  []float64      // requests of clients in each of the last slices
+	start    int64          // first slice of the window of latencies
+	total    float64        // requests of clients in that window
+	jitter   [draws]float64 // of the samples' ranks in this window
 }
 
 // move is the fluid level's state of an operation: its requests on their way.
 type move struct {
-	coming   [ring]float64 // requests that arrive in a slice, by the slice
-	jobs     float64       // requests that wait in the service
-	credit   float64       // completed part of the next request
-	lag      []float64     // of each stage: slices from the end of the work to its calls
-	ok       float64       // share of its requests that its callees answer
-	mean     float64       // mean latency in the last window, in seconds, with its calls
-	answered float64       // share of its requests in the last window that got an answer
-	tasks    []float64     // per background call: its requests in the current window
-	held     [draws]bool   // samples of the last window that end together with others that throttling has held
+	turn     int            // place of its service in fluid.order
+	coming   [ring]float64  // requests that arrive in a slice, by the slice
+	crowds   [ring]together // of them: those that come together
+	until    int64          // last slice in which some do
+	came     []float64      // requests that arrived in each of the last slices
+	jobs     float64        // requests that wait in the service
+	credit   float64        // completed part of the next request
+	lag      []float64      // of each stage: slices from the end of the work to its calls
+	ok       float64        // share of its requests that its callees answer
+	mean     float64        // mean latency in the last window, in seconds, with its calls
+	answered float64        // share of its requests in the last window that got an answer
+	tasks    []float64      // per background call: its requests in the current window
+	timeline *timeline      // of the samples of the last window
+	calm     bool           // no service that a request of it visits throttled or queued in the last window
+}
+
+// together is requests that come together in a slice: see [crowd].
+type together struct {
+	n     float64
+	times float64 // sum of their times, as shares of the slice
+}
+
+// crowd is the crowd among n arrivals.
+func (t together) crowd(n float64) crowd {
+	if n <= 0 || t.n <= 0 {
+		return crowd{}
+	}
+	return crowd{share: min(1, t.n/n), at: t.times / t.n}
 }
 
 // ring is the number of slices that requests can be on their way, a power of two.
@@ -54,6 +74,8 @@ type station struct {
 	shape   *[tableSize]float64 // quantiles of a request's work, with mean 1
 	timeout float64             // of its queue, in seconds
 	granule int64               // slices per remembered value; see flow.remember
+	crowds  []crowd             // in each of the last slices
+	crowded int64               // last slice with a crowd
 
 	// Constants of the current second.
 	inputs       inputs  // the values they are computed from
@@ -80,6 +102,7 @@ func newFluid(w *World) *fluid {
 		moves:    make([]move, len(w.graph.ops)),
 		vectors:  make([][]float64, len(w.graph.ops)),
 	}
+	slots := 1 << bits.Len64(uint64(w.window+foresight))
 	tables := map[float64]*[tableSize]float64{}
 	for i, s := range w.graph.Services {
 		if tables[s.Variation] == nil {
@@ -94,6 +117,8 @@ func newFluid(w *World) *fluid {
 			}
 		}
 		f.stations[i] = station{
+			crowds:  make([]crowd, slots),
+			crowded: -1,
 			shape:   tables[s.Variation],
 			timeout: timeout,
 			granule: max(1, int64(math.Round(timeout*slicesPerSecond/pasts))),
@@ -103,6 +128,8 @@ func newFluid(w *World) *fluid {
 		o := &w.graph.ops[i]
 		f.vectors[i] = make([]float64, draws)
 		f.moves[i].ok, f.moves[i].answered = 1, 1
+		f.moves[i].came = make([]float64, slots)
+		f.moves[i].timeline = &timeline{first: make([]int32, w.window+1)}
 		f.moves[i].lag = make([]float64, len(o.stages))
 		f.moves[i].tasks = make([]float64, len(o.background))
 		for k := range f.moves[i].lag {
@@ -110,14 +137,13 @@ func newFluid(w *World) *fluid {
 		}
 	}
 	f.ends = make([]float64, draws)
-	f.clients = make([]float64, 1<<bits.Len64(uint64(w.window+foresight)))
-	f.timeline = timeline{first: make([]int32, w.window+1)}
-	f.rank = make([]int, len(f.stations))
+	f.clients = make([]float64, slots)
+	turn := make([]int, len(f.stations))
 	seen := make([]bool, len(f.stations))
 	visit := func(i int) {
 		if !seen[i] {
 			seen[i] = true
-			f.rank[i] = len(f.order)
+			turn[i] = len(f.order)
 			f.order = append(f.order, i)
 		}
 	}
@@ -126,6 +152,9 @@ func newFluid(w *World) *fluid {
 	}
 	for i := range f.stations {
 		visit(i) // services without callers too
+	}
+	for i := range f.moves {
+		f.moves[i].turn = turn[w.graph.ops[i].service]
 	}
 	return f
 }
@@ -217,9 +246,21 @@ func (f *fluid) slice(w *World) {
 // service simulates one slice of one service.
 func (f *fluid) service(w *World, s *service, st *station, live int) {
 	turn := w.now & (ring - 1)
+	slot := int(w.now) & (len(f.clients) - 1)
 	n := 0.0
+	var in, out together
 	for _, o := range s.ops {
-		n += f.moves[o].coming[turn]
+		m := &f.moves[o]
+		n += m.coming[turn]
+		m.came[slot] = m.coming[turn]
+		if m.until >= w.now {
+			in.n += m.crowds[turn].n
+			in.times += m.crowds[turn].times
+			m.crowds[turn] = together{}
+		}
+	}
+	if st.crowds[slot] = in.crowd(n); in.n > 0 {
+		st.crowded = w.now
 	}
 	s.arrived += n
 	completed, lost := 0.0, 0.0
@@ -235,6 +276,7 @@ func (f *fluid) service(w *World, s *service, st *station, live int) {
 			if r.flow.killed != w.now {
 				r.flow.at(w.now).state = absent
 			}
+			r.flow.rough = w.now
 			continue
 		}
 		share := 0.0
@@ -246,18 +288,33 @@ func (f *fluid) service(w *World, s *service, st *station, live int) {
 			rest -= share
 			left--
 		}
+		queued := r.flow.jobs
 		done, gone := f.replica(w, s, st, r, share)
 		completed += done
 		lost += gone
+		// What throttling has held ends first, after the half of its work that was
+		// left in the mean, and then what came as a crowd.
+		held := min(done, queued)
+		if held > 0 {
+			out.n += held
+			out.times -= held * st.work * s.span / (2 * slice)
+		}
+		if in.n > 0 {
+			crowd := min(done-held, share*in.n/n)
+			out.n += crowd
+			out.times += crowd * in.times / in.n
+		}
 	}
 	s.completed += completed
 	s.failed += lost
-	f.pass(w, s, completed, lost)
+	if n > 0 || completed > 0 || lost > 0 {
+		f.pass(w, s, completed, lost, out.crowd(completed))
+	}
 }
 
 // pass divides what a service has completed and lost in a slice among its
 // operations, in proportion to their requests in it, and sends the calls.
-func (f *fluid) pass(w *World, s *service, completed, lost float64) {
+func (f *fluid) pass(w *World, s *service, completed, lost float64, out crowd) {
 	turn := w.now & (ring - 1)
 	inside := 0.0
 	for _, o := range s.ops {
@@ -283,54 +340,106 @@ func (f *fluid) pass(w *World, s *service, completed, lost float64) {
 			continue
 		}
 		m.credit -= whole
-		f.calls(w, o, whole)
+		f.calls(w, o, whole, out)
 	}
 }
 
 // calls sends the calls of n requests of an operation whose work is done.
-func (f *fluid) calls(w *World, i int, n float64) {
+func (f *fluid) calls(w *World, i int, n float64, out crowd) {
 	o, m := &w.graph.ops[i], &f.moves[i]
 	for k, stage := range o.stages {
+		s := split(w, n, m.lag[k], out)
 		for _, e := range stage {
-			f.send(w, e, n, m.lag[k])
+			f.send(w, e, s)
 		}
 	}
+	if len(o.background) == 0 {
+		return
+	}
+	s := split(w, n, 0, out)
 	for k, e := range o.background {
-		sent := f.send(w, e, n, 0)
+		sent := f.send(w, e, s)
 		m.tasks[k] += sent
 		w.totals.Tasks += sent
 	}
 }
 
-// send makes the share of n requests that do so call an operation. They arrive
-// after lag slices: a part of them in the slice before, the rest in the one
-// after.
-func (f *fluid) send(w *World, e edge, n, lag float64) float64 {
-	if e.share < 1 {
-		n = binomial(n, e.share, w.rng.Uint64())
-	}
-	if n == 0 {
-		return 0
-	}
-	to := &f.moves[e.op]
+// calling is requests that make their calls, by the slice in which these arrive.
+type calling struct {
+	together, single, late float64 // numbers of requests
+	crowd                  float64 // slices until the calls of those together arrive
+	lag                    int64   // slices until those of the single ones do; those of the late ones, one more
+}
+
+// split divides n requests whose calls come lag slices after the work that they do
+// before. The crowd's come together. Of the others each comes in the slice that the
+// lag ends in or in the next one, as it ended early or late in its own slice:
+// requests that come independently of each other stay so.
+func split(w *World, n, lag float64, out crowd) calling {
 	lag = min(lag, ring-3)
 	whole := math.Floor(lag)
-	late := math.Floor(n*(lag-whole) + float64(w.rng.Uint64()>>11)*0x1p-53)
-	at := w.now + int64(whole)
-	if at == w.now && f.rank[w.graph.ops[e.op].service] <= f.turn {
-		at++ // its turn in this slice is over
+	s := calling{single: n, lag: int64(whole)}
+	u := w.rng.Uint64()
+	if out.share > 0 {
+		s.together = math.Floor(n*out.share + float64(u&(1<<11-1))*0x1p-11)
+		s.single -= s.together
+		s.crowd = max(0, out.at+lag)
 	}
-	to.coming[at&(ring-1)] += n - late
-	to.coming[(at+1)&(ring-1)] += late
-	return n
+	s.late = binomial(s.single, lag-whole, u)
+	s.single -= s.late
+	return s
+}
+
+// send makes the share of the requests that do so call an operation. It returns the
+// number of calls.
+func (f *fluid) send(w *World, e edge, s calling) float64 {
+	if e.share < 1 {
+		s.single = binomial(s.single, e.share, w.rng.Uint64())
+		if s.late > 0 {
+			s.late = binomial(s.late, e.share, w.rng.Uint64())
+		}
+		if s.together > 0 {
+			s.together = binomial(s.together, e.share, w.rng.Uint64())
+		}
+	}
+	to := &f.moves[e.op]
+	over := to.turn <= f.turn // its turn in this slice is over
+	at := w.now + s.lag
+	if over && s.lag == 0 {
+		at++
+	}
+	to.coming[at&(ring-1)] += s.single
+	to.coming[(at+1)&(ring-1)] += s.late
+	if s.together > 0 {
+		whole := math.Floor(s.crowd)
+		part := s.crowd - whole
+		if over && whole == 0 {
+			whole, part = 1, 0
+		}
+		at := w.now + int64(whole)
+		to.coming[at&(ring-1)] += s.together
+		to.crowds[at&(ring-1)].n += s.together
+		to.crowds[at&(ring-1)].times += s.together * part
+		to.until = max(to.until, at)
+	}
+	return s.together + s.single + s.late
 }
 
 // replica simulates one slice of one replica with n arrivals. It returns the
 // requests that it completed, and those that it gave up.
 func (f *fluid) replica(w *World, s *service, st *station, r *replica, n float64) (completed, lost float64) {
+	fl := &r.flow
+	if n == 0 && r.backlog == 0 && fl.jobs == 0 { // it has nothing to do
+		s.periods++
+		s.alive += slice
+		r.usage[w.now%samples] = 0
+		r.queued = 0
+		fl.remember(w.now, st.granule)
+		f.note(w, fl, spell{c: min(r.capacity, st.maxWork), state: calm})
+		return 0, 0
+	}
 	u := w.rng.Uint64()
 	work := st.sum(n, u)
-	fl := &r.flow
 	total := r.backlog + work
 	fl.arrived += work
 	residual := 0.0
@@ -361,24 +470,44 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, n float64
 		r.backlog -= dropped
 		lost = dropped * st.perWork
 	}
-	r.queued = max(0, r.backlog-residual)
-	// What computes at the end of a slice is on its way already: its calls lag.
-	jobs := r.queued * st.perWork
-	completed = fl.jobs + n - lost - jobs
-	if completed < 0 { // the mix of requests has changed: their mean work is another
-		jobs += completed
-		completed = 0
+	// What computes at the end of a slice is on its way already: its calls lag. Without
+	// throttling that is all there is, but for rounding.
+	r.queued = 0
+	if throttled {
+		r.queued = max(0, r.backlog-residual)
 	}
-	fl.jobs = jobs
-	if fl.history == nil {
-		fl.history = make([]spell, len(f.clients))
-	}
-	sp := fl.at(w.now)
-	*sp = spell{backlog: backlog, work: work, c: c, n: n, state: calm}
+	inside := max(0, fl.jobs+n-lost)
+	fl.jobs = min(st.unfinished(r.queued), inside)
+	state := calm
 	if throttled || queued > 0 {
-		sp.state = rough
+		state = rough
 	}
-	return completed, lost
+	f.note(w, fl, spell{backlog: backlog, work: work, c: c, n: n, state: state})
+	return inside - fl.jobs, lost
+}
+
+// note keeps what a replica did in the present slice.
+func (f *fluid) note(w *World, fl *flow, sp spell) {
+	if fl.history == nil { // it did not serve in the slices before
+		fl.history = make([]spell, len(f.clients))
+		fl.rough = w.now - 1
+	}
+	fl.history[int(w.now)&(len(fl.history)-1)] = sp
+	if sp.state != calm {
+		fl.rough = w.now
+	}
+}
+
+// unfinished is the number of requests that have an amount of work left, in CPU
+// seconds. Those that run share the processors equally, so that each of them is done
+// in part when the quota is used up, and none sooner than the others: that makes
+// them end together. Those that wait for a processor have all of their work left.
+func (st *station) unfinished(work float64) float64 {
+	running := st.procs * st.residual
+	if work <= running {
+		return work / st.residual
+	}
+	return st.procs + (work-running)*st.perWork
 }
 
 // cube is Wilson and Hilferty's approximation: a gamma distributed variable of
@@ -435,6 +564,7 @@ func (f *fluid) drop(s *service, r *replica) float64 {
 	r.backlog = 0
 	r.queued = 0
 	r.flow.at(f.world.now).state = killed
+	r.flow.rough = f.world.now
 	r.flow.killed = f.world.now
 	inside := 0.0
 	for _, o := range s.ops {

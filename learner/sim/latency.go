@@ -1,5 +1,7 @@
 package sim
 
+import "math/rand/v2"
+
 // draws is the number of sample requests per operation and window. The samples
 // are stratified: each 256th of the distribution of work has one. Their order
 // is random for each operation and window. A percentile then has much less
@@ -15,7 +17,11 @@ const (
 // nobody waits for background calls.
 func (f *fluid) histogram(w *World, t *histogram) {
 	g := w.graph
-	f.plan(w)
+	f.start = w.now - w.window - foresight
+	f.total = sum(f.clients, f.start, w.window)
+	for k := range f.jitter {
+		f.jitter[k] = float64(w.rng.Uint64()>>11) * 0x1p-53
+	}
 	for _, i := range g.order {
 		if g.ops[i].visits > 0 {
 			f.operation(w, i)
@@ -27,91 +33,124 @@ func (f *fluid) histogram(w *World, t *histogram) {
 	f.outcomes(w, t)
 }
 
-// timeline joins the samples of all operations in time. Sample k of every
-// operation arrived in the same slice: a burst that throttles several services
-// does so for the same requests.
+// timeline says when the samples of an operation arrived. They are divided among the
+// slices as the operation's arrivals are, so that a sample finds as much company as a
+// request does. The timelines join the operations: a sample that calls another
+// operation meets a sample that arrived there when it called. A burst that throttles
+// several services does so for the same requests.
 type timeline struct {
-	slot  [draws]int32   // slice of the window in which sample k of every operation arrives
-	phase [draws]float64 // its arrival, as a share of the slice
+	slot  [draws]int32   // slice of the window in which sample k arrives
+	rank  [draws]float64 // its rank among the slice's arrivals, from 0 to 1
+	at    [draws]float64 // its arrival, in slices since the start of the window
 	first []int32        // of each slice: its first sample, and one more
 
-	start   int64   // first slice of the window
-	clients float64 // requests of clients in the window
+	crowded bool        // some samples come together with others
+	held    [draws]bool // sample k ends together with others that throttling has held
 }
 
 // foresight is the number of slices by which a window of latencies lags: for its
 // last requests too, these slices are known and need not be guessed.
 const foresight = 10
 
-// plan divides the samples among the slices in proportion to the clients'
-// requests in them.
-func (f *fluid) plan(w *World) {
-	t := &f.timeline
-	t.start = w.now - w.window - foresight
-	t.clients = 0
-	for slot := max(0, t.start); slot < t.start+w.window; slot++ {
-		t.clients += f.clients[int(slot)&(len(f.clients)-1)]
-	}
-	k, sum := 0, 0.0
-	for i := range w.window {
+// plan divides the samples among the slices from start on in proportion to the
+// arrivals in them, and evenly when nothing arrived. came and crowds are of the last
+// slices. The samples of a slice have evenly spaced ranks, each moved by its jitter.
+func (t *timeline) plan(start, window int64, came []float64, crowds []crowd, jitter *[draws]float64) {
+	total := sum(came, start, window)
+	scale := draws / total
+	t.crowded = false
+	k, before := 0, 0.0
+	for i := range window {
 		t.first[i] = int32(k)
-		if t.start+i >= 0 {
-			sum += f.clients[int(t.start+i)&(len(f.clients)-1)]
+		at := int(start+i) & (len(came) - 1)
+		switch {
+		case total == 0:
+			before += draws / float64(window)
+		case start+i >= 0:
+			before += came[at] * scale
 		}
-		for k < draws && (float64(k)+0.5)*t.clients <= sum*draws && sum > 0 {
+		to := min(draws, int(before+0.5))
+		if k == to {
+			continue
+		}
+		crowd, rank, step := crowds[at], 0.0, 1/float64(to-k)
+		t.crowded = t.crowded || crowd.share > 0
+		for ; k < to; k++ {
 			t.slot[k] = int32(i)
-			k++
+			t.rank[k] = rank + step*jitter[k]
+			t.at[k] = float64(i) + crowd.time(t.rank[k])
+			rank += step
 		}
 	}
-	for ; k < draws; k++ {
-		t.slot[k] = int32(w.window - 1)
+	for ; k < draws; k++ { // rounding
+		t.slot[k] = int32(window - 1)
+		t.rank[k], t.at[k] = 0.5, float64(window)-0.5
 	}
-	t.first[w.window] = draws
-	for k := range draws {
-		a, b := t.first[t.slot[k]], t.first[t.slot[k]+1]
-		t.phase[k] = (float64(k-int(a)) + float64(w.rng.Uint64()>>11)*0x1p-53) / float64(max(1, b-a))
+	t.first[window] = draws
+}
+
+// sum adds what came in the slices of a window.
+func sum(came []float64, start, window int64) (total float64) {
+	for slot := max(0, start); slot < start+window; slot++ {
+		total += came[int(slot)&(len(came)-1)]
 	}
+	return total
+}
+
+// near is the range of the samples that stand for a call in a slice that has none:
+// those of a slice beside it, or all.
+func (t *timeline) near(slot int) (from, to int32) {
+	if slot+2 < len(t.first) && t.first[slot+1] < t.first[slot+2] {
+		return t.first[slot+1], t.first[slot+2]
+	}
+	if slot > 0 && t.first[slot-1] < t.first[slot] {
+		return t.first[slot-1], t.first[slot]
+	}
+	return 0, draws
 }
 
 // callee is an operation that is called.
 type callee struct {
 	*move
+	crowds    []crowd   // of its service, in each of the last slices
+	start     int64     // first slice of the window
 	latencies []float64 // of its samples
 	network   float64   // seconds to reach it
-	together  bool      // all its requests come to one replica
 }
 
 // meet is the sample of a callee that stands for the call that sample k makes
 // after seconds, and the time in seconds since k's arrival at which it ends.
 //
 // A request that throttling has held calls at the start of a slice, together with
-// the others that were held: its rank among the callee's arrivals in the slice is
-// random, and if it is held again, it waits for the next slice with them. Any
-// other request calls at its own time.
-func (t *timeline) meet(k int, after float64, held bool, to *callee, u uint64) (j int, end float64) {
-	slots := len(t.first) - 1
-	when := min(float64(t.slot[k])+t.phase[k]+after*slicesPerSecond, float64(slots)-1e-6)
+// the others that were held: it is one of the callee's crowd in that slice, and if it
+// is held again, it waits for the next slice with them. Any other request calls at its
+// own time.
+func (t *timeline) meet(k int, after float64, to *callee, rng *rand.PCG) (j int, end float64) {
+	when := min(t.at[k]+after*slicesPerSecond, float64(len(t.first)-1)-1e-6)
 	slot := int(when)
-	a, b := t.first[slot], t.first[slot+1]
-	if a == b { // nobody came in that slice: take a neighbour
-		a = min(draws-1, a)
-		b = a + 1
+	a, b := to.timeline.first[slot], to.timeline.first[slot+1]
+	own := a < b
+	if !own { // nobody came in that slice
+		a, b = to.timeline.near(slot)
 	}
-	if !held {
-		j = int(a) + int((when-float64(slot))*float64(b-a))
-		return j, after + to.latencies[j]
+	rank, together := when-float64(slot), false
+	switch {
+	case !own:
+		rank = float64(rng.Uint64()>>11) * 0x1p-53
+	case to.timeline.crowded:
+		crowd := to.crowds[int(to.start+int64(slot))&(len(to.crowds)-1)]
+		if together = t.held[k] && crowd.share > 0; together {
+			rank = crowd.first() + crowd.share*float64(rng.Uint64()>>11)*0x1p-53
+		} else {
+			rank = crowd.rank(rank)
+		}
 	}
-	j = int(a) + int(uint64(uint32(u))*uint64(b-a)>>32)
-	if !to.held[j] && to.together {
-		// Those that come together to one replica share its quota, so that more of
-		// them are held than of requests that come one by one: a second try.
-		j = int(a) + int(uint64(uint32(u>>32))*uint64(b-a)>>32)
+	j = min(int(b)-1, int(a)+int(rank*float64(b-a)))
+	end = after + to.latencies[j]
+	if together && to.timeline.held[j] {
+		end = max(after, (to.timeline.at[j]-t.at[k])*slice+to.latencies[j])
 	}
-	if !to.held[j] || int(t.slot[j]) != slot {
-		return j, after + to.latencies[j]
-	}
-	own := (float64(slot) + t.phase[j] - float64(t.slot[k]) - t.phase[k]) * slice
-	return j, max(after, own+to.latencies[j])
+	return j, end
 }
 
 // outcomes counts how the requests of the window fared, and adds the clients'
@@ -119,7 +158,7 @@ func (t *timeline) meet(k int, after float64, held bool, to *callee, u uint64) (
 func (f *fluid) outcomes(w *World, t *histogram) {
 	g := w.graph
 	slo := g.SLO.Latency.Seconds()
-	clients := f.timeline.clients
+	clients := f.total
 	for k, e := range g.endpoints {
 		delay := w.services[g.ops[e].service].delay
 		weight := clients * g.shares[k] / draws
@@ -170,6 +209,10 @@ func (f *fluid) operation(w *World, i int) {
 	m := &f.moves[i]
 	s := &w.services[o.service]
 	out := f.vectors[i]
+	m.calm = f.isCalm(s, o)
+	if !m.calm {
+		m.timeline.plan(f.start, w.window, m.came, f.stations[o.service].crowds, &f.jitter)
+	}
 	f.draw(w, s, o, m, out)
 	lag := o.work*s.slow*s.span + o.wait
 	m.ok = 1
@@ -182,7 +225,7 @@ func (f *fluid) operation(w *World, i int) {
 			m.ok *= 1 - e.share*(1-callee.answered)
 		}
 		lag += longest
-		f.stage(w, stage, out, &m.held)
+		f.stage(w, stage, out, m)
 	}
 	m.summarise(out, w.timeout)
 }
@@ -205,21 +248,30 @@ func (m *move) summarise(latencies []float64, timeout float64) {
 }
 
 // stage lets the samples make the calls of a stage, and wait for the slowest.
-func (f *fluid) stage(w *World, stage []edge, out []float64, held *[draws]bool) {
+func (f *fluid) stage(w *World, stage []edge, out []float64, m *move) {
+	t := m.timeline
 	copy(f.ends, out)
-	f.endsHeld = *held
+	if !m.calm {
+		f.endsHeld = t.held
+	}
 	for _, e := range stage {
-		s := &w.services[w.graph.ops[e.op].service]
-		to := callee{&f.moves[e.op], f.vectors[e.op], s.delay, len(s.replicas) == 1}
+		service := w.graph.ops[e.op].service
+		to := callee{&f.moves[e.op], f.stations[service].crowds, f.start, f.vectors[e.op], w.services[service].delay}
+		if to.calm { // when a request comes makes no difference, and which of them it is neither
+			f.forShare(w, e.share, func(k int) { f.ends[k] = max(f.ends[k], out[k]+to.network+to.latencies[k]) })
+			continue
+		}
 		f.forShare(w, e.share, func(k int) {
-			j, end := f.timeline.meet(k, out[k]+to.network, held[k], &to, w.rng.Uint64())
+			j, end := t.meet(k, out[k]+to.network, &to, w.rng)
 			if end > f.ends[k] {
-				f.ends[k], f.endsHeld[k] = end, held[k] || to.held[j]
+				f.ends[k], f.endsHeld[k] = end, t.held[k] || to.timeline.held[j]
 			}
 		})
 	}
 	copy(out, f.ends)
-	*held = f.endsHeld
+	if !m.calm {
+		t.held = f.endsHeld
+	}
 }
 
 // forShare calls do for a random share of the samples.
@@ -243,11 +295,8 @@ func (f *fluid) forShare(w *World, share float64, do func(k int)) {
 }
 
 // draw samples the latencies of an operation in its own service, without its
-// calls. A request that arrives in a slice in which nothing waits and the quota
-// is enough waits for a free processor (Erlang C) and runs. All others run
-// through what their replica did.
+// calls. A request that nothing holds waits for a free processor (Erlang C) and runs.
 func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
-	held := &m.held
 	st := &f.stations[o.service]
 	work := o.work * s.slow
 	chance := uint32(st.waitChance * 4095)
@@ -258,28 +307,61 @@ func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
 		stratum := (uint64(k)*stride + shift) & (draws - 1)
 		g := st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
 		x := work * g
-		slot := max(0, f.timeline.start+int64(f.timeline.slot[k]))
-		r := s.servedBy(slot, u>>48)
-		if r == nil {
-			out[k] = refused
-			continue
+		latency, free := x*s.span, true
+		if !m.calm {
+			latency, free = f.serve(w, s, st, m.timeline, k, u, g, x)
 		}
-		held[k] = false
-		sp := r.flow.at(slot)
-		arrival := f.timeline.phase[k]
-		if sp.state == calm && arrival*slice+x*s.span <= slice && sp.backlog+sp.work+x <= sp.c {
-			out[k] = o.wait + x*s.span
-		} else {
-			out[k], held[k] = f.replay(w, s, st, r, slot, arrival, normalTable[u>>36&tableMask], g, x, len(s.ops) > 1)
-			out[k] += o.wait
-			if sp.state != calm {
-				continue
-			}
-		}
-		if uint32(u>>20&tableMask) < chance {
+		out[k] = o.wait + latency
+		if free && uint32(u>>20&tableMask) < chance {
 			out[k] += st.wait * expTable[u>>32&tableMask]
 		}
 	}
+}
+
+// serve is the time in seconds that sample k of a timeline, with x CPU seconds of work,
+// spends at its replica. free reports that nothing waited in its slice and the quota was
+// enough; then a wait for a processor is not in the time yet. All that was not so
+// straight goes through what the replica did: see [fluid.replay].
+func (f *fluid) serve(
+	w *World, s *service, st *station, t *timeline, k int, u uint64, g, x float64,
+) (latency float64, free bool) {
+	slot := max(0, f.start+int64(t.slot[k]))
+	r := s.servedBy(slot, u>>48)
+	if r == nil {
+		t.held[k] = false
+		return refused, false
+	}
+	t.held[k] = t.crowded && st.crowds[int(slot)&(len(st.crowds)-1)].has(t.rank[k])
+	sp := r.flow.at(slot)
+	ends := (t.at[k]-float64(t.slot[k]))*slice + x*s.span
+	if sp.state == calm && !t.held[k] && ends <= slice && sp.backlog+sp.work+x <= sp.c {
+		return x * s.span, true
+	}
+	latency, throttled := f.replay(w, s, st, r, slot, t.rank[k], normalTable[u>>36&tableMask], g, x, len(s.ops) > 1)
+	t.held[k] = t.held[k] || throttled
+	return latency, sp.state == calm
+}
+
+// isCalm reports whether nothing in the window makes one request of an operation wait
+// longer than another: its service and those that it calls neither throttled nor
+// queued, and no crowd came.
+func (f *fluid) isCalm(s *service, o *op) bool {
+	if f.stations[o.service].crowded >= max(0, f.start) {
+		return false
+	}
+	for k := range s.replicas {
+		if fl := &s.replicas[k].flow; fl.history == nil || fl.rough >= max(0, f.start) {
+			return false
+		}
+	}
+	for _, stage := range o.stages {
+		for _, e := range stage {
+			if !f.moves[e.op].calm {
+				return false
+			}
+		}
+	}
+	return len(s.replicas) > 0
 }
 
 // servedBy is the replica at which a random one of the requests of a slice

@@ -50,6 +50,24 @@ func TestAnAgentsLimitStaysBelowTheAPIs(t *testing.T) {
 	}
 }
 
+// What central asks for is the API's limit too, also when it is the size that the
+// replicas request already.
+func TestAskingForThePresentSizeLowersTheAPIsLimit(t *testing.T) {
+	app := web()
+	size := app.Services[0].Size
+	app.Services[0].Ceiling = mdp.Size{CPU: size.CPU + 500, Memory: size.Memory + 256*mdp.MiB}
+	w := start(t, sim.Config{App: app, Load: sim.Steady(20), Seed: 1})
+	if _, effect := act(t, w, sim.L2, mdp.Action{}.WithCPU(size.CPU).WithMemory(size.Memory)); effect != mdp.Pending {
+		t.Errorf("effect %v, want pending", effect)
+	}
+	w.Advance(time.Second)
+	act(t, w, sim.L0, mdp.Action{}.WithCPU(size.CPU+500))
+	w.Advance(time.Second)
+	if got := limit(t, w); got != size {
+		t.Errorf("%v in force, want %v: what the API allows now", got, size)
+	}
+}
+
 // A change keeps its own time: one that comes before it has taken effect does not
 // postpone it.
 func TestAChangeIsNotPostponedByTheNext(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // worldHead begins every saved world. The number is the version of the format: it
 // changes when the state of a world does.
-const worldHead = "aware world 1\n"
+const worldHead = "aware world 2\n"
 
 // Save returns all state of the world: clock, random numbers, services,
 // replicas, nodes, pending changes, counters, and the requests in flight. It does

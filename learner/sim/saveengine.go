@@ -8,12 +8,14 @@ func (f *fluid) state(a *archive) {
 	for i := range f.moves {
 		m := &f.moves[i]
 		a.amounts(m.coming[:])
+		for k := range m.crowds {
+			m.crowds[k].state(a, m.coming[k])
+		}
+		integer(a, &m.until)
+		a.amounts(m.came)
 		float(a, &m.jobs, &m.credit, &m.ok, &m.mean, &m.answered)
 		a.floats(m.lag)
 		a.floats(m.tasks)
-		for k := range m.held {
-			a.bools(&m.held[k])
-		}
 	}
 	for i := range f.stations {
 		f.stations[i].state(a)
@@ -27,9 +29,25 @@ func (f *fluid) state(a *archive) {
 	}
 }
 
+// state writes or reads what comes together of n requests.
+func (t *together) state(a *archive, n float64) {
+	float(a, &t.n, &t.times)
+	a.check(t.n >= 0 && t.n <= n && t.times >= 0 && t.times <= t.n, "%v of %v requests come together, at %v", t.n, n, t.times)
+}
+
+// state writes or reads a crowd.
+func (c *crowd) state(a *archive) {
+	float(a, &c.share, &c.at)
+	a.check(c.share >= 0 && c.share <= 1 && c.at >= 0 && c.at <= 1, "crowd of %v at %v: both must be from 0 to 1", c.share, c.at)
+}
+
 // state writes or reads the constants of a second. The table of cubes follows
 // from them.
 func (st *station) state(a *archive) {
+	for k := range st.crowds {
+		st.crowds[k].state(a)
+	}
+	integer(a, &st.crowded)
 	in := &st.inputs
 	integer(a, &in.live)
 	float(a, &in.rate, &in.mix, &in.square, &in.slow, &in.hold)
@@ -46,6 +64,7 @@ func (fl *flow) state(a *archive, length int) {
 	float(a, &fl.jobs, &fl.arrived, &fl.gone)
 	integer(a, &fl.turn)
 	integer(a, &fl.killed)
+	integer(a, &fl.rough)
 	list(a, &fl.past, func(v *float64) { float(a, v) })
 	list(a, &fl.history, func(sp *spell) {
 		float(a, &sp.backlog, &sp.work, &sp.c, &sp.n)

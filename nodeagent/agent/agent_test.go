@@ -59,6 +59,32 @@ func TestLimitsFollowTheDemand(t *testing.T) {
 	}
 }
 
+// The agent asks its captain once a second, so a decrease that could be taken back
+// until the next decision only could never be taken back: see [Default].
+func TestABurstSecondsAfterADecreaseTakesItBackInOneStep(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.demand[0] = 560
+	g.grant(api.Auto)
+	g.run(12 * time.Second)
+	before := g.limit(0).CPU
+	g.demand[0] = 300
+	for g.limit(0).CPU == before {
+		if g.run(time.Second); g.now.Sub(noon) > 30*time.Second {
+			t.Fatalf("with 300m in use the limit stays %v", before)
+		}
+	}
+	g.run(3 * time.Second)
+	low := g.limit(0).CPU
+	if low > 400 {
+		t.Fatalf("with 300m in use the limit is %v after %v", low, before)
+	}
+	g.demand[0] = 560
+	g.run(time.Second)
+	if l := g.limit(0).CPU; l < before {
+		t.Errorf("a second into a burst, 3 s after a decrease from %v to %v, the limit is %v", before, low, l)
+	}
+}
+
 func TestTheEndOfAGrantRestores(t *testing.T) {
 	for name, end := range map[string]func(*rig){
 		"central silent for longer than its grants hold": func(g *rig) { g.run(time.Minute) },

@@ -223,7 +223,8 @@ func TestPointHasTheDocumentedForm(t *testing.T) {
 	if strings.Contains(string(keys), "next_cpu_limit") {
 		t.Errorf("a field of what was not observed: %s", keys)
 	}
-	if line := trajectory.Line("shop/deployment/web", 3, 5, one); !strings.HasPrefix(line, "transitions,workload=shop/deployment/web reward=") ||
+	line := trajectory.Line("shop/deployment/web", 3, 5, one)
+	if !strings.HasPrefix(line, "transitions,workload=shop/deployment/web reward=") ||
 		!strings.HasSuffix(line, fmt.Sprintf(" %d\n", 3<<31+5)) {
 		t.Error(line)
 	}
@@ -567,8 +568,10 @@ func TestPasswordIsSentInTheHeader(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"results":[{"series":[{"name":"transitions","tags":{"workload":"a"},"columns":["time","reward"],"values":[[1,0.5],[2,null]]}]}]}`))
-	f.Add([]byte(`{"results":[{"series":[{"columns":["time","reward","terminated","truncated","state_at","state_at_nanos","state_observed","state_latency",` +
+	f.Add([]byte(`{"results":[{"series":[{"name":"transitions","tags":{"workload":"a"},` +
+		`"columns":["time","reward"],"values":[[1,0.5],[2,null]]}]}]}`))
+	f.Add([]byte(`{"results":[{"series":[{"columns":["time","reward","terminated","truncated",` +
+		`"state_at","state_at_nanos","state_observed","state_latency",` +
 		`"action_sets","action_replicas","action_clipped","next_at","next_at_nanos","next_observed","next_throttled"],` +
 		`"values":[[1,0.5,0,1,1700000000,7,4096,1000,1,3,2,1700000001,8,128,0.25]]}]}]}`))
 	f.Add([]byte(`{"error":"x"}`))

@@ -124,7 +124,8 @@ func TestFileThatIsNotAStoreIsRejectedAndUnchanged(t *testing.T) {
 	if _, err := trajectory.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "no", "where"), trajectory.Buffering{}); err == nil {
 		t.Error("a store in a directory that is not there")
 	}
-	if _, err := trajectory.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "s"), trajectory.Buffering{Batch: 10, Limit: 9}); err == nil {
+	less := trajectory.Buffering{Batch: 10, Limit: 9}
+	if _, err := trajectory.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "s"), less); err == nil {
 		t.Error("a limit below a batch")
 	}
 }
@@ -149,7 +150,8 @@ func TestOlderSchemaIsUpgradedInOrderOrNotAtAll(t *testing.T) {
 	}
 	defer db.Close()
 	var version, rows int
-	if err := db.QueryRow("SELECT user_version, (SELECT COUNT(*) FROM b) + (SELECT COUNT(*) FROM step) FROM pragma_user_version").Scan(&version, &rows); err != nil {
+	if err := db.QueryRow("SELECT user_version, (SELECT COUNT(*) FROM b) + (SELECT COUNT(*) FROM step)"+
+		" FROM pragma_user_version").Scan(&version, &rows); err != nil {
 		t.Fatal(err)
 	}
 	if version != 3 || rows != 1 {
@@ -649,8 +651,9 @@ func whole(t *testing.T, path string) (rows int) {
 		t.Errorf("integrity check: %s, %v", verdict, err)
 	}
 	var holes int
-	if err := s.Writer().QueryRow("SELECT COUNT(*) FROM (SELECT 1 FROM step GROUP BY workload, episode HAVING COUNT(*) != MAX(step) + 1)").Scan(&holes); err != nil ||
-		holes != 0 {
+	err := s.Writer().QueryRow("SELECT COUNT(*) FROM (SELECT 1 FROM step" +
+		" GROUP BY workload, episode HAVING COUNT(*) != MAX(step) + 1)").Scan(&holes)
+	if err != nil || holes != 0 {
 		t.Errorf("%d episodes have holes, %v", holes, err)
 	}
 	if err := s.Writer().QueryRow("SELECT COUNT(*) FROM step").Scan(&rows); err != nil {

@@ -29,9 +29,11 @@ func Gemm[T Float](tA, tB bool, m, n, k int, alpha T, a, b []T, beta T, c []T) {
 	}
 	switch c := any(c).(type) {
 	case []float64:
-		blas64.Implementation().Dgemm(transpose(tA), transpose(tB), m, n, k, float64(alpha), any(a).([]float64), lda, any(b).([]float64), ldb, float64(beta), c, n)
+		blas64.Implementation().Dgemm(transpose(tA), transpose(tB), m, n, k,
+			float64(alpha), any(a).([]float64), lda, any(b).([]float64), ldb, float64(beta), c, n)
 	case []float32:
-		blas32.Implementation().Sgemm(transpose(tA), transpose(tB), m, n, k, float32(alpha), any(a).([]float32), lda, any(b).([]float32), ldb, float32(beta), c, n)
+		blas32.Implementation().Sgemm(transpose(tA), transpose(tB), m, n, k,
+			float32(alpha), any(a).([]float32), lda, any(b).([]float32), ldb, float32(beta), c, n)
 	}
 }
 

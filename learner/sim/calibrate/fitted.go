@@ -155,7 +155,8 @@ func (f *Fitted) Print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "- %s, %.0f requests/s offered on %.0f connections\n"+
 		"- work is at most %v of an operation; %d of %d works are about the same whichever policy is left out, most of them because "+
 		"the fit did not move them\n"+
-		"- on the windows that were fitted to, the Spearman correlation of the p99 is %s: so much of its order do CPU allocations explain in this model\n"+
+		"- on the windows that were fitted to, the Spearman correlation of the p99 is %s: "+
+		"so much of its order do CPU allocations explain in this model\n"+
 		"- %s\n- %s\n", f.Application, or(f.Offered), f.Connections, time.Duration(mostWork*float64(time.Second)), determined,
 		len(f.Operations), shown(f.Explained), f.Present.note("formula, application as in its file"),
 		f.New.note("formula, fitted to the other policies"))
@@ -168,8 +169,8 @@ func (f *Fitted) Print(out io.Writer) error {
 		if s.Parallel != nil {
 			parallel = *s.Parallel
 		}
-		if _, err := fmt.Fprintf(out, "- time of %s: parallel on %.2f cores, throttle %.2f, floor %s of the time on one core\n", name, parallel,
-			s.Throttle, shown(s.Floor)); err != nil {
+		if _, err := fmt.Fprintf(out, "- time of %s: parallel on %.2f cores, throttle %.2f, floor %s of the time on one core\n",
+			name, parallel, s.Throttle, shown(s.Floor)); err != nil {
 			return err
 		}
 	}

@@ -117,13 +117,14 @@ func (r *Result) Notes() []string {
 	}
 	for _, policy := range names(c.Audit) {
 		a := c.Audit[policy]
-		notes = append(notes, fmt.Sprintf("records of %s: %d windows, %d allocations; %d have a p99, a mean and a standard deviation that no "+
-			"distribution has together; %.0f %% of the p99s have the two decimals that wrk2 prints; Spearman of the p99 with the completed rate %s",
+		notes = append(notes, fmt.Sprintf("records of %s: %d windows, %d allocations; "+
+			"%d have a p99, a mean and a standard deviation that no distribution has together; "+
+			"%.0f %% of the p99s have the two decimals that wrk2 prints; Spearman of the p99 with the completed rate %s",
 			policy, a.Windows, a.Allocations, a.Impossible, 100*float64(a.Printed)/float64(a.Windows), shown(a.KnownRate)))
 	}
 	if f := c.Regression.Fit; f != nil {
-		add(true, "regression, fitted to all windows: %.0f clients, %.2f s think time, %.0f requests/s offered; unsaturated mean %.1f ms and p99 %.1f ms; "+
-			"saturated p99 %.2f times the mean wait, up to %.2f s", or(f.Clients), or(f.ThinkSeconds), or(f.OfferedPerSecond),
+		add(true, "regression, fitted to all windows: %.0f clients, %.2f s think time, %.0f requests/s offered; "+
+			"unsaturated mean %.1f ms and p99 %.1f ms; saturated p99 %.2f times the mean wait, up to %.2f s", or(f.Clients), or(f.ThinkSeconds), or(f.OfferedPerSecond),
 			or(f.QuietMeanMillis), or(f.QuietP99Millis), or(f.Spread), or(f.CeilingSeconds))
 	}
 	add(t.Reason != "", "time: %s", t.Reason)

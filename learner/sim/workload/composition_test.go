@@ -180,6 +180,9 @@ func TestCompositionIsAGraphOfItsSegments(t *testing.T) {
 		func(a, b time.Duration) bool { return a == b*time.Microsecond }) {
 		t.Errorf("work %v, want %v µs", work, want)
 	}
+	if n := len(app.Operations[0].Stages); n != 4 {
+		t.Errorf("the entry calls in %d stages, want one after the other", n)
+	}
 	for i, stage := range app.Operations[0].Stages {
 		if len(stage) != 1 || stage[0].Operation != names[i+1]+".run" || stage[0].Share != 1 {
 			t.Errorf("stage %d of the entry: %v", i, stage)

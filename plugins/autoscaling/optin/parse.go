@@ -96,9 +96,12 @@ var percentiles = map[string]int32{"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 func known() []string {
 	keys := []string{
-		v1alpha1.ModeAnnotation, v1alpha1.PausedAnnotation, v1alpha1.SLOThroughput, v1alpha1.SLOSourceAnnotation, v1alpha1.SLOPortAnnotation,
-		v1alpha1.SLOPathAnnotation, v1alpha1.SLOMetricAnnotation, v1alpha1.SLOServerAnnotation, v1alpha1.MinReplicasAnnotation,
-		v1alpha1.MaxReplicasAnnotation, v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation, v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation,
+		v1alpha1.ModeAnnotation, v1alpha1.PausedAnnotation,
+		v1alpha1.SLOThroughput, v1alpha1.SLOSourceAnnotation, v1alpha1.SLOPortAnnotation,
+		v1alpha1.SLOPathAnnotation, v1alpha1.SLOMetricAnnotation, v1alpha1.SLOServerAnnotation,
+		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation,
+		v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
+		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation,
 	}
 	for p := range percentiles {
 		keys = append(keys, v1alpha1.SLOLatencyPrefix+p)

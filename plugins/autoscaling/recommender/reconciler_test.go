@@ -64,12 +64,19 @@ func newCluster(t *testing.T, mode api.Mode) *cluster {
 		objects = append(objects, &p)
 	}
 	c := &cluster{t: t, fleet: fleet.New(time.Minute), now: noon}
-	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.MultidimPodAutoscaler{}).Build()
-	c.r = New(Config{Client: c.client, Fleet: c.fleet, Events: events.NewFakeRecorder(100), Step: 10 * time.Second, Patience: time.Minute,
-		Now: func() time.Time { return c.now },
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.MultidimPodAutoscaler{}).Build()
+	c.r = New(Config{
+		Client:   c.client,
+		Fleet:    c.fleet,
+		Events:   events.NewFakeRecorder(100),
+		Step:     10 * time.Second,
+		Patience: time.Minute,
+		Now:      func() time.Time { return c.now },
 		Policies: func(PolicyRequest) (mdp.Policy, string, error) {
 			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(200), nil }), "fixed/1", nil
-		}})
+		},
+	})
 	return c
 }
 
