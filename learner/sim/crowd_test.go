@@ -32,43 +32,89 @@ func TestACrowdComesAtOnceAndTheOthersEvenly(t *testing.T) {
 	}
 }
 
+// caller is a fluid level of two operations, of which the first calls the second some
+// slices after its work.
+func caller(share, lag float64) (*World, *fluid) {
+	w := &World{rng: rand.NewPCG(1, 2), now: 100}
+	f := &fluid{arrivals: make([][]float64, 2*ring), moves: make([]move, 2)}
+	for k := range f.arrivals {
+		f.arrivals[k] = make([]float64, 3)
+	}
+	f.moves[0].route([]edge{{op: 1, share: share}}, lag, false)
+	f.moves[1].turn = 1
+	f.moves[1].crowds = make([]together, ring)
+	return w, f
+}
+
+// take takes what comes to the second operation in n slices from now on.
+func (f *fluid) take(w *World, n int) (in []float64, crowds []together) {
+	for k := range int64(n) {
+		came, crowd := &f.came(w.now + k)[1], &f.moves[1].crowds[(w.now+k)&(ring-1)]
+		in, crowds = append(in, *came), append(crowds, *crowd)
+		*came, *crowd = 0, together{}
+	}
+	return in, crowds
+}
+
 // Requests that come independently of each other still do after they have computed:
 // what is sent on varies as it came in. Half of it in each of two slices, always the
 // same half, would have half of the variance.
 func TestALagDoesNotSmoothWhatComes(t *testing.T) {
-	w := &World{rng: rand.NewPCG(1, 2)}
-	const runs, n = 20000, 12
-	mean, square := 0.0, 0.0
-	for range runs {
-		s := split(w, n, 3.25, crowd{})
-		if s.single+s.late != n || s.together != 0 || s.lag != 3 {
-			t.Fatalf("%+v of %d requests", s, n)
+	for _, n := range []float64{12, 40} {
+		w, f := caller(1, 3.25)
+		const runs = 20000
+		mean, square := 0.0, 0.0
+		for range runs {
+			f.calls(w, &f.moves[0], n, crowd{})
+			in, crowds := f.take(w, 8)
+			if in[3]+in[4] != n || crowds[3].n != 0 {
+				t.Fatalf("%v of %v requests, together %v", in, n, crowds)
+			}
+			mean += in[4] / runs
+			square += in[4] * in[4] / runs
 		}
-		mean += s.late / runs
-		square += s.late * s.late / runs
-	}
-	if want := n * 0.25; math.Abs(mean-want) > 0.05 {
-		t.Errorf("%v of %d are late in the mean, want %v", mean, n, want)
-	}
-	if got, want := square-mean*mean, n*0.25*0.75; math.Abs(got/want-1) > 0.05 {
-		t.Errorf("variance %v of those that are late, want %v", got, want)
+		if want := n * 0.25; math.Abs(mean/want-1) > 0.02 {
+			t.Errorf("%v of %v are late in the mean, want %v", mean, n, want)
+		}
+		if got, want := square-mean*mean, n*0.25*0.75; math.Abs(got/want-1) > 0.05 {
+			t.Errorf("variance %v of those of %v that are late, want %v", got, n, want)
+		}
 	}
 }
 
 func TestACrowdStaysTogether(t *testing.T) {
-	w := &World{rng: rand.NewPCG(1, 2)}
+	w, f := caller(1, 0.5)
 	together := 0.0
 	for range 10000 {
-		s := split(w, 10, 0.5, crowd{share: 0.25, at: 0.2})
-		if s.together+s.single+s.late != 10 || math.Abs(s.crowd-0.7) > 1e-9 {
-			t.Fatalf("%+v of 10 requests", s)
+		f.calls(w, &f.moves[0], 10, crowd{share: 0.25, at: 0.2})
+		in, crowds := f.take(w, 3)
+		if in[0]+in[1] != 10 || crowds[0].n > 0 && math.Abs(crowds[0].times/crowds[0].n-0.7) > 1e-9 {
+			t.Fatalf("%v of 10 requests, together %+v", in, crowds)
 		}
-		together += s.together / 10000
+		together += crowds[0].n / 10000
 	}
 	if math.Abs(together-2.5) > 0.05 {
 		t.Errorf("%v of 10 stay together, want 2.5", together)
 	}
-	if s := split(w, 5, 0.1, crowd{share: 1, at: -0.4}); s.crowd != 0 || s.together != 5 {
-		t.Errorf("%+v: held requests call at the start of the slice", s)
+	f.moves[0].routes[0].setLag(0.1)
+	f.calls(w, &f.moves[0], 5, crowd{share: 1, at: -0.4})
+	if in, crowds := f.take(w, 3); in[0] != 5 || crowds[0].n != 5 || crowds[0].times != 0 {
+		t.Errorf("%v, %+v: held requests call at the start of the slice", in, crowds)
+	}
+}
+
+// A share of the requests calls: alone, late or together alike.
+func TestAShareOfTheRequestsCalls(t *testing.T) {
+	w, f := caller(0.3, 1.5)
+	const runs, n = 20000, 20
+	single, together := 0.0, 0.0
+	for range runs {
+		f.calls(w, &f.moves[0], n, crowd{share: 0.5, at: 0.1})
+		in, crowds := f.take(w, 5)
+		single += (in[1] + in[2] - crowds[1].n) / runs
+		together += crowds[1].n / runs
+	}
+	if math.Abs(single-3) > 0.05 || math.Abs(together-3) > 0.05 {
+		t.Errorf("of 20, 10 of them together, %v calls come alone and %v together, want 3 and 3", single, together)
 	}
 }

@@ -7,6 +7,7 @@ type flow struct {
 	jobs    float64 // requests that wait
 	arrived float64 // CPU seconds of all work that ever came
 	gone    float64 // of it, done or given up
+	old     float64 // of it, what had come a timeout ago
 	past    []float64
 	turn    int     // index in past of the present value
 	history []spell // of the last slices, by slice; its length is a power of two
@@ -39,19 +40,15 @@ const (
 // arrived work is remembered.
 const pasts = 100
 
-// remember notes the arrived work, every granule slices. It returns the work
-// that had arrived a timeout ago: what of it is not done by now is given up.
-func (fl *flow) remember(now, granule int64) (old float64) {
+// remember notes the arrived work: what of it is not done a timeout from now will be
+// given up.
+func (fl *flow) remember() {
 	if fl.past == nil {
 		fl.past = make([]float64, pasts)
 	}
-	if now%granule == 0 {
-		fl.turn = (fl.turn + 1) % pasts
-		old = fl.past[fl.turn]
-		fl.past[fl.turn] = fl.arrived
-		return old
-	}
-	return fl.past[(fl.turn+1)%pasts]
+	fl.turn = (fl.turn + 1) % pasts
+	fl.old = fl.past[fl.turn]
+	fl.past[fl.turn] = fl.arrived
 }
 
 // at is what the replica did in a slice of the last ones.
@@ -99,7 +96,7 @@ func (f *fluid) replay(
 	} else {
 		x = one
 	}
-	crowd := st.crowds[int(slot)&(len(st.crowds)-1)]
+	crowd := st.crowd(slot)
 	before, each, arrival := 0.0, 0.0, rank
 	if sp.n > 1 {
 		earlier := math.Floor(rank * sp.n)

@@ -27,7 +27,7 @@ type fluid struct {
 	endsHeld [draws]bool    // buffer for their held
 	order    []int          // of services, callers first where possible
 	turn     int            // place in order of the service whose turn it is
-	clients  []float64      // requests of clients in each of the last slices
+	arrivals [][]float64    // see fluid.came
 	start    int64          // first slice of the window of latencies
 	total    float64        // requests of clients in that window
 	jitter   [draws]float64 // of the samples' ranks in this window
@@ -35,20 +35,40 @@ type fluid struct {
 
 // move is the fluid level's state of an operation: its requests on their way.
 type move struct {
-	turn     int            // place of its service in fluid.order
-	coming   [ring]float64  // requests that arrive in a slice, by the slice
-	crowds   [ring]together // of them: those that come together
-	until    int64          // last slice in which some do
-	came     []float64      // requests that arrived in each of the last slices
-	jobs     float64        // requests that wait in the service
-	credit   float64        // completed part of the next request
-	lag      []float64      // of each stage: slices from the end of the work to its calls
-	ok       float64        // share of its requests that its callees answer
-	mean     float64        // mean latency in the last window, in seconds, with its calls
-	answered float64        // share of its requests in the last window that got an answer
-	tasks    []float64      // per background call: its requests in the current window
-	timeline *timeline      // of the samples of the last window
-	calm     bool           // no service that a request of it visits throttled or queued in the last window
+	jobs     float64    // requests that wait in the service
+	credit   float64    // completed part of the next request
+	ok       float64    // share of its requests that its callees answer
+	until    int64      // last slice in which requests of it come together
+	turn     int        // place of its service in fluid.order
+	routes   []route    // its calls: the stages, and then what nobody waits for
+	crowds   []together // of the arrivals in each of the next slices, those that come together
+	mean     float64    // mean latency in the last window, in seconds, with its calls
+	answered float64    // share of its requests in the last window that got an answer
+	timeline *timeline  // of the samples of the last window
+	calm     bool       // no service that a request of it visits throttled or queued in the last window
+}
+
+// route is the calls that an operation makes at the same time.
+type route struct {
+	lag   float64 // slices from the end of the work to the calls
+	late  chance  // that a request calls a slice later than the whole part of lag
+	calls []leg
+	tasks bool // nobody waits for them
+}
+
+// leg is one call of a route.
+type leg struct {
+	to    int // operation
+	share chance
+	tasks float64 // background calls in the current window
+}
+
+// setLag makes the calls of a route come lag slices after the work. A request ends
+// early or late in its own slice; so each of them calls in the slice that the lag ends
+// in or in the next one, and requests that come independently of each other stay so.
+func (r *route) setLag(lag float64) {
+	r.lag = min(lag, ring-3)
+	r.late.set(r.lag - math.Floor(r.lag))
 }
 
 // together is requests that come together in a slice: see [crowd].
@@ -74,6 +94,8 @@ type station struct {
 	shape   *[tableSize]float64 // quantiles of a request's work, with mean 1
 	timeout float64             // of its queue, in seconds
 	granule int64               // slices per remembered value; see flow.remember
+	mark    int64               // next slice to remember
+	waits   bool                // some of its requests wait, or have been completed in part
 	crowds  []crowd             // in each of the last slices
 	crowded int64               // last slice with a crowd
 
@@ -93,6 +115,9 @@ type station struct {
 	wait         float64 // mean wait in that case, in seconds
 }
 
+// crowd is the crowd in one of the last slices.
+func (st *station) crowd(slice int64) *crowd { return &st.crowds[int(slice)&(len(st.crowds)-1)] }
+
 // newFluid creates the engine of the fluid level.
 func newFluid(w *World) *fluid {
 	f := &fluid{
@@ -102,7 +127,10 @@ func newFluid(w *World) *fluid {
 		moves:    make([]move, len(w.graph.ops)),
 		vectors:  make([][]float64, len(w.graph.ops)),
 	}
-	slots := 1 << bits.Len64(uint64(w.window+foresight))
+	f.arrivals = make([][]float64, slots(w.window+foresight+ring))
+	for k := range f.arrivals {
+		f.arrivals[k] = make([]float64, len(f.moves)+1)
+	}
 	tables := map[float64]*[tableSize]float64{}
 	for i, s := range w.graph.Services {
 		if tables[s.Variation] == nil {
@@ -117,7 +145,7 @@ func newFluid(w *World) *fluid {
 			}
 		}
 		f.stations[i] = station{
-			crowds:  make([]crowd, slots),
+			crowds:  make([]crowd, slots(w.window+foresight)),
 			crowded: -1,
 			shape:   tables[s.Variation],
 			timeout: timeout,
@@ -128,16 +156,16 @@ func newFluid(w *World) *fluid {
 		o := &w.graph.ops[i]
 		f.vectors[i] = make([]float64, draws)
 		f.moves[i].ok, f.moves[i].answered = 1, 1
-		f.moves[i].came = make([]float64, slots)
+		f.moves[i].crowds = make([]together, ring)
 		f.moves[i].timeline = &timeline{first: make([]int32, w.window+1)}
-		f.moves[i].lag = make([]float64, len(o.stages))
-		f.moves[i].tasks = make([]float64, len(o.background))
-		for k := range f.moves[i].lag {
-			f.moves[i].lag[k] = (o.work + o.wait) / slice
+		for _, stage := range o.stages {
+			f.moves[i].route(stage, (o.work+o.wait)/slice, false)
+		}
+		if len(o.background) > 0 {
+			f.moves[i].route(o.background, 0, true)
 		}
 	}
 	f.ends = make([]float64, draws)
-	f.clients = make([]float64, slots)
 	turn := make([]int, len(f.stations))
 	seen := make([]bool, len(f.stations))
 	visit := func(i int) {
@@ -158,6 +186,25 @@ func newFluid(w *World) *fluid {
 	}
 	return f
 }
+
+// route adds calls that an operation makes at the same time.
+func (m *move) route(calls []edge, lag float64, tasks bool) {
+	r := route{tasks: tasks, calls: make([]leg, len(calls))}
+	r.setLag(lag)
+	for k, e := range calls {
+		r.calls[k].to = e.op
+		r.calls[k].share.set(e.share)
+	}
+	m.routes = append(m.routes, r)
+}
+
+// slots is the length of a list that holds values of the last slices: a power of two.
+func slots(slices int64) int64 { return 1 << bits.Len64(uint64(slices)) }
+
+// came is the requests that arrive in a slice, per operation, and last those of
+// clients. It knows the slices of a window of latencies, and those in which the requests
+// arrive that are on their way.
+func (f *fluid) came(slice int64) []float64 { return f.arrivals[int(slice)&(len(f.arrivals)-1)] }
 
 // inputs are the values from which the constants of a second are computed. The
 // fields from rate to hold are copies from service.
@@ -223,12 +270,13 @@ func (st *station) prepare(s *service, live int) {
 
 // slice implements [engine].
 func (f *fluid) slice(w *World) {
-	f.clients[int(w.now)&(len(f.clients)-1)] = 0
+	clear(f.came(w.now + ring))
+	came := f.came(w.now)
 	for k, e := range w.graph.endpoints {
 		u := w.rng.Uint64()
 		n := poisson(w.rate*w.graph.shares[k]*slice, float64(u>>32)*0x1p-32, normalTable[u>>20&tableMask])
-		f.moves[e].coming[w.now%ring] += n
-		f.clients[int(w.now)&(len(f.clients)-1)] += n
+		came[e] += n
+		came[len(f.moves)] += n
 		w.totals.Requests += n
 	}
 	newSecond := w.now%slicesPerSecond == 0
@@ -239,33 +287,34 @@ func (f *fluid) slice(w *World) {
 		if newSecond || live != st.inputs.live {
 			st.prepare(s, live)
 		}
-		f.service(w, s, st, live)
+		f.service(w, s, st, live, came)
 	}
 }
 
-// service simulates one slice of one service.
-func (f *fluid) service(w *World, s *service, st *station, live int) {
-	turn := w.now & (ring - 1)
-	slot := int(w.now) & (len(f.clients) - 1)
+// service simulates one slice of one service, in which requests came.
+func (f *fluid) service(w *World, s *service, st *station, live int, came []float64) {
+	slot := w.now & (ring - 1)
 	n := 0.0
 	var in, out together
 	for _, o := range s.ops {
-		m := &f.moves[o]
-		n += m.coming[turn]
-		m.came[slot] = m.coming[turn]
-		if m.until >= w.now {
-			in.n += m.crowds[turn].n
-			in.times += m.crowds[turn].times
-			m.crowds[turn] = together{}
+		n += came[o]
+		if m := &f.moves[o]; m.until >= w.now {
+			in.n += m.crowds[slot].n
+			in.times += m.crowds[slot].times
+			m.crowds[slot] = together{}
 		}
 	}
-	if st.crowds[slot] = in.crowd(n); in.n > 0 {
+	if *st.crowd(w.now) = in.crowd(n); in.n > 0 {
 		st.crowded = w.now
 	}
 	s.arrived += n
 	completed, lost := 0.0, 0.0
 	if live == 0 {
 		lost = n // there is no replica to connect to
+	}
+	remember := w.now >= st.mark
+	if remember {
+		st.mark += st.granule
 	}
 	rest, left := n, live
 	for k := range s.replicas {
@@ -289,7 +338,7 @@ func (f *fluid) service(w *World, s *service, st *station, live int) {
 			left--
 		}
 		queued := r.flow.jobs
-		done, gone := f.replica(w, s, st, r, share)
+		done, gone := f.replica(w, s, st, r, share, remember)
 		completed += done
 		lost += gone
 		// What throttling has held ends first, after the half of its work that was
@@ -307,22 +356,30 @@ func (f *fluid) service(w *World, s *service, st *station, live int) {
 	}
 	s.completed += completed
 	s.failed += lost
-	if n > 0 || completed > 0 || lost > 0 {
-		f.pass(w, s, completed, lost, out.crowd(completed))
+	switch {
+	case st.waits || completed != n:
+		f.pass(w, s, st, came, completed, lost, out.crowd(completed))
+	case n > 0: // all that came is done
+		crowd := out.crowd(completed)
+		for _, o := range s.ops {
+			if came[o] > 0 {
+				s.answered += came[o] * f.moves[o].ok
+				f.calls(w, &f.moves[o], came[o], crowd)
+			}
+		}
 	}
 }
 
 // pass divides what a service has completed and lost in a slice among its
 // operations, in proportion to their requests in it, and sends the calls.
-func (f *fluid) pass(w *World, s *service, completed, lost float64, out crowd) {
-	turn := w.now & (ring - 1)
+func (f *fluid) pass(w *World, s *service, st *station, came []float64, completed, lost float64, out crowd) {
 	inside := 0.0
 	for _, o := range s.ops {
 		m := &f.moves[o]
-		m.jobs += m.coming[turn]
-		m.coming[turn] = 0
+		m.jobs += came[o]
 		inside += m.jobs
 	}
+	st.waits = false
 	if inside <= 0 {
 		return
 	}
@@ -335,107 +392,94 @@ func (f *fluid) pass(w *World, s *service, completed, lost float64, out crowd) {
 		m.credit += m.jobs * done
 		s.answered += m.jobs * done * m.ok
 		m.jobs = max(0, m.jobs*(1-done-gone))
-		whole := math.Floor(m.credit + 1e-6)
-		if whole <= 0 {
-			continue
+		st.waits = st.waits || m.jobs > 0
+		if whole := math.Floor(m.credit + 1e-6); whole > 0 {
+			m.credit -= whole
+			f.calls(w, m, whole, out)
 		}
-		m.credit -= whole
-		f.calls(w, o, whole, out)
 	}
 }
 
-// calls sends the calls of n requests of an operation whose work is done.
-func (f *fluid) calls(w *World, i int, n float64, out crowd) {
-	o, m := &w.graph.ops[i], &f.moves[i]
-	for k, stage := range o.stages {
-		s := split(w, n, m.lag[k], out)
-		for _, e := range stage {
-			f.send(w, e, s)
+// calls sends the calls of n requests of an operation whose work is done. Those of the
+// crowd among them come together.
+func (f *fluid) calls(w *World, m *move, n float64, out crowd) {
+	for k := range m.routes {
+		r := &m.routes[k]
+		u := w.rng.Uint64()
+		together, at := 0.0, 0.0
+		if out.share > 0 {
+			together = math.Floor(n*out.share + float64(u&(1<<11-1))*0x1p-11)
+			at = max(0, out.at+r.lag)
 		}
-	}
-	if len(o.background) == 0 {
-		return
-	}
-	s := split(w, n, 0, out)
-	for k, e := range o.background {
-		sent := f.send(w, e, s)
-		m.tasks[k] += sent
-		w.totals.Tasks += sent
+		late := r.late.of(n-together, u)
+		for k := range r.calls {
+			sent := f.send(w, &r.calls[k], int64(r.lag), n-together-late, late)
+			if together > 0 {
+				sent += f.sendCrowd(w, &r.calls[k], together, at)
+			}
+			if r.tasks {
+				r.calls[k].tasks += sent
+				w.totals.Tasks += sent
+			}
+		}
 	}
 }
 
-// calling is requests that make their calls, by the slice in which these arrive.
-type calling struct {
-	together, single, late float64 // numbers of requests
-	crowd                  float64 // slices until the calls of those together arrive
-	lag                    int64   // slices until those of the single ones do; those of the late ones, one more
-}
-
-// split divides n requests whose calls come lag slices after the work that they do
-// before. The crowd's come together. Of the others each comes in the slice that the
-// lag ends in or in the next one, as it ended early or late in its own slice:
-// requests that come independently of each other stay so.
-func split(w *World, n, lag float64, out crowd) calling {
-	lag = min(lag, ring-3)
-	whole := math.Floor(lag)
-	s := calling{single: n, lag: int64(whole)}
-	u := w.rng.Uint64()
-	if out.share > 0 {
-		s.together = math.Floor(n*out.share + float64(u&(1<<11-1))*0x1p-11)
-		s.single -= s.together
-		s.crowd = max(0, out.at+lag)
-	}
-	s.late = binomial(s.single, lag-whole, u)
-	s.single -= s.late
-	return s
-}
-
-// send makes the share of the requests that do so call an operation. It returns the
-// number of calls.
-func (f *fluid) send(w *World, e edge, s calling) float64 {
-	if e.share < 1 {
-		s.single = binomial(s.single, e.share, w.rng.Uint64())
-		if s.late > 0 {
-			s.late = binomial(s.late, e.share, w.rng.Uint64())
-		}
-		if s.together > 0 {
-			s.together = binomial(s.together, e.share, w.rng.Uint64())
+// send makes the share of the requests that do so call an operation: some lag slices
+// from now, some one more slice later. It returns the number of calls.
+func (f *fluid) send(w *World, l *leg, lag int64, single, late float64) float64 {
+	if l.share.p < 1 {
+		single = l.share.of(single, w.rng.Uint64())
+		if late > 0 {
+			late = l.share.of(late, w.rng.Uint64())
 		}
 	}
-	to := &f.moves[e.op]
-	over := to.turn <= f.turn // its turn in this slice is over
-	at := w.now + s.lag
-	if over && s.lag == 0 {
+	to := l.to
+	at := w.now + lag
+	if lag == 0 && f.moves[to].turn <= f.turn { // its turn in this slice is over
 		at++
 	}
-	to.coming[at&(ring-1)] += s.single
-	to.coming[(at+1)&(ring-1)] += s.late
-	if s.together > 0 {
-		whole := math.Floor(s.crowd)
-		part := s.crowd - whole
-		if over && whole == 0 {
-			whole, part = 1, 0
-		}
-		at := w.now + int64(whole)
-		to.coming[at&(ring-1)] += s.together
-		to.crowds[at&(ring-1)].n += s.together
-		to.crowds[at&(ring-1)].times += s.together * part
-		to.until = max(to.until, at)
+	f.came(at)[to] += single
+	f.came(at + 1)[to] += late
+	return single + late
+}
+
+// sendCrowd makes the share of the requests that do so call an operation together,
+// some slices from now. It returns the number of calls.
+func (f *fluid) sendCrowd(w *World, l *leg, n, slices float64) float64 {
+	if l.share.p < 1 {
+		n = l.share.of(n, w.rng.Uint64())
 	}
-	return s.together + s.single + s.late
+	to := &f.moves[l.to]
+	whole := math.Floor(slices)
+	part := slices - whole
+	if whole == 0 && to.turn <= f.turn {
+		whole, part = 1, 0
+	}
+	at := w.now + int64(whole)
+	f.came(at)[l.to] += n
+	crowd := &to.crowds[at&(ring-1)]
+	crowd.n += n
+	crowd.times += n * part
+	to.until = max(to.until, at)
+	return n
 }
 
 // replica simulates one slice of one replica with n arrivals. It returns the
 // requests that it completed, and those that it gave up.
-func (f *fluid) replica(w *World, s *service, st *station, r *replica, n float64) (completed, lost float64) {
+func (f *fluid) replica(
+	w *World, s *service, st *station, r *replica, n float64, remember bool,
+) (completed, lost float64) {
 	fl := &r.flow
 	if n == 0 && r.backlog == 0 && fl.jobs == 0 { // it has nothing to do
 		s.periods++
 		s.alive += slice
 		r.usage[w.now%samples] = 0
 		r.queued = 0
-		fl.remember(w.now, st.granule)
-		f.note(w, fl, spell{c: min(r.capacity, st.maxWork), state: calm})
+		if remember {
+			fl.remember()
+		}
+		*f.spell(w, fl) = spell{c: min(r.capacity, st.maxWork), state: calm}
 		return 0, 0
 	}
 	u := w.rng.Uint64()
@@ -464,9 +508,12 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, n float64
 	r.usage[w.now%samples] = float32(done)
 	fl.gone += done
 	// Requests that have waited for the timeout are given up.
-	if old := fl.remember(w.now, st.granule); old > fl.gone {
-		dropped := min(old-fl.gone, r.backlog)
-		fl.gone = old
+	if remember {
+		fl.remember()
+	}
+	if fl.old > fl.gone {
+		dropped := min(fl.old-fl.gone, r.backlog)
+		fl.gone = fl.old
 		r.backlog -= dropped
 		lost = dropped * st.perWork
 	}
@@ -478,24 +525,22 @@ func (f *fluid) replica(w *World, s *service, st *station, r *replica, n float64
 	}
 	inside := max(0, fl.jobs+n-lost)
 	fl.jobs = min(st.unfinished(r.queued), inside)
-	state := calm
+	sp := f.spell(w, fl)
+	sp.backlog, sp.work, sp.c, sp.n, sp.state = backlog, work, c, n, calm
 	if throttled || queued > 0 {
-		state = rough
+		sp.state = rough
+		fl.rough = w.now
 	}
-	f.note(w, fl, spell{backlog: backlog, work: work, c: c, n: n, state: state})
 	return inside - fl.jobs, lost
 }
 
-// note keeps what a replica did in the present slice.
-func (f *fluid) note(w *World, fl *flow, sp spell) {
+// spell is where a flow keeps what its replica does in the present slice.
+func (f *fluid) spell(w *World, fl *flow) *spell {
 	if fl.history == nil { // it did not serve in the slices before
-		fl.history = make([]spell, len(f.clients))
+		fl.history = make([]spell, slots(w.window+foresight))
 		fl.rough = w.now - 1
 	}
-	fl.history[int(w.now)&(len(fl.history)-1)] = sp
-	if sp.state != calm {
-		fl.rough = w.now
-	}
+	return fl.at(w.now)
 }
 
 // unfinished is the number of requests that have an amount of work left, in CPU

@@ -18,7 +18,7 @@ const (
 func (f *fluid) histogram(w *World, t *histogram) {
 	g := w.graph
 	f.start = w.now - w.window - foresight
-	f.total = sum(f.clients, f.start, w.window)
+	f.total = f.sum(len(f.moves), f.start, w.window)
 	for k := range f.jitter {
 		f.jitter[k] = float64(w.rng.Uint64()>>11) * 0x1p-53
 	}
@@ -52,32 +52,32 @@ type timeline struct {
 // last requests too, these slices are known and need not be guessed.
 const foresight = 10
 
-// plan divides the samples among the slices from start on in proportion to the
-// arrivals in them, and evenly when nothing arrived. came and crowds are of the last
-// slices. The samples of a slice have evenly spaced ranks, each moved by its jitter.
-func (t *timeline) plan(start, window int64, came []float64, crowds []crowd, jitter *[draws]float64) {
-	total := sum(came, start, window)
+// plan divides the samples among the slices of a window in proportion to what arrived
+// in them, and evenly when nothing did. The samples of a
+// slice have evenly spaced ranks, each moved by its jitter.
+func (t *timeline) plan(f *fluid, window int64, op int, st *station) {
+	total := f.sum(op, f.start, window)
 	scale := draws / total
 	t.crowded = false
 	k, before := 0, 0.0
 	for i := range window {
 		t.first[i] = int32(k)
-		at := int(start+i) & (len(came) - 1)
+		at := f.start + i
 		switch {
 		case total == 0:
 			before += draws / float64(window)
-		case start+i >= 0:
-			before += came[at] * scale
+		case at >= 0:
+			before += f.came(at)[op] * scale
 		}
 		to := min(draws, int(before+0.5))
 		if k == to {
 			continue
 		}
-		crowd, rank, step := crowds[at], 0.0, 1/float64(to-k)
+		crowd, rank, step := st.crowd(at), 0.0, 1/float64(to-k)
 		t.crowded = t.crowded || crowd.share > 0
 		for ; k < to; k++ {
 			t.slot[k] = int32(i)
-			t.rank[k] = rank + step*jitter[k]
+			t.rank[k] = rank + step*f.jitter[k]
 			t.at[k] = float64(i) + crowd.time(t.rank[k])
 			rank += step
 		}
@@ -89,10 +89,10 @@ func (t *timeline) plan(start, window int64, came []float64, crowds []crowd, jit
 	t.first[window] = draws
 }
 
-// sum adds what came in the slices of a window.
-func sum(came []float64, start, window int64) (total float64) {
-	for slot := max(0, start); slot < start+window; slot++ {
-		total += came[int(slot)&(len(came)-1)]
+// sum adds what came in the slices of a window: see [fluid.came].
+func (f *fluid) sum(column int, start, window int64) (total float64) {
+	for slice := max(0, start); slice < start+window; slice++ {
+		total += f.came(slice)[column]
 	}
 	return total
 }
@@ -112,7 +112,7 @@ func (t *timeline) near(slot int) (from, to int32) {
 // callee is an operation that is called.
 type callee struct {
 	*move
-	crowds    []crowd   // of its service, in each of the last slices
+	station   *station  // of its service
 	start     int64     // first slice of the window
 	latencies []float64 // of its samples
 	network   float64   // seconds to reach it
@@ -138,7 +138,7 @@ func (t *timeline) meet(k int, after float64, to *callee, rng *rand.PCG) (j int,
 	case !own:
 		rank = float64(rng.Uint64()>>11) * 0x1p-53
 	case to.timeline.crowded:
-		crowd := to.crowds[int(to.start+int64(slot))&(len(to.crowds)-1)]
+		crowd := to.station.crowd(to.start + int64(slot))
 		if together = t.held[k] && crowd.share > 0; together {
 			rank = crowd.first() + crowd.share*float64(rng.Uint64()>>11)*0x1p-53
 		} else {
@@ -180,18 +180,26 @@ func (f *fluid) outcomes(w *World, t *histogram) {
 	}
 	w.totals.Ended += clients
 	for i := range f.moves {
-		for k, e := range g.ops[i].background {
-			n := f.moves[i].tasks[k]
-			f.moves[i].tasks[k] = 0
-			late := 0
-			for _, l := range f.vectors[e.op] {
-				if l > w.within {
-					late++
-				}
+		for _, r := range f.moves[i].routes {
+			if r.tasks {
+				f.tasksEnd(w, r.calls)
 			}
-			w.totals.TasksEnded += n
-			w.totals.TasksLate += n * float64(late) / draws
 		}
+	}
+}
+
+// tasksEnd counts how the background calls of the window fared.
+func (f *fluid) tasksEnd(w *World, calls []leg) {
+	for k := range calls {
+		late := 0
+		for _, l := range f.vectors[calls[k].to] {
+			if l > w.within {
+				late++
+			}
+		}
+		w.totals.TasksEnded += calls[k].tasks
+		w.totals.TasksLate += calls[k].tasks * float64(late) / draws
+		calls[k].tasks = 0
 	}
 }
 
@@ -211,13 +219,13 @@ func (f *fluid) operation(w *World, i int) {
 	out := f.vectors[i]
 	m.calm = f.isCalm(s, o)
 	if !m.calm {
-		m.timeline.plan(f.start, w.window, m.came, f.stations[o.service].crowds, &f.jitter)
+		m.timeline.plan(f, w.window, i, &f.stations[o.service])
 	}
 	f.draw(w, s, o, m, out)
 	lag := o.work*s.slow*s.span + o.wait
 	m.ok = 1
 	for k, stage := range o.stages {
-		m.lag[k] = lag / slice
+		m.routes[k].setLag(lag / slice)
 		longest := 0.0
 		for _, e := range stage {
 			callee := &f.moves[e.op]
@@ -256,7 +264,7 @@ func (f *fluid) stage(w *World, stage []edge, out []float64, m *move) {
 	}
 	for _, e := range stage {
 		service := w.graph.ops[e.op].service
-		to := callee{&f.moves[e.op], f.stations[service].crowds, f.start, f.vectors[e.op], w.services[service].delay}
+		to := callee{&f.moves[e.op], &f.stations[service], f.start, f.vectors[e.op], w.services[service].delay}
 		if to.calm { // when a request comes makes no difference, and which of them it is neither
 			f.forShare(w, e.share, func(k int) { f.ends[k] = max(f.ends[k], out[k]+to.network+to.latencies[k]) })
 			continue
@@ -302,18 +310,21 @@ func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
 	chance := uint32(st.waitChance * 4095)
 	order := w.rng.Uint64()
 	stride, shift := order|1, order>>32
+	u := uint64(0)
 	for k := range out {
-		u := w.rng.Uint64()
+		if u >>= 32; k&1 == 0 { // a random number is enough for two
+			u = w.rng.Uint64()
+		}
 		stratum := (uint64(k)*stride + shift) & (draws - 1)
 		g := st.shape[stratum<<(tableBits-drawBits)|u&(1<<(tableBits-drawBits)-1)]
 		x := work * g
 		latency, free := x*s.span, true
 		if !m.calm {
-			latency, free = f.serve(w, s, st, m.timeline, k, u, g, x)
+			latency, free = f.serve(w, s, st, m.timeline, k, g, x)
 		}
 		out[k] = o.wait + latency
-		if free && uint32(u>>20&tableMask) < chance {
-			out[k] += st.wait * expTable[u>>32&tableMask]
+		if free && uint32(u>>4&tableMask) < chance {
+			out[k] += st.wait * expTable[u>>16&tableMask]
 		}
 	}
 }
@@ -323,15 +334,16 @@ func (f *fluid) draw(w *World, s *service, o *op, m *move, out []float64) {
 // enough; then a wait for a processor is not in the time yet. All that was not so
 // straight goes through what the replica did: see [fluid.replay].
 func (f *fluid) serve(
-	w *World, s *service, st *station, t *timeline, k int, u uint64, g, x float64,
+	w *World, s *service, st *station, t *timeline, k int, g, x float64,
 ) (latency float64, free bool) {
+	u := w.rng.Uint64()
 	slot := max(0, f.start+int64(t.slot[k]))
 	r := s.servedBy(slot, u>>48)
 	if r == nil {
 		t.held[k] = false
 		return refused, false
 	}
-	t.held[k] = t.crowded && st.crowds[int(slot)&(len(st.crowds)-1)].has(t.rank[k])
+	t.held[k] = t.crowded && st.crowd(slot).has(t.rank[k])
 	sp := r.flow.at(slot)
 	ends := (t.at[k]-float64(t.slot[k]))*slice + x*s.span
 	if sp.state == calm && !t.held[k] && ends <= slice && sp.backlog+sp.work+x <= sp.c {

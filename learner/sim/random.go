@@ -116,32 +116,57 @@ func binomial(n, p float64, u uint64) float64 {
 	if p > 0.5 {
 		return n - binomial(n, 1-p, u)
 	}
-	// The inverse of the distribution function: few steps, for the mean is small.
-	x := float64(u>>11) * 0x1p-53
-	if x <= 1-n*p { // Bernoulli's inequality: none is at least that likely
-		return 0
-	}
-	q := 1.0 // (1-p)^n
+	none := 1.0 // (1-p)^n
 	for k, power := int(n), 1-p; k > 0; k, power = k>>1, power*power {
 		if k&1 == 1 {
-			q *= power
+			none *= power
 		}
 	}
-	odds := p / (1 - p)
-	sum, k := q, 0
-	for x > sum && k < int(n) && k < len(reciprocals)-1 {
-		q *= odds * (n - float64(k)) * reciprocals[k+1]
-		k++
-		sum += q
-	}
-	return float64(k)
+	return countUp(n, none, p/(1-p), u)
 }
 
-// reciprocals are 1/k. A binomial number that is found by steps has a mean of at most
-// 8, and is below 64 but for one chance in 10^30.
-var reciprocals = func() (r [64]float64) {
-	for k := range r {
-		r[k] = 1 / float64(k)
+// countUp is the inverse of a binomial distribution function, of which the probability
+// of none and the odds of one are known. It takes few steps when the mean is small.
+func countUp(n, none, odds float64, u uint64) (k float64) {
+	x := float64(u>>11) * 0x1p-53
+	for q, sum := none, none; x > sum && k < n; sum += q {
+		q *= odds * (n - k) / (k + 1)
+		k++
 	}
-	return r
-}()
+	return k
+}
+
+// chance is a probability, with what makes a binomial number of few requests quick.
+type chance struct {
+	p    float64
+	odds float64      // of the rarer of the two outcomes
+	none [few]float64 // by number of requests: the probability that none has it
+}
+
+// few is the length of the table in a chance.
+const few = 32
+
+// set makes c the probability p, in [0, 1].
+func (c *chance) set(p float64) {
+	if p == c.p && c.none[0] == 1 {
+		return
+	}
+	rare := min(p, 1-p)
+	c.p, c.odds = p, rare/(1-rare)
+	c.none[0] = 1
+	for n := 1; n < few; n++ {
+		c.none[n] = c.none[n-1] * (1 - rare)
+	}
+}
+
+// of samples how many of n requests have the outcome, from 64 random bits.
+func (c *chance) of(n float64, u uint64) float64 {
+	if n >= few {
+		return binomial(n, c.p, u)
+	}
+	k := countUp(n, c.none[int(n)], c.odds, u)
+	if c.p > 0.5 {
+		return n - k
+	}
+	return k
+}

@@ -5,27 +5,42 @@ import "math"
 // state implements [engine]. The sample requests and their timeline are made anew
 // at the end of each window, and are not saved.
 func (f *fluid) state(a *archive) {
+	for _, came := range f.arrivals {
+		a.amounts(came)
+	}
 	for i := range f.moves {
 		m := &f.moves[i]
-		a.amounts(m.coming[:])
-		for k := range m.crowds {
-			m.crowds[k].state(a, m.coming[k])
+		for k := range int64(ring) {
+			slice := f.world.now + k
+			m.crowds[slice&(ring-1)].state(a, f.came(slice)[i])
 		}
 		integer(a, &m.until)
-		a.amounts(m.came)
 		float(a, &m.jobs, &m.credit, &m.ok, &m.mean, &m.answered)
-		a.floats(m.lag)
-		a.floats(m.tasks)
+		for k := range m.routes {
+			m.routes[k].state(a)
+		}
 	}
 	for i := range f.stations {
 		f.stations[i].state(a)
 	}
-	a.amounts(f.clients)
 	for i := range f.world.services {
 		replicas := f.world.services[i].replicas
 		for k := range replicas {
-			replicas[k].flow.state(a, len(f.clients))
+			replicas[k].flow.state(a, int(slots(f.world.window+foresight)))
 		}
+	}
+}
+
+// state writes or reads what changes of a route.
+func (r *route) state(a *archive) {
+	lag := r.lag
+	float(a, &lag)
+	a.check(lag >= 0, "calls %v slices after the work: it must not be negative", lag)
+	if a.reading && a.err == nil {
+		r.setLag(lag)
+	}
+	for k := range r.calls {
+		float(a, &r.calls[k].tasks)
 	}
 }
 
@@ -48,6 +63,8 @@ func (st *station) state(a *archive) {
 		st.crowds[k].state(a)
 	}
 	integer(a, &st.crowded)
+	integer(a, &st.mark)
+	a.bools(&st.waits)
 	in := &st.inputs
 	integer(a, &in.live)
 	float(a, &in.rate, &in.mix, &in.square, &in.slow, &in.hold)
@@ -61,7 +78,7 @@ func (st *station) state(a *archive) {
 // state writes or reads a flow whose history has the given length once it has
 // begun.
 func (fl *flow) state(a *archive, length int) {
-	float(a, &fl.jobs, &fl.arrived, &fl.gone)
+	float(a, &fl.jobs, &fl.arrived, &fl.gone, &fl.old)
 	integer(a, &fl.turn)
 	integer(a, &fl.killed)
 	integer(a, &fl.rough)

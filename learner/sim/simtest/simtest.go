@@ -169,7 +169,7 @@ func Agree(cases int, seed uint64, draw Draw) ([]Agreement, error) {
 		app, load, what := draw(r)
 		// Enough requests for a p99, and a time much longer than a
 		// queue's memory.
-		d := time.Duration(max(120, min(30_000/float64(load), 7200))) * time.Second
+		d := time.Duration(max(120, min(60_000/float64(load), 7200))) * time.Second
 		slow, err := Run(app, load, sim.Requests, 7, d)
 		if err != nil {
 			return nil, err
