@@ -187,6 +187,20 @@ func TestRequestsInsideFollowLittlesLaw(t *testing.T) {
 	}
 }
 
+// What computes is on its way. Only throttling makes requests wait, and be passed on
+// later than their work takes.
+func TestNothingWaitsWithoutThrottling(t *testing.T) {
+	app := simtest.One(sim.Service{Threads: 64, Procs: 8, Variation: 0.8, Size: mdp.Size{CPU: 8000}}, 30*time.Millisecond, 0)
+	w := start(t, sim.Config{App: app, Load: sim.Steady(50), Seed: 1})
+	for range 600 {
+		w.Advance(sim.Slice)
+		if f := w.Flows()[0]; f.Inside != 0 || f.Completed != f.Arrived {
+			t.Fatalf("after %v %v requests wait: %v have arrived and %v are completed",
+				w.Elapsed(), f.Inside, f.Arrived, f.Completed)
+		}
+	}
+}
+
 func TestUsedCPUIsNeverAboveTheLimits(t *testing.T) {
 	for _, level := range []sim.Fidelity{sim.Fluid, sim.Requests} {
 		r := rand.New(rand.NewPCG(5, 5))
