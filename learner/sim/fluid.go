@@ -95,7 +95,6 @@ type station struct {
 	timeout float64             // of its queue, in seconds
 	granule int64               // slices per remembered value; see flow.remember
 	mark    int64               // next slice to remember
-	waits   bool                // some of its requests wait, or have been completed in part
 	crowds  []crowd             // in each of the last slices
 	crowded int64               // last slice with a crowd
 
@@ -357,8 +356,8 @@ func (f *fluid) service(w *World, s *service, st *station, live int, came []floa
 	s.completed += completed
 	s.failed += lost
 	switch {
-	case st.waits || completed != n:
-		f.pass(w, s, st, came, completed, lost, out.crowd(completed))
+	case completed != n || lost > 0:
+		f.pass(w, s, came, completed, lost, out.crowd(completed))
 	case n > 0: // all that came is done
 		crowd := out.crowd(completed)
 		for _, o := range s.ops {
@@ -372,14 +371,13 @@ func (f *fluid) service(w *World, s *service, st *station, live int, came []floa
 
 // pass divides what a service has completed and lost in a slice among its
 // operations, in proportion to their requests in it, and sends the calls.
-func (f *fluid) pass(w *World, s *service, st *station, came []float64, completed, lost float64, out crowd) {
+func (f *fluid) pass(w *World, s *service, came []float64, completed, lost float64, out crowd) {
 	inside := 0.0
 	for _, o := range s.ops {
 		m := &f.moves[o]
 		m.jobs += came[o]
 		inside += m.jobs
 	}
-	st.waits = false
 	if inside <= 0 {
 		return
 	}
@@ -392,7 +390,6 @@ func (f *fluid) pass(w *World, s *service, st *station, came []float64, complete
 		m.credit += m.jobs * done
 		s.answered += m.jobs * done * m.ok
 		m.jobs = max(0, m.jobs*(1-done-gone))
-		st.waits = st.waits || m.jobs > 0
 		if whole := math.Floor(m.credit + 1e-6); whole > 0 {
 			m.credit -= whole
 			f.calls(w, m, whole, out)

@@ -64,7 +64,6 @@ func (st *station) state(a *archive) {
 	}
 	integer(a, &st.crowded)
 	integer(a, &st.mark)
-	a.bools(&st.waits)
 	in := &st.inputs
 	integer(a, &in.live)
 	float(a, &in.rate, &in.mix, &in.square, &in.slow, &in.hold)

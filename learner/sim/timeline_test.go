@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -56,6 +57,14 @@ func TestAHeldRequestMeetsTheCrowd(t *testing.T) {
 	}
 	if n := meets(1.1, true); n < 950 { // the sample at the edge is one of 128
 		t.Errorf("%d of 1000 held requests meet the crowd", n)
+	}
+	// If it is held again, it ends when they do.
+	for k := range to.latencies {
+		to.latencies[k], to.timeline.held[k] = 0.2, true
+	}
+	caller.at[0], caller.held[0] = 1.05, true
+	if _, end := caller.meet(0, 0, &to, rng); math.Abs(end-0.205) > 1e-9 {
+		t.Errorf("it ends after %v s, want those 5 ms later than 200 ms that the crowd comes after it", end)
 	}
 	if n := meets(1.7, false); n != 0 {
 		t.Errorf("%d of 1000 requests that call when the crowd is long there meet it", n)
