@@ -13,8 +13,8 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 )
 
-// Baselines writes index.html, which holds its pictures, and anchors.json into
-// a folder.
+// Baselines writes index.html, which holds its pictures, and the rows as anchors.json
+// and anchors.md into a folder.
 func Baselines(dir string, rows []bench.Row, seeds int) error {
 	var pictures []Picture
 	windows := criterion{"windows over the SLO, %", 1, func(r bench.Row) float64 { return 100 * r.Ratio }}
@@ -42,6 +42,13 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 	}
 	var table bytes.Buffer
 	if err := bench.Print(&table, rows); err != nil {
+		return err
+	}
+	var document bytes.Buffer
+	if err := bench.Markdown(&document, rows); err != nil {
+		return err
+	}
+	if err := writeFiles(dir, map[string][]byte{"anchors.md": document.Bytes()}); err != nil {
 		return err
 	}
 	return Write(dir, "anchors.json", map[string]any{"cells": rows}, Page{

@@ -20,6 +20,9 @@ type Pair struct {
 	Requests Score  `json:"requests"`
 }
 
+// rule is the cell and the policy of the run.
+func (p Pair) rule() [3]string { return [3]string{p.App, p.Trace, p.Policy} }
+
 // P99Error is the relative error of the fluid level's p99.
 func (p Pair) P99Error() float64 { return p.Fluid.P99MS/p.Requests.P99MS - 1 }
 
@@ -36,28 +39,42 @@ func (p Pair) Flips(slo time.Duration) bool {
 // Agreement is how well the fluid level agrees with the request level under
 // rules.
 type Agreement struct {
-	Runs   int      `json:"runs"`
-	Median float64  `json:"p99_error_median"` // of the absolute relative errors
-	P95    float64  `json:"p99_error_p95"`
-	Cores  float64  `json:"cores_error_max"`
-	Flips  []string `json:"flips"` // runs in which a verdict differs
-	// What no level can agree better than: the request level's own p99s with two
+	Runs    int      `json:"runs"`
+	Median  float64  `json:"p99_error_median"` // of the absolute relative errors
+	P95     float64  `json:"p99_error_p95"`
+	Cores   float64  `json:"cores_error_max"`
+	Cores95 float64  `json:"cores_error_p95"`
+	Flips   []string `json:"flips"` // runs in which a verdict differs
+	// What no level can agree better than: the request level's own figures with two
 	// seeds of the same run, compared in the same way. 0 with one seed.
 	NoiseMedian float64 `json:"seeds_p99_median"`
 	NoiseP95    float64 `json:"seeds_p99_p95"`
+	NoiseCores  float64 `json:"seeds_cores_max"`
+	// P95 of the rules under which those p99s are within 20 % of each other: under the
+	// others a run goes one way or the other by chance.
+	Steady95 float64 `json:"p99_error_p95_steady"`
 }
 
 // Summarise computes the Agreement of pairs in cells.
 func Summarise(cells []Cell, pairs []Pair) Agreement {
 	a := Agreement{Runs: len(pairs)}
-	var errs, noise []float64
+	var errs, cores, noise, steady []float64
+	chancy := map[[3]string]bool{}
 	for k, p := range pairs {
 		last := pairs[max(0, k-1)]
-		if p.App == last.App && p.Trace == last.Trace && p.Policy == last.Policy && p.Seed > last.Seed {
-			noise = append(noise, math.Abs(p.Requests.P99MS/last.Requests.P99MS-1))
+		if p.rule() == last.rule() && p.Seed > last.Seed {
+			differ := math.Abs(p.Requests.P99MS/last.Requests.P99MS - 1)
+			noise = append(noise, differ)
+			a.NoiseCores = max(a.NoiseCores, math.Abs(p.Requests.Cores/last.Requests.Cores-1))
+			chancy[p.rule()] = chancy[p.rule()] || differ > 0.2
 		}
+	}
+	for _, p := range pairs {
 		errs = append(errs, math.Abs(p.P99Error()))
-		a.Cores = max(a.Cores, math.Abs(p.CoresError()))
+		cores = append(cores, math.Abs(p.CoresError()))
+		if !chancy[p.rule()] {
+			steady = append(steady, math.Abs(p.P99Error()))
+		}
 		i := slices.IndexFunc(cells, func(c Cell) bool { return c.Application == p.App && c.Trace.Name == p.Trace })
 		if i >= 0 && p.Flips(cells[i].App.SLO.Latency) {
 			a.Flips = append(a.Flips, fmt.Sprintf("%s/%s/%s/%d", p.App, p.Trace, p.Policy, p.Seed))
@@ -65,6 +82,9 @@ func Summarise(cells []Cell, pairs []Pair) Agreement {
 	}
 	a.Median, a.P95 = middleAndTail(errs)
 	a.NoiseMedian, a.NoiseP95 = middleAndTail(noise)
+	_, a.Steady95 = middleAndTail(steady)
+	_, a.Cores95 = middleAndTail(cores)
+	a.Cores = slices.Max(append(cores, 0))
 	return a
 }
 

@@ -78,3 +78,36 @@ func Print(out io.Writer, rows []Row) error {
 	}
 	return printGuards(out, rows)
 }
+
+// Markdown writes the rows as a document with a table for each cell. They must be
+// ranked; see [Rank].
+func Markdown(out io.Writer, rows []Row) error {
+	app, cell := "", ""
+	for _, r := range rows {
+		if r.App != app {
+			app = r.App
+			fmt.Fprintf(out, "\n### %s (SLO %.0f ms)\n", app, r.SLOMS)
+		}
+		if name := r.App + ", " + r.Trace; name != cell {
+			cell = name
+			fmt.Fprintf(out, "\n**%s**", r.Trace)
+			if r.FloorCores > 0 {
+				fmt.Fprintf(out, " (floor %.2f cores)", r.FloorCores)
+			}
+			fmt.Fprint(out, "\n\n| policy | cores | GiB | p99, ms | windows over | lost | judged by | place: cores | place: windows | to the floor |\n"+
+				"|---|---|---|---|---|---|---|---|---|---|\n")
+		}
+		place, way := "violates", ""
+		if !r.Violates {
+			place = strconv.Itoa(r.ByCores)
+		}
+		if r.ToFloor != nil {
+			way = fmt.Sprintf("%.0f %%", 100**r.ToFloor)
+		}
+		if _, err := fmt.Fprintf(out, "| %s | %.2f | %.1f | %.0f | %.1f %% | %.2f %% | %s | %s | %d | %s |\n",
+			r.Policy, r.Cores, r.Memory, r.P99MS, 100*r.Ratio, 100*r.Lost, r.Fidelity, place, r.ByWindows, way); err != nil {
+			return err
+		}
+	}
+	return nil
+}
