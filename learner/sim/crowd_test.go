@@ -4,6 +4,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
 )
 
 func TestACrowdComesAtOnceAndTheOthersEvenly(t *testing.T) {
@@ -116,5 +119,52 @@ func TestAShareOfTheRequestsCalls(t *testing.T) {
 	}
 	if math.Abs(single-3) > 0.05 || math.Abs(together-3) > 0.05 {
 		t.Errorf("of 20, 10 of them together, %v calls come alone and %v together, want 3 and 3", single, together)
+	}
+}
+
+// What throttling has held until the start of a slice has half of its work left there, in
+// the mean, and calls when that is done.
+func TestTheHeldCallWhenTheRestOfTheirWorkIsDone(t *testing.T) {
+	service := func(name string, cpu mdp.MilliCPU) Service {
+		return Service{
+			Name: name, Threads: 64, Procs: 8, Variation: 0.3, Parallel: 1, Replicas: 1,
+			Size: mdp.Size{CPU: cpu, Memory: 1 << 30},
+			Bounds: mdp.Bounds{
+				CPU:      mdp.Range[mdp.MilliCPU]{Min: 10, Max: 8000},
+				Memory:   mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 1 << 30},
+				Replicas: mdp.Range[int]{Min: 1, Max: 1},
+			},
+		}
+	}
+	w, err := New(Config{
+		App: App{
+			Name:     "two",
+			SLO:      mdp.SLO{Percentile: 99, Latency: time.Second},
+			Services: []Service{service("front", 1000), service("back", 8000)},
+			Operations: []Operation{
+				{Name: "in", Service: "front", Work: 40 * time.Millisecond, Stages: [][]Call{{{Operation: "get", Share: 1}}}},
+				{Name: "get", Service: "back", Work: time.Millisecond},
+			},
+			Endpoints: []Endpoint{{Operation: "in", Share: 1}},
+		},
+		Cluster: Uniform(1, mdp.Size{CPU: 16_000, Memory: 16 << 30}),
+		Load:    Steady(22),
+		Seed:    1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowds := 0
+	for range 600 {
+		w.Advance(Slice)
+		if c := w.engine.(*fluid).stations[1].crowd(w.now - 1); c.share > 0 {
+			crowds++
+			if math.Abs(c.at-0.2) > 0.001 {
+				t.Fatalf("a crowd comes at %v of a slice: 40 ms of work, of which half is left, take 0.2 of it", c.at)
+			}
+		}
+	}
+	if crowds < 100 {
+		t.Errorf("%d crowds in 600 slices: the front is throttled in most of them", crowds)
 	}
 }

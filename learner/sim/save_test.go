@@ -199,6 +199,38 @@ func TestARestoredWorldGoesOnBitForBit(t *testing.T) {
 	}
 }
 
+// What waits too long is given up: in a restored world too, and at the same time.
+func TestARestoredWorldGivesUpWhatItWould(t *testing.T) {
+	app := simtest.One(sim.Service{Threads: 1000, Procs: 4, Variation: 0.5, Size: mdp.Size{CPU: 500}}, 10*time.Millisecond, 0)
+	back := app.Services[0]
+	back.Name = "back"
+	app.Services = append(app.Services, back)
+	app.Operations[0].Background = []sim.Call{{Operation: "store", Share: 1}}
+	app.Operations = append(app.Operations, sim.Operation{Name: "store", Service: "back", Work: 30 * time.Millisecond})
+	app.Timeout, app.Within = 5*time.Second, 25*time.Second
+	c := sim.Config{App: app, Load: sim.Steady(80), Cluster: roomy, Seed: 1}
+	w := start(t, c)
+	w.Advance(50*time.Second + 3*sim.Slice)
+	if f := w.Flows(); f[0].Failed == 0 || f[1].Failed == 0 {
+		t.Fatalf("nothing was given up yet: %+v", f)
+	}
+	state, err := w.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := sim.Restore(c, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		w.Advance(sim.Slice)
+		again.Advance(sim.Slice)
+		if one, two := fmt.Sprintf("%#v", w.Flows()), fmt.Sprintf("%#v", again.Flows()); one != two {
+			t.Fatalf("after %v: %s, and in the restored world %s", w.Elapsed(), one, two)
+		}
+	}
+}
+
 // difference is the first line that differs.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")

@@ -192,12 +192,16 @@ func TestRequestsInsideFollowLittlesLaw(t *testing.T) {
 func TestNothingWaitsWithoutThrottling(t *testing.T) {
 	app := simtest.One(sim.Service{Threads: 64, Procs: 8, Variation: 0.8, Size: mdp.Size{CPU: 8000}}, 30*time.Millisecond, 0)
 	w := start(t, sim.Config{App: app, Load: sim.Steady(50), Seed: 1})
+	sensor := w.Services()[0].Sensor()
 	for range 600 {
 		w.Advance(sim.Slice)
 		if f := w.Flows()[0]; f.Inside != 0 || f.Completed != f.Arrived {
 			t.Fatalf("after %v %v requests wait: %v have arrived and %v are completed",
 				w.Elapsed(), f.Inside, f.Arrived, f.Completed)
 		}
+	}
+	if s, err := sensor.Sense(t.Context(), w.Now()); err != nil || s.Throughput != s.Arrivals || s.Throughput < 45 {
+		t.Errorf("%v of %v requests per second are answered, want all of about 50 (%v)", s.Throughput, s.Arrivals, err)
 	}
 }
 
