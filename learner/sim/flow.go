@@ -7,7 +7,6 @@ type flow struct {
 	jobs    float64 // requests that wait
 	arrived float64 // CPU seconds of all work that ever came
 	gone    float64 // of it, done or given up
-	old     float64 // of it, what had come a timeout ago
 	past    []float64
 	turn    int     // index in past of the present value
 	history []spell // of the last slices, by slice; its length is a power of two
@@ -40,15 +39,16 @@ const (
 // arrived work is remembered.
 const pasts = 100
 
-// remember notes the arrived work: what of it is not done a timeout from now will be
-// given up.
-func (fl *flow) remember() {
+// remember notes the arrived work. It returns the work that had arrived a timeout ago:
+// what of it is not done by now is given up.
+func (fl *flow) remember() (old float64) {
 	if fl.past == nil {
 		fl.past = make([]float64, pasts)
 	}
 	fl.turn = (fl.turn + 1) % pasts
-	fl.old = fl.past[fl.turn]
+	old = fl.past[fl.turn]
 	fl.past[fl.turn] = fl.arrived
+	return old
 }
 
 // at is what the replica did in a slice of the last ones.

@@ -506,13 +506,12 @@ func (f *fluid) replica(
 	fl.gone += done
 	// Requests that have waited for the timeout are given up.
 	if remember {
-		fl.remember()
-	}
-	if fl.old > fl.gone {
-		dropped := min(fl.old-fl.gone, r.backlog)
-		fl.gone = fl.old
-		r.backlog -= dropped
-		lost = dropped * st.perWork
+		if old := fl.remember(); old > fl.gone {
+			dropped := min(old-fl.gone, r.backlog)
+			fl.gone = old
+			r.backlog -= dropped
+			lost = dropped * st.perWork
+		}
 	}
 	// What computes at the end of a slice is on its way already: its calls lag. Without
 	// throttling that is all there is, but for rounding.

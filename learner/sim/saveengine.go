@@ -77,7 +77,7 @@ func (st *station) state(a *archive) {
 // state writes or reads a flow whose history has the given length once it has
 // begun.
 func (fl *flow) state(a *archive, length int) {
-	float(a, &fl.jobs, &fl.arrived, &fl.gone, &fl.old)
+	float(a, &fl.jobs, &fl.arrived, &fl.gone)
 	integer(a, &fl.turn)
 	integer(a, &fl.killed)
 	integer(a, &fl.rough)
