@@ -94,8 +94,8 @@ func Markdown(out io.Writer, rows []Row) error {
 			if r.FloorCores > 0 {
 				fmt.Fprintf(out, " (floor %.2f cores)", r.FloorCores)
 			}
-			fmt.Fprint(out, "\n\n| policy | cores | GiB | p99, ms | windows over | lost | judged by | place: cores | place: windows | to the floor |\n"+
-				"|---|---|---|---|---|---|---|---|---|---|\n")
+			fmt.Fprint(out, "\n\n| policy | cores | GiB | p99, ms | windows over | lost | judged by | "+
+				"place: cores | place: windows | to the floor |\n|---|---|---|---|---|---|---|---|---|---|\n")
 		}
 		place, way := "violates", ""
 		if !r.Violates {
