@@ -82,6 +82,11 @@ func Print(out io.Writer, rows []Row) error {
 // Markdown writes the rows as a document with a table for each cell. They must be
 // ranked; see [Rank].
 func Markdown(out io.Writer, rows []Row) error {
+	titles := []string{"policy", "cores", "GiB", "p99, ms", "windows over", "lost", "judged by", "place: cores", "place: windows"}
+	floors := slices.ContainsFunc(rows, func(r Row) bool { return r.FloorCores > 0 })
+	if floors {
+		titles = append(titles, "to the floor")
+	}
 	app, cell := "", ""
 	for _, r := range rows {
 		if r.App != app {
@@ -94,17 +99,19 @@ func Markdown(out io.Writer, rows []Row) error {
 			if r.FloorCores > 0 {
 				fmt.Fprintf(out, " (floor %.2f cores)", r.FloorCores)
 			}
-			fmt.Fprint(out, "\n\n| policy | cores | GiB | p99, ms | windows over | lost | judged by | "+
-				"place: cores | place: windows | to the floor |\n|---|---|---|---|---|---|---|---|---|---|\n")
+			fmt.Fprintf(out, "\n\n| %s |\n|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
 		}
 		place, way := "violates", ""
 		if !r.Violates {
 			place = strconv.Itoa(r.ByCores)
 		}
-		if r.ToFloor != nil {
-			way = fmt.Sprintf("%.0f %%", 100**r.ToFloor)
+		switch {
+		case r.ToFloor != nil:
+			way = fmt.Sprintf(" %.0f %% |", 100**r.ToFloor)
+		case floors:
+			way = " |"
 		}
-		if _, err := fmt.Fprintf(out, "| %s | %.2f | %.1f | %.0f | %.1f %% | %.2f %% | %s | %s | %d | %s |\n",
+		if _, err := fmt.Fprintf(out, "| %s | %.2f | %.1f | %.0f | %.1f %% | %.2f %% | %s | %s | %d |%s\n",
 			r.Policy, r.Cores, r.Memory, r.P99MS, 100*r.Ratio, 100*r.Lost, r.Fidelity, place, r.ByWindows, way); err != nil {
 			return err
 		}

@@ -25,10 +25,10 @@ func TestTheDocumentSaysWhatEachRuleReached(t *testing.T) {
 	for _, want := range []string{
 		"### shop (SLO 50 ms)\n",
 		"**constant** (floor 2.00 cores)\n",
-		"| static | 4.00 | 0.0 | 20 | 0.0 % | 0.00 % | fluid | 2 | 1 |  |\n",
+		"| static | 4.00 | 0.0 | 20 | 0.0 % | 0.00 % | fluid | 2 | 1 | |\n",
 		"| mine | 3.00 | 0.0 | 40 | 0.0 % | 0.00 % | requests | 1 | 1 | 50 % |\n",
 		"**bursty**\n",
-		"| mine | 1.00 | 0.0 | 80 | 40.0 % | 1.00 % | requests | violates | 1 |  |\n",
+		"| mine | 1.00 | 0.0 | 80 | 40.0 % | 1.00 % | requests | violates | 1 | |\n",
 	} {
 		if n := strings.Count(out.String(), want); n != 1 {
 			t.Errorf("%d times %q in\n%s", n, want, out.String())
