@@ -28,6 +28,7 @@ import (
 	"awarescale.dev/aware/test/apps/traces"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -166,8 +167,9 @@ func shop(ctx context.Context) ([]corev1.Pod, error) {
 
 // play sends load to the workload in the background, for about the given time.
 // wait returns its result.
-func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
+func play(t *testing.T, seconds int, rps float64) (wait func() answers) {
 	t.Helper()
+	before := processors(t)
 	var service corev1.Service
 	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &service); err != nil {
 		t.Fatal(err)
@@ -193,17 +195,47 @@ func play(t *testing.T, seconds int, rps float64) (wait func() load.Result) {
 		}
 		done <- r
 	}()
-	return func() load.Result { return <-done }
+	return func() answers {
+		r, after := <-done, processors(t)
+		idle := after.Idle + after.Iowait - before.Idle - before.Iowait
+		return answers{r, idle / (total(after) - total(before))}
+	}
+}
+
+// answers are the outcome of a load.
+type answers struct {
+	load.Result
+	idle float64 // share of the time of the machine's processors
+}
+
+// processors is the time that the machine's processors have spent so far.
+func processors(t *testing.T) procfs.CPUStat {
+	t.Helper()
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stat.CPUTotal
+}
+
+// total is all time of processors, in seconds. Guests' time is in User and Nice already.
+func total(c procfs.CPUStat) float64 {
+	return c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
 }
 
 // checkAnswers checks that at most one request of a hundred went wrong. On a
-// machine so busy that the load generator itself is late, requests that took too
-// long say nothing about AWARE: then they are logged, and only the answers that
-// were errors count.
-func checkAnswers(t *testing.T, r load.Result) {
+// machine so busy that the load generator itself is late, or that no processor is
+// ever free, requests that took too long say nothing about AWARE: then they are
+// logged, and only the answers that were errors count.
+func checkAnswers(t *testing.T, r answers) {
 	t.Helper()
 	slow := r.Timeouts + r.Dropped
-	if r.SenderLagP99MS > r.SLOMS/10 {
+	t.Logf("the machine's processors were idle for %.0f %% of the time", 100*r.idle)
+	if r.SenderLagP99MS > r.SLOMS/10 || r.idle < 0.1 {
 		t.Logf("the machine is busy: the load generator was %.0f ms late at its 99th percentile; "+
 			"of %d requests %d timed out and %d were dropped, which is not judged",
 			r.SenderLagP99MS, r.Requests, r.Timeouts, r.Dropped)
