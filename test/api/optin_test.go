@@ -170,7 +170,9 @@ func TestTheAPIServerValidates(t *testing.T) {
 		"an unknown field":           {"modus: auto", `unknown field "spec.modus"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			yaml := "apiVersion: autoscaling.awarescale.dev/v1alpha1\nkind: MultidimPodAutoscaler\nmetadata: {name: bad, namespace: " + s.namespace + "}\n" +
+			yaml := "apiVersion: autoscaling.awarescale.dev/v1alpha1\n" +
+				"kind: MultidimPodAutoscaler\n" +
+				"metadata: {name: bad, namespace: " + s.namespace + "}\n" +
 				"spec:\n  targetRef: {kind: Deployment, name: other}\n  " + c.spec + "\n"
 			file := filepath.Join(t.TempDir(), "mpa.yaml")
 			os.WriteFile(file, []byte(yaml), 0o600)

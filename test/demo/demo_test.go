@@ -116,8 +116,11 @@ func TestControlGroupsOfBothVersionsAreRead(t *testing.T) {
 	write("v2/none/memory.max", "max\n")
 	write("v2/none/memory.current", "0\n")
 
-	mountinfo := fmt.Sprintf("1 0 0:1 / %[1]s/cpu rw - cgroup cgroup rw,cpu\n2 0 0:2 / %[1]s/cpuacct rw - cgroup cgroup rw,cpuacct\n"+
-		"3 0 0:3 / %[1]s/memory rw - cgroup cgroup rw,memory\n4 0 0:4 / %[1]s/v2 rw - cgroup2 cgroup2 rw\n",
+	mountinfo := fmt.Sprintf(
+		"1 0 0:1 / %[1]s/cpu rw - cgroup cgroup rw,cpu\n"+
+			"2 0 0:2 / %[1]s/cpuacct rw - cgroup cgroup rw,cpuacct\n"+
+			"3 0 0:3 / %[1]s/memory rw - cgroup cgroup rw,memory\n"+
+			"4 0 0:4 / %[1]s/v2 rw - cgroup2 cgroup2 rw\n",
 		root)
 	v1, err := findCgroups(strings.NewReader(mountinfo))
 	if err != nil {

@@ -29,7 +29,8 @@ func TestCanaryIsOnePodUntilItViolatesTheSLO(t *testing.T) {
 		"one again when the hold ends": {
 			before: held, now: noon.Add(canaryHold), pods: pods, want: canary{pod: "web-1", heldUntil: noon.Add(canaryHold)}},
 		"a violation during the hold extends it": {
-			before: held, now: noon.Add(time.Minute), pods: pods, violated: true, want: canary{heldUntil: noon.Add(time.Minute + canaryHold)}},
+			before: held, now: noon.Add(time.Minute), pods: pods, violated: true,
+			want: canary{heldUntil: noon.Add(time.Minute + canaryHold)}},
 		"a hold outlives the pods": {
 			before: held, now: noon, violated: true, want: held},
 	} {

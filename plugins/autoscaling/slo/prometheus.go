@@ -58,7 +58,8 @@ func (p *Prometheus) Read(ctx context.Context, now time.Time) Reading {
 		}
 		p.rate, p.rated = r.Throughput, true
 	}
-	if v, err := p.ask(ctx, now, fmt.Sprintf("histogram_quantile(%g, sum by (le) (rate(%s_bucket%s)))", p.p, p.metric, selector)); err != nil {
+	quantile := fmt.Sprintf("histogram_quantile(%g, sum by (le) (rate(%s_bucket%s)))", p.p, p.metric, selector)
+	if v, err := p.ask(ctx, now, quantile); err != nil {
 		r.Problem = err.Error()
 	} else {
 		r.Latency = time.Duration(v * float64(time.Second))

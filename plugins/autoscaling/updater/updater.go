@@ -355,7 +355,8 @@ func (u *Updater) scale(ctx context.Context, want int) (set int, effect mdp.Effe
 		return have, mdp.Failed, fmt.Errorf("writing the scale: %w", err)
 	}
 	object := u.Workload.Object.DeepCopyObject().(client.Object)
-	if err := u.Client.SubResource("scale").Patch(ctx, object, client.RawPatch(types.MergePatchType, body), client.WithSubResourceBody(scale)); err != nil {
+	patch := client.RawPatch(types.MergePatchType, body)
+	if err := u.Client.SubResource("scale").Patch(ctx, object, patch, client.WithSubResourceBody(scale)); err != nil {
 		return have, mdp.Failed, fmt.Errorf("scaling %s from %d to %d: %w", u.Workload.Key(), have, want, err)
 	}
 	u.Workload.Replicas = int32(want)

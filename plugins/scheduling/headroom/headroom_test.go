@@ -17,17 +17,21 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func pod(uid, limit string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{
-				corev1.ResourceCPU:    resource.MustParse("100m"),
-				corev1.ResourceMemory: resource.MustParse("64Mi"),
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{
+					corev1.ResourceCPU:    resource.MustParse("100m"),
+					corev1.ResourceMemory: resource.MustParse("64Mi"),
+				},
+				Limits: corev1.ResourceList{
+					corev1.ResourceCPU:    resource.MustParse(limit),
+					corev1.ResourceMemory: resource.MustParse("128Mi"),
+				},
 			},
-			Limits: corev1.ResourceList{
-				corev1.ResourceCPU:    resource.MustParse(limit),
-				corev1.ResourceMemory: resource.MustParse("128Mi"),
-			},
-		}}}}}
+		}}},
+	}
 }
 
 // node is the part of a scheduler's node that the plugin reads.

@@ -139,13 +139,11 @@ func forbidden() []string {
 	for _, h := range trees {
 		dir := filepath.Join(h.Dir, group)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			no = append(
-				no,
-				fmt.Sprintf(
-					"no container can be started here: making a control group: %v; in a container, run it privileged with its cgroup tree writable",
-					err,
-				),
-			)
+			no = append(no, fmt.Sprintf(
+				"no container can be started here: making a control group: %v; "+
+					"in a container, run it privileged with its cgroup tree writable",
+				err,
+			))
 			continue
 		}
 		_ = removeGroup(dir)
