@@ -39,40 +39,41 @@ func (p Pair) Flips(slo time.Duration) bool {
 // Agreement is how well the fluid level agrees with the request level under
 // rules.
 type Agreement struct {
-	Runs    int      `json:"runs"`
-	Median  float64  `json:"p99_error_median"` // of the absolute relative errors
-	P95     float64  `json:"p99_error_p95"`
-	Cores   float64  `json:"cores_error_max"`
-	Cores95 float64  `json:"cores_error_p95"`
-	Flips   []string `json:"flips"` // runs in which a verdict differs
+	Runs     int      `json:"runs"`
+	Median   float64  `json:"p99_error_median"` // of the absolute relative errors
+	P95      float64  `json:"p99_error_p95"`
+	Cores    float64  `json:"cores_error_max"`
+	CoresP95 float64  `json:"cores_error_p95"`
+	Flips    []string `json:"flips"` // runs in which a verdict differs
 	// What no level can agree better than: the request level's own figures with two
-	// seeds of the same run, compared in the same way. 0 with one seed.
-	NoiseMedian float64 `json:"seeds_p99_median"`
-	NoiseP95    float64 `json:"seeds_p99_p95"`
-	NoiseCores  float64 `json:"seeds_cores_max"`
-	// P95 of the rules under which those p99s are within 20 % of each other: under the
+	// seeds of the same run, compared in the same way. One seed tells nothing.
+	NoiseMedian float64 `json:"seeds_p99_median,omitempty"`
+	NoiseP95    float64 `json:"seeds_p99_p95,omitempty"`
+	NoiseCores  float64 `json:"seeds_cores_max,omitempty"`
+	// P95 of the rules whose p99s with two seeds are within 20 % of each other: under the
 	// others a run goes one way or the other by chance.
-	Steady95 float64 `json:"p99_error_p95_steady"`
+	Steady    int     `json:"steady_runs,omitempty"`
+	SteadyP95 float64 `json:"steady_p99_error_p95,omitempty"`
 }
 
 // Summarise computes the Agreement of pairs in cells.
 func Summarise(cells []Cell, pairs []Pair) Agreement {
 	a := Agreement{Runs: len(pairs)}
 	var errs, cores, noise, steady []float64
-	chancy := map[[3]string]bool{}
+	apart := map[[3]string]float64{} // how far two seeds' p99s are
 	for k, p := range pairs {
 		last := pairs[max(0, k-1)]
 		if p.rule() == last.rule() && p.Seed > last.Seed {
 			differ := math.Abs(p.Requests.P99MS/last.Requests.P99MS - 1)
 			noise = append(noise, differ)
 			a.NoiseCores = max(a.NoiseCores, math.Abs(p.Requests.Cores/last.Requests.Cores-1))
-			chancy[p.rule()] = chancy[p.rule()] || differ > 0.2
+			apart[p.rule()] = max(apart[p.rule()], differ)
 		}
 	}
 	for _, p := range pairs {
 		errs = append(errs, math.Abs(p.P99Error()))
 		cores = append(cores, math.Abs(p.CoresError()))
-		if !chancy[p.rule()] {
+		if differ, known := apart[p.rule()]; known && differ <= 0.2 {
 			steady = append(steady, math.Abs(p.P99Error()))
 		}
 		i := slices.IndexFunc(cells, func(c Cell) bool { return c.Application == p.App && c.Trace.Name == p.Trace })
@@ -82,8 +83,9 @@ func Summarise(cells []Cell, pairs []Pair) Agreement {
 	}
 	a.Median, a.P95 = middleAndTail(errs)
 	a.NoiseMedian, a.NoiseP95 = middleAndTail(noise)
-	_, a.Steady95 = middleAndTail(steady)
-	_, a.Cores95 = middleAndTail(cores)
+	_, a.SteadyP95 = middleAndTail(steady)
+	a.Steady = len(steady)
+	_, a.CoresP95 = middleAndTail(cores)
 	a.Cores = slices.Max(append(cores, 0))
 	return a
 }

@@ -43,18 +43,18 @@ func caller(share, lag float64) (*World, *fluid) {
 	for k := range f.arrivals {
 		f.arrivals[k] = make([]float64, 3)
 	}
-	f.moves[0].route([]edge{{op: 1, share: share}}, lag, false)
+	f.moves[0].addRoute([]edge{{op: 1, share: share}}, lag, false)
 	f.moves[1].turn = 1
-	f.moves[1].crowds = make([]together, ring)
+	f.moves[1].crowds = make([]crowdSum, ring)
 	return w, f
 }
 
 // take takes what comes to the second operation in n slices from now on.
-func (f *fluid) take(w *World, n int) (in []float64, crowds []together) {
+func (f *fluid) take(w *World, n int) (in []float64, crowds []crowdSum) {
 	for k := range int64(n) {
 		came, crowd := &f.came(w.now + k)[1], &f.moves[1].crowds[(w.now+k)&(ring-1)]
 		in, crowds = append(in, *came), append(crowds, *crowd)
-		*came, *crowd = 0, together{}
+		*came, *crowd = 0, crowdSum{}
 	}
 	return in, crowds
 }

@@ -41,7 +41,7 @@ type move struct {
 	until    int64      // last slice in which requests of it come together
 	turn     int        // place of its service in fluid.order
 	routes   []route    // its calls: the stages, and then what nobody waits for
-	crowds   []together // of the arrivals in each of the next slices, those that come together
+	crowds   []crowdSum // of the arrivals in each of the next slices, those that come together
 	mean     float64    // mean latency in the last window, in seconds, with its calls
 	answered float64    // share of its requests in the last window that got an answer
 	timeline *timeline  // of the samples of the last window
@@ -71,14 +71,14 @@ func (r *route) setLag(lag float64) {
 	r.late.set(r.lag - math.Floor(r.lag))
 }
 
-// together is requests that come together in a slice: see [crowd].
-type together struct {
+// crowdSum adds up the requests that come together in a slice: see [crowd].
+type crowdSum struct {
 	n     float64
 	times float64 // sum of their times, as shares of the slice
 }
 
 // crowd is the crowd among n arrivals.
-func (t together) crowd(n float64) crowd {
+func (t crowdSum) crowd(n float64) crowd {
 	if n <= 0 || t.n <= 0 {
 		return crowd{}
 	}
@@ -155,13 +155,13 @@ func newFluid(w *World) *fluid {
 		o := &w.graph.ops[i]
 		f.vectors[i] = make([]float64, draws)
 		f.moves[i].ok, f.moves[i].answered = 1, 1
-		f.moves[i].crowds = make([]together, ring)
+		f.moves[i].crowds = make([]crowdSum, ring)
 		f.moves[i].timeline = &timeline{first: make([]int32, w.window+1)}
 		for _, stage := range o.stages {
-			f.moves[i].route(stage, (o.work+o.wait)/slice, false)
+			f.moves[i].addRoute(stage, (o.work+o.wait)/slice, false)
 		}
 		if len(o.background) > 0 {
-			f.moves[i].route(o.background, 0, true)
+			f.moves[i].addRoute(o.background, 0, true)
 		}
 	}
 	f.ends = make([]float64, draws)
@@ -186,8 +186,8 @@ func newFluid(w *World) *fluid {
 	return f
 }
 
-// route adds calls that an operation makes at the same time.
-func (m *move) route(calls []edge, lag float64, tasks bool) {
+// addRoute adds calls that an operation makes at the same time.
+func (m *move) addRoute(calls []edge, lag float64, tasks bool) {
 	r := route{tasks: tasks, calls: make([]leg, len(calls))}
 	r.setLag(lag)
 	for k, e := range calls {
@@ -294,13 +294,13 @@ func (f *fluid) slice(w *World) {
 func (f *fluid) service(w *World, s *service, st *station, live int, came []float64) {
 	slot := w.now & (ring - 1)
 	n := 0.0
-	var in, out together
+	var in, out crowdSum
 	for _, o := range s.ops {
 		n += came[o]
 		if m := &f.moves[o]; m.until >= w.now {
 			in.n += m.crowds[slot].n
 			in.times += m.crowds[slot].times
-			m.crowds[slot] = together{}
+			m.crowds[slot] = crowdSum{}
 		}
 	}
 	if *st.crowd(w.now) = in.crowd(n); in.n > 0 {
@@ -400,8 +400,8 @@ func (f *fluid) pass(w *World, s *service, came []float64, completed, lost float
 // calls sends the calls of n requests of an operation whose work is done. Those of the
 // crowd among them come together.
 func (f *fluid) calls(w *World, m *move, n float64, out crowd) {
-	for k := range m.routes {
-		r := &m.routes[k]
+	for i := range m.routes {
+		r := &m.routes[i]
 		u := w.rng.Uint64()
 		together, at := 0.0, 0.0
 		if out.share > 0 {
@@ -410,12 +410,13 @@ func (f *fluid) calls(w *World, m *move, n float64, out crowd) {
 		}
 		late := r.late.of(n-together, u)
 		for k := range r.calls {
-			sent := f.send(w, &r.calls[k], int64(r.lag), n-together-late, late)
+			call := &r.calls[k]
+			sent := f.send(w, call, int64(r.lag), n-together-late, late)
 			if together > 0 {
-				sent += f.sendCrowd(w, &r.calls[k], together, at)
+				sent += f.sendCrowd(w, call, together, at)
 			}
 			if r.tasks {
-				r.calls[k].tasks += sent
+				call.tasks += sent
 				w.totals.Tasks += sent
 			}
 		}

@@ -53,8 +53,8 @@ type timeline struct {
 const foresight = 10
 
 // plan divides the samples among the slices of a window in proportion to what arrived
-// in them, and evenly when nothing did. The samples of a
-// slice have evenly spaced ranks, each moved by its jitter.
+// in them, and evenly when nothing did. The samples of a slice have evenly spaced
+// ranks, each moved by its jitter.
 func (t *timeline) plan(f *fluid, window int64, op int, st *station) {
 	total := f.sum(op, f.start, window)
 	scale := draws / total

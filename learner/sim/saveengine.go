@@ -45,7 +45,7 @@ func (r *route) state(a *archive) {
 }
 
 // state writes or reads what comes together of n requests.
-func (t *together) state(a *archive, n float64) {
+func (t *crowdSum) state(a *archive, n float64) {
 	float(a, &t.n, &t.times)
 	a.check(t.n >= 0 && t.n <= n && t.times >= 0 && t.times <= t.n, "%v of %v requests come together, at %v", t.n, n, t.times)
 }

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,20 +197,25 @@ func play(t *testing.T, seconds int, rps float64) (wait func() answers) {
 		done <- r
 	}()
 	return func() answers {
-		r, after := <-done, processors(t)
-		idle := after.Idle + after.Iowait - before.Idle - before.Iowait
-		return answers{r, idle / (total(after) - total(before))}
+		r := <-done
+		after := processors(t)
+		return answers{r, (after.others - before.others) / (after.all - before.all)}
 	}
 }
 
 // answers are the outcome of a load.
 type answers struct {
 	load.Result
-	idle float64 // share of the time of the machine's processors
+	others float64 // share of the machine's processors that programs took which are not ours
 }
 
-// processors is the time that the machine's processors have spent so far.
-func processors(t *testing.T) procfs.CPUStat {
+// processorTime is what the machine's processors have spent so far, in seconds.
+type processorTime struct {
+	all    float64
+	others float64 // on programs that are neither the cluster nor this test, and on other machines
+}
+
+func processors(t *testing.T) processorTime {
 	t.Helper()
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -219,23 +225,30 @@ func processors(t *testing.T) procfs.CPUStat {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stat.CPUTotal
-}
-
-// total is all time of processors, in seconds. Guests' time is in User and Nice already.
-func total(c procfs.CPUStat) float64 {
-	return c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
+	lab, err := used(cluster.CgroupParent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var self syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
+		t.Fatal(err)
+	}
+	ours := lab + time.Duration(self.Utime.Nano()+self.Stime.Nano())
+	c := stat.CPUTotal // guests' time is in User and Nice already
+	busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal
+	return processorTime{busy + c.Idle + c.Iowait, busy - ours.Seconds()}
 }
 
 // checkAnswers checks that at most one request of a hundred went wrong. On a
-// machine so busy that the load generator itself is late, or that no processor is
-// ever free, requests that took too long say nothing about AWARE: then they are
-// logged, and only the answers that were errors count.
+// machine so busy that the load generator itself is late, or that other programs take
+// a quarter of its processors, requests that took too long say nothing about AWARE:
+// then they are logged, and only the answers that were errors count. What the cluster
+// uses, AWARE included, is no excuse.
 func checkAnswers(t *testing.T, r answers) {
 	t.Helper()
 	slow := r.Timeouts + r.Dropped
-	t.Logf("the machine's processors were idle for %.0f %% of the time", 100*r.idle)
-	if r.SenderLagP99MS > r.SLOMS/10 || r.idle < 0.1 {
+	t.Logf("other programs took %.0f %% of the machine's processors", 100*r.others)
+	if r.SenderLagP99MS > r.SLOMS/10 || r.others > 0.25 {
 		t.Logf("the machine is busy: the load generator was %.0f ms late at its 99th percentile; "+
 			"of %d requests %d timed out and %d were dropped, which is not judged",
 			r.SenderLagP99MS, r.Requests, r.Timeouts, r.Dropped)

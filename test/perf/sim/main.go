@@ -130,11 +130,11 @@ func underRules(length time.Duration, seeds int) (*bench.Agreement, error) {
 	a := bench.Summarise(cells, pairs)
 	fmt.Printf("fluid against requests under rules, %d runs: p99 off by %.3f (median), %.3f (95th percentile); "+
 		"cores by %.3f (95th percentile), at most %.3f; %d verdicts differ\n",
-		a.Runs, a.Median, a.P95, a.Cores95, a.Cores, len(a.Flips))
+		a.Runs, a.Median, a.P95, a.CoresP95, a.Cores, len(a.Flips))
 	if seeds > 1 {
 		fmt.Printf("requests with one seed against another: p99 off by %.3f (median), %.3f (95th percentile); "+
-			"cores by at most %.3f\nwithout the rules whose p99 by requests differs by more than 20 %% between seeds: "+
-			"p99 off by %.3f (95th percentile)\n", a.NoiseMedian, a.NoiseP95, a.NoiseCores, a.Steady95)
+			"cores by at most %.3f\nthe %d runs of rules whose p99s by requests are within 20 %% of each other: "+
+			"p99 off by %.3f (95th percentile)\n", a.NoiseMedian, a.NoiseP95, a.NoiseCores, a.Steady, a.SteadyP95)
 	}
 	return &a, nil
 }
