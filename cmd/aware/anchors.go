@@ -65,7 +65,7 @@ func baselinesCommand() *cobra.Command {
 	f.IntVar(&c.seeds, "seeds", 3, "runs of each policy in each cell")
 	f.IntVar(&c.best, "best", 3, "rules of each cell that the request level judges; 0 leaves it out, for policy files too")
 	f.StringVar(&c.resume, "resume", "",
-		"file that keeps each row when it is done, and from which a run that was cut short goes on")
+		"file that keeps each row and floor when it is done, and from which a run that was cut short goes on")
 	f.BoolVar(&c.asJSON, "json", false, "print one line of JSON")
 	f.StringSliceVar(&c.apps, "app", nil,
 		"only these applications ("+strings.Join(bench.Applications(), ", ")+")")
@@ -108,11 +108,7 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	rows, err := c.contest(cmd, cells, all, settings)
-	if err != nil {
-		return err
-	}
-	floors, err := c.floors(cmd.Context(), cmd.ErrOrStderr(), cells, rows)
+	rows, floors, err := c.results(cmd, cells, all, settings)
 	if err != nil {
 		return err
 	}
@@ -135,21 +131,22 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	return bench.PrintMarks(cmd.OutOrStdout(), rows, floors)
 }
 
-// contest runs the policies. Rows that an earlier run has kept are not run again.
-func (c *comparison) contest(
+// results runs the policies, and searches the floors if they are asked for. What an
+// earlier run has kept is not done again.
+func (c *comparison) results(
 	cmd *cobra.Command, cells []bench.Cell, all []bench.Contestant, settings bench.TunedSettings,
-) ([]bench.Row, error) {
+) ([]bench.Row, []bench.Floor, error) {
 	made := fmt.Sprintf("%d seeds, settings %x, scarce %v", c.seeds, settings.Fingerprint(), c.scarce)
 	for _, file := range c.files {
 		mark, err := markOf(file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		made += ", policy " + mark
 	}
 	kept, err := openKept(c.resume, made)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer kept.Close()
 	p := newProgress(cmd.ErrOrStderr(), 0)
@@ -163,7 +160,12 @@ func (c *comparison) contest(
 				r.App, r.Trace, r.Policy, r.Fidelity, r.Cores, r.P99MS))
 		},
 	}.Run(cmd.Context())
-	return rows, errors.Join(err, kept.err)
+	if err = errors.Join(err, kept.err); err != nil || !c.floor {
+		return rows, nil, err
+	}
+	floors, err := c.floors(cmd.Context(), cmd.ErrOrStderr(), cells, kept)
+	bench.Marks(rows, floors)
+	return rows, floors, errors.Join(err, kept.err)
 }
 
 // markOf tells a policy of the command line from others: a served one by its
@@ -229,32 +231,28 @@ func (c *comparison) cells(ctx context.Context, tuned bench.TunedSettings) ([]be
 	return cells, nil
 }
 
-// floors searches the floor of every cell when it is asked for, and marks the
-// rows.
+// floors searches the floor of every cell.
 func (c *comparison) floors(
-	ctx context.Context, progress io.Writer, cells []bench.Cell, rows []bench.Row,
+	ctx context.Context, progress io.Writer, cells []bench.Cell, kept *kept,
 ) ([]bench.Floor, error) {
-	if !c.floor {
-		return nil, nil
-	}
 	steps := make(chan struct{}, 1)
 	p := newProgress(progress, len(cells))
-	floors, err := bench.Floors(ctx, cells, bench.FloorOptions{
+	return bench.Floors(ctx, cells, bench.FloorOptions{
 		Seeds: c.seeds,
 		Runs:  c.floorRuns,
+		Known: func(app, trace string) (bench.Floor, bool) {
+			f, ok := kept.floors[floorKey{app, trace, c.floorRuns}]
+			return f, ok
+		},
 		Step: func(what string) {
 			steps <- struct{}{}
 			fmt.Fprintf(progress, "floor of %s\n", what)
 			<-steps
 		},
 	}, func(f bench.Floor) {
+		kept.keepFloor(f, c.floorRuns)
 		steps <- struct{}{}
 		p.step(fmt.Sprintf("%s under %s: floor %.2f cores, %.2f used, %d runs", f.App, f.Trace, f.Searched, f.Used, f.Runs))
 		<-steps
 	})
-	if err != nil {
-		return nil, err
-	}
-	bench.Marks(rows, floors)
-	return floors, nil
 }

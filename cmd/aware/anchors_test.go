@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,15 +10,15 @@ import (
 )
 
 // anchors runs aware bench anchors.
-func anchors(t *testing.T, args ...string) (string, error) {
+func anchors(t *testing.T, args ...string) (out, progress string, err error) {
 	t.Helper()
 	root := command()
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetErr(io.Discard)
+	var stdout, stderr bytes.Buffer
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
 	root.SetArgs(append([]string{"bench", "anchors", "--out", ""}, args...))
-	err := root.ExecuteContext(t.Context())
-	return out.String(), err
+	err = root.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
 }
 
 func TestAnchorsNamesAWrongFlag(t *testing.T) {
@@ -32,7 +31,7 @@ func TestAnchorsNamesAWrongFlag(t *testing.T) {
 		{[]string{"--seeds", "0"}, "--seeds 0: it must be in [1, 1000]"},
 		{[]string{"--app", "shop"}, `--app "shop": known are train-ticket`},
 	} {
-		if _, err := anchors(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := anchors(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}
 	}
@@ -53,7 +52,7 @@ func TestColumnsSelectsTheCells(t *testing.T) {
 }
 
 // Both policies are tuned for the cells already.
-func TestAnchorsPrintsTheFloor(t *testing.T) {
+func TestAnchorsPrintsAndKeepsTheFloor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates several hours")
 	}
@@ -61,8 +60,9 @@ func TestAnchorsPrintsTheFloor(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(`{"encoding":1,"policy":"captain","settings":{"target":0.02}}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	text, err := anchors(t, "--app", "hotel-reservation", "--policies", "k8s-cpu-fast", "--policy", policy, "--seeds", "1",
-		"--floor", "--floor-runs", "2", "--json")
+	args := []string{"--app", "hotel-reservation", "--policies", "k8s-cpu-fast", "--policy", policy, "--seeds", "1",
+		"--floor", "--floor-runs", "2", "--json", "--resume", filepath.Join(t.TempDir(), "kept")}
+	text, _, err := anchors(t, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,5 +75,12 @@ func TestAnchorsPrintsTheFloor(t *testing.T) {
 	}
 	if len(result.Cells) != 8 || len(result.Floors) != 4 || result.Floors[0]["used_cores"] == nil {
 		t.Errorf("%d rows, %d floors, the first %v", len(result.Cells), len(result.Floors), result.Floors)
+	}
+	again, progress, err := anchors(t, args...)
+	if err != nil || again != text {
+		t.Errorf("the same line of --resume gave %v and %.200q, not %.200q", err, again, text)
+	}
+	if strings.Contains(progress, ": run ") {
+		t.Errorf("a floor that was kept was searched again:\n%s", progress)
 	}
 }

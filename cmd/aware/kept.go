@@ -12,12 +12,26 @@ import (
 	"awarescale.dev/aware/learner/bench"
 )
 
-// kept is a file of rows that are done: a line of JSON each, after a line that
-// says what they were made with. Without a file it keeps nothing.
+// kept is a file of rows and floors that are done: a line of JSON each, after a
+// line that says what they were made with. Without a file it keeps nothing. The
+// maps have what earlier runs kept, and do not change.
 type kept struct {
-	file *os.File
-	rows map[string]bench.Row
-	err  error // the first one of writing
+	file   *os.File
+	rows   map[string]bench.Row
+	floors map[floorKey]bench.Floor
+	err    error // the first one of writing
+}
+
+// floorKey names a floor. One that was searched longer is another.
+type floorKey struct {
+	app, trace string
+	runs       int // limit of the search
+}
+
+// keptFloor is the line of a floor.
+type keptFloor struct {
+	Floor *bench.Floor `json:"floor"`
+	Runs  int          `json:"floor_runs"` // limit of the search
 }
 
 // keptHead is the first line of the file.
@@ -28,7 +42,7 @@ type keptHead struct {
 // openKept opens or creates a file of rows. Rows that were made with something
 // else are an error: they do not belong into the same table.
 func openKept(path, made string) (*kept, error) {
-	k := &kept{rows: map[string]bench.Row{}}
+	k := &kept{rows: map[string]bench.Row{}, floors: map[floorKey]bench.Floor{}}
 	if path == "" {
 		return k, nil
 	}
@@ -77,6 +91,14 @@ func (k *kept) read(path, made string) (whole int64, err error) {
 			}
 			continue
 		}
+		var f keptFloor
+		if err := json.Unmarshal(line, &f); err != nil {
+			return 0, fmt.Errorf("line %d: %w", n+1, err)
+		}
+		if f.Floor != nil {
+			k.floors[floorKey{f.Floor.App, f.Floor.Trace, f.Runs}] = *f.Floor
+			continue
+		}
 		var r bench.Row
 		if err := json.Unmarshal(line, &r); err != nil {
 			return 0, fmt.Errorf("line %d: %w", n+1, err)
@@ -99,6 +121,13 @@ func (k *kept) row(app, trace, policy, fidelity string) (bench.Row, bool) {
 func (k *kept) keep(r bench.Row) {
 	if _, ok := k.row(r.App, r.Trace, r.Policy, r.Fidelity); !ok {
 		k.write(r)
+	}
+}
+
+// keepFloor writes a floor, once.
+func (k *kept) keepFloor(f bench.Floor, runs int) {
+	if _, ok := k.floors[floorKey{f.App, f.Trace, runs}]; !ok {
+		k.write(keptFloor{&f, runs})
 	}
 }
 

@@ -16,9 +16,9 @@ func TestKeptRowsSurviveACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, policy := range []string{"static", "captain"} {
-		first.keep(bench.Row{App: "shop", Trace: "noisy", Policy: policy, Fidelity: "fluid", Cores: 3})
-	}
+	first.keep(bench.Row{App: "shop", Trace: "noisy", Policy: "static", Fidelity: "fluid", Cores: 3})
+	first.keepFloor(bench.Floor{App: "shop", Trace: "bursty", Searched: 5}, 60)
+	first.keep(bench.Row{App: "shop", Trace: "noisy", Policy: "captain", Fidelity: "fluid", Cores: 3})
 	if err := first.Close(); err != nil || first.err != nil {
 		t.Fatal(err, first.err)
 	}
@@ -35,6 +35,12 @@ func TestKeptRowsSurviveACut(t *testing.T) {
 	}
 	if r, ok := second.row("shop", "noisy", "static", "fluid"); !ok || r.Cores != 3 {
 		t.Errorf("static is %+v, %v", r, ok)
+	}
+	if f := second.floors[floorKey{"shop", "bursty", 60}]; f.Searched != 5 || len(second.rows) != 1 {
+		t.Errorf("the floor is %+v, and there are %d rows", f, len(second.rows))
+	}
+	if _, ok := second.floors[floorKey{"shop", "bursty", 80}]; ok {
+		t.Error("a floor of 60 runs counts as one of 80")
 	}
 	if _, ok := second.row("shop", "noisy", "captain", "fluid"); ok {
 		t.Error("the row that was cut short is there")

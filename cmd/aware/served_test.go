@@ -377,7 +377,7 @@ func TestRowsRememberTheAddress(t *testing.T) {
 		t.Errorf("contestants %s and %s", all[1].Name, all[2].Name)
 	}
 	path := filepath.Join(t.TempDir(), "rows")
-	_, err = anchors(t, "--app", "hotel-reservation", "--policies", "static", "--seeds", "1", "--resume", path,
+	_, _, err = anchors(t, "--app", "hotel-reservation", "--policies", "static", "--seeds", "1", "--resume", path,
 		"--policy", "grpc://127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "grpc://127.0.0.1:1") {
 		t.Errorf("nobody listens: %v", err)

@@ -42,6 +42,8 @@ type FloorOptions struct {
 	Seeds int               // the promises must hold with seeds from 1 to this number
 	Runs  int               // limit of the simulated runs, without those of the last check
 	Step  func(what string) // called after each run; may be nil
+	// Known gives a floor that was found earlier with the same options; may be nil.
+	Known func(app, trace string) (Floor, bool)
 }
 
 // FindFloor searches the oracle's margins on the cell's own trace, with seed 1:

@@ -8,13 +8,13 @@ import (
 	"text/tabwriter"
 )
 
-// Floors finds the floor of every cell. It calls done after each, never
-// concurrently; o.Step may be called concurrently.
+// Floors finds the floor of every cell that has no known one. It calls done after
+// each, never concurrently; o.Step and o.Known may be called concurrently.
 func Floors(ctx context.Context, cells []Cell, o FloorOptions, done func(Floor)) ([]Floor, error) {
 	floors := make([]Floor, len(cells))
 	lock := make(chan struct{}, 1)
 	err := inParallel(ctx, len(cells), func(ctx context.Context, i int) error {
-		f, err := FindFloor(ctx, cells[i], o)
+		f, err := o.find(ctx, cells[i])
 		if err != nil {
 			return err
 		}
@@ -25,6 +25,16 @@ func Floors(ctx context.Context, cells []Cell, o FloorOptions, done func(Floor))
 		return nil
 	})
 	return floors, err
+}
+
+// find gives the floor of a cell: the known one, or what a search finds.
+func (o FloorOptions) find(ctx context.Context, cell Cell) (Floor, error) {
+	if o.Known != nil {
+		if f, ok := o.Known(cell.Application, cell.Trace.Name); ok {
+			return f, nil
+		}
+	}
+	return FindFloor(ctx, cell, o)
 }
 
 // Marks puts the rows between the best rule and the floor of their cells: it sets
