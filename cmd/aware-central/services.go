@@ -43,6 +43,7 @@ type services struct {
 	decided  func(time.Duration, mdp.Effect)
 	deciding atomic.Bool // this instance holds the autoscaler's lease
 	linked   atomic.Bool // the link is served
+	placed   placement
 	sync.WaitGroup
 }
 
@@ -148,14 +149,12 @@ func (b *services) serveLink(ctx context.Context) error {
 		}
 	}, 6*time.Hour)
 	server := &fleet.Server{
-		Central: b.fleet,
-		Now:     time.Now,
-		Serving: b.deciding.Load,
-		Reviewer: &fleet.TokenReviews{
-			Client:  b.client,
-			Account: "system:serviceaccount:" + s.namespace + ":" + s.account,
-		},
-		Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+		Central:  b.fleet,
+		Now:      time.Now,
+		Serving:  b.deciding.Load,
+		Cluster:  &b.placed,
+		Reviewer: fleet.NewTokenReviews(b.client, "system:serviceaccount:"+s.namespace+":"+s.account),
+		Log:      func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
 	}
 	listener, err := net.Listen("tcp", s.linkAddress)
 	if err != nil {
@@ -165,6 +164,10 @@ func (b *services) serveLink(ctx context.Context) error {
 		Handler:           server.Handler(),
 		TLSConfig:         cert.Config(),
 		ReadHeaderTimeout: 10 * time.Second,
+		// An agent's machine may vanish: without a sign of life its connection ends.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 4, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+		},
 	}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
@@ -196,7 +199,7 @@ func (b *services) autoscale(ctx context.Context) error {
 		HealthProbeBindAddress:        "0",
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: managed}}},
+			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: managed}, &corev1.Node{}: {Transform: onlyCapacity}}},
 	})
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
@@ -227,6 +230,11 @@ func (b *services) autoscale(ctx context.Context) error {
 	}
 	// Runnables that are added start once the lease is held and the caches are filled.
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		// The nodes are read once here, so that their cache is filled before the first report.
+		if err := mgr.GetClient().List(ctx, new(corev1.NodeList)); err != nil {
+			return fmt.Errorf("reading the nodes: %w", err)
+		}
+		b.placed.from(mgr.GetClient())
 		if err := decide.OpenIfEmpty(ctx); err != nil {
 			return err
 		}

@@ -41,7 +41,6 @@ type Agent struct {
 
 	mu             sync.Mutex
 	grants         grants
-	sequence       uint64 // of the last report
 	summaries      []api.Summary
 	runtimeProblem string // with the container runtime, for Ready
 }

@@ -52,6 +52,25 @@ func TestOrderFollowsTheGrants(t *testing.T) {
 	}
 }
 
+// Central says that nothing has changed. That keeps what was granted, and makes
+// nothing of an agent that was never granted anything.
+func TestGrantsThatAreRenewedHoldOn(t *testing.T) {
+	var web api.ContainerRef
+	a := new(Agent)
+	a.Renew(noon)
+	if o := a.grants.order(noon, web); !strings.Contains(o.problem, "waiting for central") {
+		t.Errorf("renewed before it was granted: %+v", o)
+	}
+	a.Apply(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Mode: api.Auto}}})
+	a.Renew(noon.Add(50 * time.Second))
+	if o := a.grants.order(noon.Add(100*time.Second), web); !o.act {
+		t.Errorf("50 s after the renewal: %+v", o)
+	}
+	if o := a.grants.order(noon.Add(111*time.Second), web); o.act {
+		t.Errorf("61 s after the renewal: %+v", o)
+	}
+}
+
 func TestTaskOfAnOrder(t *testing.T) {
 	act := order{act: true}
 	for name, c := range map[string]struct {

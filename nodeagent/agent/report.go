@@ -19,17 +19,24 @@ func (a *Agent) Apply(now time.Time, m api.Grants) {
 	a.grants = g
 }
 
-// Report is the next report to central: the containers as the last Step found
-// them.
+// Renew says that central's last grants go on to hold.
+func (a *Agent) Renew(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.grants.receivedAt.IsZero() {
+		a.grants.receivedAt = now
+	}
+}
+
+// Report is all containers as the last Step found them.
 func (a *Agent) Report(now time.Time) api.Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sequence++
 	return api.Report{
 		Node:       a.config.Node,
 		Agent:      a.config.Version,
 		At:         now,
-		Sequence:   a.sequence,
+		Full:       true,
 		Containers: slices.Clone(a.summaries),
 	}
 }

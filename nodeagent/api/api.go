@@ -54,24 +54,15 @@ type Summary struct {
 	Problem   string     // why something could not be done or read, for people; empty when all is well
 }
 
-// Report is what a node's agent sends to central, about once a second.
+// Report is what a node's agent sends to central, about once a second: all its
+// containers, or those that have changed since the report before.
 type Report struct {
 	Node       string
 	Agent      string // version
 	At         time.Time
-	Sequence   uint64 // grows by one with each report
+	Full       bool // Containers are all of the node
 	Containers []Summary
-}
-
-// Upper is the most that the reported containers can use without another
-// message from central: the sum of the upper ends of their envelopes.
-func (r Report) Upper() mdp.Size {
-	var sum mdp.Size
-	for _, c := range r.Containers {
-		sum.CPU += c.Bounds.CPU.Max
-		sum.Memory += c.Bounds.Memory.Max
-	}
-	return sum
+	Gone       []ContainerRef // that are no longer there; only when not Full
 }
 
 // Grant is what central lets a node do with one container, until the time to
@@ -95,9 +86,11 @@ type Source struct {
 // Grants is the full set of grants for one node. A container that is not in it
 // is not AWARE's, and is restored.
 type Grants struct {
-	Sequence uint64        // of the report that it answers
-	TTL      time.Duration // how long the grants hold without a new message
-	All      []Grant
+	TTL time.Duration // how long the grants hold without a new message
+	All []Grant
+	// Unchanged says that the last set of the same stream goes on to hold, for TTL
+	// from now; All is empty. Before the first set it only says that central lives.
+	Unchanged bool
 }
 
 // Central publishes the certificates that sign its link in this config map of

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -105,8 +107,12 @@ func stateFromWire(w *linkv1.State) (mdp.State, error) {
 
 func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
 	upper, counts := h.GetUpperSeconds(), h.GetCounts()
-	if len(upper) != len(counts) {
-		return Histogram{}, fmt.Errorf("histogram of %d bounds and %d counts", len(upper), len(counts))
+	if len(upper) != len(counts) || len(upper) > MaxBuckets {
+		return Histogram{}, fmt.Errorf("histogram of %d bounds and %d counts: as many of both, and at most %d",
+			len(upper), len(counts), MaxBuckets)
+	}
+	if len(upper) > 0 && math.IsNaN(upper[0]) {
+		return Histogram{}, errors.New("histogram whose first bound is not a number")
 	}
 	for i := 1; i < len(upper); i++ {
 		if !(upper[i] > upper[i-1]) || counts[i] < counts[i-1] {
@@ -119,7 +125,7 @@ func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
 
 // ReportToWire writes a report for the wire.
 func ReportToWire(r Report) *linkv1.Report {
-	w := &linkv1.Report{Node: r.Node, Agent: r.Agent, At: timestamppb.New(r.At), Sequence: r.Sequence}
+	w := &linkv1.Report{Node: r.Node, Agent: r.Agent, At: timestamppb.New(r.At), Full: r.Full}
 	for _, s := range r.Containers {
 		w.Containers = append(w.Containers, &linkv1.Summary{
 			Container: refToWire(s.Container), State: stateToWire(s.State), Bounds: boundsToWire(s.Bounds),
@@ -128,26 +134,35 @@ func ReportToWire(r Report) *linkv1.Report {
 			Latency: &linkv1.Histogram{UpperSeconds: s.Latency.Upper, Counts: s.Latency.Counts},
 		})
 	}
+	for _, c := range r.Gone {
+		w.Gone = append(w.Gone, refToWire(c))
+	}
 	return w
 }
 
-// ReportFromWire reads a report. An error names the container and what is wrong.
+// ReportFromWire reads a report. Containers that cannot be read are left out: the
+// error names them and says what is wrong, and the report is good without them.
 func ReportFromWire(w *linkv1.Report) (Report, error) {
-	r := Report{Node: w.GetNode(), Agent: w.GetAgent(), At: w.GetAt().AsTime(), Sequence: w.GetSequence()}
+	r := Report{Node: w.GetNode(), Agent: w.GetAgent(), At: w.GetAt().AsTime(), Full: w.GetFull()}
+	var bad []error
 	for _, s := range w.GetContainers() {
 		one, err := summaryFromWire(s)
 		if err != nil {
-			return Report{}, fmt.Errorf("container %v: %w", refFromWire(s.GetContainer()), err)
+			bad = append(bad, fmt.Errorf("container %q: %w", refFromWire(s.GetContainer()), err))
+			continue
 		}
 		r.Containers = append(r.Containers, one)
 	}
-	return r, nil
+	for _, c := range w.GetGone() {
+		r.Gone = append(r.Gone, refFromWire(c))
+	}
+	return r, errors.Join(bad...)
 }
 
 func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 	s := Summary{
 		Container: refFromWire(w.GetContainer()), Mode: Mode(w.GetMode()), Effect: mdp.Effect(w.GetEffect()),
-		Resizes: w.GetResizes(), Conflicts: w.GetConflicts(), Problem: w.GetProblem(),
+		Resizes: w.GetResizes(), Conflicts: w.GetConflicts(), Problem: Clean(w.GetProblem()),
 	}
 	if !s.Effect.Known() {
 		return Summary{}, fmt.Errorf("effect %d: this version knows none of that number", s.Effect)
@@ -168,9 +183,9 @@ func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 	return s, nil
 }
 
-// GrantsToWire writes a full set of grants for the wire.
+// GrantsToWire writes a set of grants for the wire.
 func GrantsToWire(m Grants) *linkv1.Grants {
-	w := &linkv1.Grants{Sequence: m.Sequence, Ttl: durationpb.New(m.TTL)}
+	w := &linkv1.Grants{Ttl: durationpb.New(m.TTL), Unchanged: m.Unchanged}
 	for _, one := range m.All {
 		w.All = append(w.All, &linkv1.Grant{
 			Container:     refToWire(one.Container),
@@ -191,10 +206,13 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 // GrantsFromWire refuses the whole set when one grant cannot be read: an agent
 // that took a part of it would restore the other containers.
 func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
-	m := Grants{Sequence: w.GetSequence(), TTL: w.GetTtl().AsDuration()}
+	m := Grants{TTL: w.GetTtl().AsDuration(), Unchanged: w.GetUnchanged()}
 	if m.TTL <= 0 || m.TTL > 24*time.Hour {
 		return Grants{}, fmt.Errorf("grants with a time to live of %v: it must be above zero and at most a day",
 			m.TTL)
+	}
+	if m.Unchanged && len(w.GetAll()) > 0 {
+		return Grants{}, fmt.Errorf("%d grants in a message that says they are unchanged", len(w.GetAll()))
 	}
 	for _, one := range w.GetAll() {
 		ref := refFromWire(one.GetContainer())

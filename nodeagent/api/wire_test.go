@@ -28,7 +28,7 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 		summary.Want.Replicas = 0 // a node sets no replicas
 		summary.Latency = api.Histogram{Upper: []float64{0.1, 1, math.Inf(1)}, Counts: []uint64{1, 2, uint64(seed&0xffff) + 2}}
 		got, err := api.ReportFromWire(api.ReportToWire(api.Report{
-			Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Sequence: 3, Containers: []api.Summary{summary},
+			Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Full: true, Containers: []api.Summary{summary},
 		}))
 		if err != nil {
 			t.Log(err)
@@ -50,7 +50,7 @@ func TestNoGrantIsLostOnTheWire(t *testing.T) {
 	law := func(seed int64) bool {
 		grant := fill[api.Grant](rand.New(rand.NewSource(seed)))
 		grant.Mode, grant.Throttle = api.Auto, 0.1
-		want := api.Grants{Sequence: 7, TTL: time.Minute, All: []api.Grant{grant}}
+		want := api.Grants{TTL: time.Minute, All: []api.Grant{grant}}
 		got, err := api.GrantsFromWire(api.GrantsToWire(want))
 		return err == nil && reflect.DeepEqual(got, want)
 	}
@@ -72,9 +72,12 @@ func FuzzReportFromWire(f *testing.F) {
 		if proto.Unmarshal(b, &w) != nil {
 			return
 		}
-		r, err := api.ReportFromWire(&w)
-		if err != nil {
-			return
+		r, _ := api.ReportFromWire(&w)
+		for _, s := range r.Containers {
+			if len(s.Problem) > api.MaxProblem {
+				t.Errorf("a problem of %d bytes", len(s.Problem))
+			}
+			_ = s.Check(mdp.Size{CPU: 1000, Memory: mdp.MiB}) // must not panic
 		}
 		again, err := api.ReportFromWire(api.ReportToWire(r))
 		if err != nil || len(again.Containers) != len(r.Containers) {

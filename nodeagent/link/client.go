@@ -6,9 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"awarescale.dev/aware/nodeagent/api"
@@ -21,6 +24,7 @@ import (
 type Node interface {
 	Report(now time.Time) api.Report
 	Apply(now time.Time, m api.Grants)
+	Renew(now time.Time) // the last grants go on to hold
 }
 
 // Client keeps one node's stream to central.
@@ -33,12 +37,23 @@ type Client struct {
 	Now   func() time.Time
 	// CA gives the certificates that central's may be signed by, in PEM.
 	CA func(context.Context) ([]byte, error)
+	// Dial connects to central; nil is over TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Log is called when the link is lost, and when it is up again.
 	Log func(err error, message string, keysAndValues ...any)
 }
 
-// silence is how long central may leave a stream unanswered before it is dialled again.
-const silence = 30 * time.Second
+const (
+	// silence is how long central may say nothing before it is dialled again. It says
+	// something every 10 s.
+	silence = 30 * time.Second
+	// A dial, and its TLS handshake, may take this long.
+	dialIn = 5 * time.Second
+	// A connection on which nothing was received for pingAfter is asked for a sign of
+	// life, and given up when there is none within pingIn.
+	pingAfter = 15 * time.Second
+	pingIn    = 10 * time.Second
+)
 
 // Run dials until the context ends. The agent goes on within its grants.
 func (c *Client) Run(ctx context.Context) {
@@ -63,76 +78,98 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// exchange is one stream, from the dial to its end.
-func (c *Client) exchange(ctx context.Context) error {
-	token, err := os.ReadFile(c.Token)
-	if err != nil {
-		return fmt.Errorf("reading the token for central: %w", err)
-	}
-	pem, err := c.CA(ctx)
-	if err != nil {
-		return fmt.Errorf("reading central's certificate authority: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return errors.New("reading central's certificate authority: no certificate in it")
-	}
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second,
-		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: c.Name, MinVersion: tls.VersionTLS13}}
-	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).
-		Exchange(ctx)
-	defer stream.CloseResponse()
-	stream.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+// stream is the agent's end of a stream.
+type stream = connect.BidiStreamForClient[linkv1.Report, linkv1.Grants]
 
-	heard := make(chan error, 1)
-	alive := make(chan struct{}, 1)
-	go func() {
-		for {
-			w, err := stream.Receive()
-			if err != nil {
-				heard <- err
-				return
-			}
-			m, err := api.GrantsFromWire(w)
-			if err != nil {
-				heard <- fmt.Errorf("central's grants: %w", err)
-				return
-			}
-			c.Node.Apply(c.Now(), m)
-			select {
-			case alive <- struct{}{}:
-			default:
-			}
-		}
+// exchange is one stream, from the dial to its end. What ends it is the context's
+// cause. The watchdog waits for nothing: neither for the API server or the dial, nor
+// for a Send that central does not read.
+func (c *Client) exchange(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no message from central for %v", silence)) })
+	defer watchdog.Stop()
+	s, transport, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var receiving sync.WaitGroup
+	defer func() {
+		// Closing waits for the headers of the answer, which may never come: cancel first.
+		cancel(nil)
+		s.CloseResponse()
+		receiving.Wait()
+		transport.CloseIdleConnections()
 	}()
+	receiving.Go(func() { cancel(c.receive(s, func() { watchdog.Reset(silence) })) })
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
-	quiet := time.NewTimer(silence)
-	defer quiet.Stop()
+	var told told
 	for {
-		if err := stream.Send(api.ReportToWire(c.Node.Report(c.Now()))); err != nil {
-			// The reason is on the receiving side.
-			select {
-			case reason := <-heard:
-				return reason
-			case <-time.After(time.Second):
-				return fmt.Errorf("sending a report: %w", err)
-			}
+		now := c.Now()
+		// When central ends the stream Send says EOF, and the reason is on the receiving side.
+		err := s.Send(api.ReportToWire(told.news(now, c.Node.Report(now))))
+		if err != nil && !errors.Is(err, io.EOF) {
+			cancel(fmt.Errorf("sending a report: %w", err))
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-heard:
-			return err
-		case <-alive:
-			quiet.Reset(silence)
-			<-tick.C
-		case <-quiet.C:
-			return fmt.Errorf("no message from central for %v", silence)
+			return context.Cause(ctx)
 		case <-tick.C:
+		}
+	}
+}
+
+// open begins a stream on a connection of its own.
+func (c *Client) open(ctx context.Context) (*stream, *http.Transport, error) {
+	token, err := os.ReadFile(c.Token)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the token for central: %w", err)
+	}
+	pem, err := c.CA(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading central's certificate authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, nil, errors.New("reading central's certificate authority: no certificate in it")
+	}
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialIn}).DialContext
+	}
+	transport := &http.Transport{
+		ForceAttemptHTTP2: true, DialContext: dial, TLSHandshakeTimeout: dialIn,
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: c.Name, MinVersion: tls.VersionTLS13},
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingIn},
+	}
+	s := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).Exchange(ctx)
+	s.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return s, transport, nil
+}
+
+// receive takes in what central says until the stream ends, and says why it did.
+func (c *Client) receive(s *stream, alive func()) error {
+	granted := false // by this stream
+	for {
+		w, err := s.Receive()
+		if errors.Is(err, io.EOF) {
+			return errors.New("central ended the stream")
+		}
+		if err != nil {
+			return err
+		}
+		m, err := api.GrantsFromWire(w)
+		if err != nil {
+			return fmt.Errorf("central's grants: %w", err)
+		}
+		alive()
+		switch {
+		case !m.Unchanged:
+			c.Node.Apply(c.Now(), m)
+			granted = true
+		case granted:
+			c.Node.Renew(c.Now())
 		}
 	}
 }

@@ -6,175 +6,264 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 )
 
-// Fleet is safe for concurrent use.
+// Fleet is safe for concurrent use. Each node has a lock of its own: nobody waits
+// for the reports of another node.
 type Fleet struct {
 	// TTL is how long a grant holds on a node that gets no new message.
 	TTL time.Duration
 
-	mu        sync.RWMutex
-	open      bool // see Open
-	nodes     map[string]reported
-	swept     time.Time // when nodes that are gone were last forgotten
-	summaries map[container]entry
-	grants    map[string]map[string][]api.Grant // node -> workload
-	where     map[string][]string               // workload -> its nodes
+	open  atomic.Bool // see Open
+	mu    sync.RWMutex
+	nodes map[string]*node
+	swept time.Time // when nodes that are gone were last forgotten
+
+	granting sync.Mutex
+	where    map[string][]string // workload -> the nodes that it has grants on
 }
 
 // gone is how long after its last report a node is forgotten.
 const gone = time.Hour
 
-// reported is a node's last report.
-type reported struct {
-	report api.Report
-	at     time.Time
+// node is one node.
+type node struct {
+	upper atomic.Pointer[upper] // nil before the first report
+
+	mu         sync.Mutex
+	at         time.Time // of the last report
+	containers map[container]api.Summary
+	grants     map[string][]api.Grant // by workload
+	version    uint64                 // of the grants; grows with each change
+	changed    chan struct{}          // closed when the grants change
 }
 
-// container is the part of a ContainerRef that identifies it: a pod's UID is never used
-// again.
+// container is the part of a ContainerRef that identifies it on its node.
 type container struct {
 	podUID string
 	name   string
 }
 
-type entry struct {
-	summary api.Summary
-	at      time.Time
+func idOf(c api.ContainerRef) container { return container{c.PodUID, c.Container} }
+
+// upper is what the pods of a node can use. It does not change.
+type upper struct {
+	at    time.Time
+	byPod map[string]mdp.Size
 }
 
 // New makes an empty fleet.
 func New(ttl time.Duration) *Fleet {
-	return &Fleet{TTL: ttl, nodes: map[string]reported{}, summaries: map[container]entry{},
-		grants: map[string]map[string][]api.Grant{}, where: map[string][]string{}}
+	return &Fleet{TTL: ttl, nodes: map[string]*node{}, where: map[string][]string{}}
 }
 
 // Open says that every workload was looked at once, so that a container without
 // a grant really has none. Before that agents get no grants: otherwise a
 // restart of central would make them restore everything.
 func (f *Fleet) Open() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.open = true
+	f.open.Store(true)
+	f.notify()
 }
 
 // Close is the inverse of Open: another instance decides now.
 func (f *Fleet) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.open = false
-	clear(f.grants)
-	clear(f.where)
+	f.open.Store(false)
+	f.granting.Lock()
+	defer f.granting.Unlock()
+	for workload := range f.where {
+		f.grant(workload, nil)
+	}
 }
 
-// Accept takes in a node's report, and returns that node's grants. ok is false
-// when there are none to send yet.
-func (f *Fleet) Accept(now time.Time, r api.Report) (m api.Grants, ok bool) {
+// notify tells every node's stream to look at its grants.
+func (f *Fleet) notify() {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, n := range f.nodes {
+		n.mu.Lock()
+		n.touch()
+		n.mu.Unlock()
+	}
+}
+
+// touch says that the grants have changed. The lock is held.
+func (n *node) touch() {
+	n.version++
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// find is the node of that name, or nil.
+func (f *Fleet) find(name string) *node {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.nodes[name]
+}
+
+// node is the node of that name, which is made if need be.
+func (f *Fleet) node(name string) *node {
+	if n := f.find(name); n != nil {
+		return n
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forget(r.Node)
+	n := f.nodes[name]
+	if n == nil {
+		n = &node{containers: map[container]api.Summary{}, grants: map[string][]api.Grant{}, changed: make(chan struct{})}
+		f.nodes[name] = n
+	}
+	return n
+}
+
+// Accept takes in a node's report. Containers of other nodes do not change.
+func (f *Fleet) Accept(now time.Time, r api.Report) {
 	f.sweep(now)
-	f.nodes[r.Node] = reported{r, now}
-	for _, s := range r.Containers {
-		f.summaries[container{s.Container.PodUID, s.Container.Container}] = entry{s, now}
-	}
-	if !f.open {
-		return api.Grants{}, false
-	}
-	m = api.Grants{Sequence: r.Sequence, TTL: f.TTL}
-	for _, all := range f.grants[r.Node] {
-		m.All = append(m.All, all...)
-	}
-	return m, true
+	f.node(r.Node).accept(now, r)
 }
 
-// forget drops what a node reported.
-func (f *Fleet) forget(node string) {
-	for _, s := range f.nodes[node].report.Containers {
-		delete(f.summaries, container{s.Container.PodUID, s.Container.Container})
+func (n *node) accept(now time.Time, r api.Report) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at = now
+	if r.Full {
+		clear(n.containers)
 	}
-	delete(f.nodes, node)
+	for _, s := range r.Containers {
+		n.containers[idOf(s.Container)] = s
+	}
+	for _, c := range r.Gone {
+		delete(n.containers, idOf(c))
+	}
+	u := &upper{at: now, byPod: make(map[string]mdp.Size, len(n.containers))}
+	for _, s := range n.containers {
+		sum := u.byPod[s.Container.PodUID]
+		sum.CPU += s.Bounds.CPU.Max
+		sum.Memory += s.Bounds.Memory.Max
+		u.byPod[s.Container.PodUID] = sum
+	}
+	n.upper.Store(u)
 }
 
 // sweep forgets nodes that are gone, from time to time. In a cluster whose
 // nodes come and go their names would fill the memory.
 func (f *Fleet) sweep(now time.Time) {
-	if now.Sub(f.swept) < gone/10 {
+	f.mu.RLock()
+	recent := now.Sub(f.swept) < gone/10
+	f.mu.RUnlock()
+	if recent {
 		return
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.swept = now
-	for name, h := range f.nodes {
-		if now.Sub(h.at) > gone {
-			f.forget(name)
-		}
-	}
+	maps.DeleteFunc(f.nodes, func(_ string, n *node) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return now.Sub(n.at) > gone && len(n.grants) == 0
+	})
 }
 
 // Grant sets all grants of a workload, by node. Without grants the workload is
 // forgotten.
 func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, node := range f.where[workload] {
-		delete(f.grants[node], workload)
-		if len(f.grants[node]) == 0 {
-			delete(f.grants, node)
+	f.granting.Lock()
+	defer f.granting.Unlock()
+	f.grant(workload, byNode)
+}
+
+// grant is Grant. The lock granting is held.
+func (f *Fleet) grant(workload string, byNode map[string][]api.Grant) {
+	for _, name := range f.where[workload] {
+		if len(byNode[name]) == 0 {
+			f.node(name).grant(workload, nil)
 		}
 	}
 	delete(f.where, workload)
-	for node, all := range byNode {
-		if f.grants[node] == nil {
-			f.grants[node] = map[string][]api.Grant{}
-		}
-		f.grants[node][workload] = all
-		f.where[workload] = append(f.where[workload], node)
+	for name, all := range byNode {
+		f.node(name).grant(workload, all)
+		f.where[workload] = append(f.where[workload], name)
 	}
 }
 
-// Summary is the last report of one container, unless it is older than maxAge.
-func (f *Fleet) Summary(podUID, name string, now time.Time, maxAge time.Duration) (api.Summary, bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	e, ok := f.summaries[container{podUID, name}]
-	if !ok || now.Sub(e.at) > maxAge {
+func (n *node) grant(workload string, all []api.Grant) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.grants[workload], all) {
+		return
+	}
+	if len(all) == 0 {
+		delete(n.grants, workload)
+	} else {
+		n.grants[workload] = all
+	}
+	n.touch()
+}
+
+// Grants is a node's grants. The version is another one whenever the grants are, and
+// changed is closed when they change. The version is 0, and the set is none, while
+// the fleet is not open.
+func (f *Fleet) Grants(name string) (m api.Grants, version uint64, changed <-chan struct{}) {
+	n := f.node(name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m.TTL = f.TTL
+	if !f.open.Load() {
+		return m, 0, n.changed
+	}
+	for _, workload := range slices.Sorted(maps.Keys(n.grants)) {
+		m.All = append(m.All, n.grants[workload]...)
+	}
+	return m, n.version + 1, n.changed
+}
+
+// Summary is the last report of one container by its node, unless the node's
+// last report is older than maxAge.
+func (f *Fleet) Summary(name, podUID, containerName string, now time.Time, maxAge time.Duration) (api.Summary, bool) {
+	n := f.find(name)
+	if n == nil {
 		return api.Summary{}, false
 	}
-	return e.summary, true
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok := n.containers[container{podUID, containerName}]
+	if !ok || now.Sub(n.at) > maxAge {
+		return api.Summary{}, false
+	}
+	return s, true
 }
 
-// Upper is the most that the reported containers of a node can use, by pod UID.
-// ok is false when the node has not reported for maxAge.
-func (f *Fleet) Upper(node string, now time.Time, maxAge time.Duration) (upper map[string]mdp.Size, ok bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	h, ok := f.nodes[node]
-	if !ok || now.Sub(h.at) > maxAge {
+// Upper is the most that the reported containers of a node can use, by pod UID. It
+// is not to be changed. ok is false when the node has not reported for maxAge. It
+// does not wait for reports.
+func (f *Fleet) Upper(name string, now time.Time, maxAge time.Duration) (byPod map[string]mdp.Size, ok bool) {
+	n := f.find(name)
+	if n == nil {
 		return nil, false
 	}
-	upper = map[string]mdp.Size{}
-	for _, s := range h.report.Containers {
-		sum := upper[s.Container.PodUID]
-		sum.CPU += s.Bounds.CPU.Max
-		sum.Memory += s.Bounds.Memory.Max
-		upper[s.Container.PodUID] = sum
+	u := n.upper.Load()
+	if u == nil || now.Sub(u.at) > maxAge {
+		return nil, false
 	}
-	return upper, true
+	return u.byPod, true
 }
 
 // Nodes is how many nodes have reported within maxAge.
 func (f *Fleet) Nodes(now time.Time, maxAge time.Duration) int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	n := 0
-	for _, h := range f.nodes {
-		if now.Sub(h.at) <= maxAge {
-			n++
+	count := 0
+	for _, n := range f.nodes {
+		if u := n.upper.Load(); u != nil && now.Sub(u.at) <= maxAge {
+			count++
 		}
 	}
-	return n
+	return count
 }

@@ -11,7 +11,7 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func report(node string, pods ...string) api.Report {
-	r := api.Report{Node: node}
+	r := api.Report{Node: node, Full: true}
 	for _, uid := range pods {
 		s := api.Summary{Container: api.ContainerRef{PodUID: uid, Container: "web"}}
 		s.Bounds.CPU.Max = 500
@@ -22,18 +22,27 @@ func report(node string, pods ...string) api.Report {
 
 func TestNoGrantsAreSentBeforeAllWorkloadsWereLookedAt(t *testing.T) {
 	f := fleet.New(time.Minute)
-	if _, ok := f.Accept(noon, report("one", "a")); ok {
+	if m, version, _ := f.Grants("one"); version != 0 || len(m.All) != 0 {
 		t.Fatal("a fleet that has looked at no workload sent grants: an agent would restore everything")
 	}
 	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}, "two": {{Mode: api.Observe}}})
 	f.Open()
-	m, ok := f.Accept(noon, report("one", "a"))
-	if !ok || len(m.All) != 1 || m.All[0].Mode != api.Auto || m.TTL != time.Minute {
-		t.Errorf("grants = %+v, %v; want node one's", m, ok)
+	m, first, changed := f.Grants("one")
+	if first == 0 || len(m.All) != 1 || m.All[0].Mode != api.Auto || m.TTL != time.Minute {
+		t.Errorf("grants = %+v, version %d; want node one's", m, first)
+	}
+	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}, "two": {{Mode: api.Off}}})
+	if _, version, _ := f.Grants("one"); version != first {
+		t.Error("grants of node one that are the same passed for a change")
 	}
 	f.Grant("shop", nil)
-	if m, ok = f.Accept(noon, report("one", "a")); !ok || len(m.All) != 0 {
-		t.Errorf("after the opt-out: %+v, %v; want an empty set of grants", m, ok)
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was told that the grants changed")
+	}
+	if m, version, _ := f.Grants("one"); version == first || version == 0 || len(m.All) != 0 {
+		t.Errorf("after the opt-out: %+v, version %d; want an empty set of grants", m, version)
 	}
 }
 
@@ -41,13 +50,13 @@ func TestAContainerThatIsNoLongerReportedIsForgotten(t *testing.T) {
 	f := fleet.New(time.Minute)
 	f.Accept(noon, report("one", "a", "b"))
 	f.Accept(noon, report("one", "b"))
-	if _, ok := f.Summary("a", "web", noon, time.Minute); ok {
+	if _, ok := f.Summary("one", "a", "web", noon, time.Minute); ok {
 		t.Error("a container that is gone is still known")
 	}
-	if _, ok := f.Summary("b", "web", noon, time.Minute); !ok {
+	if _, ok := f.Summary("one", "b", "web", noon, time.Minute); !ok {
 		t.Error("a container that is there is not known")
 	}
-	if _, ok := f.Summary("b", "web", noon.Add(2*time.Minute), time.Minute); ok {
+	if _, ok := f.Summary("one", "b", "web", noon.Add(2*time.Minute), time.Minute); ok {
 		t.Error("an old figure passes for a new one")
 	}
 }
@@ -67,7 +76,7 @@ func TestAWorkloadThatMovesLeavesNoGrantBehind(t *testing.T) {
 	f := fleet.New(time.Minute)
 	f.Open()
 	granted := func(node string) int {
-		m, _ := f.Accept(noon, report(node))
+		m, _, _ := f.Grants(node)
 		return len(m.All)
 	}
 	f.Grant("shop", map[string][]api.Grant{"one": {{}, {}}, "two": {{}}})
@@ -86,7 +95,7 @@ func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	f.Accept(noon, report("one", "a"))
 	later := noon.Add(2 * time.Hour)
 	f.Accept(later, report("two", "b"))
-	if _, ok := f.Summary("a", "web", noon, 24*time.Hour); ok {
+	if _, ok := f.Summary("one", "a", "web", noon, 24*time.Hour); ok {
 		t.Error("a pod of a node that is gone for two hours is still known")
 	}
 	if n := f.Nodes(later, time.Minute); n != 1 {

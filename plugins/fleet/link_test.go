@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/link"
 	"awarescale.dev/aware/plugins/fleet"
+	"google.golang.org/grpc/test/bufconn"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,20 +30,37 @@ import (
 
 const name = "aware-central.aware-system.svc"
 
-// central answers every report with the same grants.
+// central has the same grants for every node.
 type central struct {
 	mu     sync.Mutex
 	heard  []api.Report
 	grants api.Grants
 }
 
-func (c *central) Accept(_ time.Time, r api.Report) (api.Grants, bool) {
+func (c *central) Accept(_ time.Time, r api.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = append(c.heard, r)
-	m := c.grants
-	m.Sequence = r.Sequence
-	return m, true
+}
+
+func (c *central) Grants(string) (api.Grants, uint64, <-chan struct{}) { return c.grants, 1, nil }
+
+func (c *central) reports() []api.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.heard)
+}
+
+// cluster is nodes of 4 cores and 8 GiB, and the pods that were placed on each.
+type cluster map[string][]string // pod UIDs by node
+
+func (c cluster) Runs(node string, one api.ContainerRef) bool {
+	return slices.Contains(c[node], one.PodUID)
+}
+
+func (c cluster) Capacity(node string) (mdp.Size, bool) {
+	_, ok := c[node]
+	return mdp.Size{CPU: 4000, Memory: 8 << 30}, ok
 }
 
 // node gives the same report again and again.
@@ -50,17 +70,40 @@ type node struct {
 	applied []api.Grants
 }
 
-func (n *node) Report(time.Time) api.Report { return n.report }
+func (n *node) Report(time.Time) api.Report {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.report
+}
+
+// reports makes the node report these containers from now on.
+func (n *node) reports(all []api.Summary) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.report.Containers = all
+}
+
+func (n *node) Renew(time.Time) {}
 func (n *node) Apply(_ time.Time, m api.Grants) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.applied = append(n.applied, m)
 }
 
+// granted is how many grants the last set has.
+func (n *node) granted() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.applied) == 0 {
+		return 0
+	}
+	return len(n.applied[len(n.applied)-1].All)
+}
+
 func (n *node) heard() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.applied) > 2
+	return len(n.applied) > 0
 }
 
 // setup is a real server over TLS, with certificates from its secret, and a
@@ -76,11 +119,12 @@ type setup struct {
 
 func start(t *testing.T, tokenNode string) *setup {
 	t.Helper()
-	s := &setup{central: &central{}, node: &node{}, cluster: fake.NewClientset(), problem: make(chan error, 100)}
+	s := &setup{central: &central{grants: api.Grants{TTL: time.Minute}}, node: &node{}, cluster: fake.NewClientset(), problem: make(chan error, 100)}
 	s.cluster.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
 		review := a.(ktesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		review.Status.Authenticated = review.Spec.Token == "good" &&
 			reflect.DeepEqual(review.Spec.Audiences, []string{"aware-central"})
+		review.Status.Audiences = review.Spec.Audiences
 		review.Status.User.Username = "system:serviceaccount:aware-system:aware-agent"
 		if tokenNode != "" {
 			review.Status.User.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {tokenNode}}
@@ -92,17 +136,18 @@ func start(t *testing.T, tokenNode string) *setup {
 		t.Fatal(err)
 	}
 	s.server = &fleet.Server{Central: s.central, Now: time.Now, Serving: func() bool { return true },
-		Reviewer: &fleet.TokenReviews{Client: s.cluster, Account: "system:serviceaccount:aware-system:aware-agent"},
+		Cluster:  cluster{"one": {"u"}, "two": {"v"}},
+		Reviewer: fleet.NewTokenReviews(s.cluster, "system:serviceaccount:aware-system:aware-agent"),
 		Log:      func(error, string, ...any) {}}
-	web := httptest.NewUnstartedServer(s.server.Handler())
-	web.EnableHTTP2 = true
-	web.TLS = cert.Config()
-	web.Config.ErrorLog = nil
-	web.StartTLS()
-	t.Cleanup(web.Close)
+	// In memory, so that time can be virtual.
+	l := bufconn.Listen(1 << 16)
+	web := &http.Server{Handler: s.server.Handler(), TLSConfig: cert.Config()}
+	go web.ServeTLS(l, "", "")
+	t.Cleanup(func() { web.Close() })
 	token := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(token, []byte("good\n"), 0o600)
-	s.client = &link.Client{Node: s.node, URL: web.URL, Name: name, Token: token, Every: 10 * time.Millisecond, Now: time.Now,
+	s.client = &link.Client{Node: s.node, URL: "https://" + name, Name: name, Token: token, Every: 10 * time.Millisecond, Now: time.Now,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
 		CA: func(ctx context.Context) ([]byte, error) {
 			m, err := s.cluster.CoreV1().ConfigMaps("aware-system").Get(ctx, api.CAConfigMap, metav1.GetOptions{})
 			if err != nil {
@@ -116,9 +161,20 @@ func start(t *testing.T, tokenNode string) *setup {
 			default:
 			}
 		}}
-	s.node.report = api.Report{Node: "one", Agent: "v1", At: time.Unix(1, 0).UTC(), Sequence: 7}
+	s.node.report = api.Report{Node: "one", Agent: "v1", At: time.Unix(1, 0).UTC()}
 	return s
 }
+
+// token gives the agent another token.
+func (s *setup) token(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(s.client.Token, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused is whether an agent must not expect that dialling again helps.
+func refused(err error) bool { return link.Refused(err) }
 
 func (s *setup) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +205,6 @@ func TestReportsGoUpAndGrantsComeDown(t *testing.T) {
 	s.run(t)
 	eventually(t, "grants arrive", s.node.heard)
 	want := s.central.grants
-	want.Sequence = 7
 	if got := s.node.applied[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("grants\n%+v\nwant\n%+v", got, want)
 	}
@@ -171,7 +226,7 @@ func TestAnAgentIsRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || !link.Refused(err) {
 				t.Errorf("err = %v, want a refusal that says %q", err, c.want)
 			}
-			if len(s.central.heard) != 0 {
+			if len(s.central.reports()) != 0 {
 				t.Error("and yet its report was taken")
 			}
 		})
@@ -191,7 +246,7 @@ func TestAnAgentTrustsOnlyCentralsAuthority(t *testing.T) {
 	s := start(t, "one")
 	other := httptest.NewTLSServer(http.NotFoundHandler())
 	defer other.Close()
-	s.client.URL = other.URL
+	s.client.URL, s.client.Dial = other.URL, nil
 	s.run(t)
 	var unknown *tls.CertificateVerificationError
 	if err := <-s.problem; !errors.As(err, &unknown) {

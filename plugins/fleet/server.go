@@ -13,54 +13,155 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/api/linkv1"
 	"connectrpc.com/connect"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
-// Central takes in reports, and returns grants. ok is false when there are none
-// to send.
+// Central takes in reports, and has grants.
 type Central interface {
-	Accept(now time.Time, r api.Report) (m api.Grants, ok bool)
+	Accept(now time.Time, r api.Report)
+	// Grants is a node's grants; the version is 0 while there are none to send.
+	// changed is closed when they change.
+	Grants(node string) (m api.Grants, version uint64, changed <-chan struct{})
 }
 
-// Reviewer finds the node that a token is bound to.
+// Reviewer finds whose a token is.
 type Reviewer interface {
-	Node(ctx context.Context, token string) (string, error)
+	// Review is an error for which [Refused] is true when the token is not an
+	// agent's, and another error when that cannot be found out now.
+	Review(ctx context.Context, peer, token string) (Identity, error)
+}
+
+// Identity is what a token says.
+type Identity struct {
+	Node    string    // that its pod runs on
+	Expires time.Time // zero when the token does not say
 }
 
 // Server serves the link.
 type Server struct {
 	Central  Central
+	Cluster  Cluster
 	Reviewer Reviewer
 	Now      func() time.Time
 	// Serving reports whether this instance decides. If not, agents must dial
 	// another one.
 	Serving func() bool
-	// Log is called for refused agents.
+	// Log is called for refused agents, and for what is left out of reports.
 	Log func(err error, message string, keysAndValues ...any)
+
+	mu      sync.Mutex
+	streams map[string]*context.CancelCauseFunc // by node
 }
+
+const (
+	// reviewEvery is how often the token of an open stream is reviewed again.
+	reviewEvery = 5 * time.Minute
+	// heartbeat is how long central sends nothing at most.
+	heartbeat = 10 * time.Second
+	// settle is how long central waits for more changes before it sends one.
+	settle = 100 * time.Millisecond
+	// complainEvery is how often what is left out of a node's reports is logged.
+	complainEvery = time.Minute
+	// maxReport is the size of the largest report that is read. One of 110 containers
+	// with histograms has 150 kB.
+	maxReport = 4 << 20
+)
 
 // Handler is the server as HTTP.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(linkv1.NewLinkHandler(s, connect.WithReadMaxBytes(8<<20)))
+	mux.Handle(linkv1.NewLinkHandler(s, connect.WithReadMaxBytes(maxReport)))
 	return mux
 }
 
-// Exchange is one agent's stream.
+// Exchange is one agent's stream. This goroutine sends and another one receives, so
+// that neither waits for the other. What ends the stream is the context's cause.
 func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants]) error {
 	token, ok := strings.CutPrefix(stream.RequestHeader().Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
 		return connect.NewError(connect.CodeUnauthenticated,
 			errors.New("the link needs a service-account token as bearer"))
 	}
-	node, err := s.Reviewer.Node(ctx, token)
+	peer := stream.Peer().Addr
+	is, err := s.Reviewer.Review(ctx, peer, token)
 	if err != nil {
-		s.Log(err, "An agent was refused", "peer", stream.Peer().Addr)
-		return connect.NewError(connect.CodeUnauthenticated, err)
+		s.Log(err, "An agent was refused", "peer", peer)
+		return asConnect(err)
 	}
-	reviewed := s.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer s.only(is.Node, cancel)()
+	if !is.Expires.IsZero() {
+		// A token ends with its pod, and a stream must not outlive the token.
+		expiry := time.AfterFunc(is.Expires.Sub(s.Now()), func() {
+			cancel(connect.NewError(connect.CodeUnauthenticated, errors.New("the token has expired: dial with the new one")))
+		})
+		defer expiry.Stop()
+	}
+	go func() { cancel(s.receive(ctx, stream, is.Node)) }()
+	go s.review(ctx, cancel, peer, token)
+	return s.send(ctx, stream, is.Node)
+}
+
+// only ends the node's other stream, which is one that was lost: a node has one agent.
+func (s *Server) only(node string, cancel context.CancelCauseFunc) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams == nil {
+		s.streams = map[string]*context.CancelCauseFunc{}
+	}
+	if before := s.streams[node]; before != nil {
+		(*before)(connect.NewError(connect.CodeAborted, fmt.Errorf("node %s has opened another stream", node)))
+	}
+	s.streams[node] = &cancel
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.streams[node] == &cancel {
+			delete(s.streams, node)
+		}
+	}
+}
+
+// send sends the grants when they change, and otherwise a sign of life. The first
+// message goes at once: an agent cannot tell a central that is starting from a dead
+// one before it has the headers.
+func (s *Server) send(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string) error {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	sent := uint64(0)
+	for {
+		m, version, changed := s.Central.Grants(node)
+		if version == sent {
+			m.All, m.Unchanged = nil, true
+		}
+		if version != 0 || sent == 0 { // once closed, the fleet has nothing more to say
+			if err := stream.Send(api.GrantsToWire(m)); err != nil {
+				return err
+			}
+			sent = version
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-beat.C:
+		case <-changed:
+			select {
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
+		}
+	}
+}
+
+// receive takes in reports until the stream ends, and says why it did.
+func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string) error {
+	var complained time.Time
+	complain := func(now time.Time, err error) {
+		if err != nil && now.Sub(complained) >= complainEvery {
+			complained = now
+			s.Log(err, "A part of a node's report was left out", "node", node)
+		}
+	}
 	for {
 		w, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -78,63 +179,35 @@ func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1
 			s.Log(err, "An agent was refused", "peer", stream.Peer().Addr)
 			return connect.NewError(connect.CodePermissionDenied, err)
 		}
-		report, err := api.ReportFromWire(w)
-		if err != nil {
-			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("report of node %s: %w", node, err))
-		}
-		// A token ends with its pod, and a stream must not outlive the token.
 		now := s.Now()
-		if now.Sub(reviewed) > reviewEvery {
-			if _, err := s.Reviewer.Node(ctx, token); err != nil {
-				return connect.NewError(connect.CodeUnauthenticated, err)
-			}
-			reviewed = now
+		report, err := api.ReportFromWire(w)
+		complain(now, err)
+		report, err = admit(s.Cluster, report)
+		complain(now, err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		grants, ok := s.Central.Accept(now, report)
-		if !ok {
-			continue
-		}
-		if err := stream.Send(api.GrantsToWire(grants)); err != nil {
-			return err
+		if report.Node != "" {
+			s.Central.Accept(now, report)
 		}
 	}
 }
 
-// reviewEvery is how often the token of an open stream is reviewed again.
-const reviewEvery = 5 * time.Minute
-
-// TokenReviews is the Reviewer that asks the API server.
-type TokenReviews struct {
-	Client  kubernetes.Interface
-	Account string // of the agents, as system:serviceaccount:NAMESPACE:NAME
-
-	mu sync.Mutex
-}
-
-// nodeKey is where the API server writes the node that a token's pod runs on.
-const nodeKey = "authentication.kubernetes.io/node-name"
-
-// Node reviews a token. It must be valid, for our audience, of the agents'
-// account, and bound to a pod on a node.
-func (t *TokenReviews) Node(ctx context.Context, token string) (string, error) {
-	t.mu.Lock() // after a restart a thousand agents come: one at a time
-	defer t.mu.Unlock()
-	review, err := t.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{api.Audience}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return "", fmt.Errorf("reviewing a token: %w", err)
-	}
-	switch status := review.Status; {
-	case !status.Authenticated:
-		return "", fmt.Errorf("the token is not valid for audience %q: %s", api.Audience, status.Error)
-	case status.User.Username != t.Account:
-		return "", fmt.Errorf("the token is %s's, not %s's", status.User.Username, t.Account)
-	case len(status.User.Extra[nodeKey]) != 1:
-		return "", errors.New(
-			"the token is not bound to a pod on a node: agents need a projected service-account token",
-		)
-	default:
-		return status.User.Extra[nodeKey][0], nil
+// review looks at the token again from time to time, and ends the stream when it is
+// no longer an agent's. When the API server cannot be asked, the stream goes on.
+func (s *Server) review(ctx context.Context, cancel context.CancelCauseFunc, peer, token string) {
+	again := time.NewTicker(reviewEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		_, err := s.Reviewer.Review(ctx, peer, token)
+		if Refused(err) {
+			cancel(asConnect(err))
+			return
+		}
 	}
 }

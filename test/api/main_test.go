@@ -290,7 +290,7 @@ func (s *shop) change(edit func(*appsv1.Deployment)) {
 // reports sends a report as the agent does: the pods use that much CPU. change, if
 // not nil, changes the rest.
 func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*corev1.Pod) {
-	r := api.Report{Node: ghost, At: time.Now()}
+	r := api.Report{Node: ghost, At: time.Now(), Full: true}
 	for _, p := range pods {
 		limit := mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
 		sum := api.Summary{
@@ -318,7 +318,7 @@ func (s *shop) reports(cpu mdp.MilliCPU, change func(*api.Summary), pods ...*cor
 
 // grant is the pod's grant for the ghost's agent.
 func (s *shop) grant(p *corev1.Pod) (api.Grant, bool) {
-	m, _ := agents.Accept(time.Now(), api.Report{Node: ghost})
+	m, _, _ := agents.Grants(ghost)
 	for _, one := range m.All {
 		if one.Container.PodUID == string(p.UID) {
 			return one, true

@@ -41,8 +41,8 @@ const (
 
 // LinkClient is a client for the awarescale.link.v1.Link service.
 type LinkClient interface {
-	// Exchange carries reports up and, for each, the grants of that node down. The stream lives as long as
-	// both sides do; who loses it dials again.
+	// Exchange carries reports up and the grants of that node down, each when it has something new. Central sends its first
+	// message at once, and one at least every ten seconds. The stream lives as long as both sides do; who loses it dials again.
 	Exchange(context.Context) *connect.BidiStreamForClient[Report, Grants]
 }
 
@@ -78,8 +78,8 @@ func (c *linkClient) Exchange(ctx context.Context) *connect.BidiStreamForClient[
 
 // LinkHandler is an implementation of the awarescale.link.v1.Link service.
 type LinkHandler interface {
-	// Exchange carries reports up and, for each, the grants of that node down. The stream lives as long as
-	// both sides do; who loses it dials again.
+	// Exchange carries reports up and the grants of that node down, each when it has something new. Central sends its first
+	// message at once, and one at least every ten seconds. The stream lives as long as both sides do; who loses it dials again.
 	Exchange(context.Context, *connect.BidiStream[Report, Grants]) error
 }
 

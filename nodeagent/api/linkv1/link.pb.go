@@ -457,12 +457,16 @@ func (x *Summary) GetProblem() string {
 }
 
 type Report struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Agent         string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Containers    []*Summary             `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Agent string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// All containers of the node if full, and otherwise those that have changed since the last report of this stream. The
+	// first report of a stream is full.
+	Containers []*Summary `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
+	Full       bool       `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
+	// Containers that are no longer there; only in a report that is not full.
+	Gone          []*ContainerRef `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,16 +522,23 @@ func (x *Report) GetAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Report) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
 func (x *Report) GetContainers() []*Summary {
 	if x != nil {
 		return x.Containers
+	}
+	return nil
+}
+
+func (x *Report) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *Report) GetGone() []*ContainerRef {
+	if x != nil {
+		return x.Gone
 	}
 	return nil
 }
@@ -676,11 +687,13 @@ func (x *Grant) GetPaused() bool {
 	return false
 }
 
+// The full set of a node's grants, or, if unchanged, the news that the last set of this stream goes on to hold. Before the
+// first set of a stream, unchanged only says that central lives and has none to give yet.
 type Grants struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Ttl           *durationpb.Duration   `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	All           []*Grant               `protobuf:"bytes,3,rep,name=all,proto3" json:"all,omitempty"`
+	Unchanged     bool                   `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,13 +728,6 @@ func (*Grants) Descriptor() ([]byte, []int) {
 	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Grants) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
 func (x *Grants) GetTtl() *durationpb.Duration {
 	if x != nil {
 		return x.Ttl
@@ -734,6 +740,13 @@ func (x *Grants) GetAll() []*Grant {
 		return x.All
 	}
 	return nil
+}
+
+func (x *Grants) GetUnchanged() bool {
+	if x != nil {
+		return x.Unchanged
+	}
+	return false
 }
 
 var File_link_proto protoreflect.FileDescriptor
@@ -774,15 +787,16 @@ const file_link_proto_rawDesc = "" +
 	"\tconflicts\x18\b \x01(\x04R\tconflicts\x127\n" +
 	"\alatency\x18\t \x01(\v2\x1d.awarescale.link.v1.HistogramR\alatency\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem\"\xb7\x01\n" +
+	" \x01(\tR\aproblem\"\xeb\x01\n" +
 	"\x06Report\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12;\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12;\n" +
 	"\n" +
 	"containers\x18\x05 \x03(\v2\x1b.awarescale.link.v1.SummaryR\n" +
-	"containers\"H\n" +
+	"containers\x12\x12\n" +
+	"\x04full\x18\x06 \x01(\bR\x04full\x124\n" +
+	"\x04gone\x18\a \x03(\v2 .awarescale.link.v1.ContainerRefR\x04goneJ\x04\b\x04\x10\x05\"H\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -793,11 +807,11 @@ const file_link_proto_rawDesc = "" +
 	"\x06bounds\x18\x03 \x01(\v2\x1a.awarescale.link.v1.BoundsR\x06bounds\x12%\n" +
 	"\x0ethrottle_ratio\x18\x04 \x01(\x01R\rthrottleRatio\x124\n" +
 	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\x12\x16\n" +
-	"\x06paused\x18\x06 \x01(\bR\x06paused\"~\n" +
-	"\x06Grants\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12+\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\"\x86\x01\n" +
+	"\x06Grants\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12+\n" +
-	"\x03all\x18\x03 \x03(\v2\x19.awarescale.link.v1.GrantR\x03all2N\n" +
+	"\x03all\x18\x03 \x03(\v2\x19.awarescale.link.v1.GrantR\x03all\x12\x1c\n" +
+	"\tunchanged\x18\x04 \x01(\bR\tunchangedJ\x04\b\x01\x10\x022N\n" +
 	"\x04Link\x12F\n" +
 	"\bExchange\x12\x1a.awarescale.link.v1.Report\x1a\x1a.awarescale.link.v1.Grants(\x010\x01B+Z)awarescale.dev/aware/nodeagent/api/linkv1b\x06proto3"
 
@@ -837,18 +851,19 @@ var file_link_proto_depIdxs = []int32{
 	4,  // 5: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
 	10, // 6: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
 	5,  // 7: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
-	0,  // 8: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
-	2,  // 9: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
-	7,  // 10: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
-	11, // 11: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
-	8,  // 12: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
-	6,  // 13: awarescale.link.v1.Link.Exchange:input_type -> awarescale.link.v1.Report
-	9,  // 14: awarescale.link.v1.Link.Exchange:output_type -> awarescale.link.v1.Grants
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 8: awarescale.link.v1.Report.gone:type_name -> awarescale.link.v1.ContainerRef
+	0,  // 9: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
+	2,  // 10: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
+	7,  // 11: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
+	11, // 12: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
+	8,  // 13: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
+	6,  // 14: awarescale.link.v1.Link.Exchange:input_type -> awarescale.link.v1.Report
+	9,  // 15: awarescale.link.v1.Link.Exchange:output_type -> awarescale.link.v1.Grants
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }

@@ -97,7 +97,7 @@ func (c *cluster) reconcile(name string) *v1alpha1.MultidimPodAutoscaler {
 // grants is the mode of each pod's grant.
 func (c *cluster) grants() map[string]api.Mode {
 	modes := map[string]api.Mode{}
-	all, _ := c.fleet.Accept(c.now, api.Report{Node: "node"})
+	all, _, _ := c.fleet.Grants("node")
 	for _, g := range all.All {
 		modes[g.Container.Pod] = g.Mode
 	}

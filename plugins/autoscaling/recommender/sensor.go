@@ -47,7 +47,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			state.Limit.CPU += limit.CPU
 			state.Limit.Memory += limit.Memory
 			limits++
-			if summary, ok := s.Fleet.Summary(string(pod.UID), s.Container, now, s.MaxAge); ok {
+			if summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge); ok {
 				reports.add(summary.State, limit)
 			}
 		}
@@ -127,7 +127,7 @@ func histograms(
 	for i := range w.Pods {
 		pod := &w.Pods[i]
 		for _, c := range pod.Spec.Containers {
-			summary, ok := f.Summary(string(pod.UID), c.Name, now, maxAge)
+			summary, ok := f.Summary(pod.Spec.NodeName, string(pod.UID), c.Name, now, maxAge)
 			switch {
 			case ok && summary.Latency.Known():
 				byPod[string(pod.UID)] = summary.Latency
@@ -146,7 +146,7 @@ func effective(
 ) (size mdp.Size, ok bool) {
 	n := 0
 	for i := range pods {
-		s, known := f.Summary(string(pods[i].UID), container, now, maxAge)
+		s, known := f.Summary(pods[i].Spec.NodeName, string(pods[i].UID), container, now, maxAge)
 		if known && s.State.Knows(mdp.CPULimit, mdp.MemoryLimit) {
 			size.CPU += s.State.Limit.CPU
 			size.Memory += s.State.Limit.Memory

@@ -134,7 +134,8 @@ func (p *process) nodeResizes(now time.Time, t subject) int64 {
 	var n int64
 	for i := range t.workload.Pods {
 		for _, l := range p.loops {
-			if s, ok := p.config.Fleet.Summary(string(t.workload.Pods[i].UID), l.sensor.Container, now, maxReportAge); ok {
+			pod := &t.workload.Pods[i]
+			if s, ok := p.config.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), l.sensor.Container, now, maxReportAge); ok {
 				n += int64(s.Resizes)
 			}
 		}

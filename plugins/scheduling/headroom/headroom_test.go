@@ -82,11 +82,31 @@ func TestScorePrefersTheNodeWithMoreRoomToGrow(t *testing.T) {
 	}
 }
 
+// No owner and no agent can give a node a score that is none: the scheduler
+// would fail every pod.
+func TestScoresStayInRange(t *testing.T) {
+	f := fleet.New(time.Minute)
+	h := &Headroom{fleet: f, now: func() time.Time { return noon }}
+	huge := pod("a", "9000000000000000")
+	huge.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("7Ei")
+	huge.Spec.Containers = append(huge.Spec.Containers, huge.Spec.Containers[0])
+	if got := score(t, h, "one", huge, pod("b", "1")); got != 0 {
+		t.Errorf("two limits of 7 EiB: score %d, want 0", got)
+	}
+	var s api.Summary
+	s.Container = api.ContainerRef{PodUID: "c", Container: "web"}
+	s.Bounds.CPU.Max, s.Bounds.Memory.Max = -1<<62, -1<<62
+	f.Accept(noon, api.Report{Node: "one", Full: true, Containers: []api.Summary{s}})
+	if got := score(t, h, "one", pod("c", "1")); got < 0 || got > 100 {
+		t.Errorf("a negative bound: score %d", got)
+	}
+}
+
 func TestScorePrefersReportsToTheAPI(t *testing.T) {
 	f := fleet.New(time.Minute)
 	s := api.Summary{Container: api.ContainerRef{PodUID: "a", Container: "web"}}
 	s.Bounds.CPU.Max, s.Bounds.Memory.Max = 250, 128*mdp.MiB
-	f.Accept(noon, api.Report{Node: "one", Containers: []api.Summary{s}})
+	f.Accept(noon, api.Report{Node: "one", Full: true, Containers: []api.Summary{s}})
 	at := noon
 	h := &Headroom{fleet: f, now: func() time.Time { return at }}
 	if got := score(t, h, "one", pod("a", "2")); got != 81 {

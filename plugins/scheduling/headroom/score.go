@@ -2,6 +2,7 @@ package headroom
 
 import (
 	"context"
+	"math"
 
 	"awarescale.dev/aware/learner/mdp"
 	corev1 "k8s.io/api/core/v1"
@@ -13,21 +14,28 @@ import (
 func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod,
 	node framework.NodeInfo) (int64, *framework.Status) {
 	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), maxReportAge)
-	sum := ceiling(pod)
+	all := mdp.Size{
+		CPU:    mdp.MilliCPU(node.GetAllocatable().GetMilliCPU()),
+		Memory: mdp.Bytes(node.GetAllocatable().GetMemory()),
+	}
+	var sum mdp.Size
+	// A pod counts for at most the node, whatever its owner or an agent says: the sum
+	// cannot overflow.
+	add := func(one mdp.Size) {
+		sum.CPU += max(0, min(one.CPU, all.CPU))
+		sum.Memory += max(0, min(one.Memory, all.Memory))
+	}
+	add(ceiling(pod))
 	for _, p := range node.GetPods() {
 		// What an agent reports is better than the API's limits, which count
 		// for the rest.
 		if upper, ok := reported[string(p.GetPod().UID)]; ok {
-			sum.CPU += upper.CPU
-			sum.Memory += upper.Memory
+			add(upper)
 			continue
 		}
-		c := ceiling(p.GetPod())
-		sum.CPU += c.CPU
-		sum.Memory += c.Memory
+		add(ceiling(p.GetPod()))
 	}
-	all := node.GetAllocatable()
-	return min(left(int64(sum.CPU), all.GetMilliCPU()), left(int64(sum.Memory), all.GetMemory())), nil
+	return min(left(int64(sum.CPU), int64(all.CPU)), left(int64(sum.Memory), int64(all.Memory))), nil
 }
 
 // ScoreExtensions is nil: the scores are shares already.
@@ -46,8 +54,17 @@ func left(used, all int64) int64 {
 func ceiling(pod *corev1.Pod) mdp.Size {
 	var s mdp.Size
 	for _, c := range pod.Spec.Containers {
-		s.CPU += mdp.MilliCPU(max(c.Resources.Limits.Cpu().MilliValue(), c.Resources.Requests.Cpu().MilliValue()))
-		s.Memory += mdp.Bytes(max(c.Resources.Limits.Memory().Value(), c.Resources.Requests.Memory().Value()))
+		s.CPU = plus(s.CPU, max(c.Resources.Limits.Cpu().MilliValue(), c.Resources.Requests.Cpu().MilliValue()))
+		s.Memory = plus(s.Memory, max(c.Resources.Limits.Memory().Value(), c.Resources.Requests.Memory().Value()))
 	}
 	return s
+}
+
+// plus adds a number that is not negative, and stays at the highest number where the
+// sum has no room: an owner may write a limit of 8 EiB into each container.
+func plus[T ~int64](sum T, n int64) T {
+	if n > math.MaxInt64-int64(sum) {
+		return math.MaxInt64
+	}
+	return sum + T(n)
 }
