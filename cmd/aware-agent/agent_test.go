@@ -56,6 +56,11 @@ func pod() *corev1.Pod {
 }
 
 func TestPodOfConvertsAPod(t *testing.T) {
+	host := pod()
+	host.Spec.HostNetwork = true
+	if !podOf(host).HostNetwork || podOf(pod()).HostNetwork {
+		t.Error("a pod on the node's network is not told from others")
+	}
 	got := podOf(pod())
 	if got.Namespace != "shop" || got.UID != "u" || got.IP != "10.1.2.3" || got.QoS != "Burstable" || len(got.Containers) != 2 {
 		t.Fatalf("pod %+v", got)

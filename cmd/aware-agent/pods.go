@@ -86,13 +86,14 @@ func (w *watched) Snapshot() []agent.Pod {
 // podOf converts a pod to the agent's type.
 func podOf(p *corev1.Pod) agent.Pod {
 	pod := agent.Pod{
-		Namespace: p.Namespace,
-		Name:      p.Name,
-		UID:       string(p.UID),
-		IP:        p.Status.PodIP,
-		QoS:       string(p.Status.QOSClass),
-		Deleting:  p.DeletionTimestamp != nil,
-		Mirror:    p.Annotations[corev1.MirrorPodAnnotationKey] != "",
+		Namespace:   p.Namespace,
+		Name:        p.Name,
+		UID:         string(p.UID),
+		IP:          p.Status.PodIP,
+		HostNetwork: p.Spec.HostNetwork,
+		QoS:         string(p.Status.QOSClass),
+		Deleting:    p.DeletionTimestamp != nil,
+		Mirror:      p.Annotations[corev1.MirrorPodAnnotationKey] != "",
 	}
 	pending := resizePending(p)
 	add := func(c corev1.Container, statuses []corev1.ContainerStatus, kind envelope.Kind) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -158,18 +159,23 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 	granted := a.grants
 	a.mu.Unlock()
 	all := a.rotated()
-	ips := a.podIPs()
+	pods := a.pods()
 	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
 	scrapes := make(map[endpoint]bool)
 	for _, c := range all {
 		o := granted.order(now, c.ref)
 		c.node = node
 		s := a.step(ctx, now, c, o)
-		if e := (endpoint{ips[c.ref.PodUID], o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
-			scrapes[e] = true
+		if e := (endpoint{pods[c.ref.PodUID].IP, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
 			var err error
-			if s.Latency, err = a.scraper.get(e); err != nil {
-				s.Problem = also(s.Problem, err.Error())
+			if pods[c.ref.PodUID].HostNetwork {
+				err = errors.New("its pod is on the node's network, where an address is not the pod's own: its metrics are not read")
+			} else {
+				scrapes[e] = true
+				s.Latency, err = a.scraper.get(now, e)
+			}
+			if err != nil {
+				s.Problem = also(s.Problem, api.Clean(err.Error()))
 			}
 		}
 		summaries = append(summaries, s)
@@ -262,11 +268,11 @@ func (a *Agent) rotated() []*managedContainer {
 	return append(all[a.rotation:len(all):len(all)], all[:a.rotation]...)
 }
 
-// podIPs is the pods' addresses by UID.
-func (a *Agent) podIPs() map[string]string {
-	ips := make(map[string]string)
+// pods is the pods by UID.
+func (a *Agent) pods() map[string]Pod {
+	pods := make(map[string]Pod)
 	for _, p := range a.deps.Pods.Snapshot() {
-		ips[p.UID] = p.IP
+		pods[p.UID] = p
 	}
-	return ips
+	return pods
 }

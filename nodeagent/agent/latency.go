@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -61,6 +63,8 @@ func newScraper(atOnce int, within time.Duration) *scraper {
 				MaxIdleConnsPerHost: 1,
 				IdleConnTimeout:     30 * time.Second,
 				DisableCompression:  true,
+				// The default is 10 MB for each pod.
+				MaxResponseHeaderBytes: maxHeader,
 			},
 		},
 		slots:    make(chan struct{}, atOnce),
@@ -95,7 +99,7 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 			case <-ctx.Done():
 				return
 			}
-			h, err := scrape(ctx, s.client, e.url(), e.Metric)
+			h, err := s.read(ctx, e)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			r.histogram = h
@@ -106,15 +110,30 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 	}
 }
 
-// get is the newest reading. The histogram is unknown when there was none yet, or
-// when it failed.
-func (s *scraper) get(e endpoint) (api.Histogram, error) {
+// read reads an endpoint. What a pod answers cannot end the agent.
+func (s *scraper) read(ctx context.Context, e endpoint) (h api.Histogram, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h, err = api.Histogram{}, fmt.Errorf("reading %s from %s: the reader failed: %v", e.Metric, e.url(), p)
+		}
+	}()
+	return scrape(ctx, s.client, e.url(), e.Metric)
+}
+
+// get is the newest reading. The histogram is unknown when there was none yet, when it
+// failed, or when it is old.
+func (s *scraper) get(now time.Time, e endpoint) (api.Histogram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.readings[e]; r != nil {
-		return r.histogram, r.err
+	r := s.readings[e]
+	switch {
+	case r == nil || r.at.IsZero():
+		return api.Histogram{}, nil
+	case r.err == nil && now.Sub(r.at) > staleAfter:
+		return api.Histogram{}, fmt.Errorf("reading %s from %s: the last reading is %v old", e.Metric, e.url(),
+			now.Sub(r.at).Round(time.Second))
 	}
-	return api.Histogram{}, nil
+	return r.histogram, r.err
 }
 
 // wait waits for all readings to end. Their context must have ended.
@@ -123,9 +142,16 @@ func (s *scraper) wait() {
 	s.client.CloseIdleConnections()
 }
 
-// maxAnswer is how many bytes an answer may have. A pod's /metrics has about
-// 100 kB.
-const maxAnswer = 8 << 20
+const (
+	// maxAnswer is how many bytes an answer may have. A pod's /metrics has about 100 kB.
+	maxAnswer = 1 << 20
+	// maxHeader is how long its status line and headers may be together.
+	maxHeader = 16 << 10
+	// maxLine is how long a line of our metric may be. Longer lines of others are skipped.
+	maxLine = 16 << 10
+	// staleAfter is how old a reading may be.
+	staleAfter = 30 * time.Second
+)
 
 // scrape reads one metric of one endpoint.
 func scrape(ctx context.Context, client *http.Client, url, metric string) (api.Histogram, error) {
@@ -149,16 +175,13 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fail(fmt.Errorf("status %s", resp.Status))
+		return fail(fmt.Errorf("status %d", resp.StatusCode))
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return fail(err)
+	limited := &io.LimitedReader{R: resp.Body, N: maxAnswer + 1}
+	h, err := histogram(limited, metric)
+	if limited.N <= 0 {
+		err = fmt.Errorf("more than %d bytes", maxAnswer)
 	}
-	if len(body) > maxAnswer {
-		return fail(fmt.Errorf("more than %d bytes", maxAnswer))
-	}
-	h, err := histogram(body, metric)
 	if err != nil {
 		return fail(err)
 	}
@@ -172,103 +195,137 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 //	http_request_duration_seconds_bucket{code="200",le="+Inf"} 144320
 //	http_request_duration_seconds_sum{code="200"} 53423
 //	http_request_duration_seconds_count{code="200"} 144320
-func histogram(body []byte, metric string) (api.Histogram, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(linesOf(body, metric)))
-	if err != nil {
-		return api.Histogram{}, err
-	}
-	family := families[metric]
-	if family == nil {
-		return api.Histogram{}, errors.New("there is no such metric")
-	}
-	counts := make(map[float64]uint64)
-	series := 0
-	native := false
-	for _, m := range family.GetMetric() {
-		h := m.GetHistogram()
-		if h == nil {
-			return api.Histogram{}, fmt.Errorf("it is a %v, not a histogram", family.GetType())
-		}
-		if len(h.GetBucket()) == 0 {
-			native = true
-			continue
-		}
-		series++
-		for _, b := range h.GetBucket() {
-			if math.IsNaN(b.GetUpperBound()) {
-				return api.Histogram{}, errors.New("a bucket's upper bound is not a number")
+//
+// It reads line by line and keeps the sums only: what a pod can make the agent hold
+// is a line and a hundred buckets.
+func histogram(text io.Reader, metric string) (api.Histogram, error) {
+	lines := bufio.NewReaderSize(text, maxLine)
+	sum := sums{buckets: map[float64]bucket{}}
+	for {
+		line, err := lines.ReadSlice('\n')
+		long := errors.Is(err, bufio.ErrBufferFull)
+		if rest := lineOf(line, metric); rest && long {
+			return api.Histogram{}, fmt.Errorf("a line of more than %d bytes", maxLine)
+		} else if rest {
+			if err := sum.add(line, metric); err != nil {
+				return api.Histogram{}, err
 			}
-			counts[b.GetUpperBound()] += b.GetCumulativeCount()
 		}
-		if n := len(h.GetBucket()); n != len(counts) && !(n == len(counts)-1 && !hasInf(h.GetBucket())) {
-			return api.Histogram{}, errors.New("its series have different buckets")
+		for long { // a long line of another metric
+			_, err = lines.ReadSlice('\n')
+			long = errors.Is(err, bufio.ErrBufferFull)
 		}
-		if !hasInf(h.GetBucket()) {
-			counts[math.Inf(1)] += h.GetSampleCount()
+		if errors.Is(err, io.EOF) {
+			return sum.histogram()
+		}
+		if err != nil {
+			return api.Histogram{}, err
 		}
 	}
-	if series == 0 {
-		if native {
-			return api.Histogram{}, errors.New("it has no classic buckets: native histograms are not read; " +
-				"keep the classic buckets on")
+}
+
+// sums is what was read of a metric's series so far.
+type sums struct {
+	kind    string // from the line TYPE
+	buckets map[float64]bucket
+	series  int // lines of the count of all requests
+	count   uint64
+}
+
+// bucket is the sum of the series' buckets with one bound.
+type bucket struct {
+	series int // that have it
+	count  uint64
+}
+
+// add adds a line of the metric.
+func (s *sums) add(line []byte, metric string) error {
+	if line[0] == '#' {
+		if fields := bytes.Fields(line); len(fields) > 3 {
+			s.kind = string(fields[3])
 		}
+		if s.kind != "histogram" {
+			return fmt.Errorf("it is a %s, not a histogram", api.Clean(s.kind))
+		}
+		return nil
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	one := slices.Concat([]byte("# TYPE "+metric+" histogram\n"), bytes.TrimRight(line, "\r\n"), []byte("\n"))
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(one))
+	if err != nil {
+		return err
+	}
+	for _, m := range families[metric].GetMetric() {
+		h := m.GetHistogram()
+		for _, b := range h.GetBucket() {
+			upper := b.GetUpperBound()
+			if math.IsNaN(upper) {
+				return errors.New("a bucket's upper bound is not a number")
+			}
+			before := s.buckets[upper]
+			s.buckets[upper] = bucket{before.series + 1, before.count + b.GetCumulativeCount()}
+			if len(s.buckets) > api.MaxBuckets {
+				return fmt.Errorf("more than %d buckets", api.MaxBuckets)
+			}
+		}
+		if h.SampleCount != nil {
+			s.series++
+			s.count += h.GetSampleCount()
+		}
+	}
+	return nil
+}
+
+// histogram is the sum of the series.
+func (s *sums) histogram() (api.Histogram, error) {
+	switch {
+	case s.kind == "":
+		return api.Histogram{}, errors.New("there is no such metric")
+	case len(s.buckets) == 0 && s.series > 0:
+		return api.Histogram{}, errors.New("it has no classic buckets: native histograms are not read; " +
+			"keep the classic buckets on")
+	case len(s.buckets) == 0:
 		return api.Histogram{}, errors.New("it has no series yet")
 	}
-	var sum api.Histogram
-	for upper := range counts {
-		sum.Upper = append(sum.Upper, upper)
+	if _, ok := s.buckets[math.Inf(1)]; !ok {
+		s.buckets[math.Inf(1)] = bucket{s.series, s.count}
 	}
-	slices.Sort(sum.Upper)
-	last := uint64(0)
+	var sum api.Histogram
+	sum.Upper = slices.Sorted(maps.Keys(s.buckets))
+	if len(sum.Upper) > api.MaxBuckets {
+		return api.Histogram{}, fmt.Errorf("more than %d buckets", api.MaxBuckets)
+	}
+	before := bucket{series: s.buckets[math.Inf(1)].series}
 	for _, upper := range sum.Upper {
-		n := counts[upper]
-		if n < last {
-			return api.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper,
-				n, last)
+		b := s.buckets[upper]
+		if b.series != before.series {
+			return api.Histogram{}, errors.New("its series have different buckets")
 		}
-		sum.Counts = append(sum.Counts, n)
-		last = n
+		if b.count < before.count {
+			return api.Histogram{}, fmt.Errorf("bucket %v has %d, fewer than the %d of the one below it", upper,
+				b.count, before.count)
+		}
+		sum.Counts = append(sum.Counts, b.count)
+		before = b
 	}
 	return sum, nil
 }
 
-// hasInf reports whether there is a bucket without an upper bound.
-func hasInf[B interface{ GetUpperBound() float64 }](buckets []B) bool {
-	return slices.ContainsFunc(buckets, func(b B) bool { return math.IsInf(b.GetUpperBound(), 1) })
-}
-
-// linesOf keeps the lines of one metric. A pod may have thousands of other lines,
-// and a bad one among them must not matter.
-func linesOf(body []byte, metric string) []byte {
-	var kept []byte
-	for line := range bytes.Lines(body) {
-		rest, comment := bytes.CutPrefix(line, []byte("# "))
-		if comment {
-			kind, after, _ := bytes.Cut(rest, []byte(" "))
-			if k := string(kind); k != "TYPE" {
-				continue
-			}
-			rest = after
-		}
-		after, ok := bytes.CutPrefix(rest, []byte(metric))
-		if !ok {
-			continue
-		}
-		if !comment {
-			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-				if cut, ok := bytes.CutPrefix(after, []byte(suffix)); ok {
-					after = cut
-					break
-				}
+// lineOf reports whether a line is of the metric: its TYPE or a sample. A pod may
+// have thousands of other lines, and a bad one among them must not matter.
+func lineOf(line []byte, metric string) bool {
+	rest, comment := bytes.CutPrefix(line, []byte("# TYPE "))
+	after, ok := bytes.CutPrefix(rest, []byte(metric))
+	if !ok {
+		return false
+	}
+	if !comment {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if cut, ok := bytes.CutPrefix(after, []byte(suffix)); ok {
+				after = cut
+				break
 			}
 		}
-		if len(after) > 0 && (after[0] == ' ' || after[0] == '{' || after[0] == '\t') {
-			kept = append(kept, line...)
-		}
 	}
-	if n := len(kept); n > 0 && kept[n-1] != '\n' {
-		kept = append(kept, '\n')
-	}
-	return kept
+	return len(after) > 0 && (after[0] == ' ' || after[0] == '{' || after[0] == '\t')
 }

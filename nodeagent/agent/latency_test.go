@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +40,7 @@ http_seconds_other_bucket{le="+Inf"} 1000
 `
 
 func TestHistogramAddsUpSeries(t *testing.T) {
-	h, err := histogram([]byte(exposition), "http_seconds")
+	h, err := histogram(strings.NewReader(exposition), "http_seconds")
 	if err != nil || !slices.Equal(h.Upper, []float64{0.1, 0.5, math.Inf(1)}) || !slices.Equal(h.Counts, []uint64{11, 17, 23}) {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -49,13 +52,165 @@ func TestHistogramAddsUpSeries(t *testing.T) {
 			"# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 1\nh_bucket{a=\"1\",le=\"+Inf\"} 1\nh_bucket{a=\"2\",le=\"2\"} 1\nh_bucket{a=\"2\",le=\"+Inf\"} 1\n",
 			"h", "different buckets",
 		},
+		"too many buckets": {"# TYPE h histogram\n" + lines("h_bucket{le=\"%d\"} 1\n", 101), "h", "more than 100 buckets"},
+		"a long line":      {"# TYPE h histogram\nh_bucket{le=\"1\",a=\"" + strings.Repeat("x", 1<<15) + "\"} 1\n", "h", "a line of more than"},
 		"counts that fall": {"# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\n", "h", "fewer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if h, err := histogram([]byte(c.body), c.metric); err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
+			if h, err := histogram(strings.NewReader(c.body), c.metric); err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
 				t.Errorf("%+v, %v; want %q", h, err, c.says)
 			}
 		})
+	}
+}
+
+// lines is a line with each of the numbers below n.
+func lines(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// A long line of another metric is not our business.
+func TestLongLinesOfOtherMetricsAreSkipped(t *testing.T) {
+	long := "other{a=\"" + strings.Repeat("http_seconds_bucket", 1<<14) + "\"} 1\n"
+	if h, err := histogram(strings.NewReader(long+exposition+long), "http_seconds"); err != nil || h.Total() != 23 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+// hungry is an answer of 2 MiB that notes how much is alive while it is read.
+type hungry struct {
+	line  string
+	read  int
+	alive uint64 // most bytes
+}
+
+func (h *hungry) Read(p []byte) (int, error) {
+	if h.read > 2<<20 {
+		return 0, io.EOF
+	}
+	if h.read%(64<<10) < len(p) {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		h.alive = max(h.alive, m.HeapAlloc)
+	}
+	n := 0
+	for n+len(h.line)+20 < len(p) {
+		n += copy(p[n:], fmt.Sprintf(h.line, h.read+n))
+	}
+	h.read += n
+	return n, nil
+}
+
+// However much a pod answers, and whatever it is made of, the agent holds little of it.
+func TestALongAnswerTakesLittleMemory(t *testing.T) {
+	for what, line := range map[string]string{
+		"one series":  "h_bucket{le=\"1\"} 1\n",
+		"many series": "h_bucket{le=\"1\",path=\"/%d\"} 1\n",
+		"others":      "other_%d 1\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			body := &hungry{line: line}
+			var before runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			if _, err := histogram(io.MultiReader(strings.NewReader("# TYPE h histogram\n"), body), "h"); body.read <= 2<<20 {
+				t.Fatalf("%d bytes were read: %v", body.read, err)
+			}
+			if most := int64(body.alive) - int64(before.HeapAlloc); most > 2<<20 {
+				t.Errorf("%d bytes are alive while 2 MiB are read", most)
+			}
+		})
+	}
+}
+
+// served makes a pod that answers everything in one way, and its endpoint.
+func served(t *testing.T, answer http.HandlerFunc) endpoint {
+	t.Helper()
+	pod := httptest.NewServer(answer)
+	t.Cleanup(pod.Close)
+	address := pod.Listener.Addr().(*net.TCPAddr)
+	return endpoint{address.IP.String(), api.Source{Port: int32(address.Port), Path: "/metrics", Metric: "http_seconds"}}
+}
+
+func TestAnEndlessAnswerIsNotRead(t *testing.T) {
+	e := served(t, func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := io.WriteString(w, "other 1\n"); err != nil {
+				return
+			}
+		}
+	})
+	_, err := newScraper(1, time.Minute).read(t.Context(), e)
+	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// A status line may be as long as its pod likes. What is reported of it is short.
+func TestALongStatusLineIsNotReported(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	for _, status := range []string{"HTTP/1.1 200 " + strings.Repeat("x", 1<<20), "HTTP/1.1 503 \x1b[31m" + strings.Repeat("y", 1<<13), "no\nHTTP"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, status+"\r\nContent-Length: 0\r\n\r\n")
+				c.Close()
+			}
+		}()
+		address := l.Addr().(*net.TCPAddr)
+		g.stage.change(0, func(p *Pod, _ *Container) { p.IP = address.IP.String() })
+		g.grant(api.Observe, func(m *api.Grant) {
+			m.Latency = api.Source{Port: int32(address.Port), Path: "/metrics", Metric: "http_seconds"}
+		})
+		g.run(time.Second)
+		for begin := time.Now(); g.summary(0).Problem == "" && time.Since(begin) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
+			g.run(time.Second)
+		}
+		if p := g.summary(0).Problem; p == "" || len(p) > api.MaxProblem || strings.ContainsAny(p, "\x1b\n") {
+			t.Errorf("the problem has %d bytes: %.300q", len(p), p)
+		}
+		g.grant(api.Observe)
+		g.run(time.Second)
+	}
+	g.agent.scraper.wait()
+}
+
+// One pod's answer is one pod's problem.
+func TestAReadersPanicIsAnError(t *testing.T) {
+	s := newScraper(1, time.Minute)
+	s.client.Transport = panics{}
+	if _, err := s.read(t.Context(), endpoint{ip: "10.0.0.1"}); err == nil || !strings.Contains(err.Error(), "the reader failed: oh no") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("oh no") }
+
+func TestAnOldReadingIsUnknown(t *testing.T) {
+	e := served(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, exposition) })
+	s := newScraper(1, time.Minute)
+	s.want(t.Context(), map[endpoint]bool{e: true})
+	s.wait()
+	if h, err := s.get(time.Now(), e); err != nil || h.Total() != 23 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if h, err := s.get(time.Now().Add(time.Minute), e); err == nil || h.Known() {
+		t.Errorf("a minute later: %+v, %v", h, err)
 	}
 }
 
@@ -63,7 +218,7 @@ func FuzzHistogram(f *testing.F) {
 	f.Add([]byte(exposition))
 	f.Add([]byte("# TYPE http_seconds histogram\nhttp_seconds_bucket{le=\"NaN\"} 1\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := histogram(b, "http_seconds")
+		h, err := histogram(bytes.NewReader(b), "http_seconds")
 		if err != nil {
 			return
 		}
@@ -123,6 +278,14 @@ func TestLatencyOfAPodIsReportedOrTheReasonWhyNot(t *testing.T) {
 	if s.Latency.Known() || !strings.Contains(s.Problem, "302") {
 		t.Errorf("problem %q", s.Problem)
 	}
+	// The address of a pod on the node's network is the node's: whoever writes the
+	// annotation could read the node's own ports.
+	g.stage.change(0, func(p *Pod, _ *Container) { p.HostNetwork = true })
+	if s := ask(n, "/metrics", func(s api.Summary) bool { return s.Problem != "" }); s.Latency.Known() ||
+		!strings.Contains(s.Problem, "on the node's network") {
+		t.Errorf("problem %q", s.Problem)
+	}
+	g.stage.change(0, func(p *Pod, _ *Container) { p.HostNetwork = false })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

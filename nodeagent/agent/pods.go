@@ -10,14 +10,15 @@ import (
 // Pod is one pod of this node that its owner opted in. A container that is in no
 // Pod is not touched, and is restored if it was.
 type Pod struct {
-	Namespace  string
-	Name       string
-	UID        string
-	IP         string // empty while it has none
-	QoS        string // Guaranteed, Burstable or BestEffort
-	Deleting   bool   // it has a deletion timestamp
-	Mirror     bool   // it is the mirror of a static pod
-	Containers []Container
+	Namespace   string
+	Name        string
+	UID         string
+	IP          string // empty while it has none
+	HostNetwork bool   // its IP is the node's
+	QoS         string // Guaranteed, Burstable or BestEffort
+	Deleting    bool   // it has a deletion timestamp
+	Mirror      bool   // it is the mirror of a static pod
+	Containers  []Container
 }
 
 // Container is one container of a Pod.
