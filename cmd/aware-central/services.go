@@ -207,6 +207,7 @@ func (b *services) autoscale(ctx context.Context) error {
 	decide := recommender.New(recommender.Config{
 		Client:   mgr.GetClient(),
 		Fleet:    b.fleet,
+		Servers:  b.settings.servers,
 		Policies: policies,
 		Episodes: b.episodes,
 		Events:   mgr.GetEventRecorder("aware-autoscaler"),

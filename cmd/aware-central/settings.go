@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"github.com/spf13/pflag"
 )
 
@@ -31,6 +32,8 @@ type settings struct {
 	patience     time.Duration
 	grantTTL     time.Duration
 	trajectories string // file of the trajectory store; empty for none
+	prometheus   []string
+	servers      *slo.Servers // of prometheus, once checked
 }
 
 func defaults() *settings {
@@ -63,6 +66,8 @@ func (s *settings) register(flags *pflag.FlagSet) {
 		"Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
 	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories,
 		"The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
+	flags.StringSliceVar(&s.prometheus, "prometheus-servers", s.prometheus,
+		"URLs of the Prometheus servers that owners may read their SLO from (slo-server). Empty: none.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
 	flags.DurationVar(&s.patience, "deferred-patience", s.patience,
 		"How long a resize may stay deferred before the workload is scaled out instead.")
@@ -89,6 +94,10 @@ func (s *settings) check() error {
 			return fmt.Errorf("flag --%s: %v: it must be from %v to %v", flag, v, low, high)
 		}
 		return nil
+	}
+	var err error
+	if s.servers, err = slo.NewServers(s.prometheus); err != nil {
+		return fmt.Errorf("flag --prometheus-servers: %w", err)
 	}
 	if s.linkName == "" {
 		s.linkName = "aware-central." + s.namespace + ".svc"

@@ -10,11 +10,12 @@ import (
 
 func TestCheckNamesTheBadFlag(t *testing.T) {
 	for args, want := range map[string]string{
-		"--roles=scheduler,cook":    `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
-		"--roles=":                  "flag --roles: it must name at least one",
-		"--step=1ms":                "flag --step: 1ms: it must be from 1s to 10m0s",
-		"--grant-ttl=48h":           "flag --grant-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
-		"--deferred-patience=100ms": "flag --deferred-patience: 100ms",
+		"--roles=scheduler,cook":      `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
+		"--roles=":                    "flag --roles: it must name at least one",
+		"--step=1ms":                  "flag --step: 1ms: it must be from 1s to 10m0s",
+		"--grant-ttl=48h":             "flag --grant-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
+		"--prometheus-servers=prom:9": `flag --prometheus-servers: prometheus server "prom:9": it must be a URL such as`,
+		"--deferred-patience=100ms":   "flag --deferred-patience: 100ms",
 	} {
 		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		s.register(flags)

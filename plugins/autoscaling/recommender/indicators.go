@@ -17,36 +17,42 @@ import (
 type indicators struct {
 	meter      *slo.Meter      // of the histograms that agents report
 	prometheus *slo.Prometheus // of a Prometheus server
+	refused    string          // why the source may not be read; empty when it may
 }
 
 // newIndicators opens the source that a spec names.
-func newIndicators(mpa *object, percentile float64) (indicators, error) {
+func newIndicators(mpa *object, percentile float64, servers *slo.Servers) indicators {
 	s := mpa.Spec.SLO
 	if s == nil {
-		return indicators{}, nil
+		return indicators{}
 	}
 	if percentile == 0 {
 		percentile = 99
 	}
 	if s.Source.Type != "prometheus" {
-		return indicators{meter: slo.NewMeter(percentile)}, nil
+		return indicators{meter: slo.NewMeter(percentile)}
 	}
-	p, err := slo.NewPrometheus(s.Source.Server, s.Source.Metric, mpa.Namespace, mpa.Spec.TargetRef.Name,
-		percentile)
+	p, err := servers.New(s.Source.Server, s.Source.Metric, mpa.Namespace, percentile)
 	if err != nil {
-		return indicators{}, fmt.Errorf("spec.slo.source: %w", err)
+		return indicators{refused: fmt.Sprintf("spec.slo.source: %v", err)}
 	}
-	return indicators{prometheus: p}, nil
+	return indicators{prometheus: p}
 }
 
 // has reports whether there is a source.
-func (i indicators) has() bool { return i.meter != nil || i.prometheus != nil }
+func (i indicators) has() bool { return i.meter != nil || i.prometheus != nil || i.refused != "" }
 
 // read measures once.
 func (i indicators) read(ctx context.Context, now time.Time, f *fleet.Fleet, w *updater.Workload) slo.Reading {
 	switch {
+	case i.refused != "":
+		return slo.Reading{Problem: i.refused}
 	case i.prometheus != nil:
-		return i.prometheus.Read(ctx, now)
+		pods := make([]string, len(w.Pods))
+		for k := range w.Pods {
+			pods[k] = w.Pods[k].Name
+		}
+		return i.prometheus.Read(ctx, now, pods)
 	case i.meter != nil:
 		byPod, problem := histograms(f, w, now, maxReportAge)
 		r := i.meter.Read(now, byPod)

@@ -87,9 +87,7 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 	p.workload = w.Key()
 	p.loops = loops
 	p.madeAt = now
-	if p.indicators, err = newIndicators(mpa, objective.SLO.Percentile); err != nil {
-		return err
-	}
+	p.indicators = newIndicators(mpa, objective.SLO.Percentile, p.config.Servers)
 	p.madeFor = made
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/fleet"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,10 +47,11 @@ type Episodes interface {
 }
 
 // Config is what a Reconciler works with. All fields are needed, except for
-// Episodes and Decided.
+// Servers, Episodes and Decided.
 type Config struct {
 	Client   client.Client
 	Fleet    *fleet.Fleet
+	Servers  *slo.Servers // that an SLO may be read from
 	Policies Policies
 	Episodes Episodes
 	Events   events.EventRecorder

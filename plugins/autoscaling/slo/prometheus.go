@@ -4,7 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -13,40 +18,147 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Prometheus reads a workload's indicators from a Prometheus server. The server
-// scrapes the pods with the usual labels namespace and pod.
+const (
+	// maxAnswer is how many bytes a Prometheus server may answer. An answer of ours
+	// is one number.
+	maxAnswer = 1 << 20
+	// askIn is how long an answer may take.
+	askIn = 3 * time.Second
+	// atOnce is how many questions one server is asked at the same time.
+	atOnce = 8
+	// patience is how long a reading waits for a server that answered the last time.
+	patience = 300 * time.Millisecond
+	// oldest is how old an answer may be.
+	oldest = 30 * time.Second
+)
+
+// Servers are the Prometheus servers that may be asked: those that the cluster's
+// admin lists. An owner writes a URL into an annotation, and central can reach what
+// owners cannot.
+type Servers struct{ apis map[string]promv1.API }
+
+// NewServers makes clients for servers, by URL.
+func NewServers(urls []string) (*Servers, error) {
+	s := &Servers{apis: map[string]promv1.API{}}
+	for _, one := range urls {
+		u, err := url.Parse(one)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, fmt.Errorf("prometheus server %q: it must be a URL such as http://prometheus.monitoring.svc:9090", one)
+		}
+		c, err := promapi.NewClient(promapi.Config{Address: one, Client: &http.Client{
+			Timeout:       askIn,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: limited{&http.Transport{
+				MaxConnsPerHost: atOnce, MaxIdleConnsPerHost: atOnce, IdleConnTimeout: time.Minute,
+				MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+			}},
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("prometheus server %q: %w", one, err)
+		}
+		s.apis[strings.TrimSuffix(one, "/")] = promv1.NewAPI(c)
+	}
+	return s, nil
+}
+
+// limited reads no more than maxAnswer bytes of an answer.
+type limited struct{ http.RoundTripper }
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
+	}
+	return answer, err
+}
+
+// Prometheus reads a workload's indicators from a Prometheus server, which scrapes
+// the pods with the usual labels namespace and pod. It asks beside its caller, who
+// does not wait for a server that is slow or dead.
 type Prometheus struct {
 	api       promv1.API
 	server    string
 	metric    string
 	namespace string
-	pods      string // a regular expression of the workload's pod names
 	window    string
 	p         float64
 
-	rate  mdp.Rate
+	mu      sync.Mutex
+	asking  chan struct{} // closed when the question is answered; nil when there is none
+	last    Reading
+	at      time.Time // of the last answer; zero before the first
+	healthy bool      // the last answer was one
+
+	rate  mdp.Rate // of the goroutine that asks
 	rated bool
 }
 
-// NewPrometheus makes a reader of a histogram metric, in seconds and without
-// suffix, of the pods whose names begin with the workload's name.
-func NewPrometheus(server, metric, namespace, workload string, percentile float64) (*Prometheus, error) {
-	c, err := promapi.NewClient(promapi.Config{Address: server})
-	if err != nil {
-		return nil, fmt.Errorf("prometheus server %q: %w", server, err)
+// New makes a reader of a histogram metric, in seconds and without suffix, of the
+// pods of a namespace. A server that is not listed is an error; nil lists none.
+func (s *Servers) New(server, metric, namespace string, percentile float64) (*Prometheus, error) {
+	var api promv1.API
+	if s != nil {
+		api = s.apis[strings.TrimSuffix(server, "/")]
 	}
-	return &Prometheus{api: promv1.NewAPI(c), server: server, metric: metric, namespace: namespace,
-		pods: regexp.QuoteMeta(workload) + "-.*", window: "30s", p: percentile / 100}, nil
+	if api == nil {
+		return nil, fmt.Errorf("prometheus server %q: the cluster's admin does not list it (--prometheus-servers of aware-central)",
+			server)
+	}
+	if !model.LegacyValidation.IsValidMetricName(metric) {
+		return nil, fmt.Errorf("metric %q: it is not the name of a metric", metric)
+	}
+	return &Prometheus{
+		api: api, server: server, metric: metric, namespace: namespace, window: "30s", p: percentile / 100,
+		healthy: true,
+	}, nil
 }
 
-// Read asks the server. What the server does not know is unknown, and the
-// reading says why.
-func (p *Prometheus) Read(ctx context.Context, now time.Time) Reading {
-	var r Reading
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+// Read is the newest reading of these pods. It asks for the next one, and waits for it
+// only a moment, and only while the server answers. What the server does not know
+// is unknown, and the reading says why.
+func (p *Prometheus) Read(ctx context.Context, now time.Time, pods []string) Reading {
+	p.mu.Lock()
+	if p.asking == nil {
+		p.asking = make(chan struct{})
+		go p.ask(context.WithoutCancel(ctx), now, slices.Clone(pods), p.asking)
+	}
+	asking, healthy := p.asking, p.healthy
+	p.mu.Unlock()
+	if healthy {
+		select {
+		case <-asking:
+		case <-time.After(patience):
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.at.IsZero():
+		return Reading{Problem: fmt.Sprintf("asking %s: no answer yet", p.server)}
+	case now.Sub(p.at) > oldest:
+		return Reading{Problem: fmt.Sprintf("asking %s: no answer for %v", p.server, now.Sub(p.at).Round(time.Second))}
+	}
+	return p.last
+}
+
+// ask asks the server once.
+func (p *Prometheus) ask(ctx context.Context, now time.Time, pods []string, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, askIn)
 	defer cancel()
-	selector := fmt.Sprintf("{namespace=%q,pod=~%q}[%s]", p.namespace, p.pods, p.window)
-	if v, err := p.ask(ctx, now, fmt.Sprintf("sum(rate(%s_count%s))", p.metric, selector)); err != nil {
+	r := p.reading(ctx, now, pods)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last, p.at = r, now
+	p.healthy = ctx.Err() == nil
+	p.asking = nil
+	close(done)
+}
+
+// reading is what the server says now.
+func (p *Prometheus) reading(ctx context.Context, now time.Time, pods []string) Reading {
+	var r Reading
+	selector := p.selector(pods)
+	if v, err := p.number(ctx, now, fmt.Sprintf("sum(rate(%s_count%s))", p.metric, selector)); err != nil {
 		r.Problem = err.Error()
 		p.rated = false
 	} else {
@@ -59,7 +171,7 @@ func (p *Prometheus) Read(ctx context.Context, now time.Time) Reading {
 		p.rate, p.rated = r.Throughput, true
 	}
 	quantile := fmt.Sprintf("histogram_quantile(%g, sum by (le) (rate(%s_bucket%s)))", p.p, p.metric, selector)
-	if v, err := p.ask(ctx, now, quantile); err != nil {
+	if v, err := p.number(ctx, now, quantile); err != nil {
 		r.Problem = err.Error()
 	} else {
 		r.Latency = time.Duration(v * float64(time.Second))
@@ -68,14 +180,32 @@ func (p *Prometheus) Read(ctx context.Context, now time.Time) Reading {
 	return r
 }
 
-func (p *Prometheus) ask(ctx context.Context, now time.Time, query string) (float64, error) {
+// selector selects the pods by their names. Those of other workloads whose names begin
+// alike are not among them.
+func (p *Prometheus) selector(pods []string) string {
+	names := make([]string, len(pods))
+	for i, name := range pods {
+		names[i] = regexp.QuoteMeta(name)
+	}
+	return fmt.Sprintf("{namespace=%q,pod=~%q}[%s]", p.namespace, strings.Join(names, "|"), p.window)
+}
+
+// number is the answer to a query, which must be one number that is not negative.
+func (p *Prometheus) number(ctx context.Context, now time.Time, query string) (float64, error) {
+	fail := func(err any) (float64, error) {
+		return 0, fmt.Errorf("asking %s for %.200s: %v", p.server, query, err)
+	}
 	value, _, err := p.api.Query(ctx, query, now)
 	if err != nil {
-		return 0, fmt.Errorf("asking %s for %s: %w", p.server, query, err)
+		return fail(err)
 	}
-	v, ok := value.(model.Vector)
-	if !ok || len(v) == 0 || math.IsNaN(float64(v[0].Value)) || math.IsInf(float64(v[0].Value), 0) {
-		return 0, fmt.Errorf("asking %s for %s: no value", p.server, query)
+	all, ok := value.(model.Vector)
+	if !ok || len(all) != 1 {
+		return fail("no value")
 	}
-	return float64(v[0].Value), nil
+	v := float64(all[0].Value)
+	if !(v >= 0) || math.IsInf(v, 0) {
+		return fail("no value")
+	}
+	return v, nil
 }

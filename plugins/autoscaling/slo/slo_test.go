@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,37 +66,122 @@ func TestMeterWithoutAHistogramSaysWhy(t *testing.T) {
 	}
 }
 
-func TestPrometheusWithoutAnAnswerIsUnknown(t *testing.T) {
-	var queries []string
-	answer := func(q string) string {
-		if strings.HasPrefix(q, "histogram_quantile") {
-			return `[{"metric":{},"value":[0,"0.042"]}]`
-		}
-		return `[{"metric":{},"value":[0,"12.5"]}]`
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.ParseForm()
-		queries = append(queries, r.Form.Get("query"))
-		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":%s}}`, answer(r.Form.Get("query")))
-	}))
-	defer server.Close()
-	p, err := slo.NewPrometheus(server.URL, "http_request_duration_seconds", "shop", "web", 99)
+// prometheus is a reader of a server that answers in one way.
+func prometheus(t *testing.T, answer http.HandlerFunc) *slo.Prometheus {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	servers, err := slo.NewServers([]string{server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := p.Read(t.Context(), noon)
-	if r.Latency != 42*time.Millisecond || r.Throughput != 12.5 {
-		t.Errorf("reading %+v", r)
+	p, err := servers.New(server.URL+"/", "http_request_duration_seconds", "shop", 99)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !strings.Contains(queries[1], `{namespace="shop",pod=~"web-.*"}`) {
-		t.Errorf("query %s", queries[1])
+	return p
+}
+
+// eventually reads until the reading is as wanted. The server is asked beside the reader.
+func eventually(t *testing.T, p *slo.Prometheus, what string, is func(slo.Reading) bool) {
+	t.Helper()
+	var r slo.Reading
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if r = p.Read(t.Context(), noon, []string{"web-1", "web-2"}); is(r) {
+			return
+		}
 	}
-	answer = func(string) string { return `[]` }
-	if r = p.Read(t.Context(), noon); r.Observed != 0 || !strings.Contains(r.Problem, "no value") {
-		t.Errorf("reading of nothing: %+v", r)
+	t.Errorf("not within 20 s: %s; the reading is %+v", what, r)
+}
+
+func TestPrometheusWithoutAnAnswerIsUnknown(t *testing.T) {
+	var answer atomic.Value
+	answer.Store("42")
+	queries := make(chan string, 1000)
+	p := prometheus(t, func(w http.ResponseWriter, r *http.Request) {
+		r.ParseForm()
+		select {
+		case queries <- r.Form.Get("query"):
+		default:
+		}
+		if answer.Load() == "" {
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+			return
+		}
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[0,"%s"]}]}}`, answer.Load())
+	})
+	eventually(t, p, "an answer", func(r slo.Reading) bool { return r.Latency == 42*time.Second && r.Throughput == 42 })
+	// Exactly these pods: web-api-1 is another workload's.
+	if q := <-queries; !strings.Contains(q, `{namespace="shop",pod=~"web-1|web-2"}`) {
+		t.Errorf("query %s", q)
 	}
-	server.Close()
-	if r = p.Read(t.Context(), noon); r.Observed != 0 || !strings.Contains(r.Problem, "asking") {
-		t.Errorf("reading of a dead server: %+v", r)
+	for _, bad := range []string{"", "NaN", "+Inf", "-1"} {
+		answer.Store(bad)
+		eventually(t, p, "no value", func(r slo.Reading) bool { return r.Observed == 0 && strings.Contains(r.Problem, "no value") })
+	}
+}
+
+// An answer of any length, or one that leads elsewhere, costs little and is a problem.
+func TestPrometheusDoesNotReadEverything(t *testing.T) {
+	var sent atomic.Int64
+	endless := prometheus(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"string","result":[0,"`)
+		for line := strings.Repeat("x", 1<<16); ; {
+			n, err := fmt.Fprint(w, line)
+			if err != nil {
+				return
+			}
+			sent.Add(int64(n))
+		}
+	})
+	eventually(t, endless, "too long", func(r slo.Reading) bool { return strings.Contains(r.Problem, "too large") })
+	if n := sent.Load(); n > 64<<20 {
+		t.Errorf("%d bytes were sent", n)
+	}
+	elsewhere := prometheus(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
+	})
+	eventually(t, elsewhere, "a redirect", func(r slo.Reading) bool { return strings.Contains(r.Problem, "302") })
+}
+
+// A server that does not answer costs its first readers a moment, and nobody else.
+func TestDeadServersBlockNobody(t *testing.T) {
+	stop := make(chan struct{})
+	dead := prometheus(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-stop:
+		}
+	})
+	defer close(stop)
+	eventually(t, dead, "the deadline", func(r slo.Reading) bool { return strings.Contains(r.Problem, "exceeded") })
+	// It is known now. A hundred readers would have waited for 300 s together.
+	begin := time.Now()
+	for range 100 {
+		dead.Read(t.Context(), noon, nil)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("a hundred readings took %v", took)
+	}
+	if r := dead.Read(t.Context(), noon.Add(time.Minute), nil); !strings.Contains(r.Problem, "no answer for 1m0s") {
+		t.Errorf("a minute later: %+v", r)
+	}
+}
+
+func TestOnlyListedServersAreAsked(t *testing.T) {
+	servers, err := slo.NewServers([]string{"http://prometheus.monitoring.svc:9090"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ server, metric, want string }{
+		{"http://169.254.169.254", "seconds", "the cluster's admin does not list it"},
+		{"http://prometheus.monitoring.svc:9090", "x) or vector(1", "it is not the name of a metric"},
+	} {
+		if _, err := servers.New(c.server, c.metric, "shop", 99); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %s: %v, want %q", c.server, c.metric, err, c.want)
+		}
+	}
+	if _, err := servers.New("http://prometheus.monitoring.svc:9090/", "seconds", "shop", 99); err != nil {
+		t.Error(err)
 	}
 }
