@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -48,6 +48,9 @@ build: ## the three binaries, into bin/
 
 bench-agent: ## what the node agent costs; the last line is JSON
 	go run ./test/perf/agent
+
+bench-link: ## what 5,000 nodes cost central; the last line is JSON
+	go run ./test/perf/link
 
 bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity against requests; the last line is JSON
 	go run ./test/perf/sim
