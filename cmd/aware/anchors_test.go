@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/bench"
 )
 
 // anchors runs aware bench anchors.
@@ -47,6 +50,32 @@ func TestColumnsSelectsTheCells(t *testing.T) {
 		cells, err := c.cells(t.Context(), settings)
 		if err != nil || len(cells) != want {
 			t.Errorf("--columns %s: %d cells, want %d, %v", columns, len(cells), want, err)
+		}
+	}
+}
+
+// The floors of the twelve cells are built in, and those of no other cells.
+func TestTheTwelveCellsHaveFloors(t *testing.T) {
+	settings, err := openTuned("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		comparison comparison
+		floors     int
+	}{
+		{comparison{columns: "standard"}, 12},
+		{comparison{columns: "all", apps: []string{"social-network"}}, 4},
+		{comparison{columns: "spiky"}, 0},
+		{comparison{columns: "standard", anomalies: true}, 0},
+		{comparison{columns: "standard", metrics: time.Second}, 0},
+	} {
+		cells, err := c.comparison.cells(t.Context(), settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if floors, err := bench.ShippedFloors(cells); err != nil || len(floors) != c.floors {
+			t.Errorf("%+v: %d floors, want %d, %v", c.comparison, len(floors), c.floors, err)
 		}
 	}
 }

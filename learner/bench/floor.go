@@ -24,7 +24,7 @@ const (
 type Floor struct {
 	App      string  `json:"app"`
 	Trace    string  `json:"trace"`
-	Cores    float64 `json:"floor_cores"`    // of the oracle, or of the best rule when Rule is the floor
+	Cores    float64 `json:"floor"`          // cores of the oracle, or of the best rule when Rule is the floor
 	Used     float64 `json:"used_cores"`     // lowest mean CPU use of a run that keeps the promises
 	Searched float64 `json:"searched_cores"` // of the oracle: mean over the seeds
 	P99MS    float64 `json:"p99_ms"`         // of the oracle: highest of the seeds

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,34 @@ func TestAFloorHoldsIsDeterministicAndBelowSafeLimits(t *testing.T) {
 		t.Errorf("the margins that were found give %+v, %v", again, err)
 	}
 	t.Logf("floor %.2f, used %.2f, static %.2f, %d runs", a.Cores, a.Used, static.Cores, a.Runs)
+}
+
+// A floor that is built in is one of the present simulator: its margins still keep
+// the promises with its cores.
+func TestShippedFloorsAreOfThisSimulator(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates several hours")
+	}
+	cells, err := Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	floors, err := ShippedFloors(cells)
+	if err != nil || len(floors) != len(cells) {
+		t.Fatalf("%d floors of %d cells, %v", len(floors), len(cells), err)
+	}
+	for i, c := range cells {
+		if c.Trace.Name != "constant" {
+			continue
+		}
+		f := floors[slices.IndexFunc(floors, func(f Floor) bool { return f.App == c.Application && f.Trace == c.Trace.Name })]
+		o := newOracle(c.App, sequence{warm: c.Warm, trace: c.Trace}, lead+c.Trace.Length())
+		score, err := Run(t.Context(), cells[i], o.choice(f.Margins), Options{Seed: 1})
+		if err != nil || score.Violates || math.Abs(score.Cores/f.Searched-1) > 0.01 {
+			t.Errorf("%s under %s: %.2f cores, violates %v, %v; built in are %.2f that hold: run aware bench anchors --floor again",
+				f.App, f.Trace, score.Cores, score.Violates, err, f.Searched)
+		}
+	}
 }
 
 func TestMarksPutEveryRowBetweenTheBestRuleAndTheFloor(t *testing.T) {

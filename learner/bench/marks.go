@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	_ "embed" // the floors
+	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"text/tabwriter"
 )
@@ -25,6 +28,30 @@ func Floors(ctx context.Context, cells []Cell, o FloorOptions, done func(Floor))
 		return nil
 	})
 	return floors, err
+}
+
+//go:embed floors.json
+var shippedFloors []byte
+
+// ShippedFloors are the floors that are part of aware: those of the twelve cells,
+// found with five seeds and [FloorRuns] runs. Cells that differ in anything have none.
+func ShippedFloors(cells []Cell) ([]Floor, error) {
+	var all, floors []Floor
+	if err := json.Unmarshal(shippedFloors, &all); err != nil {
+		return nil, fmt.Errorf("floors.json (embedded): %w", err)
+	}
+	standard, err := Cells()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range all {
+		of := func(c Cell) bool { return c.Application == f.App && c.Trace.Name == f.Trace }
+		i, k := slices.IndexFunc(cells, of), slices.IndexFunc(standard, of)
+		if i >= 0 && k >= 0 && reflect.DeepEqual(cells[i], standard[k]) {
+			floors = append(floors, f)
+		}
+	}
+	return floors, nil
 }
 
 // find gives the floor of a cell: the known one, or what a search finds.
