@@ -49,15 +49,20 @@ func TestHistogramAddsUpSeries(t *testing.T) {
 		"not a histogram": {exposition, "go_goroutines", "not a histogram"},
 		"native only":     {"# TYPE h histogram\nh_sum 1\nh_count 3\n", "h", "no classic buckets"},
 		"different buckets": {
-			"# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 1\nh_bucket{a=\"1\",le=\"+Inf\"} 1\nh_bucket{a=\"2\",le=\"2\"} 1\nh_bucket{a=\"2\",le=\"+Inf\"} 1\n",
+			"# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 1\nh_bucket{a=\"1\",le=\"+Inf\"} 1\n" +
+				"h_bucket{a=\"2\",le=\"2\"} 1\nh_bucket{a=\"2\",le=\"+Inf\"} 1\n",
 			"h", "different buckets",
 		},
 		"too many buckets": {"# TYPE h histogram\n" + lines("h_bucket{le=\"%d\"} 1\n", 101), "h", "more than 100 buckets"},
-		"a long line":      {"# TYPE h histogram\nh_bucket{le=\"1\",a=\"" + strings.Repeat("x", 1<<15) + "\"} 1\n", "h", "a line of more than"},
+		"a long line": {
+			"# TYPE h histogram\nh_bucket{le=\"1\",a=\"" + strings.Repeat("x", 1<<15) + "\"} 1\n",
+			"h", "a line of more than",
+		},
 		"counts that fall": {"# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\n", "h", "fewer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if h, err := histogram(strings.NewReader(c.body), c.metric); err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
+			h, err := histogram(strings.NewReader(c.body), c.metric)
+			if err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
 				t.Errorf("%+v, %v; want %q", h, err, c.says)
 			}
 		})
@@ -154,7 +159,11 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 // A status line may be as long as its pod likes. What is reported of it is short.
 func TestALongStatusLineIsNotReported(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
-	for _, status := range []string{"HTTP/1.1 200 " + strings.Repeat("x", 1<<20), "HTTP/1.1 503 \x1b[31m" + strings.Repeat("y", 1<<13), "no\nHTTP"} {
+	for _, status := range []string{
+		"HTTP/1.1 200 " + strings.Repeat("x", 1<<20),
+		"HTTP/1.1 503 \x1b[31m" + strings.Repeat("y", 1<<13),
+		"no\nHTTP",
+	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +201,8 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 func TestAReadersPanicIsAnError(t *testing.T) {
 	s := newScraper(1, time.Minute)
 	s.client.Transport = panics{}
-	if _, err := s.read(t.Context(), endpoint{ip: "10.0.0.1"}); err == nil || !strings.Contains(err.Error(), "the reader failed: oh no") {
+	_, err := s.read(t.Context(), endpoint{ip: "10.0.0.1"})
+	if err == nil || !strings.Contains(err.Error(), "the reader failed: oh no") {
 		t.Errorf("err = %v", err)
 	}
 }

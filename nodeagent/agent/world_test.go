@@ -42,8 +42,11 @@ func managed(t *testing.T, host *cgrouptest.Host) mdptest.Setup {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close(); j.Close() })
-	a, err := New(config(), Deps{Tree: host.Tree, Runtime: client, Journal: j, Pods: Fixed{{Namespace: "shop", Name: "web-0", UID: "u0",
-		QoS: "Burstable", Containers: []Container{{Name: "app", ID: "c0", Running: true, Limits: web}}}}})
+	pods := Fixed{{
+		Namespace: "shop", Name: "web-0", UID: "u0", QoS: "Burstable",
+		Containers: []Container{{Name: "app", ID: "c0", Running: true, Limits: web}},
+	}}
+	a, err := New(config(), Deps{Tree: host.Tree, Runtime: client, Journal: j, Pods: pods})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ type Report struct {
 	At         time.Time
 	Full       bool // Containers are all of the node
 	Containers []Summary
-	Gone       []ContainerRef // that are no longer there; only when not Full
+	Gone       []ContainerRef // nothing is known of them any more
 }
 
 // Grant is what central lets a node do with one container, until the time to

@@ -140,7 +140,7 @@ func ReportToWire(r Report) *linkv1.Report {
 	return w
 }
 
-// ReportFromWire reads a report. Containers that cannot be read are left out: the
+// ReportFromWire reads a report. Containers that cannot be read count as gone: the
 // error names them and says what is wrong, and the report is good without them.
 func ReportFromWire(w *linkv1.Report) (Report, error) {
 	r := Report{Node: w.GetNode(), Agent: w.GetAgent(), At: w.GetAt().AsTime(), Full: w.GetFull()}
@@ -148,7 +148,9 @@ func ReportFromWire(w *linkv1.Report) (Report, error) {
 	for _, s := range w.GetContainers() {
 		one, err := summaryFromWire(s)
 		if err != nil {
-			bad = append(bad, fmt.Errorf("container %q: %w", refFromWire(s.GetContainer()), err))
+			ref := refFromWire(s.GetContainer())
+			bad = append(bad, fmt.Errorf("container %q: %w", ref, err))
+			r.Gone = append(r.Gone, ref)
 			continue
 		}
 		r.Containers = append(r.Containers, one)

@@ -143,7 +143,7 @@ func (c *Client) open(ctx context.Context) (*stream, *http.Transport, error) {
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: c.Name, MinVersion: tls.VersionTLS13},
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingIn},
 	}
-	s := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).Exchange(ctx)
+	s := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).Sync(ctx)
 	s.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return s, transport, nil
 }

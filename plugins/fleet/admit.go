@@ -18,7 +18,8 @@ type Cluster interface {
 
 // admit is the part of a report that its node may say: of containers that the API
 // server has placed on it, with values that they can have. The error says what was
-// left out. A node that is compromised, or wrong, changes nothing of another one.
+// left out; what was known of it before is forgotten with it, or it would pass for
+// new. A node that is compromised, or wrong, changes nothing of another one.
 func admit(c Cluster, r api.Report) (api.Report, error) {
 	has, ok := c.Capacity(r.Node)
 	if !ok {
@@ -33,6 +34,7 @@ func admit(c Cluster, r api.Report) (api.Report, error) {
 		}
 		if err != nil {
 			left = append(left, fmt.Errorf("container %q: %w", s.Container, err))
+			r.Gone = append(r.Gone, s.Container)
 			continue
 		}
 		// A container uses at most its node, whatever the API allows it.

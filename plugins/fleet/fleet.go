@@ -22,10 +22,11 @@ type Fleet struct {
 	// TTL is how long a grant holds on a node that gets no new message.
 	TTL time.Duration
 
-	open  atomic.Bool // see Open
-	mu    sync.RWMutex
-	nodes map[string]*node
-	swept time.Time // when nodes that are gone were last forgotten
+	open    atomic.Bool   // see Open
+	changes atomic.Uint64 // of grants, so far
+	mu      sync.RWMutex
+	nodes   map[string]*node
+	swept   time.Time // when nodes that are gone were last forgotten
 
 	granting sync.Mutex
 	where    map[string][]string // workload -> the nodes that it has grants on
@@ -42,7 +43,7 @@ type node struct {
 	at         time.Time // of the last report
 	containers map[container]api.Summary
 	grants     map[string][]api.Grant // by workload
-	version    uint64                 // of the grants; grows with each change
+	version    uint64                 // of the grants: no two sets of the fleet have the same one
 	changed    chan struct{}          // closed when the grants change
 }
 
@@ -89,14 +90,14 @@ func (f *Fleet) notify() {
 	defer f.mu.RUnlock()
 	for _, n := range f.nodes {
 		n.mu.Lock()
-		n.touch()
+		n.touch(f.changes.Add(1))
 		n.mu.Unlock()
 	}
 }
 
 // touch says that the grants have changed. The lock is held.
-func (n *node) touch() {
-	n.version++
+func (n *node) touch(version uint64) {
+	n.version = version
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
@@ -117,7 +118,12 @@ func (f *Fleet) node(name string) *node {
 	defer f.mu.Unlock()
 	n := f.nodes[name]
 	if n == nil {
-		n = &node{containers: map[container]api.Summary{}, grants: map[string][]api.Grant{}, changed: make(chan struct{})}
+		n = &node{
+			containers: map[container]api.Summary{},
+			grants:     map[string][]api.Grant{},
+			version:    f.changes.Add(1),
+			changed:    make(chan struct{}),
+		}
 		f.nodes[name] = n
 	}
 	return n
@@ -183,17 +189,17 @@ func (f *Fleet) Grant(workload string, byNode map[string][]api.Grant) {
 func (f *Fleet) grant(workload string, byNode map[string][]api.Grant) {
 	for _, name := range f.where[workload] {
 		if len(byNode[name]) == 0 {
-			f.node(name).grant(workload, nil)
+			f.node(name).grant(f, workload, nil)
 		}
 	}
 	delete(f.where, workload)
 	for name, all := range byNode {
-		f.node(name).grant(workload, all)
+		f.node(name).grant(f, workload, all)
 		f.where[workload] = append(f.where[workload], name)
 	}
 }
 
-func (n *node) grant(workload string, all []api.Grant) {
+func (n *node) grant(f *Fleet, workload string, all []api.Grant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if slices.Equal(n.grants[workload], all) {
@@ -204,7 +210,7 @@ func (n *node) grant(workload string, all []api.Grant) {
 	} else {
 		n.grants[workload] = all
 	}
-	n.touch()
+	n.touch(f.changes.Add(1))
 }
 
 // Grants is a node's grants. The version is another one whenever the grants are, and
@@ -221,7 +227,7 @@ func (f *Fleet) Grants(name string) (m api.Grants, version uint64, changed <-cha
 	for _, workload := range slices.Sorted(maps.Keys(n.grants)) {
 		m.All = append(m.All, n.grants[workload]...)
 	}
-	return m, n.version + 1, n.changed
+	return m, n.version, n.changed
 }
 
 // Summary is the last report of one container by its node, unless the node's

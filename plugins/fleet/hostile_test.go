@@ -66,19 +66,21 @@ func TestAForgedPodChangesNothingOfAnotherNode(t *testing.T) {
 // containers are taken.
 func TestImpossibleValuesAreLeftOut(t *testing.T) {
 	for want, change := range map[string]func(*api.Summary){
-		"cpu-usage is -1":                func(s *api.Summary) { s.State.Usage.CPU = -1 },
-		"cpu-usage is 8000":              func(s *api.Summary) { s.State.Usage.CPU = 8000 },
-		"memory-usage is":                func(s *api.Summary) { mdp.MemoryUsage.Set(&s.State, 9<<30) },
-		"throttled is NaN":               func(s *api.Summary) { mdp.Throttled.Set(&s.State, math.NaN()) },
-		"throttled is 7":                 func(s *api.Summary) { mdp.Throttled.Set(&s.State, 7) },
-		"io-rate is +Inf":                func(s *api.Summary) { mdp.IORate.Set(&s.State, math.Inf(1)) },
-		"latency: it is of a workload":   func(s *api.Summary) { mdp.Latency.Set(&s.State, 1) },
-		"bounds of cpu-limit from -5":    func(s *api.Summary) { s.Bounds.CPU.Min = -5 },
-		"bounds of memory-limit from":    func(s *api.Summary) { s.Bounds.Memory.Max, s.Bounds.Memory.Min = 1, 2 },
-		`mode "root"`:                    func(s *api.Summary) { s.Mode = "root" },
-		"not on this node by the API":    func(s *api.Summary) { s.Container.PodUID = "v" },
-		"at most 100":                    func(s *api.Summary) { s.Latency = buckets(101) },
-		"first bound is not a number":    func(s *api.Summary) { s.Latency.Upper, s.Latency.Counts = []float64{math.NaN()}, []uint64{1} },
+		"cpu-usage is -1":              func(s *api.Summary) { s.State.Usage.CPU = -1 },
+		"cpu-usage is 8000":            func(s *api.Summary) { s.State.Usage.CPU = 8000 },
+		"memory-usage is":              func(s *api.Summary) { mdp.MemoryUsage.Set(&s.State, 9<<30) },
+		"throttled is NaN":             func(s *api.Summary) { mdp.Throttled.Set(&s.State, math.NaN()) },
+		"throttled is 7":               func(s *api.Summary) { mdp.Throttled.Set(&s.State, 7) },
+		"io-rate is +Inf":              func(s *api.Summary) { mdp.IORate.Set(&s.State, math.Inf(1)) },
+		"latency: it is of a workload": func(s *api.Summary) { mdp.Latency.Set(&s.State, 1) },
+		"bounds of cpu-limit from -5":  func(s *api.Summary) { s.Bounds.CPU.Min = -5 },
+		"bounds of memory-limit from":  func(s *api.Summary) { s.Bounds.Memory.Max, s.Bounds.Memory.Min = 1, 2 },
+		`mode "root"`:                  func(s *api.Summary) { s.Mode = "root" },
+		"not on this node by the API":  func(s *api.Summary) { s.Container.PodUID = "v" },
+		"at most 100":                  func(s *api.Summary) { s.Latency = buckets(101) },
+		"first bound is not a number": func(s *api.Summary) {
+			s.Latency = api.Histogram{Upper: []float64{math.NaN()}, Counts: []uint64{1}}
+		},
 		"wanted cpu-limit is -3: it mus": func(s *api.Summary) { s.Want = s.Want.WithCPU(-3) },
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -108,6 +110,29 @@ func buckets(n int) (h api.Histogram) {
 		h.Counts = append(h.Counts, uint64(i))
 	}
 	return h
+}
+
+// What was known of a container is not known any more when its node says what cannot
+// be: the value from before would pass for a new one.
+func TestAContainerWithAnImpossibleValueIsUnknown(t *testing.T) {
+	f := fleet.New(time.Minute)
+	s := start(t, "one")
+	s.server.Central = f
+	s.node.report.Containers = []api.Summary{using("u", 100)}
+	s.run(t)
+	known := func() bool {
+		_, ok := f.Summary("one", "u", "web", time.Now(), time.Minute)
+		return ok
+	}
+	eventually(t, "the container is known", known)
+	s.node.reports([]api.Summary{using("u", -1)})
+	eventually(t, "the container is unknown", func() bool { return !known() })
+	unreadable := using("u", 200)
+	unreadable.Latency = buckets(101)
+	s.node.reports([]api.Summary{using("u", 200)})
+	eventually(t, "the container is known again", known)
+	s.node.reports([]api.Summary{unreadable})
+	eventually(t, "the container is unknown again", func() bool { return !known() })
 }
 
 // A bound that is above the node is the node: the scheduler adds them up.
@@ -149,9 +174,27 @@ func (s *setup) reviews(answer func(token string) (authenticationv1.TokenReviewS
 
 // agentOf is the API server's word on a good token of a node's agent.
 func agentOf(node string) authenticationv1.TokenReviewStatus {
-	return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{api.Audience}, User: authenticationv1.UserInfo{
-		Username: agents, Extra: map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {node}},
-	}}
+	return authenticationv1.TokenReviewStatus{
+		Authenticated: true,
+		Audiences:     []string{api.Audience},
+		User: authenticationv1.UserInfo{
+			Username: agents,
+			Extra:    map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/node-name": {node}},
+		},
+	}
+}
+
+// goodUntil makes the API server take every token as that of node one's agent until
+// the switch is set. From then on it takes none, or answers with the error.
+func (s *setup) goodUntil(then error) *atomic.Bool {
+	over := new(atomic.Bool)
+	s.reviews(func(string) (authenticationv1.TokenReviewStatus, error) {
+		if over.Load() {
+			return authenticationv1.TokenReviewStatus{}, then
+		}
+		return agentOf("one"), nil
+	})
+	return over
 }
 
 // An API server that does not know audiences calls a token valid that was made
@@ -183,13 +226,7 @@ func TestAnOutageOfTheAPIServerIsNoRefusal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.token(t, token)
-		var away atomic.Bool
-		s.reviews(func(string) (authenticationv1.TokenReviewStatus, error) {
-			if away.Load() {
-				return authenticationv1.TokenReviewStatus{}, errors.New("the API server is away")
-			}
-			return agentOf("one"), nil
-		})
+		away := s.goodUntil(errors.New("the API server is away"))
 		s.client.Every = time.Second
 		s.run(t)
 		time.Sleep(time.Minute)
@@ -221,13 +258,7 @@ func TestAnOutageOfTheAPIServerIsNoRefusal(t *testing.T) {
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, "one")
-		var deleted atomic.Bool
-		s.reviews(func(string) (authenticationv1.TokenReviewStatus, error) {
-			if deleted.Load() {
-				return authenticationv1.TokenReviewStatus{}, nil
-			}
-			return agentOf("one"), nil
-		})
+		deleted := s.goodUntil(nil)
 		s.client.Every = time.Second
 		s.run(t)
 		time.Sleep(time.Minute)

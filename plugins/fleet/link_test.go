@@ -119,7 +119,12 @@ type setup struct {
 
 func start(t *testing.T, tokenNode string) *setup {
 	t.Helper()
-	s := &setup{central: &central{grants: api.Grants{TTL: time.Minute}}, node: &node{}, cluster: fake.NewClientset(), problem: make(chan error, 100)}
+	s := &setup{
+		central: &central{grants: api.Grants{TTL: time.Minute}},
+		node:    &node{},
+		cluster: fake.NewClientset(),
+		problem: make(chan error, 100),
+	}
 	s.cluster.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
 		review := a.(ktesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		review.Status.Authenticated = review.Spec.Token == "good" &&
@@ -146,8 +151,14 @@ func start(t *testing.T, tokenNode string) *setup {
 	t.Cleanup(func() { web.Close() })
 	token := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(token, []byte("good\n"), 0o600)
-	s.client = &link.Client{Node: s.node, URL: "https://" + name, Name: name, Token: token, Every: 10 * time.Millisecond, Now: time.Now,
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	s.client = &link.Client{
+		Node:  s.node,
+		URL:   "https://" + name,
+		Name:  name,
+		Token: token,
+		Every: 10 * time.Millisecond,
+		Now:   time.Now,
+		Dial:  func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
 		CA: func(ctx context.Context) ([]byte, error) {
 			m, err := s.cluster.CoreV1().ConfigMaps("aware-system").Get(ctx, api.CAConfigMap, metav1.GetOptions{})
 			if err != nil {

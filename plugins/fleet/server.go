@@ -73,9 +73,9 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// Exchange is one agent's stream. This goroutine sends and another one receives, so
+// Sync is one agent's stream. This goroutine sends and another one receives, so
 // that neither waits for the other. What ends the stream is the context's cause.
-func (s *Server) Exchange(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants]) error {
+func (s *Server) Sync(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants]) error {
 	token, ok := strings.CutPrefix(stream.RequestHeader().Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
 		return connect.NewError(connect.CodeUnauthenticated,

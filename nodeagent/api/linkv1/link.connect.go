@@ -35,15 +35,17 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// LinkExchangeProcedure is the fully-qualified name of the Link's Exchange RPC.
-	LinkExchangeProcedure = "/awarescale.link.v1.Link/Exchange"
+	// LinkSyncProcedure is the fully-qualified name of the Link's Sync RPC.
+	LinkSyncProcedure = "/awarescale.link.v1.Link/Sync"
 )
 
 // LinkClient is a client for the awarescale.link.v1.Link service.
 type LinkClient interface {
-	// Exchange carries reports up and the grants of that node down, each when it has something new. Central sends its first
+	// Sync carries reports up and the grants of that node down, each when it has something new. Central sends its first
 	// message at once, and one at least every ten seconds. The stream lives as long as both sides do; who loses it dials again.
-	Exchange(context.Context) *connect.BidiStreamForClient[Report, Grants]
+	// Before, Exchange sent everything each second. A side that knows only the other of the two gets "unimplemented", and
+	// not a part for the whole: in an update agents work on within their grants.
+	Sync(context.Context) *connect.BidiStreamForClient[Report, Grants]
 }
 
 // NewLinkClient constructs a client for the awarescale.link.v1.Link service. By default, it uses
@@ -57,10 +59,10 @@ func NewLinkClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 	baseURL = strings.TrimRight(baseURL, "/")
 	linkMethods := File_link_proto.Services().ByName("Link").Methods()
 	return &linkClient{
-		exchange: connect.NewClient[Report, Grants](
+		sync: connect.NewClient[Report, Grants](
 			httpClient,
-			baseURL+LinkExchangeProcedure,
-			connect.WithSchema(linkMethods.ByName("Exchange")),
+			baseURL+LinkSyncProcedure,
+			connect.WithSchema(linkMethods.ByName("Sync")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -68,19 +70,21 @@ func NewLinkClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 
 // linkClient implements LinkClient.
 type linkClient struct {
-	exchange *connect.Client[Report, Grants]
+	sync *connect.Client[Report, Grants]
 }
 
-// Exchange calls awarescale.link.v1.Link.Exchange.
-func (c *linkClient) Exchange(ctx context.Context) *connect.BidiStreamForClient[Report, Grants] {
-	return c.exchange.CallBidiStream(ctx)
+// Sync calls awarescale.link.v1.Link.Sync.
+func (c *linkClient) Sync(ctx context.Context) *connect.BidiStreamForClient[Report, Grants] {
+	return c.sync.CallBidiStream(ctx)
 }
 
 // LinkHandler is an implementation of the awarescale.link.v1.Link service.
 type LinkHandler interface {
-	// Exchange carries reports up and the grants of that node down, each when it has something new. Central sends its first
+	// Sync carries reports up and the grants of that node down, each when it has something new. Central sends its first
 	// message at once, and one at least every ten seconds. The stream lives as long as both sides do; who loses it dials again.
-	Exchange(context.Context, *connect.BidiStream[Report, Grants]) error
+	// Before, Exchange sent everything each second. A side that knows only the other of the two gets "unimplemented", and
+	// not a part for the whole: in an update agents work on within their grants.
+	Sync(context.Context, *connect.BidiStream[Report, Grants]) error
 }
 
 // NewLinkHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -90,16 +94,16 @@ type LinkHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewLinkHandler(svc LinkHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	linkMethods := File_link_proto.Services().ByName("Link").Methods()
-	linkExchangeHandler := connect.NewBidiStreamHandler(
-		LinkExchangeProcedure,
-		svc.Exchange,
-		connect.WithSchema(linkMethods.ByName("Exchange")),
+	linkSyncHandler := connect.NewBidiStreamHandler(
+		LinkSyncProcedure,
+		svc.Sync,
+		connect.WithSchema(linkMethods.ByName("Sync")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/awarescale.link.v1.Link/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case LinkExchangeProcedure:
-			linkExchangeHandler.ServeHTTP(w, r)
+		case LinkSyncProcedure:
+			linkSyncHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -109,6 +113,6 @@ func NewLinkHandler(svc LinkHandler, opts ...connect.HandlerOption) (string, htt
 // UnimplementedLinkHandler returns CodeUnimplemented from all methods.
 type UnimplementedLinkHandler struct{}
 
-func (UnimplementedLinkHandler) Exchange(context.Context, *connect.BidiStream[Report, Grants]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.link.v1.Link.Exchange is not implemented"))
+func (UnimplementedLinkHandler) Sync(context.Context, *connect.BidiStream[Report, Grants]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("awarescale.link.v1.Link.Sync is not implemented"))
 }

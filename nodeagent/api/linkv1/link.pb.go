@@ -465,7 +465,7 @@ type Report struct {
 	// first report of a stream is full.
 	Containers []*Summary `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
 	Full       bool       `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
-	// Containers that are no longer there; only in a report that is not full.
+	// Containers of which nothing is known any more.
 	Gone          []*ContainerRef `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -811,9 +811,9 @@ const file_link_proto_rawDesc = "" +
 	"\x06Grants\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12+\n" +
 	"\x03all\x18\x03 \x03(\v2\x19.awarescale.link.v1.GrantR\x03all\x12\x1c\n" +
-	"\tunchanged\x18\x04 \x01(\bR\tunchangedJ\x04\b\x01\x10\x022N\n" +
-	"\x04Link\x12F\n" +
-	"\bExchange\x12\x1a.awarescale.link.v1.Report\x1a\x1a.awarescale.link.v1.Grants(\x010\x01B+Z)awarescale.dev/aware/nodeagent/api/linkv1b\x06proto3"
+	"\tunchanged\x18\x04 \x01(\bR\tunchangedJ\x04\b\x01\x10\x022J\n" +
+	"\x04Link\x12B\n" +
+	"\x04Sync\x12\x1a.awarescale.link.v1.Report\x1a\x1a.awarescale.link.v1.Grants(\x010\x01B+Z)awarescale.dev/aware/nodeagent/api/linkv1b\x06proto3"
 
 var (
 	file_link_proto_rawDescOnce sync.Once
@@ -857,8 +857,8 @@ var file_link_proto_depIdxs = []int32{
 	7,  // 11: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
 	11, // 12: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
 	8,  // 13: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
-	6,  // 14: awarescale.link.v1.Link.Exchange:input_type -> awarescale.link.v1.Report
-	9,  // 15: awarescale.link.v1.Link.Exchange:output_type -> awarescale.link.v1.Grants
+	6,  // 14: awarescale.link.v1.Link.Sync:input_type -> awarescale.link.v1.Report
+	9,  // 15: awarescale.link.v1.Link.Sync:output_type -> awarescale.link.v1.Grants
 	15, // [15:16] is the sub-list for method output_type
 	14, // [14:15] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name

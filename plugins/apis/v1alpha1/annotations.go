@@ -16,7 +16,7 @@ const (
 	SLOLatencyPrefix      = Prefix + "slo-latency-" // + p50, p90, p95, p99: the latency at that percentile, at most
 	SLOThroughput         = Prefix + "slo-throughput"
 	SLOSourceAnnotation   = Prefix + "slo-source" // pod (default), prometheus
-	SLOPortAnnotation     = Prefix + "slo-port"   // of the pod's metrics: a number, or the name of a container's port (default: metrics)
+	SLOPortAnnotation     = Prefix + "slo-port"   // of the pod's metrics: a number or a container port's name; default metrics
 	SLOPathAnnotation     = Prefix + "slo-path"   // default /metrics
 	SLOMetricAnnotation   = Prefix + "slo-metric" // a histogram in seconds; default http_request_duration_seconds
 	SLOServerAnnotation   = Prefix + "slo-server" // with slo-source prometheus: its URL

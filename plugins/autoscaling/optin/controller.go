@@ -249,7 +249,8 @@ func (c *Controller) setCondition(ctx context.Context, mpa *v1alpha1.MultidimPod
 	}
 	// A merge patch replaces the whole list of conditions. The resource version in the
 	// patch keeps those of another writer from being lost.
-	if err := c.Client.Status().Patch(ctx, mpa, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, mpa, patch); err != nil {
 		return fmt.Errorf("writing the status of MultidimPodAutoscaler %s/%s: %w", mpa.Namespace, mpa.Name, err)
 	}
 	return nil
