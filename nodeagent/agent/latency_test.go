@@ -159,10 +159,10 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 // A status line may be as long as its pod likes. What is reported of it is short.
 func TestALongStatusLineIsNotReported(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
-	for _, status := range []string{
-		"HTTP/1.1 200 " + strings.Repeat("x", 1<<20),
-		"HTTP/1.1 503 \x1b[31m" + strings.Repeat("y", 1<<13),
-		"no\nHTTP",
+	for want, status := range map[string]string{
+		"headers exceeded":  "HTTP/1.1 200 " + strings.Repeat("x", 1<<20),
+		"status 503":        "HTTP/1.1 503 \x1b[31m" + strings.Repeat("y", 1<<13),
+		"malformed HTTP re": "no\nHTTP",
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -188,8 +188,8 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 		for begin := time.Now(); g.summary(0).Problem == "" && time.Since(begin) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
 			g.run(time.Second)
 		}
-		if p := g.summary(0).Problem; p == "" || len(p) > api.MaxProblem || strings.ContainsAny(p, "\x1b\n") {
-			t.Errorf("the problem has %d bytes: %.300q", len(p), p)
+		if p := g.summary(0).Problem; !strings.Contains(p, want) || len(p) > api.MaxProblem || strings.ContainsAny(p, "\x1b\n") {
+			t.Errorf("the problem has %d bytes: %.300q, want it to say %q", len(p), p, want)
 		}
 		g.grant(api.Observe)
 		g.run(time.Second)

@@ -1,6 +1,8 @@
 package fleet_test
 
 import (
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,4 +37,24 @@ func TestGrantsArriveHoweverLateCentralOpens(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A central that takes the stream and says nothing, not even headers, is given up
+// and dialled again.
+func TestASilentCentralIsDialledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, "one")
+		var dials atomic.Int32
+		s.web.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			dials.Add(1)
+			<-r.Context().Done()
+		})
+		s.client.Every = time.Second
+		s.run(t)
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if n := dials.Load(); n < 3 {
+			t.Errorf("%d dials in three minutes", n)
+		}
+	})
 }

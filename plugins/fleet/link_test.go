@@ -114,6 +114,7 @@ type setup struct {
 	client  *link.Client
 	node    *node
 	cluster *fake.Clientset
+	web     *http.Server
 	problem chan error
 }
 
@@ -147,6 +148,7 @@ func start(t *testing.T, tokenNode string) *setup {
 	// In memory, so that time can be virtual.
 	l := bufconn.Listen(1 << 16)
 	web := &http.Server{Handler: s.server.Handler(), TLSConfig: cert.Config()}
+	s.web = web
 	go web.ServeTLS(l, "", "")
 	t.Cleanup(func() { web.Close() })
 	token := filepath.Join(t.TempDir(), "token")

@@ -95,7 +95,7 @@ func TestScoresStayInRange(t *testing.T) {
 	}
 	var s api.Summary
 	s.Container = api.ContainerRef{PodUID: "c", Container: "web"}
-	s.Bounds.CPU.Max, s.Bounds.Memory.Max = -1<<62, -1<<62
+	s.Bounds.CPU.Max, s.Bounds.Memory.Max = -5_000_000, -1<<40
 	f.Accept(noon, api.Report{Node: "one", Full: true, Containers: []api.Summary{s}})
 	if got := score(t, h, "one", pod("c", "1")); got < 0 || got > 100 {
 		t.Errorf("a negative bound: score %d", got)
