@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e race build cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit node api e2e fault fuzz race build cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -24,7 +24,7 @@ test: unit node api e2e ## all tests, on a real cluster that is built if need be
 	@go run ./test/cluster check-clean
 
 unit: ## the tests that need no cluster
-	PATH="$$(hack/influxd):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|api|e2e)')
+	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|api|e2e|fault/lab)')
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build
@@ -38,8 +38,21 @@ api: cluster ## the controllers against a real API server
 e2e: cluster ## everything together
 	go test -count=1 -timeout 25m -v ./test/e2e/...
 
+# The faults' tests outside of test/fault: those of one package each, which need its inside.
+FAULTS := ./nodeagent/... ./plugins/... ./cmd/aware-agent/... ./cmd/aware-central/...
+fault: cluster api e2e ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
+	PATH="$$(hack/prometheus/build):$$PATH" go test -count=1 -timeout 45m ./test/fault/... $(FAULTS)
+
+FUZZTIME ?= 10m
+fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations; FUZZTIME each
+	go test -run '^$$' -fuzz FuzzReportFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
+	go test -run '^$$' -fuzz FuzzGrantsFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
+	go test -run '^$$' -fuzz FuzzOf -fuzztime $(FUZZTIME) ./nodeagent/envelope
+	go test -run '^$$' -fuzz FuzzHistogram -fuzztime $(FUZZTIME) ./nodeagent/agent
+	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./plugins/autoscaling/optin
+
 race: ## the concurrent parts under the race detector
-	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./cmd/aware/live/... ./test/apps/load/...
+	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./cmd/web/... ./cmd/aware/live/... ./test/apps/load/...
 
 build: ## the three binaries, into bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware ./cmd/aware-agent

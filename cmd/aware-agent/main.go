@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"awarescale.dev/aware/cmd/web"
 	"awarescale.dev/aware/nodeagent/agent"
 	nodeapi "awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
@@ -101,6 +102,10 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("making a client for the API server: %w", err)
 	}
+	readers, err := web.NewReaders(config)
+	if err != nil {
+		return err
+	}
 	node, err := pressure.Open(s.procRoot)
 	if err != nil {
 		return fmt.Errorf("flag --proc-root: %w", err)
@@ -115,6 +120,7 @@ func run(ctx context.Context, s *settings) error {
 	c.Node = s.node
 	c.Version = version.Get().GitVersion
 	c.Envelope.OwnNamespace = s.namespace
+	c.ScrapeEvery = s.scrapeEvery
 	a, err := agent.New(c, agent.Deps{
 		Tree:     tree,
 		Runtime:  runtime,
@@ -131,15 +137,12 @@ func run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return fmt.Errorf("flag --web-bind-address: %w", err)
 	}
-	go serve(ctx, listener, a)
+	go serve(ctx, listener, a, readers)
 	if s.central != "" {
 		go s.client(a, api, log).Run(ctx)
 	}
 	log.Info("Agent", "version", c.Version, "node", s.node, "cgroup", tree.Version().String(), "cgroupRoot",
 		s.cgroupRoot, "runtime", runtime.Version().String(), "central", s.central)
-	// The pods must be known first: a container that is not among them would be
-	// restored.
-	pods.wait(ctx)
 	return a.Run(ctx)
 }
 
@@ -151,7 +154,7 @@ func (s *settings) client(node *agent.Agent, api kubernetes.Interface, log klog.
 		URL:   s.central,
 		Name:  s.centralName,
 		Token: s.tokenFile,
-		Every: time.Second,
+		Every: nodeapi.ReportEvery,
 		Now:   time.Now,
 		CA: func(ctx context.Context) ([]byte, error) {
 			m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/agent"
+	nodeapi "awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/envelope"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,6 +25,7 @@ import (
 // watched is the opted-in pods of this node, as the API server has them. It implements
 // [agent.Pods].
 type watched struct {
+	api     kubernetes.Interface
 	lister  listers.PodLister
 	synced  cache.InformerSynced
 	changed chan struct{}
@@ -28,7 +33,7 @@ type watched struct {
 
 // watch begins to watch the pods of a node.
 func watch(ctx context.Context, api kubernetes.Interface, node, selector string) *watched {
-	w := &watched{changed: make(chan struct{}, 1)}
+	w := &watched{api: api, changed: make(chan struct{}, 1)}
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		api,
 		0,
@@ -62,8 +67,25 @@ func watch(ctx context.Context, api kubernetes.Interface, node, selector string)
 	return w
 }
 
-// wait returns when the pods are known, or the context ends.
-func (w *watched) wait(ctx context.Context) { cache.WaitForCacheSync(ctx.Done(), w.synced) }
+// Synced implements [agent.Pods].
+func (w *watched) Synced() bool { return w.synced() }
+
+// findIn is how long asking for one pod may take.
+const findIn = time.Second
+
+// Find implements [agent.Pods].
+func (w *watched) Find(ctx context.Context, ref nodeapi.ContainerRef) (agent.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, findIn)
+	defer cancel()
+	p, err := w.api.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Pod, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && string(p.UID) != ref.PodUID {
+		return agent.Pod{}, agent.ErrNoPod
+	}
+	if err != nil {
+		return agent.Pod{}, fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Pod, err)
+	}
+	return podOf(p), nil
+}
 
 // Changed implements [agent.Pods].
 func (w *watched) Changed() <-chan struct{} { return w.changed }
@@ -94,6 +116,7 @@ func podOf(p *corev1.Pod) agent.Pod {
 		QoS:         string(p.Status.QOSClass),
 		Deleting:    p.DeletionTimestamp != nil,
 		Mirror:      p.Annotations[corev1.MirrorPodAnnotationKey] != "",
+		PodLimits:   p.Spec.Resources != nil,
 	}
 	pending := resizePending(p)
 	add := func(c corev1.Container, statuses []corev1.ContainerStatus, kind envelope.Kind) {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"time"
 
+	"awarescale.dev/aware/nodeagent/agent"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -22,6 +24,7 @@ type settings struct {
 	centralName string
 	tokenFile   string
 	webAddress  string
+	scrapeEvery time.Duration
 }
 
 func defaults() *settings {
@@ -35,6 +38,8 @@ func defaults() *settings {
 		stateDir:   "/var/lib/aware-agent",
 		tokenFile:  "/var/run/secrets/aware/token",
 		webAddress: ":10261",
+
+		scrapeEvery: agent.Default().ScrapeEvery,
 	}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
@@ -60,8 +65,10 @@ func (s *settings) register(flags *pflag.FlagSet) {
 		"The name in central's certificate. Default: the host of --central.")
 	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile,
 		"The file of the projected service-account token for central.")
+	flags.DurationVar(&s.scrapeEvery, "scrape-every", s.scrapeEvery,
+		"How often the latency histogram of a pod is read, from 1s to 5m.")
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
-		"Where /metrics, /healthz, /livez and /readyz are served, without TLS.")
+		"Where /metrics, /healthz, /livez and /readyz are served, over TLS. /metrics needs a token of a user that may get it.")
 }
 
 // check names the wrong flag, its value, and the rule.
@@ -73,6 +80,9 @@ func (s *settings) check() error {
 		return fmt.Errorf("flag --selector: %q: %w", s.selector, err)
 	} else if selector.Empty() {
 		return fmt.Errorf("flag --selector: %q: it would select every pod of the node", s.selector)
+	}
+	if s.scrapeEvery < time.Second || s.scrapeEvery > 5*time.Minute {
+		return fmt.Errorf("flag --scrape-every: %v: it must be from 1s to 5m", s.scrapeEvery)
 	}
 	if s.central != "" {
 		u, err := url.Parse(s.central)

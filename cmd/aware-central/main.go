@@ -1,8 +1,9 @@
 // Command aware-central is AWARE's central binary: kube-scheduler with our
 // plugins, the autoscaling controllers, and the learners. Each is a role that
-// can be switched off. Scheduling never waits for the other two: they run in
-// the same process under their own leases, and are started again when they
-// fail.
+// can be switched off. The manifests run the scheduler and the autoscaler (with
+// the learner) as two Deployments, so that neither has the other's crashes, leaks or
+// rights. In one process too scheduling never waits for the other two: they run
+// under their own leases, and are started again when they fail.
 package main
 
 import (
@@ -33,7 +34,8 @@ func main() { os.Exit(cli.Run(command())) }
 func command() *cobra.Command {
 	settings := defaults()
 	known := fleet.New(settings.grantTTL)
-	cmd := app.NewSchedulerCommand(app.WithPlugin(headroom.Name, headroom.New(known, time.Now)))
+	reports := &reports{known}
+	cmd := app.NewSchedulerCommand(app.WithPlugin(headroom.Name, headroom.New(reports, time.Now)))
 	cmd.Use = "aware-central"
 	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + "; role autoscaler makes\n" +
 		"MultidimPodAutoscalers from annotations, decides, resizes and scales, and serves the link to the node agents; role\n" +
@@ -54,7 +56,7 @@ func command() *cobra.Command {
 			}
 		}
 		ctrl.SetLogger(klog.Background())
-		background, err := start(ctx, settings, known)
+		background, err := start(ctx, settings, known, reports)
 		if err != nil {
 			return err
 		}

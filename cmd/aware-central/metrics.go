@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"time"
 
 	"awarescale.dev/aware/learner/experience/trajectory"
@@ -13,7 +14,7 @@ import (
 // heard is how old the report of an agent may be that counts as running.
 const heard = 10 * time.Second
 
-// measure registers central's own metrics, and returns the function that counts
+// measure registers the autoscaler's own metrics, and returns the function that counts
 // decisions. It is called once in a process.
 func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 	took := metrics.NewHistogram(&metrics.HistogramOpts{
@@ -45,6 +46,25 @@ func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 		took.Observe(d.Seconds())
 		effects.WithLabelValues(effect.String()).Inc()
 	}
+}
+
+// measureMirror registers the age of the copy of the autoscaler's reports. It is called
+// once in a process.
+func measureMirror(m *fleet.Mirror) {
+	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Namespace: "aware",
+		Subsystem: "scheduler",
+		Name:      "snapshot_age_seconds",
+		Help: "Time since the scheduler last got from the autoscaler what pods can use; +Inf before the first time. " +
+			"Above 30 s nodes are scored by the limits in the API.",
+		StabilityLevel: metrics.ALPHA,
+	}, func() float64 {
+		age, ok := m.Age(time.Now())
+		if !ok {
+			return math.Inf(1)
+		}
+		return age.Seconds()
+	}))
 }
 
 // measureStore registers the figures of the trajectory store. It is called once

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,10 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"awarescale.dev/aware/cmd/web"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/decisions"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -33,7 +37,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// services is what runs next to the scheduler. No service can end the process.
+// services is what runs next to the scheduler, or without it. No service can end the process.
 type services struct {
 	settings *settings
 	config   *rest.Config
@@ -44,13 +48,16 @@ type services struct {
 	deciding atomic.Bool // this instance holds the autoscaler's lease
 	linked   atomic.Bool // the link is served
 	placed   placement
+	log      *decisions.Log // what was decided, for its readers
 	sync.WaitGroup
 }
 
-// start starts the services of the roles. Only what waiting cannot repair is an error.
-func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) {
-	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), decided: measure(f)}
-	if !s.has(autoscaler) && !s.has(learner) {
+// start starts the services of the roles, and sets where the scheduler's plugin gets
+// its reports from. Only what waiting cannot repair is an error.
+func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (*services, error) {
+	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), log: decisions.NewLog()}
+	decides := s.has(autoscaler) || s.has(learner)
+	if !decides && s.central == "" {
 		return b, nil
 	}
 	var err error
@@ -62,15 +69,33 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 	if b.client, err = kubernetes.NewForConfig(b.config); err != nil {
 		return nil, fmt.Errorf("making a client for the API server: %w", err)
 	}
-	web, err := net.Listen("tcp", s.webAddress)
-	if err != nil {
-		return nil, fmt.Errorf("flag --web-bind-address: %w", err)
+	if s.central != "" {
+		mirror := b.mirror(ctx)
+		measureMirror(mirror)
+		reports.Uppers = mirror
+		b.Go(func() { mirror.Run(ctx) })
 	}
-	b.supervise(ctx, "web",
-		func(ctx context.Context) error { return serve(ctx, &http.Server{Handler: b.web()}, web) })
+	if decides {
+		return b, b.decide(ctx)
+	}
+	return b, nil
+}
+
+// decide starts the services of the roles autoscaler and learner.
+func (b *services) decide(ctx context.Context) error {
+	s := b.settings
+	readers, err := web.NewReaders(b.config)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.webAddress)
+	if err != nil {
+		return fmt.Errorf("flag --web-bind-address: %w", err)
+	}
+	b.supervise(ctx, "web", func(ctx context.Context) error { return web.Serve(ctx, listener, b.pages(readers)) })
 	if s.has(learner) && s.trajectories != "" {
 		if err := b.episodes.open(ctx, s.trajectories); err != nil {
-			return nil, err
+			return err
 		}
 		measureStore(b.episodes.store)
 	}
@@ -79,10 +104,11 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet) (*services, error) 
 			func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
 	}
 	if s.has(autoscaler) {
+		b.decided = measure(b.fleet)
 		b.supervise(ctx, "link", b.serveLink)
 		b.supervise(ctx, "autoscaler", b.autoscale)
 	}
-	return b, nil
+	return nil
 }
 
 // supervise runs a service until the context ends. When it fails it is started
@@ -106,33 +132,20 @@ func (b *services) supervise(ctx context.Context, name string, run func(context.
 	})
 }
 
-// serve serves until the context ends. The listener is used once.
-func serve(ctx context.Context, server *http.Server, l net.Listener) error {
-	server.ReadHeaderTimeout = 10 * time.Second
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	return server.Serve(l)
-}
-
-// web is metrics and health.
-func (b *services) web() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(
-		"/metrics",
-		promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry},
+// pages is metrics and health.
+func (b *services) pages(readers *web.Readers) http.Handler {
+	return web.Pages{
+		Metrics: promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, ctrlmetrics.Registry},
 			promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
-	)
-	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
-	mux.HandleFunc("/healthz", ok)
-	mux.HandleFunc("/livez", ok)
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
-		if b.settings.has(autoscaler) && !b.linked.Load() {
-			http.Error(w, "the link is not served yet", http.StatusServiceUnavailable)
-			return
-		}
-		ok(w, r)
-	})
-	return mux
+		Live: func() error { return nil },
+		Ready: func() error {
+			if b.settings.has(autoscaler) && !b.linked.Load() {
+				return errors.New("the link is not served yet")
+			}
+			return nil
+		},
+		Readers: readers,
+	}.Handler()
 }
 
 // serveLink keeps the certificate up to date, and serves the agents.
@@ -148,20 +161,29 @@ func (b *services) serveLink(ctx context.Context) error {
 			log.Error(err, "Renewing the link's certificate")
 		}
 	}, 6*time.Hour)
+	account := func(name string) fleet.Reviewer {
+		return fleet.NewTokenReviews(b.client, "system:serviceaccount:"+s.namespace+":"+name)
+	}
 	server := &fleet.Server{
 		Central:  b.fleet,
 		Now:      time.Now,
 		Serving:  b.deciding.Load,
 		Cluster:  &b.placed,
-		Reviewer: fleet.NewTokenReviews(b.client, "system:serviceaccount:"+s.namespace+":"+s.account),
-		Log:      func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+		Reviewer: account(s.account),
+		Uppers: &fleet.UpperServer{
+			Fleet: b.fleet, Reviewer: account(s.schedulers), Now: time.Now, Serving: b.deciding.Load,
+		},
+		Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
 	}
 	listener, err := net.Listen("tcp", s.linkAddress)
 	if err != nil {
 		return fmt.Errorf("flag --link-bind-address: %w", err)
 	}
-	web := &http.Server{
-		Handler:           server.Handler(),
+	routes := http.NewServeMux()
+	routes.Handle("/", server.Handler())
+	routes.Handle(decisions.Pattern, decisions.NewServer(b.log, decisions.Reviews{Client: b.client}, b.deciding.Load))
+	http2 := &http.Server{
+		Handler:           routes,
 		TLSConfig:         cert.Config(),
 		ReadHeaderTimeout: 10 * time.Second,
 		// An agent's machine may vanish: without a sign of life its connection ends.
@@ -169,11 +191,11 @@ func (b *services) serveLink(ctx context.Context) error {
 			MaxConcurrentStreams: 4, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { web.Close() })
+	stop := context.AfterFunc(ctx, func() { http2.Close() })
 	defer stop()
 	b.linked.Store(true)
 	defer b.linked.Store(false)
-	return web.ServeTLS(listener, "", "")
+	return http2.ServeTLS(listener, "", "")
 }
 
 // autoscale runs the controllers while this instance holds their lease.
@@ -199,22 +221,27 @@ func (b *services) autoscale(ctx context.Context) error {
 		HealthProbeBindAddress:        "0",
 		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: managed}, &corev1.Node{}: {Transform: onlyCapacity}}},
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Pod{}:  {Label: managed, Transform: updater.KeepManager},
+				&corev1.Node{}: {Transform: onlyCapacity},
+			}},
 	})
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
 	decide := recommender.New(recommender.Config{
-		Client:   mgr.GetClient(),
-		Fleet:    b.fleet,
-		Servers:  b.settings.servers,
-		Policies: policies,
-		Episodes: b.episodes,
-		Events:   mgr.GetEventRecorder("aware-autoscaler"),
-		Now:      time.Now,
-		Step:     b.settings.step,
-		Patience: b.settings.patience,
-		Decided:  b.decided,
+		Client:      mgr.GetClient(),
+		Fleet:       b.fleet,
+		Servers:     b.settings.servers,
+		Policies:    policies,
+		Episodes:    b.episodes,
+		Log:         b.log,
+		Events:      mgr.GetEventRecorder("aware-autoscaler"),
+		Now:         time.Now,
+		Step:        b.settings.step,
+		Patience:    b.settings.patience,
+		StatusEvery: b.settings.statusEvery,
+		Decided:     b.decided,
 	})
 	if err := decide.SetupWithManager(mgr, "mpa"); err != nil {
 		return fmt.Errorf("setting up the recommender: %w", err)

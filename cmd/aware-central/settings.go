@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -27,9 +28,13 @@ type settings struct {
 	linkAddress  string
 	linkName     string
 	account      string // of the agents, in our namespace
+	schedulers   string // account of the schedulers in other processes, in our namespace
+	central      string // URL of the autoscaler's link, for a scheduler in another process
+	tokenFile    string // of that scheduler
 	webAddress   string // metrics and health
 	step         time.Duration
 	patience     time.Duration
+	statusEvery  time.Duration
 	grantTTL     time.Duration
 	trajectories string // file of the trajectory store; empty for none
 	prometheus   []string
@@ -42,9 +47,12 @@ func defaults() *settings {
 		namespace:   os.Getenv("POD_NAMESPACE"),
 		linkAddress: ":9443",
 		account:     "aware-agent",
+		schedulers:  "aware-scheduler",
+		tokenFile:   "/var/run/secrets/aware/token",
 		webAddress:  ":10260",
 		step:        10 * time.Second,
 		patience:    30 * time.Second,
+		statusEvery: time.Minute,
 		grantTTL:    10 * time.Minute,
 	}
 	if s.namespace == "" {
@@ -62,8 +70,16 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.linkName, "link-name", s.linkName,
 		"The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
 	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
+	flags.StringVar(&s.schedulers, "scheduler-service-account", s.schedulers,
+		"The service account of schedulers that run without the role autoscaler.")
+	flags.StringVar(&s.central, "central", s.central,
+		"The URL of the autoscaler's link, from which a process with role scheduler and without role autoscaler reads what "+
+			"pods can use. Empty: nodes are scored by the limits in the API.")
+	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile,
+		"The file of the projected service-account token for --central.")
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
-		"Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, without TLS.")
+		"Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, over TLS. "+
+			"/metrics needs a token of a user that may get it.")
 	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories,
 		"The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
 	flags.StringSliceVar(&s.prometheus, "prometheus-servers", s.prometheus,
@@ -71,6 +87,8 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
 	flags.DurationVar(&s.patience, "deferred-patience", s.patience,
 		"How long a resize may stay deferred before the workload is scaled out instead.")
+	flags.DurationVar(&s.statusEvery, "status-every", s.statusEvery,
+		"How often a workload's status is written while nothing material changes, from 1s to 1h; with many workloads less often.")
 	flags.DurationVar(&s.grantTTL, "grant-ttl", s.grantTTL,
 		"How long a node agent without new messages goes on within its last grants, from 10s to 24h.")
 	flags.DurationVar(&s.grantTTL, "mandate-ttl", s.grantTTL, "The former name of --grant-ttl.")
@@ -89,6 +107,9 @@ func (s *settings) check() error {
 			return fmt.Errorf("flag --roles: %q: it must be one of %s", role, strings.Join(allRoles, ", "))
 		}
 	}
+	if err := s.checkCentral(); err != nil {
+		return err
+	}
 	within := func(flag string, v, low, high time.Duration) error {
 		if v < low || v > high {
 			return fmt.Errorf("flag --%s: %v: it must be from %v to %v", flag, v, low, high)
@@ -105,11 +126,27 @@ func (s *settings) check() error {
 	for _, err := range []error{
 		within("step", s.step, time.Second, 10*time.Minute),
 		within("deferred-patience", s.patience, time.Second, time.Hour),
+		within("status-every", s.statusEvery, time.Second, time.Hour),
 		within("grant-ttl", s.grantTTL, 10*time.Second, 24*time.Hour),
 	} {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkCentral checks --central.
+func (s *settings) checkCentral() error {
+	if s.central == "" {
+		return nil
+	}
+	if u, err := url.Parse(s.central); err != nil || u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("flag --central: %q: it must be a URL such as https://aware-central.aware-system.svc:9443", s.central)
+	}
+	if s.has(autoscaler) || !s.has(scheduler) {
+		return fmt.Errorf("flag --central: %q: it is for role scheduler in a process without role autoscaler, and --roles is %s",
+			s.central, strings.Join(s.roles, ","))
 	}
 	return nil
 }

@@ -10,16 +10,21 @@ import (
 
 func TestCheckNamesTheBadFlag(t *testing.T) {
 	for args, want := range map[string]string{
-		"--roles=scheduler,cook":      `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
-		"--roles=":                    "flag --roles: it must name at least one",
-		"--step=1ms":                  "flag --step: 1ms: it must be from 1s to 10m0s",
-		"--grant-ttl=48h":             "flag --grant-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
-		"--prometheus-servers=prom:9": `flag --prometheus-servers: prometheus server "prom:9": it must be a URL such as`,
-		"--deferred-patience=100ms":   "flag --deferred-patience: 100ms",
+		"--roles=scheduler,cook": `flag --roles: "cook": it must be one of scheduler, autoscaler, learner`,
+		"--roles=":               "flag --roles: it must name at least one",
+		"--step=1ms":             "flag --step: 1ms: it must be from 1s to 10m0s",
+		"--grant-ttl=48h":        "flag --grant-ttl: 48h0m0s: it must be from 10s to 24h0m0s",
+		"--prometheus-servers=prom:9": `flag --prometheus-servers: prometheus server "prom:9": ` +
+			"it must be a URL such as",
+		"--deferred-patience=100ms":                   "flag --deferred-patience: 100ms",
+		"--roles=scheduler --central=http://c.svc:80": `flag --central: "http://c.svc:80": it must be a URL such as https://`,
+		"--central=https://c.svc:9443": `flag --central: "https://c.svc:9443": ` +
+			"it is for role scheduler in a process without role autoscaler",
+		"--roles=learner --central=https://c.svc:9443": `and --roles is learner`,
 	} {
 		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		s.register(flags)
-		if err := flags.Parse([]string{args}); err != nil {
+		if err := flags.Parse(strings.Fields(args)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.check(); err == nil || !strings.Contains(err.Error(), want) {

@@ -144,7 +144,7 @@ func problems(items []v1alpha1.MultidimPodAutoscaler) []string {
 					fmt.Sprintf("%s/%s: %s: %s: %s", m.Namespace, m.Name, kind, c.Reason, c.Message))
 			}
 		}
-		for _, kind := range []string{v1alpha1.ConflictDetected, v1alpha1.ResizeDeferred} {
+		for _, kind := range []string{v1alpha1.ConflictDetected, v1alpha1.ResizeDeferred, v1alpha1.OOMLoop} {
 			if c := meta.FindStatusCondition(m.Status.Conditions, kind); c != nil &&
 				c.Status == metav1.ConditionTrue {
 				out = append(out,

@@ -35,7 +35,12 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	if err := a.Check(); err != nil {
 		return fail(err)
 	}
-	m := c.move(c.envelope.Bounds.Clip(a.Only(c.envelope.Knobs)))
+	a = c.envelope.Bounds.Clip(a.Only(c.envelope.Knobs))
+	m := c.move(a)
+	if relief := m.call.Relief(); !relief.Change.Empty() {
+		c.fit()
+		m = c.move(c.envelope.Bounds.Clip(a))
+	}
 	switch {
 	case m.call.Change.Empty() && m.refused:
 		return mdp.Action{}, mdp.Refused, nil
@@ -43,35 +48,57 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return m.executed, mdp.Unchanged, nil
 	}
 	// The limiter is asked first, so that a refused call costs no write to the
-	// journal.
+	// journal. What may not wait is written directly then, and the runtime is told
+	// later.
+	do := func() error { return c.call(ctx, now, m.call, c.runtime.Update) }
 	if err := c.runtime.Allowed(now, m.call); err != nil {
 		if errors.Is(err, cri.ErrOpen) {
 			c.problem = err.Error()
 		}
-		return mdp.Action{}, mdp.Refused, nil
+		m = m.relief()
+		if m.call.Change.Empty() {
+			return mdp.Action{}, mdp.Refused, nil
+		}
+		open := errors.Is(err, cri.ErrOpen)
+		do = func() error { return c.write(ctx, now, m.call, open) }
 	}
-	change := cgroup.Limits{
-		Quota:  m.call.Change.Quota,
-		Period: m.call.Change.Period,
-		Memory: m.call.Change.Memory,
-	}
-	intend := restore.Event{Kind: restore.Intend, Change: change, InForce: c.inForce, API: c.api()}
-	if err := c.on(now, intend); err != nil {
+	if err := c.intend(now, m.call, c.inForce, c.api()); err != nil {
 		return fail(err)
 	}
-	if err := c.runtime.Update(ctx, now, m.call); err != nil {
-		return fail(errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed})))
+	c.wrote = true
+	if err := do(); err != nil {
+		return fail(err)
 	}
 	c.resizes++
-	if err := c.on(now, restore.Event{Kind: restore.Confirmed}); err != nil {
-		return fail(err)
-	}
 	return m.executed, mdp.Applied, nil
+}
+
+// fit brings the envelope down to what the container's pod has room for.
+func (c *managedContainer) fit() {
+	c.facts.Room = c.room()
+	top := c.facts.Ceiling()
+	b := &c.envelope.Bounds
+	b.CPU.Max = min(b.CPU.Max, top.CPU)
+	b.CPU.Min = min(b.CPU.Min, top.CPU)
+	b.Memory.Max = min(b.Memory.Max, top.Memory)
+	b.Memory.Min = min(b.Memory.Min, top.Memory)
+}
+
+// relief is the part of a move that may not wait.
+func (m move) relief() move {
+	m.call = m.call.Relief()
+	if m.call.To.CPU == 0 {
+		m.executed = m.executed.Without(mdp.SetOf(mdp.CPULimit))
+	}
+	if m.call.To.Memory == 0 {
+		m.executed = m.executed.Without(mdp.SetOf(mdp.MemoryLimit))
+	}
+	return m
 }
 
 // move is the call that brings the limits in force to those of an Action.
 func (c *managedContainer) move(a mdp.Action) move {
-	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size()}}
+	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size(), Commit: c.ownership.Behind}}
 	if a.Sets.Has(mdp.CPULimit) && c.inForce.Period > 0 && c.inForce.Quota > 0 {
 		c.moveCPU(&m, a.Limit.CPU)
 	}
@@ -81,17 +108,13 @@ func (c *managedContainer) move(a mdp.Action) move {
 	return m
 }
 
-// moveCPU adds a CPU limit to a move.
+// moveCPU adds a CPU limit to a move, rounded up to whole steps: systemd would round
+// others itself, and what is in force would not be what was written.
 func (c *managedContainer) moveCPU(m *move, limit mdp.MilliCPU) {
+	limit = min((limit+restore.CPUStep-1)/restore.CPUStep*restore.CPUStep, max(limit, c.envelope.Bounds.CPU.Max))
 	m.executed = m.executed.WithCPU(limit)
-	// The limit is compared with what was asked for: systemd rounds that up to
-	// 10 ms per second.
-	asked := c.ownership.Held(c.inForce).Quota
-	if asked <= 0 {
-		asked = c.inForce.Quota
-	}
 	quota := cgroup.Quota(limit, c.inForce.Period)
-	if quota == asked {
+	if c.inForce.SameCPU(cgroup.Limits{Quota: quota, Period: c.inForce.Period}) && !c.ownership.Behind {
 		return
 	}
 	m.call.To.CPU = limit
@@ -109,7 +132,7 @@ func (c *managedContainer) moveMemory(m *move, limit mdp.Bytes) {
 		return
 	}
 	m.executed = m.executed.WithMemory(limit)
-	if same {
+	if same && !c.ownership.Behind {
 		return
 	}
 	m.call.To.Memory = limit

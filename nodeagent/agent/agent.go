@@ -17,7 +17,6 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/pressure"
-	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // Agent is the agent of one node. [Agent.Report], [Agent.Apply], [Agent.Live],
@@ -27,15 +26,16 @@ type Agent struct {
 	config Config
 	deps   Deps
 	access
-	client         cri.Runtime
-	scraper        *scraper
-	containers     map[api.ContainerRef]*managedContainer
-	absent         map[api.ContainerRef]absence
-	pendingRestore map[string]restore.Entry         // by container id; of containers that are not managed
-	oomSeen        map[api.ContainerRef]time.Time   // the newest OOM kill that was reported to a policy
-	totals         map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
-	rotation       int                              // which container is first, so that a scarce budget is shared
-	retryAfter     time.Time                        // until then the runtime is not asked where containers are
+	client     cri.Runtime
+	scraper    *scraper
+	containers map[api.ContainerRef]*managedContainer
+	absent     map[api.ContainerRef]absence
+	orphans    map[string]*claim                // by container id; of containers that are not managed
+	oomSeen    map[api.ContainerRef]time.Time   // the newest OOM kill that was reported to a policy
+	totals     map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
+	rotation   int                              // which container is first, so that a scarce budget is shared
+	retryAfter time.Time                        // until then the runtime is not asked where containers are
+	askAfter   time.Time                        // until then the API server is not asked for pods
 
 	steppedAt atomic.Int64 // unix nanoseconds of the last Step
 	started   atomic.Bool  // the journal was replayed
@@ -65,7 +65,7 @@ func New(c Config, d Deps) (*Agent, error) {
 		config:  c,
 		deps:    d,
 		client:  d.Runtime,
-		scraper: newScraper(c.Scrapes, c.ScrapeIn),
+		scraper: newScraper(c.Scrapes, c.ScrapeIn, c.ScrapeEvery),
 		access: access{
 			tree:    d.Tree,
 			runtime: cri.NewLimiter(d.Runtime, c.Runtime, time.Now, m.called),
@@ -74,11 +74,11 @@ func New(c Config, d Deps) (*Agent, error) {
 			metrics: m,
 			log:     d.Log,
 		},
-		containers:     make(map[api.ContainerRef]*managedContainer),
-		absent:         make(map[api.ContainerRef]absence),
-		pendingRestore: make(map[string]restore.Entry),
-		oomSeen:        make(map[api.ContainerRef]time.Time),
-		totals:         make(map[api.ContainerRef]api.Summary),
+		containers: make(map[api.ContainerRef]*managedContainer),
+		absent:     make(map[api.ContainerRef]absence),
+		orphans:    make(map[string]*claim),
+		oomSeen:    make(map[api.ContainerRef]time.Time),
+		totals:     make(map[api.ContainerRef]api.Summary),
 	}, nil
 }
 
@@ -128,16 +128,15 @@ func (a *Agent) sampleUntil(ctx context.Context) {
 }
 
 // Start replays the journal: what an earlier agent touched is restored before
-// anything else. A container that is gone, or that somebody else has changed
-// since, is dropped from the journal. What cannot be restored now is tried again at
-// each step.
+// anything else, also when the API server is away: then as far as the pod's own group
+// has room. A container that is gone, or that somebody else has changed since, is
+// dropped from the journal. What cannot be restored now is tried again at each step.
 func (a *Agent) Start(ctx context.Context, now time.Time) {
 	if damage := a.journal.Damage(); damage != "" {
 		a.log.Warn("damaged journal", "what", damage)
 	}
-	for _, e := range a.journal.Entries() {
-		a.retryRestore(ctx, now, e)
-	}
+	a.adopt(now)
+	a.retry(ctx, now)
 	a.started.Store(true)
 }
 
@@ -152,9 +151,7 @@ func (a *Agent) Sample(now time.Time) {
 func (a *Agent) Step(ctx context.Context, now time.Time) {
 	node := a.readPressure(now)
 	a.refresh(ctx, now)
-	for _, e := range a.pendingRestore {
-		a.retryRestore(ctx, now, e)
-	}
+	a.retry(ctx, now)
 	a.mu.Lock()
 	granted := a.grants
 	a.mu.Unlock()
@@ -188,7 +185,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 			Problem:   one.why,
 		})
 	}
-	a.scraper.want(ctx, scrapes)
+	a.scraper.want(ctx, now, scrapes)
 	a.publish(now, summaries)
 }
 

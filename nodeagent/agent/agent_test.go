@@ -13,6 +13,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 )
 
@@ -110,9 +111,9 @@ func TestTheEndOfAGrantRestores(t *testing.T) {
 		g := newRig(t, cgroup.V2, 1)
 		g.shrunk()
 		pods := g.stage.pods
-		g.stage.pods = nil
+		g.stage.pods, g.stage.optedOut = nil, pods
 		g.agent.Step(t.Context(), g.now.Add(time.Second))
-		g.stage.pods = pods
+		g.stage.pods, g.stage.optedOut = pods, nil
 		g.isRestored("opting out")
 	})
 	t.Run("an agent that ends", func(t *testing.T) {
@@ -238,9 +239,7 @@ func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
 	g.grant(api.Observe)
 	g.run(time.Second) // the API shows it later
 	g.add(0, "d0", web)
-	g.used[0] = 0
-	g.periods[0] = 0
-	g.throttled[0] = 0
+	g.workers[0] = new(cgrouptest.Worker)
 	g.stage.change(0, func(_ *Pod, c *Container) { c.ID, c.OOMKilled = "d0", g.now })
 	g.run(7 * time.Second)
 	g.isRestored("a new instance")
@@ -459,7 +458,7 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 					g.stage.change(i, func(_ *Pod, c *Container) { c.ResizePending = false })
 				}
 			}
-			g.run(3 * time.Second)
+			g.run(8 * time.Second) // longer than news may be late
 			if e := g.agent.journal.Entries(); len(e) != 0 {
 				t.Errorf("still in the journal: %+v", e)
 			}

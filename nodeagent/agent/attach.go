@@ -27,6 +27,9 @@ type absence struct {
 // refresh brings the managed containers up to the pods: new containers are
 // attached, and those that are no longer opted in are restored.
 func (a *Agent) refresh(ctx context.Context, now time.Time) {
+	if !a.deps.Pods.Synced() {
+		return // nothing is known of any pod, least of all that it is gone
+	}
 	seen := make(map[api.ContainerRef]bool)
 	for _, p := range a.deps.Pods.Snapshot() {
 		for _, one := range p.Containers {
@@ -43,13 +46,13 @@ func (a *Agent) refresh(ctx context.Context, now time.Time) {
 				c = a.tryAttach(ctx, now, ref, one)
 			}
 			if c != nil {
-				c.update(p, one)
+				c.update(now, p, one)
 			}
 		}
 	}
 	for ref, c := range a.containers {
 		if !seen[ref] {
-			a.release(ctx, now, c)
+			a.release(c)
 		}
 	}
 	for ref := range a.absent {
@@ -66,11 +69,13 @@ func (a *Agent) refresh(ctx context.Context, now time.Time) {
 }
 
 // update takes in what the API says of the container now.
-func (c *managedContainer) update(p Pod, one Container) {
+func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 	settled := c.facts.Settled
 	if !one.ResizePending {
 		settled = one.Limits
+		c.foreign.heard(now, one.Limits)
 	}
+	c.others = p.others(one.Name)
 	c.facts = envelope.Container{
 		Namespace:     p.Namespace,
 		QoS:           p.QoS,
@@ -78,9 +83,11 @@ func (c *managedContainer) update(p Pod, one Container) {
 		PodDeleting:   p.Deleting,
 		Mirror:        p.Mirror,
 		ExclusiveCPUs: one.ExclusiveCPUs,
+		Requests:      one.Requests,
 		Settled:       settled,
 		Limits:        one.Limits,
 		ResizePending: one.ResizePending,
+		Foreign:       c.foreign.limits,
 	}
 }
 
@@ -152,10 +159,7 @@ func (a *Agent) newContainer(
 	now time.Time, ref api.ContainerRef, one Container, group *cgroup.Group, inForce cgroup.Limits,
 ) *managedContainer {
 	c := &managedContainer{
-		access:     a.access,
-		ref:        ref,
-		id:         one.ID,
-		path:       group.Path(),
+		claim:      claim{access: a.access, ref: ref, id: one.ID, path: group.Path()},
 		track:      a.sampler.Add(group),
 		facts:      envelope.Container{Settled: inForce.Size()},
 		inForce:    inForce,
@@ -166,10 +170,10 @@ func (a *Agent) newContainer(
 		a.oomSeen[ref] = killed
 		c.oomKilled = now.Sub(killed) < a.config.Memory.AfterOOM
 	}
-	if e, ok := a.journal.Get(one.ID); ok {
+	if orphan, ok := a.orphans[one.ID]; ok {
 		// An agent before this one touched it, or it was opted out and in again.
-		c.ownership = restore.Replayed(e)
-		delete(a.pendingRestore, one.ID)
+		c.claim = *orphan
+		delete(a.orphans, one.ID)
 	}
 	if a.deps.Policy != nil {
 		c.policy = a.deps.Policy(ref)
@@ -197,15 +201,11 @@ func (a *Agent) detach(c *managedContainer) {
 	delete(a.containers, c.ref)
 }
 
-// release restores a container whose pod is deleted or no longer opted in. Its
-// group may be gone, which is as good.
-func (a *Agent) release(ctx context.Context, now time.Time, c *managedContainer) {
-	if err := c.restore(ctx, now); err != nil && c.ownership.State.Journalled() {
-		if e, ok := a.journal.Get(c.id); ok {
-			a.pendingRestore[c.id] = e
-		}
-		a.log.Warn("not restored yet", "container", c.ref, "err", err)
-	}
+// release lets go of a container whose pod is deleted or no longer opted in: it is an
+// orphan from now on, which the next step restores. Its group may be gone, which is as
+// good.
+func (a *Agent) release(c *managedContainer) {
+	a.disown(&c.claim)
 	a.sampler.Remove(c.track)
 	delete(a.containers, c.ref)
 }

@@ -53,6 +53,8 @@ type Config struct {
 	Scrapes int
 	// ScrapeIn is how long reading one histogram may take.
 	ScrapeIn time.Duration
+	// ScrapeEvery is how often one histogram is read.
+	ScrapeEvery time.Duration
 }
 
 // Default is right for most nodes, except for Node, Version and
@@ -80,6 +82,7 @@ func Default() Config {
 		ShutdownIn:  20 * time.Second,
 		Scrapes:     4,
 		ScrapeIn:    time.Second,
+		ScrapeEvery: 10 * time.Second,
 	}
 }
 
@@ -102,6 +105,7 @@ func (c Config) Validate() error {
 	no(c.ShutdownIn <= 0, "shutdown in %v: it must be above 0", c.ShutdownIn)
 	no(c.Scrapes < 1, "scrapes %d: it must be 1 or more", c.Scrapes)
 	no(c.ScrapeIn <= 0, "scrape in %v: it must be above 0", c.ScrapeIn)
+	no(c.ScrapeEvery < time.Second || c.ScrapeEvery > 5*time.Minute, "scrape every %v: it must be in [1s, 5m]", c.ScrapeEvery)
 	return errors.Join(append(errs, c.Guards.Check(), c.Captain.Check(), c.Runtime.Check())...)
 }
 

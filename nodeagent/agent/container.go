@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/envelope"
 	"awarescale.dev/aware/nodeagent/restore"
@@ -22,17 +21,15 @@ type targeted interface{ Retarget(mdp.Ratio) }
 // managedContainer is one running container: the Sensor and the Actuator of its
 // Loop. The goroutine that steps uses it.
 type managedContainer struct {
-	access
-	ref   api.ContainerRef
-	id    string // of the instance, for the runtime
-	path  string // of its group, below the cgroup root
+	claim
 	track *Track
 	net   traffic
 
 	facts     envelope.Container // what the API says
+	others    others             // the other containers of the pod
+	foreign   foreign            // what somebody else has set
 	envelope  envelope.Envelope  // how far it may be moved
 	inForce   cgroup.Limits      // at the last Sense
-	ownership restore.Ownership  // what of the limits is ours
 	node      mdp.State          // the node's pressure, where the kernel has none for each container
 	kills     int                // OOM kills in the last 15 s
 	oomKilled bool               // the instance before was killed for memory, and no State has reported it yet
@@ -44,23 +41,24 @@ type managedContainer struct {
 
 	resizes    uint64        // of this instance
 	conflicts  uint64        // changes by somebody else, of this instance
+	wrote      bool          // limits were set since the last Sense
 	strikes    int           // conflicts since the last backoff
 	maxStrikes int           // after which the container is backed off from
 	backoff    time.Duration // how long
 	leftUntil  time.Time     // the container is backed off from until then
-	problem    string        // of the last Sense or Act, for people
 }
 
 // api is the API's limits in the form in which the kubelet writes them. While a
 // resize is pending it is the smaller of old and new, which is allocated in any
 // case.
 func (c *managedContainer) api() cgroup.Limits {
-	size := c.facts.Ceiling()
 	period := c.inForce.Period
 	if period <= 0 {
 		period = defaultPeriod
 	}
-	return cgroup.Limits{Quota: cgroup.Quota(size.CPU, period), Period: period, Memory: size.Memory}
+	l := kubelets(c.facts.Ceiling(), period)
+	l.Period = period
+	return l
 }
 
 // Sense implements [mdp.Sensor]. It also finds limits that somebody else has set.
@@ -69,6 +67,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 	if err != nil {
 		return mdp.State{}, err
 	}
+	before := c.inForce
 	c.inForce = limits
 	c.kills = kills
 	if c.oomKilled {
@@ -86,23 +85,34 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 		}
 	}
 	c.net.observe(now, &s)
-	c.reconcile(now)
+	c.reconcile(now, before)
 	return s, nil
 }
 
 // reconcile compares what is ours with what is in force. A value that somebody
 // else gave is no longer ours. It is adopted when the API's values changed, because
 // then it was the kubelet. Otherwise it is counted as a conflict. The kubelet
-// always wins.
-func (c *managedContainer) reconcile(now time.Time) {
-	if !c.ownership.State.Touched() {
-		return
+// always wins: until the API server's news are heard, nothing is set above its value.
+func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
+	owned := c.ownership.Ours
+	set := c.sense(now, c.inForce)
+	if c.ownership.State == restore.InDoubt {
+		owned = c.ownership.Ours // what landed late is ours, too
 	}
-	event := c.ownership.Sensed(c.inForce)
-	if event.Foreign != 0 {
+	if set != 0 {
 		c.strike(now)
 	}
-	_ = c.on(now, event) // an error is in c.problem
+	if !c.wrote {
+		if owned.Quota == 0 && !c.inForce.SameCPU(before) {
+			set |= mdp.SetOf(mdp.CPULimit)
+		}
+		if owned.Memory == 0 && !c.inForce.SameMemory(before) {
+			set |= mdp.SetOf(mdp.MemoryLimit)
+		}
+	}
+	c.wrote = false
+	c.foreign.seen(now, set, c.inForce.Size(), c.facts.Settled)
+	c.facts.Foreign = c.foreign.limits
 }
 
 // strike notes that somebody else has changed a limit that was ours.
@@ -130,6 +140,26 @@ func (c *managedContainer) adopt(now time.Time) {
 	if e, ok := c.journal.Get(c.id); ok && e.API != c.api() {
 		_ = c.on(now, restore.Event{Kind: restore.APIChanged, API: c.api()}) // an error is in c.problem
 	}
+}
+
+// restore gives the container the API's values. While a resize is pending it is not
+// known which those are: then it gets the smaller of old and new, and its entry stays
+// until it is known.
+func (c *managedContainer) restore(ctx context.Context, now time.Time) error {
+	all := c.api()
+	if less(c.inForce, all) {
+		c.facts.Room = c.room()
+	}
+	to := target{limits: c.api()}
+	to.waiting = c.facts.ResizePending || c.foreign.brief != 0 || to.limits != all
+	to.inUse, _ = c.sampler.inUse(c.track)
+	c.wrote = c.ownership.State.Touched()
+	return c.claim.restore(ctx, now, c.inForce, to)
+}
+
+// less reports whether a limit is below the other one.
+func less(a, b cgroup.Limits) bool {
+	return b.CPU() > a.CPU() && a.CPU() > 0 || b.Memory > a.Memory && a.Memory > 0
 }
 
 // bounds and knobs are the envelope's, for the guards.

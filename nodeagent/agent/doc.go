@@ -19,6 +19,8 @@
 // argument.
 //
 // A step is in parts: order.go (what the grants come to for a container), step.go
-// (decide), act.go, restoring.go and report.go. What of a container's limits is
-// ours is package restore's Ownership.
+// (decide), act.go, container.go (what is in force, and who set it) and report.go.
+// claim.go sets and restores limits; what of them is ours is package restore's
+// Ownership. orphans.go restores containers that are not managed, and pod.go says
+// what a container's pod has room for.
 package agent

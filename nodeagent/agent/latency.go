@@ -37,7 +37,8 @@ type reading struct {
 	histogram api.Histogram // unknown when the attempt failed
 	at        time.Time     // when it ended
 	err       error
-	busy      bool // the next attempt has begun
+	busy      bool      // the next attempt has begun
+	next      time.Time // when the next attempt may begin
 }
 
 // scraper reads latency histograms from pods, a few at a time. Each is read in a
@@ -45,6 +46,7 @@ type reading struct {
 // histogram only.
 type scraper struct {
 	client *http.Client
+	every  time.Duration // between two readings of an endpoint
 	slots  chan struct{}
 	wg     sync.WaitGroup
 
@@ -52,8 +54,9 @@ type scraper struct {
 	readings map[endpoint]*reading
 }
 
-func newScraper(atOnce int, within time.Duration) *scraper {
+func newScraper(atOnce int, within, every time.Duration) *scraper {
 	return &scraper{
+		every: every,
 		client: &http.Client{
 			Timeout: within,
 			// A pod must not redirect the agent: the agent can reach what pods cannot.
@@ -72,9 +75,9 @@ func newScraper(atOnce int, within time.Duration) *scraper {
 	}
 }
 
-// want begins to read each of the endpoints that is not being read, and forgets all
-// other endpoints.
-func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
+// want begins to read each of the endpoints whose time has come and that is not being
+// read, and forgets all other endpoints.
+func (s *scraper) want(ctx context.Context, now time.Time, all map[endpoint]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e := range s.readings {
@@ -88,10 +91,11 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 			r = &reading{}
 			s.readings[e] = r
 		}
-		if r.busy {
+		if r.busy || now.Before(r.next) {
 			continue
 		}
 		r.busy = true
+		r.next = now.Add(s.every)
 		s.wg.Go(func() {
 			select {
 			case s.slots <- struct{}{}:
@@ -102,10 +106,11 @@ func (s *scraper) want(ctx context.Context, all map[endpoint]bool) {
 			h, err := s.read(ctx, e)
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			r.at = time.Now()
+			h.At = r.at
 			r.histogram = h
 			r.err = err
 			r.busy = false
-			r.at = time.Now()
 		})
 	}
 }
@@ -129,7 +134,7 @@ func (s *scraper) get(now time.Time, e endpoint) (api.Histogram, error) {
 	switch {
 	case r == nil || r.at.IsZero():
 		return api.Histogram{}, nil
-	case r.err == nil && now.Sub(r.at) > staleAfter:
+	case r.err == nil && now.Sub(r.at) > staleAfter+s.every:
 		return api.Histogram{}, fmt.Errorf("reading %s from %s: the last reading is %v old", e.Metric, e.url(),
 			now.Sub(r.at).Round(time.Second))
 	}
@@ -149,8 +154,8 @@ const (
 	maxHeader = 16 << 10
 	// maxLine is how long a line of our metric may be. Longer lines of others are skipped.
 	maxLine = 16 << 10
-	// staleAfter is how old a reading may be.
-	staleAfter = 30 * time.Second
+	// staleAfter is how old a reading may be, beside the time between two of them.
+	staleAfter = 20 * time.Second
 )
 
 // scrape reads one metric of one endpoint.

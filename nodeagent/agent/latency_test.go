@@ -150,7 +150,7 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 			}
 		}
 	})
-	_, err := newScraper(1, time.Minute).read(t.Context(), e)
+	_, err := newScraper(1, time.Minute, 10*time.Second).read(t.Context(), e)
 	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("err = %v", err)
 	}
@@ -199,7 +199,7 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 
 // One pod's answer is one pod's problem.
 func TestAReadersPanicIsAnError(t *testing.T) {
-	s := newScraper(1, time.Minute)
+	s := newScraper(1, time.Minute, 10*time.Second)
 	s.client.Transport = panics{}
 	_, err := s.read(t.Context(), endpoint{ip: "10.0.0.1"})
 	if err == nil || !strings.Contains(err.Error(), "the reader failed: oh no") {
@@ -213,8 +213,8 @@ func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("oh no") 
 
 func TestAnOldReadingIsUnknown(t *testing.T) {
 	e := served(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, exposition) })
-	s := newScraper(1, time.Minute)
-	s.want(t.Context(), map[endpoint]bool{e: true})
+	s := newScraper(1, time.Minute, 10*time.Second)
+	s.want(t.Context(), time.Now(), map[endpoint]bool{e: true})
 	s.wait()
 	if h, err := s.get(time.Now(), e); err != nil || h.Total() != 23 {
 		t.Errorf("%+v, %v", h, err)

@@ -34,6 +34,23 @@ func newGrants(now time.Time, m api.Grants) grants {
 	return g
 }
 
+// keep resolves the grants that only say to keep what the set before them has. When
+// that one has ended, or has none for the container, there is none.
+func (g grants) keep(now time.Time, before grants) grants {
+	holds := !before.receivedAt.IsZero() && now.Sub(before.receivedAt) <= before.ttl
+	for ref, one := range g.byContainer {
+		if !one.Keep {
+			continue
+		}
+		if last, listed := before.byContainer[ref]; listed && holds {
+			g.byContainer[ref] = last
+		} else {
+			delete(g.byContainer, ref)
+		}
+	}
+	return g
+}
+
 // order is what the grants allow for one container. Without a message that still
 // holds, it is to observe.
 func (g grants) order(now time.Time, ref api.ContainerRef) order {

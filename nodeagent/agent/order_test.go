@@ -71,6 +71,38 @@ func TestGrantsThatAreRenewedHoldOn(t *testing.T) {
 	}
 }
 
+// Central has started again, and cannot decide on a workload. Its containers keep
+// what they have, and that is not more than they would have without the restart.
+func TestAGrantIsKeptWhenCentralCannotDecide(t *testing.T) {
+	web, other := api.ContainerRef{Pod: "web"}, api.ContainerRef{Pod: "other"}
+	granted := api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Mode: api.Auto, Throttle: 0.1}}}
+	keep := api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Keep: true}, {Container: other, Keep: true}}}
+	a := new(Agent)
+	a.Apply(noon, granted)
+	a.Apply(noon.Add(50*time.Second), keep)
+	a.Apply(noon.Add(100*time.Second), keep)
+	if o := a.grants.order(noon.Add(150*time.Second), web); !o.act || o.grant.Throttle != 0.1 {
+		t.Errorf("order %+v, want the grant of before", o)
+	}
+	if o := a.grants.order(noon.Add(150*time.Second), other); o.listed {
+		t.Errorf("order %+v of a container that had no grant", o)
+	}
+	a.Apply(noon.Add(3*time.Minute), keep)
+	if o := a.grants.order(noon.Add(3*time.Minute), web); o.act || o.listed {
+		t.Errorf("order %+v: a grant that had ended came back", o)
+	}
+	a.Apply(noon.Add(4*time.Minute), granted)
+	a.Apply(noon.Add(4*time.Minute), api.Grants{TTL: time.Minute})
+	if o := a.grants.order(noon.Add(4*time.Minute), web); o.listed {
+		t.Errorf("order %+v of a workload that was opted out", o)
+	}
+	restarted := new(Agent)
+	restarted.Apply(noon, keep)
+	if o := restarted.grants.order(noon, web); o.act {
+		t.Errorf("order %+v: an agent that was never granted anything acts", o)
+	}
+}
+
 func TestTaskOfAnOrder(t *testing.T) {
 	act := order{act: true}
 	for name, c := range map[string]struct {

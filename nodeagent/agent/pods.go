@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/envelope"
 )
 
@@ -18,6 +21,7 @@ type Pod struct {
 	QoS         string // Guaranteed, Burstable or BestEffort
 	Deleting    bool   // it has a deletion timestamp
 	Mirror      bool   // it is the mirror of a static pod
+	PodLimits   bool   // its spec has limits of the whole pod, which its containers share
 	Containers  []Container
 }
 
@@ -48,10 +52,20 @@ type Container struct {
 type Pods interface {
 	// Snapshot is the pods now. The caller does not change it.
 	Snapshot() []Pod
+	// Synced reports whether the snapshot is what the API server has: before its first
+	// answer nothing is known of any pod.
+	Synced() bool
+	// Find asks the API server for a container's pod that is not in the snapshot,
+	// because its owner opted out. It takes a second at most. The error is [ErrNoPod]
+	// when there is none with that UID.
+	Find(ctx context.Context, ref api.ContainerRef) (Pod, error)
 	// Changed gets a value when the snapshot may have changed. It may stay silent:
 	// the agent looks once a second anyway.
 	Changed() <-chan struct{}
 }
+
+// ErrNoPod says that the API server has no such pod.
+var ErrNoPod = errors.New("there is no such pod")
 
 // Fixed are pods that never change, for benchmarks and for running without an
 // API server.
@@ -59,6 +73,12 @@ type Fixed []Pod
 
 // Snapshot is the pods.
 func (f Fixed) Snapshot() []Pod { return f }
+
+// Synced is true.
+func (f Fixed) Synced() bool { return true }
+
+// Find finds no other pods.
+func (f Fixed) Find(context.Context, api.ContainerRef) (Pod, error) { return Pod{}, ErrNoPod }
 
 // Changed never gets a value.
 func (f Fixed) Changed() <-chan struct{} { return nil }

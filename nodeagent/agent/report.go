@@ -16,7 +16,7 @@ func (a *Agent) Apply(now time.Time, m api.Grants) {
 	g := newGrants(now, m)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.grants = g
+	a.grants = g.keep(now, a.grants)
 }
 
 // Renew says that central's last grants go on to hold.
@@ -66,6 +66,9 @@ func (a *Agent) Live(now time.Time) error {
 func (a *Agent) Ready(now time.Time) error {
 	if !a.started.Load() {
 		return errors.New("the journal has not been replayed yet")
+	}
+	if !a.deps.Pods.Synced() {
+		return errors.New("the API server has not said yet which pods there are")
 	}
 	a.mu.Lock()
 	problem := a.runtimeProblem

@@ -1,9 +1,10 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,9 @@ type stage struct {
 	mu   sync.Mutex
 	pods []Pod
 	ch   chan struct{}
+
+	optedOut []Pod // that are not watched
+	gone     bool  // the API server does not answer
 }
 
 func (s *stage) Snapshot() []Pod {
@@ -36,6 +40,33 @@ func (s *stage) Snapshot() []Pod {
 		all[i] = p
 	}
 	return all
+}
+
+// away makes the API server not answer.
+func (s *stage) away(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = is
+}
+
+func (s *stage) Synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.gone
+}
+
+func (s *stage) Find(_ context.Context, ref api.ContainerRef) (Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return Pod{}, errors.New("connection refused")
+	}
+	for _, p := range append(s.pods, s.optedOut...) {
+		if p.UID == ref.PodUID {
+			return p, nil
+		}
+	}
+	return Pod{}, ErrNoPod
 }
 
 func (s *stage) Changed() <-chan struct{} { return s.ch }
@@ -50,22 +81,20 @@ func (s *stage) change(i int, f func(*Pod, *Container)) {
 // rig is a node in virtual time: a directory tree in which a small CFS runs, an
 // honest runtime on a real socket, and an agent on top.
 type rig struct {
-	t         testing.TB
-	host      *cgrouptest.Host
-	server    *critest.Server
-	client    *cri.Client
-	stage     *stage
-	dir       string
-	agent     *Agent
-	now       time.Time
-	policy    func(api.ContainerRef) mdp.Policy
-	runtime   cri.Runtime     // nil: the client
-	demand    []mdp.MilliCPU  // of each pod's container
-	memory    []mdp.Bytes     // in use
-	used      []time.Duration // CPU time of each container
-	periods   []int           // CFS periods of each container
-	throttled []float64       // and those in which it was throttled
-	each      func()          // after each tenth of a second
+	t       testing.TB
+	host    *cgrouptest.Host
+	server  *critest.Server
+	client  *cri.Client
+	stage   *stage
+	dir     string
+	agent   *Agent
+	now     time.Time
+	policy  func(api.ContainerRef) mdp.Policy
+	runtime cri.Runtime          // nil: the client
+	demand  []mdp.MilliCPU       // of each pod's container
+	memory  []mdp.Bytes          // in use
+	workers []*cgrouptest.Worker // of each pod's container
+	each    func()               // after each tenth of a second
 }
 
 // web is the API size of the rig's containers.
@@ -101,9 +130,7 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 			}},
 		})
 		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
-		g.used = append(g.used, 0)
-		g.periods = append(g.periods, 0)
-		g.throttled = append(g.throttled, 0)
+		g.workers = append(g.workers, new(cgrouptest.Worker))
 	}
 	g.boot()
 	return g
@@ -164,16 +191,9 @@ func (g *rig) run(d time.Duration) {
 			if !g.host.Tree.Exists(pathOf(i, id)) {
 				continue
 			}
-			limit := g.limit(i).CPU
-			if limit == 0 {
-				limit = math.MaxInt32
-			}
-			g.used[i] += time.Duration(min(limit, g.demand[i])) * 100 * time.Microsecond
-			g.periods[i]++
-			if g.demand[i] > limit {
-				g.throttled[i] += 1 - float64(limit)/float64(g.demand[i])
-			}
-			g.put(i, id)
+			w := g.workers[i]
+			w.Demand, w.Memory = g.demand[i], g.memory[i]
+			w.Work(g.t, g.host, pathOf(i, id))
 		}
 		g.agent.Sample(g.now)
 		if g.each != nil {
@@ -183,21 +203,6 @@ func (g *rig) run(d time.Duration) {
 			g.agent.Step(g.t.Context(), g.now)
 		}
 	}
-}
-
-func (g *rig) put(i int, id string) {
-	path := pathOf(i, id)
-	if g.host.Tree.Version() == cgroup.V2 {
-		g.host.Put(g.t, path, "cpu.stat", fmt.Sprintf(
-			"usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec 0\n",
-			g.used[i].Microseconds(), g.periods[i], int(g.throttled[i])))
-		g.host.Put(g.t, path, "memory.current", fmt.Sprintln(int64(g.memory[i])))
-		return
-	}
-	g.host.Put(g.t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(g.used[i])))
-	g.host.Put(g.t, path, "cpu/cpu.stat", fmt.Sprintf(
-		"nr_periods %d\nnr_throttled %d\nthrottled_time 0\n", g.periods[i], int(g.throttled[i])))
-	g.host.Put(g.t, path, "memory/memory.usage_in_bytes", fmt.Sprintln(int64(g.memory[i])))
 }
 
 // limit is what is in force for a pod's container.
@@ -260,6 +265,9 @@ func (g *rig) isRestored(why string) {
 	want := g.stage.Snapshot()[0].Containers[0].Limits
 	if l := g.limit(0); l != want {
 		g.t.Errorf("%s: limits %v, want the API's %v", why, l, want)
+	}
+	if len(g.agent.journal.Entries()) > 0 {
+		g.run(lateGrace + 2*time.Second) // a call may land late: it is waited for
 	}
 	if e := g.agent.journal.Entries(); len(e) != 0 {
 		g.t.Errorf("%s: journal still has %+v", why, e)

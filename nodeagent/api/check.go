@@ -15,6 +15,8 @@ const (
 	MaxProblem = 256
 	// MaxBuckets is how many buckets a histogram may have.
 	MaxBuckets = 100
+	// maxCount is more than any container has of anything that is counted.
+	maxCount = 1 << 40
 	// jitter is how far a rate may be above what the node has: it is measured over a
 	// short time, and time is not measured exactly.
 	jitter = 1.5
@@ -69,6 +71,9 @@ func (s Summary) Check(node mdp.Size) error {
 			return fmt.Errorf("wanted %v is %d: it must not be negative", k, v)
 		}
 	}
+	if s.Resizes > maxCount || s.Conflicts > maxCount {
+		return fmt.Errorf("%d resizes and %d conflicts: at most %d of each", s.Resizes, s.Conflicts, uint64(maxCount))
+	}
 	if s.Mode != "" {
 		if _, err := ParseMode(string(s.Mode)); err != nil {
 			return err
@@ -85,7 +90,7 @@ const closeTo = 0.02
 // other: nothing is different but times, and signals by less than 2 %.
 func (s Summary) Near(other Summary) bool {
 	if !slices.Equal(s.Latency.Upper, other.Latency.Upper) || !slices.Equal(s.Latency.Counts, other.Latency.Counts) ||
-		s.State.Observed != other.State.Observed {
+		!s.Latency.At.Equal(other.Latency.At) || s.State.Observed != other.State.Observed {
 		return false
 	}
 	for one := range s.State.Observed.Signals() {

@@ -13,6 +13,7 @@ import (
 type Histogram struct {
 	Upper  []float64 // seconds, ascending
 	Counts []uint64  // ascending
+	At     time.Time // when it was read; zero is not known
 }
 
 // Known reports whether there is a histogram.
@@ -36,7 +37,7 @@ func (h Histogram) Since(before Histogram) (d Histogram, ok bool) {
 	if !slices.Equal(h.Upper, before.Upper) {
 		return Histogram{}, false
 	}
-	d = Histogram{Upper: h.Upper, Counts: make([]uint64, len(h.Counts))}
+	d = Histogram{Upper: h.Upper, Counts: make([]uint64, len(h.Counts)), At: h.At}
 	for i := range h.Counts {
 		if h.Counts[i] < before.Counts[i] {
 			return h, true
@@ -58,7 +59,7 @@ func (h Histogram) Plus(other Histogram) (Histogram, error) {
 		return Histogram{}, fmt.Errorf("histograms of different buckets: %d of them up to %v s, %d up to %v s",
 			len(h.Upper), h.Upper[len(h.Upper)-1], len(other.Upper), other.Upper[len(other.Upper)-1])
 	}
-	sum := Histogram{Upper: h.Upper, Counts: slices.Clone(h.Counts)}
+	sum := Histogram{Upper: h.Upper, Counts: slices.Clone(h.Counts), At: h.At}
 	for i, n := range other.Counts {
 		sum.Counts[i] += n
 	}
@@ -66,26 +67,53 @@ func (h Histogram) Plus(other Histogram) (Histogram, error) {
 }
 
 // Quantile is the latency that the given percentile of requests did not exceed. It is
-// linear within a bucket. In the last bucket, which has no end, it is the lower end. ok
-// is false when there were no requests.
-func (h Histogram) Quantile(percentile float64) (latency time.Duration, ok bool) {
+// linear within a bucket, between its bounds. In the last bucket, which has no end, it
+// is the lower bound. In the first one it is the upper bound: where between 0 and that
+// bound the requests are is not known, and most are far below it. ok is false when
+// there were no requests, or there is no bound at all.
+func (h Histogram) Quantile(percentile float64) (q Quantile, ok bool) {
 	total := h.Total()
 	if total == 0 {
-		return 0, false
+		return Quantile{}, false
 	}
 	rank := percentile / 100 * float64(total)
 	i := slices.IndexFunc(h.Counts, func(n uint64) bool { return float64(n) >= rank })
-	lower := 0.0
-	below := uint64(0)
-	if i > 0 {
-		lower = h.Upper[i-1]
-		below = h.Counts[i-1]
-	}
 	if math.IsInf(h.Upper[i], 1) {
-		return seconds(lower), true
+		if i == 0 {
+			return Quantile{}, false
+		}
+		q.Lower = seconds(h.Upper[i-1])
+		return Quantile{Latency: q.Lower, Lower: q.Lower, Upper: math.MaxInt64}, true
 	}
+	q.Upper = seconds(h.Upper[i])
+	if i == 0 {
+		q.Latency = q.Upper
+		return q, true
+	}
+	below := h.Counts[i-1]
 	within := (rank - float64(below)) / float64(h.Counts[i]-below)
-	return seconds(lower + (h.Upper[i]-lower)*within), true
+	q.Lower = seconds(h.Upper[i-1])
+	q.Latency = seconds(h.Upper[i-1] + (h.Upper[i]-h.Upper[i-1])*within)
+	return q, true
+}
+
+// Quantile is a quantile of a histogram.
+type Quantile struct {
+	Latency time.Duration // estimated
+	Lower   time.Duration // bound of the bucket that it lies in, exclusive; 0 of the first one
+	Upper   time.Duration // and inclusive; the largest Duration of the last one
+}
+
+// Within reports whether the quantile is at most a threshold, as the bounds of its
+// bucket say it. known is false when the threshold lies between them.
+func (q Quantile) Within(threshold time.Duration) (is, known bool) {
+	switch {
+	case q.Upper <= threshold:
+		return true, true
+	case q.Lower >= threshold:
+		return false, true
+	}
+	return false, false
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -44,7 +44,8 @@ func TestQuantileIsInTheBucketOfTheSortedValues(t *testing.T) {
 			if i > 0 {
 				low = buckets[i-1]
 			}
-			if !ok || got.Seconds() < low-1e-9 || got.Seconds() > high+1e-9 {
+			if l := got.Latency.Seconds(); !ok || l < low-1e-9 || l > high+1e-9 || math.Abs(got.Lower.Seconds()-low) > 1e-9 ||
+				!math.IsInf(high, 1) && math.Abs(got.Upper.Seconds()-high) > 1e-9 {
 				t.Fatalf("p%v of %d latencies = %v, want in (%v, %v] s", p, len(latencies), got, low, high)
 			}
 		}
@@ -54,8 +55,8 @@ func TestQuantileIsInTheBucketOfTheSortedValues(t *testing.T) {
 func TestSinceIsTheNewRequests(t *testing.T) {
 	early, late := filled(0.01, 0.04), filled(0.01, 0.04, 0.3, 0.3)
 	d, ok := late.Since(early)
-	if q, _ := d.Quantile(50); !ok || d.Total() != 2 || q < 200*time.Millisecond {
-		t.Errorf("since: %d requests, median %v; want the two slow ones", d.Total(), q)
+	if q, _ := d.Quantile(50); !ok || d.Total() != 2 || q.Latency < 200*time.Millisecond {
+		t.Errorf("since: %d requests, median %v; want the two slow ones", d.Total(), q.Latency)
 	}
 	if d, ok = early.Since(late); !ok || d.Total() != 2 {
 		t.Errorf("a process that restarted: %d requests, want all of its 2", d.Total())

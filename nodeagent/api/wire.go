@@ -120,7 +120,22 @@ func histogramFromWire(h *linkv1.Histogram) (Histogram, error) {
 				i, upper[i], counts[i], upper[i-1], counts[i-1])
 		}
 	}
-	return Histogram{Upper: upper, Counts: counts}, nil
+	read := Histogram{Upper: upper, Counts: counts}
+	if h.GetAt() != nil {
+		read.At = h.GetAt().AsTime()
+	}
+	return read, nil
+}
+
+func histogramToWire(h Histogram) *linkv1.Histogram {
+	if !h.Known() {
+		return nil
+	}
+	w := &linkv1.Histogram{UpperSeconds: h.Upper, Counts: h.Counts}
+	if !h.At.IsZero() {
+		w.At = timestamppb.New(h.At)
+	}
+	return w
 }
 
 // ReportToWire writes a report for the wire.
@@ -131,7 +146,7 @@ func ReportToWire(r Report) *linkv1.Report {
 			Container: refToWire(s.Container), State: stateToWire(s.State), Bounds: boundsToWire(s.Bounds),
 			Mode: string(s.Mode), Want: actionToWire(s.Want), Effect: uint32(s.Effect),
 			Resizes: s.Resizes, Conflicts: s.Conflicts, Problem: s.Problem,
-			Latency: &linkv1.Histogram{UpperSeconds: s.Latency.Upper, Counts: s.Latency.Counts},
+			Latency: histogramToWire(s.Latency),
 		})
 	}
 	for _, c := range r.Gone {
@@ -149,7 +164,7 @@ func ReportFromWire(w *linkv1.Report) (Report, error) {
 		one, err := summaryFromWire(s)
 		if err != nil {
 			ref := refFromWire(s.GetContainer())
-			bad = append(bad, fmt.Errorf("container %q: %w", ref, err))
+			bad = append(bad, fmt.Errorf("container %.160q: %w", ref, err))
 			r.Gone = append(r.Gone, ref)
 			continue
 		}
@@ -189,6 +204,10 @@ func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 func GrantsToWire(m Grants) *linkv1.Grants {
 	w := &linkv1.Grants{Ttl: durationpb.New(m.TTL), Unchanged: m.Unchanged}
 	for _, one := range m.All {
+		if one.Keep {
+			w.All = append(w.All, &linkv1.Grant{Container: refToWire(one.Container), Keep: true})
+			continue
+		}
 		w.All = append(w.All, &linkv1.Grant{
 			Container:     refToWire(one.Container),
 			Mode:          string(one.Mode),
@@ -218,6 +237,10 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 	}
 	for _, one := range w.GetAll() {
 		ref := refFromWire(one.GetContainer())
+		if one.GetKeep() {
+			m.All = append(m.All, Grant{Container: ref, Keep: true})
+			continue
+		}
 		mode, err := ParseMode(one.GetMode())
 		if err != nil {
 			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)

@@ -50,6 +50,9 @@ func TestNoGrantIsLostOnTheWire(t *testing.T) {
 	law := func(seed int64) bool {
 		grant := fill[api.Grant](rand.New(rand.NewSource(seed)))
 		grant.Mode, grant.Throttle = api.Auto, 0.1
+		if grant.Keep {
+			grant = api.Grant{Container: grant.Container, Keep: true} // nothing else of it counts
+		}
 		want := api.Grants{TTL: time.Minute, All: []api.Grant{grant}}
 		got, err := api.GrantsFromWire(api.GrantsToWire(want))
 		return err == nil && reflect.DeepEqual(got, want)
@@ -81,6 +84,39 @@ func FuzzReportFromWire(f *testing.F) {
 		}
 		again, err := api.ReportFromWire(api.ReportToWire(r))
 		if err != nil || len(again.Containers) != len(r.Containers) {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
+	})
+}
+
+// FuzzGrantsFromWire: what central sends is read, or refused by name; it never panics,
+// and what was read is within the limits that agents rely on.
+func FuzzGrantsFromWire(f *testing.F) {
+	full := api.Grants{TTL: time.Minute, All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Latency: api.Source{Port: 80, Path: "/metrics"}}}}
+	seed, err := proto.Marshal(api.GrantsToWire(full))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var w linkv1.Grants
+		if proto.Unmarshal(b, &w) != nil {
+			return
+		}
+		m, err := api.GrantsFromWire(&w)
+		if err != nil {
+			return
+		}
+		if m.TTL <= 0 || m.TTL > 24*time.Hour {
+			t.Errorf("a time to live of %v", m.TTL)
+		}
+		for _, g := range m.All {
+			if _, err := api.ParseMode(string(g.Mode)); !g.Keep && err != nil || !(g.Throttle >= 0 && g.Throttle < 1) {
+				t.Errorf("grant %+v", g)
+			}
+		}
+		again, err := api.GrantsFromWire(api.GrantsToWire(m))
+		if err != nil || len(again.All) != len(m.All) {
 			t.Errorf("what was read cannot be written: %v", err)
 		}
 	})

@@ -78,23 +78,27 @@ func Quota(c mdp.MilliCPU, period int64) int64 {
 	return max(1000, int64(c)*period/1000)
 }
 
-// SameCPU reports whether two limits are the same CPU limit, up to rounding: systemd
-// rounds a quota up to steps of 10 ms per second.
-func (l Limits) SameCPU(other Limits) bool {
-	if (l.Quota <= 0) != (other.Quota <= 0) {
-		return false
+// SameCPU reports whether l, which is in force, is the CPU limit that was written:
+// exactly, or as systemd rounds it up, to steps of 10 ms per second. Anything else,
+// however near, was written by somebody else.
+func (l Limits) SameCPU(written Limits) bool {
+	if l.Quota <= 0 || written.Quota <= 0 || l.Period <= 0 || written.Period <= 0 {
+		return (l.Quota <= 0) == (written.Quota <= 0)
 	}
-	const step = 10 // millicores: 10 ms per second
-	off := l.CPU() - other.CPU()
-	return l.Quota <= 0 || max(off, -off) < step
+	if l.Quota*written.Period == written.Quota*l.Period {
+		return true
+	}
+	const second, step = 1_000_000, 10_000 // microseconds
+	perSecond := (written.Quota*second + written.Period - 1) / written.Period
+	rounded := (perSecond + step - 1) / step * step
+	return l.Quota == rounded*l.Period/second
 }
 
-// SameMemory reports whether two limits are the same memory limit, up to rounding: the
-// kernel keeps whole pages.
+// SameMemory reports whether two limits are the same memory limit in whole pages,
+// which is how the kernel keeps them.
 func (l Limits) SameMemory(other Limits) bool {
 	const page = 4096
-	off := l.Memory - other.Memory
-	return (l.Memory <= 0) == (other.Memory <= 0) && max(off, -off) < page
+	return (l.Memory <= 0) == (other.Memory <= 0) && l.Memory/page == other.Memory/page
 }
 
 // file is one file held open.

@@ -11,13 +11,17 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
+
+// ErrReadOnly says that this process may not write the cgroups: their mount is
+// read-only.
+var ErrReadOnly = errors.New("cgroup cannot be written")
 
 // Write changes a group's limits directly, without the container runtime; 0
 // leaves a limit as it is. The runtime does not know of it, and its next update
-// of the container reverts it. So it is for restores while the runtime does not
-// answer, for tests, and for the opt-in direct path of CPU quotas. A quota
-// needs its period.
+// of the container reverts it. So it is for raises and restores while the runtime
+// does not answer, and the runtime is told later. A quota needs its period.
 //
 // Upwards memory goes first, then CPU; downwards CPU goes first: memory becomes
 // tight last.
@@ -44,6 +48,8 @@ func (t *Tree) Write(path string, l Limits) error {
 	for _, write := range order {
 		if err := write(); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrGone, err)
+		} else if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrReadOnly, err)
 		} else if err != nil {
 			return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
 		}

@@ -250,8 +250,10 @@ func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 		}
 	}
 	m.takes = 300 * time.Millisecond
-	if err := step(0); err != nil {
-		t.Fatalf("the slow call itself is no error: %v", err)
+	for i := range 3 { // one or two of a few calls may be slow: nothing follows from that
+		if err := step(i); err != nil {
+			t.Fatalf("slow call %d: %v, want a closed breaker until the third", i, err)
+		}
 	}
 	calls := len(m.calls)
 	for i := range 30 {
@@ -262,6 +264,13 @@ func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 	if err := d.Restore(t.Context(), m.clock(), cpu("a", 500, 1000)); !errors.Is(err, cri.ErrOpen) {
 		t.Errorf("a restore calls a runtime whose breaker is open: %v", err)
 	}
+	if err := d.Insist(t.Context(), m.clock(), cpu("b", 500, 1000)); err != nil || len(m.calls) != calls+1 {
+		t.Errorf("a raise that insists: %v after %d calls", err, len(m.calls)-calls)
+	}
+	if err := d.Insist(t.Context(), m.clock(), cpu("b", 500, 1000)); !refused(err) {
+		t.Errorf("the same at once again: %v, want it refused", err)
+	}
+	calls++
 	if s := d.Stats(); s.Breaker != cri.Open || !strings.Contains(s.Why, "300ms") || len(m.calls) != calls {
 		t.Errorf("stats %+v after %d calls, want %d", s, len(m.calls), calls)
 	}
@@ -279,6 +288,46 @@ func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 	}
 	if s := d.Stats(); s.Breaker != cri.Closed || s.Why != "" {
 		t.Errorf("breaker %v (%s), want closed", s.Breaker, s.Why)
+	}
+}
+
+func TestAStepThatComesATickEarlyIsNotRefused(t *testing.T) {
+	m := &machine{now: noon, takes: time.Millisecond}
+	d := discipline(m)
+	from, to := mdp.MilliCPU(500), mdp.MilliCPU(1000)
+	for i := range 20 {
+		at := noon.Add(time.Duration(i) * time.Second)
+		if i%2 == 1 {
+			at = at.Add(-30 * time.Millisecond)
+		}
+		if err := d.Update(t.Context(), at, cpu("a", from, to)); err != nil {
+			t.Errorf("step %d at %v: %v", i, at.Sub(noon), err)
+		}
+		from, to = to, from
+	}
+	if err := d.Update(t.Context(), noon.Add(19500*time.Millisecond), cpu("a", from, to)); !refused(err) {
+		t.Errorf("half a second later: %v, want it refused", err)
+	}
+}
+
+func TestReliefIsWhatMayNotWait(t *testing.T) {
+	from := mdp.Size{CPU: 500, Memory: 100}
+	for name, c := range map[string]struct {
+		to   mdp.Size
+		must bool
+		want mdp.Size
+	}{
+		"both up":                      {mdp.Size{CPU: 900, Memory: 200}, false, mdp.Size{CPU: 900, Memory: 200}},
+		"CPU up, memory down":          {mdp.Size{CPU: 900, Memory: 50}, false, mdp.Size{CPU: 900}},
+		"both down":                    {mdp.Size{CPU: 100, Memory: 50}, false, mdp.Size{}},
+		"down into the envelope":       {mdp.Size{CPU: 100, Memory: 200}, true, mdp.Size{CPU: 100, Memory: 200}},
+		"a commit of what is in force": {from, true, mdp.Size{}},
+	} {
+		m := cri.Move{From: from, To: c.to, Must: c.must,
+			Change: cri.Change{Quota: int64(c.to.CPU), Period: 1000, Memory: c.to.Memory}}.Relief()
+		if m.To != c.want || m.Change.Quota != int64(c.want.CPU) || m.Change.Memory != c.want.Memory {
+			t.Errorf("%s: %+v, want %v", name, m, c.want)
+		}
 	}
 }
 

@@ -20,7 +20,8 @@ type Rules struct {
 	Every             time.Duration // between two moves of one container
 	MinChange         mdp.Ratio     // a shrink by less than this share of the limit is not worth a call; a raise always is
 	Deadline          time.Duration // of one call
-	Slow              time.Duration // the breaker opens when the 99th percentile of recent calls is above it
+	Slow              time.Duration // the breaker opens when the 99th percentile of recent calls is above it,
+	SlowCalls         int           // and that many of them were
 	Window            int           // how many calls are recent
 	MinSamples        int           // with fewer recent calls there is no percentile
 	PressureThreshold mdp.Ratio     // the breaker opens when memory or I/O full pressure of the node is above it
@@ -38,6 +39,7 @@ var DefaultRules = Rules{
 	MinChange:         0.1,
 	Deadline:          time.Second,
 	Slow:              250 * time.Millisecond,
+	SlowCalls:         3,
 	Window:            100,
 	MinSamples:        10,
 	PressureThreshold: 0.2,
@@ -58,6 +60,8 @@ func (r Rules) Check() error {
 			r.Deadline, r.Slow, r.Cooldown)
 	case !(r.MinChange >= 0 && r.MinChange < 1):
 		return fmt.Errorf("cri rules: least change %v: must be in [0, 1)", float64(r.MinChange))
+	case r.SlowCalls < 1:
+		return fmt.Errorf("cri rules: %d slow calls: must be 1 or more", r.SlowCalls)
 	case r.Window < 1 || r.MinSamples < 1 || r.MinSamples > r.Window:
 		return fmt.Errorf("cri rules: window %d, least samples %d: need 1 <= least samples <= window", r.Window,
 			r.MinSamples)
@@ -73,7 +77,7 @@ type Breaker int
 // The states of the breaker.
 const (
 	Closed   Breaker = iota // calls pass
-	Open                    // no call passes
+	Open                    // no call passes; raises and restores go to the cgroup directly, or by Insist
 	HalfOpen                // one call may pass; its result decides
 )
 
@@ -95,11 +99,27 @@ type Move struct {
 	To     mdp.Size // wanted; 0 keeps
 	Change Change   // what the runtime is sent
 	Must   bool     // small moves too: the limit in force is outside of its envelope
+	Commit bool     // small moves too: the runtime does not know of what is in force
 }
 
 // raises reports whether a limit becomes larger.
 func (m Move) raises() bool {
 	return m.To.CPU > m.From.CPU && m.To.CPU > 0 || m.To.Memory > m.From.Memory && m.To.Memory > 0
+}
+
+// Relief is the part of a Move that may not wait for a call: the raises. When the
+// limits in force are outside of their envelope it is all that changes something.
+// CPU has its Change with it; what is not part of the relief keeps its value.
+func (m Move) Relief() Move {
+	if cpu := m.To.CPU > m.From.CPU || m.Must && m.To.CPU != m.From.CPU; m.To.CPU <= 0 || !cpu {
+		m.To.CPU = 0
+		m.Change.Quota, m.Change.Period = 0, 0
+	}
+	if memory := m.To.Memory > m.From.Memory || m.Must && m.To.Memory != m.From.Memory; m.To.Memory <= 0 || !memory {
+		m.To.Memory = 0
+		m.Change.Memory = 0
+	}
+	return m
 }
 
 // large reports whether a limit changes by the given share or more. From no limit to
@@ -181,10 +201,11 @@ func (l *Limiter) allowed(now time.Time, m Move) error {
 	if err := l.pass(now); err != nil {
 		return err
 	}
-	if since := now.Sub(l.last[m.ID]); since < l.rules.Every {
+	// The steps of a loop come a little early or late: a tenth is not counted.
+	if since := now.Sub(l.last[m.ID]); since < l.rules.Every-l.rules.Every/10 {
 		return &RefusedError{fmt.Sprintf("the container was moved %v ago; %v is the least", since, l.rules.Every)}
 	}
-	if !m.Must && !m.raises() && !m.large(l.rules.MinChange) {
+	if !m.Must && !m.Commit && !m.raises() && !m.large(l.rules.MinChange) {
 		return &RefusedError{
 			fmt.Sprintf("%v to %v is less than %v %%", m.From, m.To, float64(l.rules.MinChange)*100),
 		}
@@ -221,16 +242,10 @@ func (l *Limiter) Update(ctx context.Context, now time.Time, m Move) error {
 		return err
 	}
 	l.mu.Lock()
-	steps := m.steps()
-	l.bucket.AllowN(now, len(steps))
+	l.bucket.AllowN(now, len(m.steps()))
 	l.last[m.ID] = now
 	l.mu.Unlock()
-	for _, c := range steps {
-		if err := l.call(ctx, now, m.ID, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.calls(ctx, now, m)
 }
 
 // Restore sets a container's own values. Size, time and budget do not matter. But it
@@ -245,6 +260,27 @@ func (l *Limiter) Restore(ctx context.Context, now time.Time, m Move) error {
 	if err != nil {
 		return err
 	}
+	return l.calls(ctx, now, m)
+}
+
+// Insist makes a Move although the breaker is open: raises and restores where the
+// cgroup cannot be written directly. Only the time between two calls of one container
+// counts.
+func (l *Limiter) Insist(ctx context.Context, now time.Time, m Move) error {
+	l.mu.Lock()
+	since := now.Sub(l.last[m.ID])
+	if since < l.rules.Every-l.rules.Every/10 {
+		l.stats.Refused++
+		l.mu.Unlock()
+		return &RefusedError{fmt.Sprintf("the container was moved %v ago; %v is the least", since, l.rules.Every)}
+	}
+	l.last[m.ID] = now
+	l.mu.Unlock()
+	return l.calls(ctx, now, m)
+}
+
+// calls makes the calls of a Move.
+func (l *Limiter) calls(ctx context.Context, now time.Time, m Move) error {
 	for _, c := range m.steps() {
 		if err := l.call(ctx, now, m.ID, c); err != nil {
 			return err
@@ -285,7 +321,7 @@ func (l *Limiter) call(ctx context.Context, now time.Time, id string, c Change) 
 		l.open(now, fmt.Sprintf("a call took longer than %v", l.rules.Deadline))
 	case errors.Is(err, ErrUnavailable):
 		l.open(now, err.Error())
-	case l.p(99) > l.rules.Slow && len(l.recent) >= l.rules.MinSamples:
+	case l.p(99) > l.rules.Slow && len(l.recent) >= l.rules.MinSamples && l.slow() >= l.rules.SlowCalls:
 		l.open(
 			now,
 			fmt.Sprintf("99th percentile of the last %d calls is %v, above %v", len(l.recent), l.p(99),
@@ -332,6 +368,17 @@ func (l *Limiter) remember(took time.Duration) {
 	}
 	l.recent[l.next] = took
 	l.next = (l.next + 1) % len(l.recent)
+}
+
+// slow is how many of the recent calls were slow.
+func (l *Limiter) slow() int {
+	n := 0
+	for _, took := range l.recent {
+		if took > l.rules.Slow {
+			n++
+		}
+	}
+	return n
 }
 
 // p is a percentile of the recent calls, by nearest rank.

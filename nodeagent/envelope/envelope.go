@@ -1,7 +1,8 @@
 // Package envelope says what of a container may be moved, and how far. It
 // follows from the container's API values and from central's grant. It is pure.
 //
-// The invariant is floor <= limit in force <= allocated limit, always. The
+// The invariant is floor <= what is written <= the smallest of the live API limit, a
+// value that somebody else has set since, and the pod's room. The
 // request is the reservation that the scheduler and quotas count: it is never
 // touched. The allocated limit is the ceiling, because the pod-level cgroup,
 // which only the kubelet writes, is made from it. On cgroup v1 a quota above
@@ -36,6 +37,8 @@ type Container struct {
 	PodDeleting   bool
 	Mirror        bool // a static pod, seen through its mirror
 	ExclusiveCPUs bool // the kubelet's CPU manager gave it cores of its own
+	// Requests are those of its spec; 0 is none.
+	Requests mdp.Size
 	// Settled are its limits when no resize was pending last; 0 is none. When
 	// that was never so, they are what is in force.
 	Settled mdp.Size
@@ -44,6 +47,11 @@ type Container struct {
 	// ResizePending says that Limits are not yet allocated, or not yet acted on
 	// by the kubelet.
 	ResizePending bool
+	// Foreign are the limits that somebody else has set since, most often the
+	// kubelet, while the API server's news of it may be late; 0 is none.
+	Foreign mdp.Size
+	// Room is what the pod's own limits leave to the container; 0 is none.
+	Room mdp.Size
 }
 
 // Reason says why something is left alone.
@@ -87,13 +95,27 @@ const (
 	LeastMemory mdp.Bytes    = 4 * mdp.MiB
 )
 
-// Ceiling is the largest limit that is certainly allocated. While a resize is
-// pending, for whatever reason, it is the smaller of old and new.
+// Ceiling is the largest limit that is certainly allocated: no write is above it.
+// It is the smallest of the API's limit, of what somebody else has set since, and of
+// what the pod has room for. While a resize is pending, for whatever reason, the
+// API's limit is the smaller of old and new. A container without a limit in the API
+// has none.
 func (c Container) Ceiling() mdp.Size {
-	if !c.ResizePending {
-		return c.Limits
+	return mdp.Size{
+		CPU:    ceiling(c, func(s mdp.Size) mdp.MilliCPU { return s.CPU }),
+		Memory: ceiling(c, func(s mdp.Size) mdp.Bytes { return s.Memory }),
 	}
-	return mdp.Size{CPU: lesser(c.Settled.CPU, c.Limits.CPU), Memory: lesser(c.Settled.Memory, c.Limits.Memory)}
+}
+
+func ceiling[T ~int64](c Container, of func(mdp.Size) T) T {
+	limit := of(c.Limits)
+	if c.ResizePending {
+		limit = lesser(of(c.Settled), limit)
+	}
+	if limit == 0 {
+		return 0
+	}
+	return lesser(lesser(limit, of(c.Foreign)), of(c.Room))
 }
 
 // lesser is the smaller of two limits where 0 is none.
@@ -128,12 +150,22 @@ func Of(c Container, grant mdp.Bounds, r Rules) Envelope {
 		e.LeftMemory = NoMemoryLimit
 	} else {
 		e.Knobs |= mdp.SetOf(mdp.MemoryLimit)
-		e.Bounds.Memory, e.LeftMemory = within(grant.Memory, LeastMemory, ceiling.Memory)
+		e.Bounds.Memory, e.LeftMemory = within(grant.Memory, leastMemory(c, grant), ceiling.Memory)
 	}
 	if e.Knobs == 0 {
 		e.Left = NothingToMove
 	}
 	return e
+}
+
+// leastMemory is the floor of a memory limit. Below the request, which the scheduler has
+// reserved, a limit frees nothing that anybody could use: only a grant that says so goes
+// there.
+func leastMemory(c Container, grant mdp.Bounds) mdp.Bytes {
+	if grant.Memory.Min > 0 {
+		return LeastMemory
+	}
+	return max(LeastMemory, c.Requests.Memory)
 }
 
 // within cuts a grant's range to [least, ceiling]. A range that lies above the

@@ -98,3 +98,52 @@ func TestCeilingIsTheSmallerLimitWhileAResizeIsPending(t *testing.T) {
 		t.Errorf("once allocated: %v, want 2000m", e.Bounds.CPU.Max)
 	}
 }
+
+// A pod's news come late at times. Then what the kubelet has written, or what it has
+// given the pod's own group, is newer than what the agent knows of the API.
+func TestCeilingIsNeverAboveWhatSomebodyElseHasSetOrThePodHasRoomFor(t *testing.T) {
+	c := shop()
+	c.Foreign.CPU = 300
+	c.Room = mdp.Size{CPU: 400, Memory: 100 * mdp.MiB}
+	if got, want := c.Ceiling(), (mdp.Size{CPU: 300, Memory: 100 * mdp.MiB}); got != want {
+		t.Errorf("ceiling %v, want %v", got, want)
+	}
+	c.Limits.CPU = 0
+	if got := c.Ceiling().CPU; got != 0 {
+		t.Errorf("a container without a CPU limit got one of %v", got)
+	}
+}
+
+func TestMemoryStaysAboveItsRequestUnlessTheGrantSaysOtherwise(t *testing.T) {
+	c := shop()
+	c.Requests.Memory = 100 * mdp.MiB
+	if got := envelope.Of(c, mdp.Bounds{}, envelope.Rules{}).Bounds.Memory.Min; got != 100*mdp.MiB {
+		t.Errorf("least memory %v, want the request", got)
+	}
+	asked := mdp.Bounds{Memory: mdp.Range[mdp.Bytes]{Min: 20 * mdp.MiB}}
+	if got := envelope.Of(c, asked, envelope.Rules{}).Bounds.Memory.Min; got != 20*mdp.MiB {
+		t.Errorf("least memory %v, want what the grant says", got)
+	}
+}
+
+// FuzzOf: whatever central grants, nothing is allowed above the API's limit or below the
+// floor.
+func FuzzOf(f *testing.F) {
+	f.Add(int64(50), int64(2000), int64(0), int64(-1), int64(1000), int64(256<<20))
+	f.Fuzz(func(t *testing.T, cpuMin, cpuMax, memoryMin, memoryMax, cpu, memory int64) {
+		if cpu < 0 || memory < 0 {
+			return
+		}
+		c := shop()
+		c.Limits = mdp.Size{CPU: mdp.MilliCPU(cpu), Memory: mdp.Bytes(memory)}
+		e := envelope.Of(c, mdp.Bounds{
+			CPU:    mdp.Range[mdp.MilliCPU]{Min: mdp.MilliCPU(cpuMin), Max: mdp.MilliCPU(cpuMax)},
+			Memory: mdp.Range[mdp.Bytes]{Min: mdp.Bytes(memoryMin), Max: mdp.Bytes(memoryMax)},
+		}, envelope.Rules{})
+		b := e.Bounds
+		if b.CPU.Max > c.Limits.CPU || b.Memory.Max > c.Limits.Memory || b.CPU.Min > b.CPU.Max || b.Memory.Min > b.Memory.Max ||
+			b.CPU.Min < min(envelope.LeastCPU, c.Limits.CPU) || b.Memory.Min < min(envelope.LeastMemory, c.Limits.Memory) {
+			t.Errorf("bounds %+v of %v", b, c.Limits)
+		}
+	})
+}

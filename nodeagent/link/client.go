@@ -53,6 +53,9 @@ const (
 	// life, and given up when there is none within pingIn.
 	pingAfter = 15 * time.Second
 	pingIn    = 10 * time.Second
+	// worthIt is the size from which a report is compressed: full ones, once a minute.
+	// Central keeps a few buffers of that size for each of its connections.
+	worthIt = 4 << 10
 )
 
 // Run dials until the context ends. The agent goes on within its grants.
@@ -143,7 +146,9 @@ func (c *Client) open(ctx context.Context) (*stream, *http.Transport, error) {
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: c.Name, MinVersion: tls.VersionTLS13},
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingIn},
 	}
-	s := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/")).Sync(ctx)
+	client := linkv1.NewLinkClient(&http.Client{Transport: transport}, strings.TrimSuffix(c.URL, "/"),
+		connect.WithSendGzip(), connect.WithCompressMinBytes(worthIt))
+	s := client.Sync(ctx)
 	s.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return s, transport, nil
 }

@@ -39,6 +39,7 @@ type Entry struct {
 	API       cgroup.Limits    `json:"api"`    // to be restored
 	Ours      cgroup.Limits    `json:"ours"`   // what we set, or were about to set; 0 is a limit that is not ours
 	Before    cgroup.Limits    `json:"before"` // what was in force before; the agent may have died between the two
+	Wrote     Span             `json:"wrote"`  // what calls of ours may have set, or may still set
 	At        time.Time        `json:"at"`     // when the entry was written
 }
 
@@ -223,8 +224,14 @@ func (j *Journal) Get(id string) (Entry, bool) {
 }
 
 // Put writes an entry, which replaces an earlier one of the same id. When Put
-// returns nil the entry is on disk.
-func (j *Journal) Put(e Entry) error { return j.write(line{Put: &e}) }
+// returns nil the entry is on disk. One that differs only in its time is there already.
+func (j *Journal) Put(e Entry) error {
+	has := j.entries[e.ID]
+	if has.At = e.At; has == e {
+		return nil
+	}
+	return j.write(line{Put: &e})
+}
 
 // Delete forgets a container that was restored or is gone.
 func (j *Journal) Delete(id string) error {

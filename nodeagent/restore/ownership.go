@@ -9,19 +9,27 @@ import (
 type Event struct {
 	Kind    EventKind
 	Change  cgroup.Limits // of Intend: what the call sets; 0 stays as it is
-	InForce cgroup.Limits // of Intend and RestoreFailed: what was sensed last
-	API     cgroup.Limits // of Intend, APIChanged and the restores: the API's values
+	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
+	API     cgroup.Limits // of Intend and APIChanged: the API's values
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
 }
 
 // Ownership is what of a container's limits is ours. It is a value: [Ownership.Next]
 // makes the next one. The zero value is Untouched.
+//
+// A value in force is ours because we intended to write it, and not because it is the
+// one that we wrote last: a call that missed its deadline may land much later, after
+// others. So the journal has the range of what we may have written of each limit,
+// from before the first call until no call can land any more.
 type Ownership struct {
 	State   State
 	Ours    cgroup.Limits // what we set; 0 is a limit that is not ours
-	Before  cgroup.Limits // what was in force before; with PendingRestore what the runtime has
+	Before  cgroup.Limits // what was in force before; with Behind what the runtime has
 	API     cgroup.Limits // what is to be restored
 	SetWith cgroup.Limits // the API's values when we set ours; zero when that is not known
+	Wrote   Span          // what calls of ours may have set, or may still set
+	Late    bool          // a call of ours failed, and may still land
+	Behind  bool          // Ours was written to the cgroup, and the runtime does not know
 }
 
 // Journaling is what to do with the container's entry in the journal.
@@ -43,7 +51,11 @@ type Step struct {
 // Replayed is the ownership that an entry of the journal stands for. The agent that
 // wrote it may have died before, during or after its call.
 func Replayed(e Entry) Ownership {
-	return Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API}
+	o := Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API, Wrote: e.Wrote.With(e.Ours), Late: true}
+	if !ours(o.Ours) {
+		o.State = Watched
+	}
+	return o
 }
 
 // Next is what follows from an event. An event that cannot happen is an
@@ -66,7 +78,13 @@ func (o Ownership) Next(e Event) (Step, error) {
 	if to.Touched() && !ours(next.Ours) {
 		next.State = Released // the API has no value to restore
 	}
-	if !next.State.Touched() {
+	if next.State == Released && o.State.Touched() && next.Late {
+		next.State = Watched
+	}
+	switch {
+	case next.State == Watched:
+		next = Ownership{State: Watched, API: next.API, Wrote: next.Wrote, Late: true}
+	case !next.State.Touched():
 		next = Ownership{State: next.State, API: next.API}
 	}
 	return Step{Ownership: next, Journal: journaling(o, next, e.Kind)}, nil
@@ -76,46 +94,59 @@ func (o Ownership) Next(e Event) (Step, error) {
 func (o Ownership) with(e Event) Ownership {
 	switch e.Kind {
 	case Intend:
-		held := o.Held(e.InForce)
-		if e.Change.Quota > 0 {
-			held.Quota = e.Change.Quota
-			held.Period = e.Change.Period
-		}
-		if e.Change.Memory > 0 {
-			held.Memory = e.Change.Memory
-		}
-		return Ownership{Ours: held, Before: e.InForce, API: e.API, SetWith: e.API}
+		return o.intend(e)
+	case Confirmed:
+		o.Behind = false
+	case WrittenDirectly:
+		o.Behind = true
+	case Failed:
+		o.Late = true
+	case LateInForce:
+		o.Ours = o.Wrote.of(e.InForce)
+		o.Before = o.API
+	case LateOver:
+		o.Late = false
 	case ForeignSome:
 		o.Ours = without(o.Ours, e.Foreign)
 	case APIChanged:
 		o.API = e.API
-	case RestoredWhilePending:
-		o.Before = o.Ours
-		o.Ours = o.Back(e.API)
-		o.API = e.API
-		o.SetWith = e.API
-	case RestoredDirectly:
-		if back := o.Back(e.API); o.Ours != back {
-			o.Before = o.Ours
-			o.Ours = back
-		}
-		o.API = e.API
-	case RestoreFailed:
-		if o.State == Ours || o.State == AwaitingResize {
-			o.Before = e.InForce
-		}
 	}
 	return o
+}
+
+// intend is the values when a call is about to be made.
+func (o Ownership) intend(e Event) Ownership {
+	held := o.Held(e.InForce)
+	if e.Change.Quota > 0 {
+		held.Quota = e.Change.Quota
+		held.Period = e.Change.Period
+	}
+	if e.Change.Memory > 0 {
+		held.Memory = e.Change.Memory
+	}
+	wrote := o.Wrote
+	if o.State == Ours && !o.Late && !o.Behind {
+		wrote = Span{}.With(o.Ours) // nothing else of ours can be in force
+	}
+	before := e.InForce
+	if o.Behind {
+		before = o.Before // the runtime still has it
+	}
+	return Ownership{
+		Ours: held, Before: before, API: e.API, SetWith: e.API,
+		Wrote: wrote.With(held), Late: o.Late, Behind: o.Behind,
+	}
 }
 
 // journaling is what the step from one ownership to the next does to the entry.
 func journaling(from, to Ownership, k EventKind) Journaling {
 	switch {
-	case to.State == Released, to.State == Ended && (from.State.Touched() || from.State == Released):
+	case to.State == Released, to.State == Ended && from.State.Journalled():
 		return DeleteEntry
-	case !to.State.Touched():
+	case !to.State.Touched() && to.State != Watched:
 		return KeepEntry
-	case k == Intend || k == APIChanged || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API:
+	case k == Intend || k == APIChanged || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API ||
+		from.Wrote != to.Wrote:
 		return WriteEntry
 	}
 	return KeepEntry
@@ -124,17 +155,31 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 // Sensed is the event of finding these limits in force.
 //
 // A limit that has neither our value nor an expected one was set by somebody else.
-// In InDoubt and PendingRestore the value from before is expected, and so is the
-// API's: the runtime may have a call of ours still, or
-// know nothing of a direct write, and setting the API's value once more is
-// harmless.
+// In InDoubt the value from before is expected, and so is the API's: the call may not
+// have landed, and setting the API's value once more is harmless. When the runtime
+// knows nothing of a direct write, what it knows is expected. While a call of ours may
+// land late, everything that we may have written is expected.
 func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 	e := Event{Kind: OursInForce, InForce: inForce}
-	doubtful := o.State == InDoubt || o.State == PendingRestore
-	check := func(one mdp.Signal, same func(cgroup.Limits) bool) {
+	if o.State == Watched {
+		if landed := o.Wrote.of(inForce); landed.Quota > 0 && !landed.SameCPU(o.API) ||
+			landed.Memory > 0 && !landed.SameMemory(o.API) {
+			e.Kind = LateInForce
+		}
+		return e
+	}
+	if !o.State.Touched() {
+		return e
+	}
+	late := cgroup.Limits{}
+	if o.Late {
+		late = o.Wrote.of(inForce)
+	}
+	doubtful := o.State == InDoubt
+	check := func(one mdp.Signal, same func(cgroup.Limits) bool, landed bool) {
 		switch {
 		case same(o.Ours):
-		case doubtful && (same(o.Before) || same(o.API)):
+		case landed, doubtful && (same(o.Before) || same(o.API)), o.Behind && same(o.Before):
 			if e.Kind == OursInForce {
 				e.Kind = BeforeInForce
 			}
@@ -143,14 +188,11 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 			e.Foreign |= mdp.SetOf(one)
 		}
 	}
-	if !o.State.Touched() {
-		return e
-	}
 	if o.Ours.Quota > 0 {
-		check(mdp.CPULimit, inForce.SameCPU)
+		check(mdp.CPULimit, inForce.SameCPU, late.Quota > 0)
 	}
 	if o.Ours.Memory > 0 {
-		check(mdp.MemoryLimit, inForce.SameMemory)
+		check(mdp.MemoryLimit, inForce.SameMemory, late.Memory > 0)
 	}
 	if e.Foreign != 0 && !ours(without(o.Ours, e.Foreign)) {
 		e.Kind = ForeignAll
@@ -183,15 +225,6 @@ func (o Ownership) Back(api cgroup.Limits) cgroup.Limits {
 		back.Memory = api.Memory
 	}
 	return back
-}
-
-// ToRestore reports whether a restore to these values has anything to set.
-// pending says that a resize of the pod is pending.
-func (o Ownership) ToRestore(api cgroup.Limits, pending bool) bool {
-	if pending && o.State == AwaitingResize && o.Ours == o.Back(api) {
-		return false // it has them, and waits for the kubelet
-	}
-	return o.State.Touched()
 }
 
 // ours reports whether any limit is ours.

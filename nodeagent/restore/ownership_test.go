@@ -31,41 +31,40 @@ var (
 
 // example is an ownership in each state.
 func example(s State) Ownership {
-	o := Ownership{State: s, Ours: our, Before: before, API: fromAPI, SetWith: fromAPI}
+	o := Ownership{State: s, Ours: our, Before: before, API: fromAPI, SetWith: fromAPI, Wrote: Span{}.With(our)}
 	switch s {
 	case Untouched, Released, Ended:
 		return Ownership{State: s, API: fromAPI}
-	case AwaitingResize, PendingRestore:
-		o.Ours = fromAPI
-		o.Before = our
+	case Watched:
+		return Ownership{State: s, API: fromAPI, Wrote: Span{}.With(our).With(before), Late: true}
 	}
 	return o
 }
 
 // happens is an event of each kind.
 func happens(k EventKind) Event {
-	return Event{Kind: k, Change: limits(200, 0), InForce: other, API: limits(900, 200), Foreign: mdp.SetOf(mdp.CPULimit)}
+	return Event{Kind: k, Change: limits(200, 0), InForce: our, API: limits(900, 200), Foreign: mdp.SetOf(mdp.CPULimit)}
 }
 
 // The table of the states, written a second time, by hand: rows are events, and
 // columns are states. A dot is an event that cannot happen. A star writes the
 // entry, and a minus deletes it.
 const table = `
-                      Untouched  InDoubt          Ours             AwaitingResize   PendingRestore   Released   Ended
-Intend                InDoubt*   InDoubt*         InDoubt*         InDoubt*         InDoubt*         InDoubt*   .
-Confirmed             .          Ours             .                .                .                .          .
-Failed                .          InDoubt          .                .                .                .          .
-OursInForce           Untouched  Ours             Ours             AwaitingResize   PendingRestore   Released-  .
-BeforeInForce         .          InDoubt          .                .                PendingRestore   .          .
-ForeignSome           .          InDoubt*         Ours*            AwaitingResize*  PendingRestore*  .          .
-ForeignAll            .          Released-        Released-        Released-        Released-        .          .
-APIChanged            Untouched  InDoubt*         Ours*            AwaitingResize*  PendingRestore*  Released-  .
-RestoredByRuntime     Untouched  Released-        Released-        Released-        Released-        Released-  .
-RestoredWhilePending  Untouched  AwaitingResize*  AwaitingResize*  AwaitingResize*  AwaitingResize*  Released-  .
-RestoredDirectly      .          PendingRestore*  PendingRestore*  PendingRestore*  PendingRestore*  .          .
-RestoreFailed         .          InDoubt          InDoubt*         InDoubt*         PendingRestore   .          .
-Forgotten             Untouched  .                .                .                .                Untouched  Ended
-Gone                  Ended      Ended-           Ended-           Ended-           Ended-           Ended-     Ended
+                 Untouched  InDoubt    Ours       Watched    Released   Ended
+Intend           InDoubt*   InDoubt*   InDoubt*   InDoubt*   InDoubt*   .
+Confirmed        .          Ours       .          .          .          .
+WrittenDirectly  .          InDoubt    .          .          .          .
+Failed           .          InDoubt    .          .          .          .
+OursInForce      Untouched  Ours       Ours       Watched    Released-  .
+BeforeInForce    .          InDoubt    InDoubt    .          .          .
+LateInForce      .          .          .          InDoubt*   .          .
+ForeignSome      .          InDoubt*   Ours*      .          .          .
+ForeignAll       .          Released-  Released-  .          .          .
+APIChanged       Untouched  InDoubt*   Ours*      Watched*   Released-  .
+Restored         Untouched  Released-  Released-  .          Released-  .
+LateOver         .          .          Ours       Released-  .          .
+Forgotten        Untouched  .          .          .          Untouched  Ended
+Gone             Ended      Ended-     Ended-     Ended-     Ended-     Ended
 `
 
 func TestEveryEventInEveryState(t *testing.T) {
@@ -110,7 +109,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 // A touched container loses its entry only because it is restored, because
 // somebody else has set all limits, or because it is gone.
 func TestNothingTouchedIsForgottenBeforeItIsRestored(t *testing.T) {
-	ends := map[EventKind]bool{RestoredByRuntime: true, ForeignAll: true, Gone: true}
+	ends := map[EventKind]bool{Restored: true, ForeignAll: true, Gone: true}
 	for s := range states {
 		for k := range eventKinds {
 			step, err := example(s).Next(happens(k))
@@ -129,7 +128,7 @@ func TestNothingTouchedIsForgottenBeforeItIsRestored(t *testing.T) {
 
 func TestRestoringTwiceIsHarmless(t *testing.T) {
 	for s := range states {
-		for _, k := range []EventKind{RestoredByRuntime, RestoredWhilePending, RestoredDirectly, Gone} {
+		for _, k := range []EventKind{Restored, Gone} {
 			once, err := example(s).Next(happens(k))
 			if err != nil {
 				continue
@@ -142,111 +141,118 @@ func TestRestoringTwiceIsHarmless(t *testing.T) {
 	}
 }
 
+// values is an ownership without what it says of late calls, which has tests of its
+// own.
+func values(o Ownership) Ownership {
+	o.Wrote = Span{}
+	o.Late = false
+	return o
+}
+
 func TestIntendKeepsWhatIsInForceOfTheOtherLimit(t *testing.T) {
 	// A call failed, and its memory limit did not land. The next call sets CPU only.
 	o := Ownership{State: InDoubt, Ours: our, Before: before, API: fromAPI, SetWith: fromAPI}
 	inForce := cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory}
 	step, err := o.Next(Event{Kind: Intend, Change: limits(200, 0), InForce: inForce, API: fromAPI})
 	want := Ownership{State: InDoubt, Ours: limits(200, 128), Before: inForce, API: fromAPI, SetWith: fromAPI}
-	if err != nil || step.Ownership != want {
+	if err != nil || values(step.Ownership) != want {
 		t.Errorf("%+v, %v; want %+v", step.Ownership, err, want)
 	}
 	// A limit that the call does not set is not ours.
 	step, err = Ownership{}.Next(Event{Kind: Intend, Change: limits(200, 0), InForce: fromAPI, API: fromAPI})
 	want = Ownership{State: InDoubt, Ours: limits(200, 0), Before: fromAPI, API: fromAPI, SetWith: fromAPI}
-	if err != nil || step.Ownership != want {
+	if err != nil || values(step.Ownership) != want {
 		t.Errorf("%+v, %v; want %+v", step.Ownership, err, want)
 	}
 }
 
-func TestRestoredValuesAreTheAPIs(t *testing.T) {
-	newAPI := limits(500, 100)
-	cpu := Ownership{State: Ours, Ours: limits(300, 0), Before: before, API: fromAPI, SetWith: fromAPI}
-	for name, c := range map[string]struct {
-		from  Ownership
-		event Event
-		want  Ownership
-	}{
-		"directly": {
-			from:  example(Ours),
-			event: Event{Kind: RestoredDirectly, API: newAPI},
-			want:  Ownership{State: PendingRestore, Ours: newAPI, Before: our, API: newAPI, SetWith: fromAPI},
-		},
-		"directly a second time: the runtime has the same": {
-			from:  Ownership{State: PendingRestore, Ours: newAPI, Before: our, API: newAPI, SetWith: fromAPI},
-			event: Event{Kind: RestoredDirectly, API: newAPI},
-			want:  Ownership{State: PendingRestore, Ours: newAPI, Before: our, API: newAPI, SetWith: fromAPI},
-		},
-		"while a resize is pending": {
-			from:  example(Ours),
-			event: Event{Kind: RestoredWhilePending, API: newAPI},
-			want:  Ownership{State: AwaitingResize, Ours: newAPI, Before: our, API: newAPI, SetWith: newAPI},
-		},
-		"only what is ours": {
-			from:  cpu,
-			event: Event{Kind: RestoredWhilePending, API: newAPI},
-			want:  Ownership{State: AwaitingResize, Ours: limits(500, 0), Before: cpu.Ours, API: newAPI, SetWith: newAPI},
-		},
-		"only what is ours, of memory": {
-			from:  Ownership{State: Ours, Ours: limits(0, 64), Before: before, API: fromAPI, SetWith: fromAPI},
-			event: Event{Kind: RestoredWhilePending, API: newAPI},
-			want:  Ownership{State: AwaitingResize, Ours: limits(0, 100), Before: limits(0, 64), API: newAPI, SetWith: newAPI},
-		},
-		"nothing, without a value in the API": {
-			from:  cpu,
-			event: Event{Kind: RestoredWhilePending, API: limits(0, 100)},
-			want:  Ownership{State: Released, API: limits(0, 100)},
-		},
-		"not at all: the call may have been half done": {
-			from:  example(Ours),
-			event: Event{Kind: RestoreFailed, InForce: our},
-			want:  Ownership{State: InDoubt, Ours: our, Before: our, API: fromAPI, SetWith: fromAPI},
-		},
-		"not at all, past the runtime before: it has the same": {
-			from:  example(PendingRestore),
-			event: Event{Kind: RestoreFailed, InForce: fromAPI},
-			want:  example(PendingRestore),
-		},
-		"the API's values are others": {
-			from:  example(Ours),
-			event: Event{Kind: APIChanged, API: newAPI},
-			want:  Ownership{State: Ours, Ours: our, Before: before, API: newAPI, SetWith: fromAPI},
-		},
+func TestWhatADirectWriteLeavesBehind(t *testing.T) {
+	o := example(Ours)
+	follow := func(e Event) {
+		t.Helper()
+		step, err := o.Next(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o = step.Ownership
+	}
+	follow(Event{Kind: Intend, Change: fromAPI, InForce: our, API: fromAPI})
+	follow(Event{Kind: WrittenDirectly})
+	follow(o.Sensed(fromAPI))
+	if o.State != Ours || !o.Behind || o.Before != our {
+		t.Fatalf("%+v: the runtime still has %+v", o, our)
+	}
+	// A second one: the runtime has what it had.
+	follow(Event{Kind: Intend, Change: limits(900, 250), InForce: fromAPI, API: fromAPI})
+	follow(Event{Kind: WrittenDirectly})
+	if o.Before != our {
+		t.Errorf("before %+v, want what the runtime has, %+v", o.Before, our)
+	}
+	if got := o.Sensed(our).Kind; got != BeforeInForce {
+		t.Errorf("the runtime brought back what it has: %v", got)
+	}
+	follow(Event{Kind: Intend, Change: limits(900, 250), InForce: limits(900, 250), API: fromAPI})
+	follow(Event{Kind: Confirmed})
+	if o.Behind || o.Sensed(our).Kind != ForeignAll {
+		t.Errorf("%+v: the runtime knows by now", o)
+	}
+}
+
+func TestBackIsTheAPIsValuesOfWhatIsOurs(t *testing.T) {
+	cpu := Ownership{State: Ours, Ours: limits(300, 0)}
+	memory := Ownership{State: Ours, Ours: limits(0, 64)}
+	for want, got := range map[cgroup.Limits]cgroup.Limits{
+		fromAPI:         example(Ours).Back(fromAPI),
+		limits(1000, 0): cpu.Back(fromAPI),
+		limits(0, 256):  memory.Back(fromAPI),
+		{}:              cpu.Back(limits(0, 100)), // the API has none
 	} {
-		t.Run(name, func(t *testing.T) {
-			step, err := c.from.Next(c.event)
-			if err != nil || step.Ownership != c.want {
-				t.Errorf("%+v, %v; want\n%+v", step.Ownership, err, c.want)
-			}
-			if changed := step.Ownership.Ours != c.from.Ours || step.Ownership.API != c.from.API ||
-				step.Ownership.Before != c.from.Before; changed != (step.Journal != KeepEntry) {
-				t.Errorf("entry changed: %v, but journaling is %v", changed, step.Journal)
-			}
-		})
+		if got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 }
 
 func TestSensedTellsOursFromForeign(t *testing.T) {
 	mixed := cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: other.Memory}
+	near := our
+	near.Quota += 500 // 5 millicores more
+	odd := example(Ours)
+	odd.Ours.Quota += 300
 	rounded := our
-	rounded.Quota += 900 // systemd rounds up to 10 ms per second
+	rounded.Quota += 1000 // systemd rounds up to 10 ms per second
 	cpu := example(Ours)
 	cpu.Ours = limits(300, 0)
+	late := example(Ours)
+	late.Wrote = Span{}.With(limits(200, 40)).With(limits(400, 128))
+	late.Late = true
+	behind := example(Ours)
+	behind.Behind = true
 	for name, c := range map[string]struct {
 		o       Ownership
 		inForce cgroup.Limits
 		want    EventKind
 		foreign mdp.Set
 	}{
-		"untouched: whatever":               {example(Untouched), other, OursInForce, 0},
-		"released: whatever":                {example(Released), other, OursInForce, 0},
-		"ours":                              {example(Ours), our, OursInForce, 0},
-		"ours, rounded":                     {example(Ours), rounded, OursInForce, 0},
-		"ours: the value before is foreign": {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"ours: the API's value is foreign":  {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"one of two is foreign":             {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
-		"what is not ours is not looked at": {cpu, mixed, OursInForce, 0},
-		"the only one is foreign":           {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit)},
+		"untouched: whatever":        {example(Untouched), other, OursInForce, 0},
+		"released: whatever":         {example(Released), other, OursInForce, 0},
+		"ours":                       {example(Ours), our, OursInForce, 0},
+		"ours, rounded":              {odd, rounded, OursInForce, 0},
+		"5m beside ours is not ours": {example(Ours), near, ForeignSome, mdp.SetOf(mdp.CPULimit)},
+		"an older call landed":       {late, limits(400, 128), BeforeInForce, 0},
+		"between two calls, but in no step of ours": {late, cgroup.Limits{Quota: 20500, Period: 100000, Memory: our.Memory},
+			ForeignSome, mdp.SetOf(mdp.CPULimit)},
+		"above all that we wrote":             {late, limits(500, 64), ForeignSome, mdp.SetOf(mdp.CPULimit)},
+		"the runtime brings back what it has": {behind, before, BeforeInForce, 0},
+		"watched: nothing of ours":            {example(Watched), fromAPI, OursInForce, 0},
+		"watched: another's":                  {example(Watched), other, OursInForce, 0},
+		"watched: a call landed":              {example(Watched), our, LateInForce, 0},
+		"watched: half a call landed":         {example(Watched), limits(300, 256), LateInForce, 0},
+		"ours: the value before is foreign":   {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"ours: the API's value is foreign":    {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
+		"one of two is foreign":               {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
+		"what is not ours is not looked at":   {cpu, mixed, OursInForce, 0},
+		"the only one is foreign":             {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit)},
 		"no limit at all is foreign": {
 			example(Ours), cgroup.Limits{}, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 		},
@@ -258,13 +264,6 @@ func TestSensedTellsOursFromForeign(t *testing.T) {
 			BeforeInForce, 0,
 		},
 		"in doubt: another value is foreign": {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
-		"pending restore: the API's":         {example(PendingRestore), fromAPI, OursInForce, 0},
-		"pending restore: the runtime's old": {example(PendingRestore), our, BeforeInForce, 0},
-		"pending restore: another": {
-			example(PendingRestore), other, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
-		},
-		"awaiting resize: the restored": {example(AwaitingResize), fromAPI, OursInForce, 0},
-		"awaiting resize: ours is past": {example(AwaitingResize), our, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.o.Sensed(c.inForce)
@@ -278,24 +277,6 @@ func TestSensedTellsOursFromForeign(t *testing.T) {
 	}
 }
 
-func TestToRestore(t *testing.T) {
-	for s := range states {
-		if got, want := example(s).ToRestore(fromAPI, false), s.Touched(); got != want {
-			t.Errorf("state %v: to restore %v, want %v", s, got, want)
-		}
-	}
-	waiting := example(AwaitingResize)
-	if waiting.ToRestore(fromAPI, true) {
-		t.Error("while the resize is pending it is restored again and again")
-	}
-	if !waiting.ToRestore(before, true) {
-		t.Error("the API's values changed, and it is not restored")
-	}
-	if !example(Ours).ToRestore(our, true) {
-		t.Error("what is ours is not restored while a resize is pending")
-	}
-}
-
 // world is one CPU limit of a container, its runtime, and the journal, with
 // everything that can go wrong. Memory is like CPU.
 type world struct {
@@ -304,8 +285,8 @@ type world struct {
 	entry   *Entry        // in the journal
 	inForce cgroup.Limits // in the cgroup
 	api     cgroup.Limits
-	late    *cgroup.Limits // a call of ours that will land
-	written bool           // what is in force was written by us, and is not what the API said then
+	late    []cgroup.Limits // calls of ours that may land, in any order
+	written bool            // what is in force was written by us, and is not what the API said then
 	log     []string
 }
 
@@ -319,7 +300,7 @@ func (w *world) on(t *testing.T, e Event) {
 	w.o = step.Ownership
 	switch step.Journal {
 	case WriteEntry:
-		w.entry = &Entry{Ours: w.o.Ours, Before: w.o.Before, API: w.o.API}
+		w.entry = &Entry{Ours: w.o.Ours, Before: w.o.Before, API: w.o.API, Wrote: w.o.Wrote}
 	case DeleteEntry:
 		w.entry = nil
 		if w.o.State == Released {
@@ -328,25 +309,31 @@ func (w *world) on(t *testing.T, e Event) {
 	}
 }
 
+// land lets one of the calls that failed land now.
 func (w *world) land() {
-	if w.late != nil {
-		w.inForce = *w.late
-		w.written = w.inForce != w.api
-		w.late = nil
+	if len(w.late) == 0 {
+		return
 	}
+	i := w.rng.IntN(len(w.late))
+	w.inForce = w.late[i]
+	w.written = w.inForce != w.api
+	w.late = append(w.late[:i], w.late[i+1:]...)
 }
 
-// Whatever happens, and whenever the agent dies: a value that we wrote and that
-// is not the API's is in the journal, and the next agent knows it for ours.
+// Whatever happens, whenever the agent dies, and however late a call lands: a value
+// that we wrote and that is not the API's is in the journal, and this agent and the
+// next one know it for ours.
 func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		w := &world{rng: rng, api: limits(1000, 0), inForce: limits(1000, 0)}
 		random := func() cgroup.Limits { return limits(100+20*rng.Int64N(40), 0) }
+		// Values of others are in no step of ours: what is in one and in the range of
+		// what we wrote is taken for ours.
+		foreign := func() cgroup.Limits { return limits(105+20*rng.Int64N(40), 0) }
 		for range 200 {
-			switch rng.IntN(8) {
-			case 0, 1: // the agent acts: what is late has landed by then, and was sensed
-				w.land()
+			switch rng.IntN(9) {
+			case 0, 1: // the agent acts
 				w.on(t, w.o.Sensed(w.inForce))
 				to := random()
 				w.on(t, Event{Kind: Intend, Change: to, InForce: w.inForce, API: w.api})
@@ -354,11 +341,11 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				case 0:
 					w.on(t, Event{Kind: Failed})
 				case 1:
-					w.late = &to
+					w.late = append(w.late, to)
 					w.on(t, Event{Kind: Failed})
 				case 2: // it dies in the call, which may land
 					if rng.IntN(2) == 0 {
-						w.late = &to
+						w.late = append(w.late, to)
 					}
 					w.o = Replayed(*w.entry)
 				default:
@@ -369,39 +356,46 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				w.land()
 			case 3:
 				w.on(t, w.o.Sensed(w.inForce))
-			case 4: // somebody else writes; a call of ours lands before that
-				w.land()
-				w.inForce, w.written = random(), false
+			case 4: // somebody else writes
+				w.inForce, w.written = foreign(), false
 				w.on(t, w.o.Sensed(w.inForce))
 			case 5: // the kubelet
-				w.land()
 				w.api = random()
 				w.inForce, w.written = w.api, false
-				w.on(t, Event{Kind: APIChanged, API: w.api})
+				w.on(t, w.o.Sensed(w.inForce))
+				if w.o.State != Ended {
+					w.on(t, Event{Kind: APIChanged, API: w.api})
+				}
 			case 6: // restore
 				w.on(t, w.o.Sensed(w.inForce))
-				if !w.o.ToRestore(w.api, false) {
+				if !w.o.State.Touched() {
 					continue
 				}
-				switch rng.IntN(4) {
-				case 0: // the runtime's calls land in order
-					w.late = nil
+				w.on(t, Event{Kind: Intend, Change: w.o.Back(w.api), InForce: w.inForce, API: w.api})
+				switch rng.IntN(3) {
+				case 0:
 					w.inForce, w.written = w.api, false
-					w.on(t, Event{Kind: RestoredByRuntime, API: w.api})
-				case 1:
-					w.late = nil
+					w.on(t, Event{Kind: Restored})
+				case 1: // the call of the runtime may land, too
+					w.late = append(w.late, w.api)
+					w.on(t, Event{Kind: Failed})
 					w.inForce, w.written = w.api, false
-					w.on(t, Event{Kind: RestoredWhilePending, API: w.api})
-				case 2: // a late call may land after it
-					w.inForce, w.written = w.api, false
-					w.on(t, Event{Kind: RestoredDirectly, API: w.api})
+					w.on(t, Event{Kind: WrittenDirectly})
 				default:
-					w.on(t, Event{Kind: RestoreFailed, InForce: w.inForce})
+					w.late = append(w.late, w.api)
+					w.on(t, Event{Kind: Failed})
 				}
 			case 7: // the agent dies
 				w.o = Ownership{}
 				if w.entry != nil {
 					w.o = Replayed(*w.entry)
+				}
+			case 8: // nothing can land any more
+				if w.o.Late && w.o.State != InDoubt && len(w.late) == 0 {
+					w.on(t, w.o.Sensed(w.inForce))
+				}
+				if w.o.Late && w.o.State != InDoubt && len(w.late) == 0 {
+					w.on(t, Event{Kind: LateOver})
 				}
 			}
 			if !w.written {
@@ -410,9 +404,11 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 			if w.entry == nil {
 				t.Fatalf("seed %d: %v in force is ours, and not in the journal\n%s", seed, w.inForce, strings.Join(w.log, "\n"))
 			}
-			if e := Replayed(*w.entry).Sensed(w.inForce); e.Foreign != 0 {
-				t.Fatalf("seed %d: %v in force is ours, and the next agent takes it for foreign: entry %+v\n%s",
-					seed, w.inForce, *w.entry, strings.Join(w.log, "\n"))
+			for who, o := range map[string]Ownership{"this agent": w.o, "the next agent": Replayed(*w.entry)} {
+				if e := o.Sensed(w.inForce); e.Foreign != 0 || o.State == Watched && e.Kind != LateInForce {
+					t.Fatalf("seed %d: %v in force is ours, and %s takes it for foreign: %+v, entry %+v\n%s",
+						seed, w.inForce, who, o, *w.entry, strings.Join(w.log, "\n"))
+				}
 			}
 		}
 	}

@@ -5,25 +5,19 @@ import "fmt"
 // State says whose a container's limits are.
 type State uint8
 
-// The states. From InDoubt to PendingRestore the container is touched: its entry
-// is in the journal, and it must be restored.
+// The states. InDoubt and Ours are touched: the container must be restored.
 const (
 	// Untouched: nothing is ours, and the journal has no entry.
 	Untouched State = iota
-	// InDoubt: a call to the container runtime was begun, and it may still land.
-	// In force is Ours, Before or API. A call that outlives its deadline lands
-	// before the next one is made, because the limiter's breaker waits.
+	// InDoubt: what is in force is not known to be what the last call set: the call
+	// was begun, it failed, or an older one landed after it. In force is Ours, Before,
+	// API, or a value that an older call was to set.
 	InDoubt
-	// Ours: the last call landed. In force is Ours.
+	// Ours: in force is Ours.
 	Ours
-	// AwaitingResize: restored while a resize of the pod was pending, to the
-	// smaller of the old and the new values. In force is Ours. The entry stays
-	// until it is known what the kubelet allocates.
-	AwaitingResize
-	// PendingRestore: restored by a direct write. In force is Ours, which are the
-	// API's values. The runtime does not know, and its next update of the
-	// container can bring Before back: the runtime must still be updated.
-	PendingRestore
+	// Watched: nothing of ours is in force, but a call of ours that failed may still
+	// land. The entry stays until that is too late.
+	Watched
 	// Released: nothing is ours any more. The journal's entry must be deleted.
 	Released
 	// Ended: the container is gone.
@@ -33,7 +27,7 @@ const (
 )
 
 var stateNames = [states]string{
-	"Untouched", "InDoubt", "Ours", "AwaitingResize", "PendingRestore", "Released", "Ended",
+	"Untouched", "InDoubt", "Ours", "Watched", "Released", "Ended",
 }
 
 func (s State) String() string {
@@ -44,7 +38,7 @@ func (s State) String() string {
 }
 
 // Touched reports whether the container must be restored.
-func (s State) Touched() bool { return InDoubt <= s && s <= PendingRestore }
+func (s State) Touched() bool { return s == InDoubt || s == Ours }
 
 // Journalled reports whether the journal has an entry of the container.
 func (s State) Journalled() bool { return InDoubt <= s && s <= Released }
@@ -54,27 +48,27 @@ type EventKind uint8
 
 // The events. All but Intend are about what has happened already.
 const (
-	Intend               EventKind = iota // a call is about to be made: the entry is written first
-	Confirmed                             // the call succeeded
-	Failed                                // the call failed; it may still land
-	OursInForce                           // sensed: every limit that is ours has our value
-	BeforeInForce                         // sensed: some has the value from before, or the API's
-	ForeignSome                           // sensed: some has a value that somebody else gave
-	ForeignAll                            // sensed: all have
-	APIChanged                            // the API's values are others
-	RestoredByRuntime                     // the API's values are set, and the runtime knows
-	RestoredWhilePending                  // the same, but a resize is pending
-	RestoredDirectly                      // the API's values are written to the cgroup, and the runtime does not know
-	RestoreFailed                         // neither the runtime nor the cgroup took them
-	Forgotten                             // the journal's entry is deleted
-	Gone                                  // the container ended
+	Intend          EventKind = iota // a write is about to be made: the entry is written first
+	Confirmed                        // the runtime has made it
+	WrittenDirectly                  // the cgroup has the values, and the runtime does not know
+	Failed                           // the call failed; it may still land
+	OursInForce                      // sensed: every limit that is ours has our value
+	BeforeInForce                    // sensed: some has the value from before, the API's, or that of an older call
+	LateInForce                      // sensed: a call landed after everything was restored
+	ForeignSome                      // sensed: some has a value that somebody else gave
+	ForeignAll                       // sensed: all have
+	APIChanged                       // the API's values are others
+	Restored                         // the API's values are in force, and the runtime knows
+	LateOver                         // a call that failed can land no more; what is in force is known
+	Forgotten                        // the journal's entry is deleted
+	Gone                             // the container ended
 
 	eventKinds
 )
 
 var eventNames = [eventKinds]string{
-	"Intend", "Confirmed", "Failed", "OursInForce", "BeforeInForce", "ForeignSome", "ForeignAll", "APIChanged",
-	"RestoredByRuntime", "RestoredWhilePending", "RestoredDirectly", "RestoreFailed", "Forgotten", "Gone",
+	"Intend", "Confirmed", "WrittenDirectly", "Failed", "OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
+	"ForeignAll", "APIChanged", "Restored", "LateOver", "Forgotten", "Gone",
 }
 
 func (k EventKind) String() string {
@@ -98,74 +92,52 @@ func (e *IllegalError) Error() string {
 // cannot happen.
 var transitions = [states]map[EventKind]State{
 	Untouched: {
-		Intend:               InDoubt,
-		OursInForce:          Untouched,
-		APIChanged:           Untouched,
-		RestoredByRuntime:    Untouched,
-		RestoredWhilePending: Untouched,
-		Forgotten:            Untouched,
-		Gone:                 Ended,
+		Intend:      InDoubt,
+		OursInForce: Untouched,
+		APIChanged:  Untouched,
+		Restored:    Untouched,
+		Forgotten:   Untouched,
+		Gone:        Ended,
 	},
 	InDoubt: {
-		Intend:               InDoubt,
-		Confirmed:            Ours,
-		Failed:               InDoubt,
-		OursInForce:          Ours,
-		BeforeInForce:        InDoubt,
-		ForeignSome:          InDoubt,
-		ForeignAll:           Released,
-		APIChanged:           InDoubt,
-		RestoredByRuntime:    Released,
-		RestoredWhilePending: AwaitingResize,
-		RestoredDirectly:     PendingRestore,
-		RestoreFailed:        InDoubt,
-		Gone:                 Ended,
+		Intend:          InDoubt,
+		Confirmed:       Ours,
+		WrittenDirectly: InDoubt,
+		Failed:          InDoubt,
+		OursInForce:     Ours,
+		BeforeInForce:   InDoubt,
+		ForeignSome:     InDoubt,
+		ForeignAll:      Released,
+		APIChanged:      InDoubt,
+		Restored:        Released,
+		Gone:            Ended,
 	},
 	Ours: {
-		Intend:               InDoubt,
-		OursInForce:          Ours,
-		ForeignSome:          Ours,
-		ForeignAll:           Released,
-		APIChanged:           Ours,
-		RestoredByRuntime:    Released,
-		RestoredWhilePending: AwaitingResize,
-		RestoredDirectly:     PendingRestore,
-		RestoreFailed:        InDoubt,
-		Gone:                 Ended,
+		Intend:        InDoubt,
+		OursInForce:   Ours,
+		BeforeInForce: InDoubt,
+		ForeignSome:   Ours,
+		ForeignAll:    Released,
+		APIChanged:    Ours,
+		Restored:      Released,
+		LateOver:      Ours,
+		Gone:          Ended,
 	},
-	AwaitingResize: {
-		Intend:               InDoubt,
-		OursInForce:          AwaitingResize,
-		ForeignSome:          AwaitingResize,
-		ForeignAll:           Released,
-		APIChanged:           AwaitingResize,
-		RestoredByRuntime:    Released,
-		RestoredWhilePending: AwaitingResize,
-		RestoredDirectly:     PendingRestore,
-		RestoreFailed:        InDoubt,
-		Gone:                 Ended,
-	},
-	PendingRestore: {
-		Intend:               InDoubt,
-		OursInForce:          PendingRestore,
-		BeforeInForce:        PendingRestore,
-		ForeignSome:          PendingRestore,
-		ForeignAll:           Released,
-		APIChanged:           PendingRestore,
-		RestoredByRuntime:    Released,
-		RestoredWhilePending: AwaitingResize,
-		RestoredDirectly:     PendingRestore,
-		RestoreFailed:        PendingRestore,
-		Gone:                 Ended,
+	Watched: {
+		Intend:      InDoubt,
+		OursInForce: Watched,
+		LateInForce: InDoubt,
+		APIChanged:  Watched,
+		LateOver:    Released,
+		Gone:        Ended,
 	},
 	Released: {
-		Intend:               InDoubt,
-		OursInForce:          Released,
-		APIChanged:           Released,
-		RestoredByRuntime:    Released,
-		RestoredWhilePending: Released,
-		Forgotten:            Untouched,
-		Gone:                 Ended,
+		Intend:      InDoubt,
+		OursInForce: Released,
+		APIChanged:  Released,
+		Restored:    Released,
+		Forgotten:   Untouched,
+		Gone:        Ended,
 	},
 	Ended: {
 		Forgotten: Ended,

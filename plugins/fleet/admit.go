@@ -33,7 +33,7 @@ func admit(c Cluster, r api.Report) (api.Report, error) {
 			err = errors.New("it is not on this node by the API server")
 		}
 		if err != nil {
-			left = append(left, fmt.Errorf("container %q: %w", s.Container, err))
+			left = append(left, fmt.Errorf("container %.160q: %w", s.Container, err))
 			r.Gone = append(r.Gone, s.Container)
 			continue
 		}

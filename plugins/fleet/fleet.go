@@ -6,6 +6,7 @@
 package fleet
 
 import (
+	"crypto/rand"
 	"maps"
 	"slices"
 	"sync"
@@ -30,6 +31,9 @@ type Fleet struct {
 
 	granting sync.Mutex
 	where    map[string][]string // workload -> the nodes that it has grants on
+
+	id         string     // of this fleet: no other process has the same one
+	publishing sync.Mutex // of upper bounds that changed; see publish
 }
 
 // gone is how long after its last report a node is forgotten.
@@ -57,13 +61,14 @@ func idOf(c api.ContainerRef) container { return container{c.PodUID, c.Container
 
 // upper is what the pods of a node can use. It does not change.
 type upper struct {
-	at    time.Time
-	byPod map[string]mdp.Size
+	at      time.Time
+	version uint64 // another one whenever byPod is
+	byPod   map[string]mdp.Size
 }
 
 // New makes an empty fleet.
 func New(ttl time.Duration) *Fleet {
-	return &Fleet{TTL: ttl, nodes: map[string]*node{}, where: map[string][]string{}}
+	return &Fleet{TTL: ttl, id: rand.Text(), nodes: map[string]*node{}, where: map[string][]string{}}
 }
 
 // Open says that every workload was looked at once, so that a container without
@@ -132,30 +137,58 @@ func (f *Fleet) node(name string) *node {
 // Accept takes in a node's report. Containers of other nodes do not change.
 func (f *Fleet) Accept(now time.Time, r api.Report) {
 	f.sweep(now)
-	f.node(r.Node).accept(now, r)
+	f.node(r.Node).accept(f, now, r)
 }
 
-func (n *node) accept(now time.Time, r api.Report) {
+func (n *node) accept(f *Fleet, now time.Time, r api.Report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.at = now
+	before := n.upper.Load()
+	same := before != nil // what the pods can use
 	if r.Full {
-		clear(n.containers)
+		there := make(map[container]bool, len(r.Containers))
+		for _, s := range r.Containers {
+			there[idOf(s.Container)] = true
+		}
+		for id := range n.containers {
+			if !there[id] {
+				delete(n.containers, id)
+				same = false
+			}
+		}
 	}
 	for _, s := range r.Containers {
-		n.containers[idOf(s.Container)] = s
+		id := idOf(s.Container)
+		had, known := n.containers[id]
+		same = same && known && had.Bounds.CPU.Max == s.Bounds.CPU.Max && had.Bounds.Memory.Max == s.Bounds.Memory.Max
+		if known {
+			s.Container = had.Container // one copy of its names is enough
+			id = idOf(had.Container)
+		}
+		n.containers[id] = s
 	}
 	for _, c := range r.Gone {
 		delete(n.containers, idOf(c))
+		same = false
 	}
-	u := &upper{at: now, byPod: make(map[string]mdp.Size, len(n.containers))}
+	if same { // as in most reports
+		n.upper.Store(&upper{at: now, version: before.version, byPod: before.byPod})
+		return
+	}
+	f.publish(n, now, n.sum())
+}
+
+// sum is the most that the reported containers can use, by pod UID.
+func (n *node) sum() map[string]mdp.Size {
+	byPod := make(map[string]mdp.Size, len(n.containers))
 	for _, s := range n.containers {
-		sum := u.byPod[s.Container.PodUID]
+		sum := byPod[s.Container.PodUID]
 		sum.CPU += s.Bounds.CPU.Max
 		sum.Memory += s.Bounds.Memory.Max
-		u.byPod[s.Container.PodUID] = sum
+		byPod[s.Container.PodUID] = sum
 	}
-	n.upper.Store(u)
+	return byPod
 }
 
 // sweep forgets nodes that are gone, from time to time. In a cluster whose

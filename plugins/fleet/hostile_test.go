@@ -75,6 +75,7 @@ func TestImpossibleValuesAreLeftOut(t *testing.T) {
 		"latency: it is of a workload": func(s *api.Summary) { mdp.Latency.Set(&s.State, 1) },
 		"bounds of cpu-limit from -5":  func(s *api.Summary) { s.Bounds.CPU.Min = -5 },
 		"bounds of memory-limit from":  func(s *api.Summary) { s.Bounds.Memory.Max, s.Bounds.Memory.Min = 1, 2 },
+		"resizes and 0 conflicts":      func(s *api.Summary) { s.Resizes = 1 << 63 },
 		`mode "root"`:                  func(s *api.Summary) { s.Mode = "root" },
 		"not on this node by the API":  func(s *api.Summary) { s.Container.PodUID = "v" },
 		"at most 100":                  func(s *api.Summary) { s.Latency = buckets(101) },
@@ -320,5 +321,33 @@ func TestANodesNewStreamEndsItsOldOne(t *testing.T) {
 	go second.Run(ctx)
 	if err := <-s.problem; err == nil || !strings.Contains(err.Error(), "node one has opened another stream") {
 		t.Errorf("err = %v, want that there is another stream", err)
+	}
+}
+
+// A node that says much that is wrong, on many streams, gets one short line of the log in
+// a minute.
+func TestAHostileNodeDoesNotFillTheLog(t *testing.T) {
+	s := start(t, "one")
+	said := make(chan error, 1000)
+	s.server.Log = func(err error, _ string, _ ...any) { said <- err }
+	for i := range 5000 {
+		one := using(fmt.Sprint("forged ", i), 100)
+		one.Container.Pod = strings.Repeat("x\n", 100)
+		s.node.report.Containers = append(s.node.report.Containers, one)
+	}
+	for streams := range 3 {
+		before := len(s.central.reports())
+		again := *s.client
+		ctx, cancel := context.WithCancel(t.Context())
+		go again.Run(ctx)
+		eventually(t, fmt.Sprintf("a report of stream %d", streams), func() bool { return len(s.central.reports()) > before })
+		cancel()
+	}
+	if len(said) != 1 {
+		t.Errorf("three streams of a node were %d lines", len(said))
+	}
+	err := <-said
+	if n := len(err.Error()); n > 1<<10 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "4997 more") {
+		t.Errorf("a line of %d bytes: %.2000q", n, err)
 	}
 }

@@ -11,18 +11,25 @@ import (
 	"awarescale.dev/aware/plugins/fleet"
 )
 
+// unopened is an agent of a central that has a grant for it, and is not open yet.
+func unopened(t *testing.T) (*setup, *fleet.Fleet) {
+	t.Helper()
+	s := start(t, "one")
+	f := fleet.New(time.Minute)
+	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}})
+	s.server.Central = f
+	s.client.Every = time.Second
+	s.run(t)
+	return s, f
+}
+
 // An agent may dial while central still reads its first objects. It gets its
 // grants when central has them, and not never.
 func TestGrantsArriveHoweverLateCentralOpens(t *testing.T) {
 	for _, after := range []time.Duration{6 * time.Second, 40 * time.Second, 300 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := start(t, "one")
-				f := fleet.New(time.Minute)
-				f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}})
-				s.server.Central = f
-				s.client.Every = time.Second
-				s.run(t)
+				s, f := unopened(t)
 				time.Sleep(after)
 				synctest.Wait()
 				if s.node.granted() != 0 {
@@ -37,6 +44,25 @@ func TestGrantsArriveHoweverLateCentralOpens(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While nothing changes, central's signs of life keep the grants in force. One that has not
+// opened yet renews nothing: the agent's grants may be of a central that is no more.
+func TestSignsOfLifeKeepGrantsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := unopened(t)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if n := s.node.renewed.Load(); n != 0 {
+			t.Errorf("a central that is not open renewed grants %d times", n)
+		}
+		f.Open()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n, sets := s.node.renewed.Load(), len(s.node.applied); n < 15 || sets != 1 {
+			t.Errorf("in five minutes %d sets of grants, renewed %d times; want one set, renewed within each 20 s", sets, n)
+		}
+	})
 }
 
 // A central that takes the stream and says nothing, not even headers, is given up

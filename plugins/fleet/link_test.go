@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,7 @@ type node struct {
 	mu      sync.Mutex
 	report  api.Report
 	applied []api.Grants
+	renewed atomic.Int32
 }
 
 func (n *node) Report(time.Time) api.Report {
@@ -83,7 +85,8 @@ func (n *node) reports(all []api.Summary) {
 	n.report.Containers = all
 }
 
-func (n *node) Renew(time.Time) {}
+func (n *node) Renew(time.Time) { n.renewed.Add(1) }
+
 func (n *node) Apply(_ time.Time, m api.Grants) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,13 +22,13 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// RefusedError says that a token is not an agent's.
+// RefusedError says that a token is not one of the account that is asked for.
 type RefusedError struct{ Why string }
 
 func (e *RefusedError) Error() string { return e.Why }
 
-// Refused reports whether an error of a Reviewer says that the token is not an
-// agent's. Of any other error it is not known.
+// Refused reports whether an error of a Reviewer says that the token is not one of its
+// account. Of any other error it is not known.
 func Refused(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused)
@@ -78,8 +78,8 @@ type TokenReviews struct {
 	rates *lru.Cache // of *rate.Limiter, by address
 }
 
-// NewTokenReviews makes a reviewer of agents' tokens. Account is the agents', as
-// system:serviceaccount:NAMESPACE:NAME.
+// NewTokenReviews makes a reviewer of the tokens of one account, the agents' or the
+// schedulers', as system:serviceaccount:NAMESPACE:NAME.
 func NewTokenReviews(c kubernetes.Interface, account string) *TokenReviews {
 	return &TokenReviews{
 		account: account,
@@ -89,7 +89,7 @@ func NewTokenReviews(c kubernetes.Interface, account string) *TokenReviews {
 }
 
 // Review implements [Reviewer]. The token must be valid, for our audience, of the
-// agents' account, and bound to a pod on a node.
+// account, and bound to a pod on a node.
 func (t *TokenReviews) Review(ctx context.Context, peer, token string) (Identity, error) {
 	if !t.may(peer) {
 		return Identity{}, &busyError{peer}
@@ -104,7 +104,7 @@ func (t *TokenReviews) Review(ctx context.Context, peer, token string) (Identity
 		return Identity{}, &RefusedError{fmt.Sprintf("the token is %s's, not %s's", is.User.GetName(), t.account)}
 	case len(is.User.GetExtra()[nodeKey]) != 1:
 		return Identity{}, &RefusedError{
-			"the token is not bound to a pod on a node: agents need a projected service-account token",
+			"the token is not bound to a pod on a node: it must be a projected service-account token",
 		}
 	}
 	return Identity{Node: is.User.GetExtra()[nodeKey][0], Expires: expiry(token)}, nil

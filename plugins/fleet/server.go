@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -45,11 +46,14 @@ type Server struct {
 	// Serving reports whether this instance decides. If not, agents must dial
 	// another one.
 	Serving func() bool
+	// Uppers answers schedulers at [UpperPath]; nil for none.
+	Uppers http.Handler
 	// Log is called for refused agents, and for what is left out of reports.
 	Log func(err error, message string, keysAndValues ...any)
 
 	mu      sync.Mutex
 	streams map[string]*context.CancelCauseFunc // by node
+	said    map[string]time.Time                // when what a node reports wrongly was logged last
 }
 
 const (
@@ -61,15 +65,22 @@ const (
 	settle = 100 * time.Millisecond
 	// complainEvery is how often what is left out of a node's reports is logged.
 	complainEvery = time.Minute
+	// complaints is how many containers such a line names.
+	complaints = 3
 	// maxReport is the size of the largest report that is read. One of 110 containers
 	// with histograms has 150 kB.
 	maxReport = 4 << 20
+	// worthIt is the size from which a message is compressed. A sign of life has a few bytes.
+	worthIt = 4 << 10
 )
 
 // Handler is the server as HTTP.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(linkv1.NewLinkHandler(s, connect.WithReadMaxBytes(maxReport)))
+	mux.Handle(linkv1.NewLinkHandler(s, connect.WithReadMaxBytes(maxReport), connect.WithCompressMinBytes(worthIt)))
+	if s.Uppers != nil {
+		mux.Handle(UpperPath, s.Uppers)
+	}
 	return mux
 }
 
@@ -155,13 +166,6 @@ func (s *Server) send(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 
 // receive takes in reports until the stream ends, and says why it did.
 func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string) error {
-	var complained time.Time
-	complain := func(now time.Time, err error) {
-		if err != nil && now.Sub(complained) >= complainEvery {
-			complained = now
-			s.Log(err, "A part of a node's report was left out", "node", node)
-		}
-	}
 	for {
 		w, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -175,15 +179,15 @@ func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.
 				errors.New("this instance of central is not the autoscaler now: dial again"))
 		}
 		if w.GetNode() != node {
-			err := fmt.Errorf("the report is of node %q, but the token is bound to node %q", w.GetNode(), node)
+			err := fmt.Errorf("the report is of node %.253q, but the token is bound to node %q", w.GetNode(), node)
 			s.Log(err, "An agent was refused", "peer", stream.Peer().Addr)
 			return connect.NewError(connect.CodePermissionDenied, err)
 		}
 		now := s.Now()
 		report, err := api.ReportFromWire(w)
-		complain(now, err)
+		s.complain(now, node, err)
 		report, err = admit(s.Cluster, report)
-		complain(now, err)
+		s.complain(now, node, err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -191,6 +195,43 @@ func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.
 			s.Central.Accept(now, report)
 		}
 	}
+}
+
+// complain logs what is left out of a node's report, once in a while whatever streams the
+// node opens: a node must not fill central's log.
+func (s *Server) complain(now time.Time, node string, err error) {
+	if err == nil {
+		return
+	}
+	s.mu.Lock()
+	if s.said == nil {
+		s.said = map[string]time.Time{}
+	}
+	maps.DeleteFunc(s.said, func(_ string, at time.Time) bool { return now.Sub(at) >= complainEvery })
+	_, recently := s.said[node]
+	if !recently {
+		s.said[node] = now
+	}
+	s.mu.Unlock()
+	if !recently {
+		s.Log(short(err), "A part of a node's report was left out", "node", node)
+	}
+}
+
+// short is the first few of many errors, and how many there are.
+func short(err error) error {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	var text []string
+	for _, one := range all[:min(len(all), complaints)] {
+		text = append(text, api.Clean(one.Error()))
+	}
+	if more := len(all) - complaints; more > 0 {
+		text = append(text, fmt.Sprintf("and %d more", more))
+	}
+	return errors.New(strings.Join(text, "; "))
 }
 
 // review looks at the token again from time to time, and ends the stream when it is

@@ -148,13 +148,16 @@ func TestGymRefusesToActWhenCentralMovesTheWorkload(t *testing.T) {
 		t.Errorf("while central acts: %+v, %v", out, err)
 	}
 	s.annotate("mode", "observe")
-	s.eventually("central restored the sizes", func() (bool, string) {
+	s.eventually("the object's mode is observe", func() (bool, string) {
 		m, err := s.mpa()
-		s.get(p, "one")
-		return err == nil && m.Spec.Mode == "observe" && limit(p).CPU == 400, limit(p).String()
+		return err == nil && m.Spec.Mode == "observe", m.Spec.Mode
 	})
+	s.never("central restored what was resized from here", func() bool { s.get(p, "one"); return limit(p).CPU != 600 })
 	if err := env.Close(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if s.get(p, "one"); limit(p).CPU != 400 {
+		t.Errorf("after the end the pod has %v, want the template's size", limit(p))
 	}
 	s.eventually("the first number of replicas is restored", func() (bool, string) {
 		var d appsv1.Deployment

@@ -18,6 +18,7 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/decisions"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"awarescale.dev/aware/plugins/fleet"
@@ -44,35 +45,17 @@ var (
 	cluster *lab.Cluster
 	kube    client.Client            // of the cluster's API server
 	agents  = fleet.New(time.Minute) // the controllers' view of the nodes
+	decided = decisions.NewLog()     // by the controllers
 )
 
 // step is the controllers' step. It is short, because tests wait for it.
 const step = time.Second
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, which cannot be made here: %s\n",
-			"test/api", strings.Join(why, "; "))
-		if os.Getenv("CI") != "" {
-			return 1
-		}
-		return 0
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var err error
-	if cluster, err = lab.Up(ctx, lab.Config{Name: "api", BindParent: true, Log: os.Stdout}); err != nil {
-		fmt.Println("starting the lab:", err)
-		return 1
-	}
-	defer cluster.Down(context.Background())
-	if err := start(ctx); err != nil {
-		fmt.Println("starting the controllers:", err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(lab.RunTests(m, "api", func(ctx context.Context, c *lab.Cluster) (func(int), error) {
+		cluster = c
+		return nil, start(ctx)
+	}))
 }
 
 // start installs the CRDs and runs the controllers.
@@ -109,12 +92,14 @@ func start(ctx context.Context) error {
 		return err
 	}
 	decide := recommender.New(recommender.Config{
-		Client:   mgr.GetClient(),
-		Fleet:    agents,
-		Events:   mgr.GetEventRecorder("aware-autoscaler"),
-		Now:      time.Now,
-		Step:     step,
-		Patience: 2 * time.Second,
+		Client:      mgr.GetClient(),
+		Fleet:       agents,
+		Log:         decided,
+		Events:      mgr.GetEventRecorder("aware-autoscaler"),
+		Now:         time.Now,
+		Step:        step,
+		Patience:    2 * time.Second,
+		StatusEvery: step,
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
@@ -141,6 +126,26 @@ func start(ctx context.Context) error {
 	if err := kube.Create(ctx, node); err != nil {
 		return err
 	}
+	if err := beat(ctx, node); err != nil {
+		return err
+	}
+	go func() {
+		for tick := time.NewTicker(10 * time.Second); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				beat(ctx, node) // a beat that is lost is followed by others
+			}
+		}
+	}()
+	return nil
+}
+
+// beat says that the ghost is well, as its kubelet would. Of a node that says nothing the
+// controllers mark the pods as not ready, each as soon as they see it.
+func beat(ctx context.Context, node *corev1.Node) error {
 	before := node.DeepCopy()
 	node.Status.Allocatable = corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("2"),
@@ -148,6 +153,9 @@ func start(ctx context.Context) error {
 		corev1.ResourcePods:   resource.MustParse("110"),
 	}
 	node.Status.Capacity = node.Status.Allocatable
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(),
+	}}
 	return kube.Status().Patch(ctx, node, client.MergeFrom(before))
 }
 
@@ -167,7 +175,7 @@ func open(t *testing.T, annotations ...string) *shop {
 	if err := kube.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { kube.Delete(context.Background(), ns) })
+	t.Cleanup(func() { end(ns) })
 	s := &shop{t: t, namespace: ns.Name, name: "web"}
 	one := int32(1)
 	d := &appsv1.Deployment{
@@ -183,6 +191,18 @@ func open(t *testing.T, annotations ...string) *shop {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// end deletes a namespace and its workloads. A namespace waits for its pods, which have no
+// kubelet, and workloads that stay would share the budget of status writes.
+func end(ns *corev1.Namespace) {
+	ctx := context.Background()
+	for _, all := range []client.Object{
+		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.ReplicaSet{}, &v1alpha1.MultidimPodAutoscaler{},
+	} {
+		kube.DeleteAllOf(ctx, all, client.InNamespace(ns.Name))
+	}
+	kube.Delete(ctx, ns)
 }
 
 func template(annotations ...string) corev1.PodTemplateSpec {

@@ -79,6 +79,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 				Bounds:    bounds,
 				Knobs:     mdp.Knobs,
 				Patience:  time.Hour,
+				Manager:   "test", // central restores what is its own, and this is not
 			},
 		}
 		p := s.pod("pod-0")
@@ -116,6 +117,7 @@ func TestReplicasAreAWorld(t *testing.T) {
 				Bounds:    bounds,
 				Knobs:     mdp.SetOf(mdp.Replicas),
 				Patience:  time.Hour,
+				Manager:   "test", // central restores what is its own, and this is not
 			},
 		}
 		s.pod("pod-0")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type stage struct {
 	source  string // the module's folder
 	cluster *lab.Cluster
 	clients *kubernetes.Clientset
+	token   string // of a user who may read the agents' metrics
 	began   time.Time
 }
 
@@ -86,8 +88,32 @@ func (s *stage) installAWARE(ctx context.Context) error {
 		return fmt.Errorf("applying %s: %w", dir, err)
 	}
 	return errors.Join(
-		s.rollout(ctx, awareNamespace, "deployment/aware-central"),
-		s.rollout(ctx, awareNamespace, "daemonset/aware-agent"))
+		s.rollout(ctx, awareNamespace, "deployment/aware-scheduler"),
+		s.rollout(ctx, awareNamespace, "deployment/aware-autoscaler"),
+		s.rollout(ctx, awareNamespace, "daemonset/aware-agent"),
+		s.mayReadMetrics(ctx))
+}
+
+// reader is the account that reads the agents' metrics, as a Prometheus server does.
+const reader = "demo-reader"
+
+// mayReadMetrics makes an account that may read metrics, and a token of it.
+func (s *stage) mayReadMetrics(ctx context.Context) error {
+	account := "--serviceaccount=" + awareNamespace + ":" + reader
+	for _, args := range [][]string{
+		{"create", "serviceaccount", reader, "-n", awareNamespace},
+		{"create", "clusterrolebinding", reader, "--clusterrole=aware-metrics-reader", account},
+	} {
+		if out, err := s.cluster.Kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	out, err := s.cluster.Kubectl(ctx, "create", "token", reader, "-n", awareNamespace, "--duration=4h")
+	if err != nil {
+		return fmt.Errorf("making a token of %s: %w: %s", reader, err, out)
+	}
+	s.token = strings.TrimSpace(string(out))
+	return nil
 }
 
 // uninstallAWARE removes AWARE. The agents restore all containers before they end.
@@ -106,6 +132,9 @@ func (s *stage) uninstallAWARE(ctx context.Context) error {
 	dir := filepath.Join(s.source, "manifests", "default")
 	if _, err := s.cluster.Kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=90s"); err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)
+	}
+	if _, err := s.cluster.Kubectl(ctx, "delete", "clusterrolebinding", reader, "--ignore-not-found"); err != nil {
+		return fmt.Errorf("removing the reader of metrics: %w", err)
 	}
 	return nil
 }

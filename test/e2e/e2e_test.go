@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/link"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -211,48 +209,23 @@ func reportsLimitsInForce(t *testing.T) (bool, string) {
 		fmt.Sprintf("the object reports %v, the cgroups %v", reported, mean)
 }
 
-// agentProcess is the agent's process ID on the host. It is read from the cgroup of
-// the agent's container, because other labs may run agents too.
-func agentProcess(t *testing.T) int {
-	t.Helper()
-	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system"),
-		client.MatchingLabels{"app.kubernetes.io/name": "aware-agent"}); err != nil || len(pods.Items) != 1 {
-		t.Fatalf("%d agents, %v", len(pods.Items), err)
-	}
-	p := &pods.Items[0]
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	hierarchy := "/sys/fs/cgroup"
-	if tree.Version() == cgroup.V1 {
-		hierarchy = "/sys/fs/cgroup/cpu"
-	}
-	text, err := os.ReadFile(filepath.Join(hierarchy, podGroup(p), id, "cgroup.procs"))
-	if err != nil {
-		t.Fatalf("looking for the agent: %v", err)
-	}
-	pid, err := strconv.Atoi(strings.Fields(string(text))[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
-}
-
 func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
 	belowAPI(t)
-	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
-	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central",
+	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=0")
+	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-autoscaler",
 		"--timeout=60s")
 	belowAPI(t) // central is gone, and its grants still hold
-	if err := exec.Command("kill", "-KILL", strconv.Itoa(agentProcess(t))).Run(); err != nil {
+	_, agent := process(t, "aware-agent")
+	if err := exec.Command("kill", "-KILL", strconv.Itoa(agent)).Run(); err != nil {
 		t.Fatal(err)
 	}
 	// The new agent has no grant, because central is gone. It restores the limits and
 	// changes nothing.
 	atAPI(t, time.Minute)
-	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=1")
-	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=60s")
+	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=1")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=60s")
 	belowAPI(t)
 }
 
@@ -260,9 +233,10 @@ func Test03TheAgentWorksOnForAMinuteWithoutCentral(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
 	before := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}")
-	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=0")
-	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-central",
+	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=0")
+	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-autoscaler",
 		"--timeout=60s")
+	placed(t, "without-autoscaler") // scheduling goes on
 	samples, moved, _, _ := watch.verdict()
 	wait := play(t, 60, 30)
 	r := wait()
@@ -275,8 +249,8 @@ func Test03TheAgentWorksOnForAMinuteWithoutCentral(t *testing.T) {
 	if after := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}"); after != before {
 		t.Errorf("replicas changed from %s to %s without central", before, after)
 	}
-	must(t, "-n", "aware-system", "scale", "deployment/aware-central", "--replicas=1")
-	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=60s")
+	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=1")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=60s")
 	acting(t)
 }
 
@@ -349,20 +323,13 @@ func (n *node) Apply(time.Time, api.Grants) {
 func Test05ATokenIsValidForItsOwnNodeOnly(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
-	pod := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod",
-		"-l", "app.kubernetes.io/name=aware-agent", "-o", "jsonpath={.items[0].metadata.name}"))
-	uid := strings.TrimSpace(must(t, "-n", "aware-system", "get", "pod", pod, "-o", "jsonpath={.metadata.uid}"))
+	agent, _ := process(t, "aware-agent")
 	token := filepath.Join(t.TempDir(), "token")
-	text := must(t, "-n", "aware-system", "create", "token", "aware-agent", "--audience=aware-central",
-		"--bound-object-kind=Pod", "--bound-object-name="+pod, "--bound-object-uid="+uid)
-	write(t, token, text)
+	write(t, token, tokenOf(t, agent.Name, string(agent.UID)))
 	unbound := filepath.Join(t.TempDir(), "token")
 	write(t, unbound, must(t, "-n", "aware-system", "create", "token", "aware-agent",
 		"--audience=aware-central"))
-	address := must(t, "-n", "aware-system", "get", "service", "aware-central",
-		"-o", "jsonpath={.spec.clusterIP}")
-	ca := must(t, "-n", "aware-system", "get", "configmap", "aware-central-ca",
-		"-o", "jsonpath={.data.ca\\.crt}")
+	url, ca := central(t)
 	for name, c := range map[string]struct{ token, node, says string }{
 		"its own node":            {token, cluster.Node(), ""},
 		"another node":            {token, "elsewhere", `bound to node "` + cluster.Node() + `"`},
@@ -373,12 +340,12 @@ func Test05ATokenIsValidForItsOwnNodeOnly(t *testing.T) {
 			n := &node{c.node, make(chan struct{}, 1)}
 			l := &link.Client{
 				Node:  n,
-				URL:   "https://" + address + ":9443",
+				URL:   url,
 				Name:  "aware-central.aware-system.svc",
 				Token: c.token,
 				Every: 100 * time.Millisecond,
 				Now:   time.Now,
-				CA:    func(context.Context) ([]byte, error) { return []byte(ca), nil },
+				CA:    func(context.Context) ([]byte, error) { return ca, nil },
 				Log: func(err error, _ string, _ ...any) {
 					select {
 					case problem <- err:
@@ -408,6 +375,53 @@ func Test05ATokenIsValidForItsOwnNodeOnly(t *testing.T) {
 				t.Error("central has not answered within a minute")
 			}
 		})
+	}
+}
+
+// Two nodes are compromised: the workload's, and another one. They say of their own
+// containers what cannot be, and of each other's what is not so, as fast as central reads.
+// Others do not notice, and the real agent's next report is what central has.
+func Test05bHostileNodesStopNobody(t *testing.T) {
+	checkInvariants(t)
+	acting(t)
+	autoscaler, pid := process(t, "aware-autoscaler")
+	limit := uint64(autoscaler.Spec.Containers[0].Resources.Limits.Memory().Value())
+	ofLab, ofFake, stop := attackers(t)
+	eventually(t, time.Minute, "both agents report", func() (bool, string) {
+		one, ended, _, _ := ofLab.counts()
+		two, others, _, _ := ofFake.counts()
+		return one > 0 && two > 0, fmt.Sprintf("%d and %d reports; streams ended %v, %v", one, two, ended, others)
+	})
+	began := time.Now()
+	for _, scheduler := range []string{"aware-scheduler", corev1.DefaultSchedulerName} {
+		p := idle("default", "placed-by-"+scheduler)
+		p.Spec.SchedulerName = scheduler
+		create(t, p)
+		eventually(t, time.Minute, scheduler+" places a pod", func() (bool, string) {
+			err := kube.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+			return err == nil && p.Spec.NodeName != "", fmt.Sprintf("%v, %+v", err, p.Status.Conditions)
+		})
+	}
+	most := uint64(0)
+	eventually(t, 3*time.Minute, "20 s of it, and every lie of another node is refused", func() (bool, string) {
+		checkShopStays(t)
+		if most = max(most, resident(t, pid)); most > limit {
+			t.Fatalf("the autoscaler has %d bytes of memory, and its limit is %d", most, limit)
+		}
+		is, seen := refused(ofLab, ofFake)
+		stay, grants := grantsStay(t, ofLab, ofFake)
+		return is && stay && time.Since(began) > 20*time.Second, seen + grants
+	})
+	stop()
+	_, seen := refused(ofLab, ofFake)
+	t.Logf("the autoscaler had up to %d MiB in %v: %s", most>>20, time.Since(began).Round(time.Second), seen)
+	acting(t)
+	eventually(t, 90*time.Second, "the object reports the limits in force again", func() (bool, string) {
+		return reportsLimitsInForce(t)
+	})
+	after, same := process(t, "aware-autoscaler")
+	if same != pid || after.UID != autoscaler.UID || restarts(after) != restarts(autoscaler) {
+		t.Errorf("the autoscaler was replaced: process %d, then %d; %d restarts", pid, same, restarts(after))
 	}
 }
 

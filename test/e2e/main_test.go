@@ -48,40 +48,28 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if why := lab.Missing(); len(why) > 0 {
-		fmt.Printf("the tests of %s need a lab cluster, which cannot be made here: %s\n",
-			"test/e2e", strings.Join(why, "; "))
-		if os.Getenv("CI") != "" {
-			return 1
-		}
-		return 0
-	}
-	ctx := context.Background()
 	var err error
 	if bin, err = os.MkdirTemp("", "aware-e2e-"); err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	defer os.RemoveAll(bin)
-	if cluster, err = lab.Up(ctx, lab.Config{Name: "e2e", BindParent: true, Log: os.Stdout}); err != nil {
-		fmt.Println("starting the lab:", err)
-		return 1
-	}
-	defer cluster.Down(ctx)
-	if err := install(ctx); err != nil {
-		fmt.Println("installing AWARE:", err)
-		diagnose(ctx)
-		return 1
-	}
-	stop, done := context.WithCancel(ctx)
-	watch = newWatchdog()
-	go watch.run(stop)
-	defer done()
-	code := m.Run()
-	if code != 0 {
-		diagnose(ctx)
-	}
-	return code
+	return lab.RunTests(m, "e2e", func(ctx context.Context, c *lab.Cluster) (func(int), error) {
+		cluster = c
+		watch = newWatchdog()
+		watching, stop := context.WithCancel(ctx)
+		done := func(code int) {
+			stop()
+			if code != 0 {
+				diagnose(ctx)
+			}
+		}
+		if err := install(ctx); err != nil {
+			return done, fmt.Errorf("installing AWARE: %w", err)
+		}
+		go watch.run(watching)
+		return done, nil
+	})
 }
 
 // install builds the images, and installs AWARE and the workload.
@@ -105,7 +93,11 @@ func install(ctx context.Context) error {
 	}
 	for _, args := range [][]string{
 		{"apply", "-k", "../../manifests/default"},
-		{"-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=90s"},
+		// The tests read statuses as they are now; otherwise they are written about once a minute.
+		{"-n", "aware-system", "patch", "deployment/aware-autoscaler", "--type=json",
+			`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--status-every=1s"}]`},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-scheduler", "--timeout=90s"},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=90s"},
 		{"-n", "aware-system", "rollout", "status", "daemonset/aware-agent", "--timeout=90s"},
 		{"apply", "-f", "testdata/shop.yaml"},
 		{"rollout", "status", "deployment/shop", "--timeout=90s"},
@@ -142,7 +134,8 @@ func diagnose(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,mpa", "-A", "-o", "wide"}, {"describe", "mpa", "-A"},
 		{"-n", "aware-system", "logs", "daemonset/aware-agent", "--tail=60"},
-		{"-n", "aware-system", "logs", "deployment/aware-central", "--tail=60"},
+		{"-n", "aware-system", "logs", "deployment/aware-scheduler", "--tail=60"},
+		{"-n", "aware-system", "logs", "deployment/aware-autoscaler", "--tail=60"},
 		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
 	} {
 		out, _ := kubectl(ctx, args...)

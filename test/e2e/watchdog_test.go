@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // grace is how long after a change of the API's limits the larger of old and new
@@ -124,6 +130,45 @@ func limits(p *corev1.Pod) mdp.Size {
 func podGroup(p *corev1.Pod) string {
 	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
 		"pod"+string(p.UID))
+}
+
+// podOf is a part's one pod. One that is going does not count: the autoscaler's first one
+// may still be there after its Deployment was changed.
+func podOf(ctx context.Context, part string) (*corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := kube.List(ctx, &pods, client.InNamespace("aware-system"),
+		client.MatchingLabels{"app.kubernetes.io/name": part}); err != nil {
+		return nil, err
+	}
+	staying := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if len(staying) != 1 {
+		return nil, fmt.Errorf("%d pods of %s", len(staying), part)
+	}
+	return &staying[0], nil
+}
+
+// process is a part's one pod, and its process ID on the host. It is read from the cgroup
+// of the part's container, because other labs may run the same.
+func process(t *testing.T, part string) (*corev1.Pod, int) {
+	t.Helper()
+	p, err := podOf(t.Context(), part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	hierarchy := "/sys/fs/cgroup"
+	if tree.Version() == cgroup.V1 {
+		hierarchy = "/sys/fs/cgroup/cpu"
+	}
+	text, err := os.ReadFile(filepath.Join(hierarchy, podGroup(p), id, "cgroup.procs"))
+	if err != nil {
+		t.Fatalf("looking for %s: %v", part, err)
+	}
+	pid, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, pid
 }
 
 // inForce reads the limits of the pod's one container from its cgroup.

@@ -31,6 +31,10 @@ type Target struct {
 
 func (t Target) String() string { return t.Namespace + "/" + t.Kind + "/" + t.Name }
 
+// manager is the field manager of what is written here: what central resized is not
+// restored here, and central does not restore what is resized here.
+const manager = "aware-gym"
+
 // kinds maps the names of kinds that users write to the kinds.
 var kinds = map[string]string{"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
 	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet",
@@ -96,6 +100,7 @@ func Open(ctx context.Context, c client.Client, t Target, step time.Duration,
 		Bounds:    bounds,
 		Knobs:     knobs,
 		Patience:  patience,
+		Manager:   manager,
 	}
 	objective := recommender.Objective(mpa.Spec)
 	if err := objective.SLO.Check(); err != nil {
@@ -283,8 +288,7 @@ func (w *world) restore(ctx context.Context) error {
 	case mpa.Spec.Paused:
 		return &RefusedError{w.target.String(), "it was not restored: " + why}
 	}
-	w.updater.Workload = loaded
-	if err := w.updater.Restore(ctx); err != nil {
+	if _, err := updater.Restore(ctx, w.client, loaded, manager, ""); err != nil {
 		return fmt.Errorf("restoring the sizes of %s: %w", w.target, err)
 	}
 	if !w.updater.Knobs.Has(mdp.Replicas) || why != "" && mpa.Spec.Mode != string(api.Off) {
@@ -295,6 +299,7 @@ func (w *world) restore(ctx context.Context) error {
 		Container: w.target.Container,
 		Knobs:     mdp.SetOf(mdp.Replicas),
 		Patience:  patience,
+		Manager:   manager,
 		Workload:  loaded,
 		Bounds:    mdp.Bounds{Replicas: mdp.Range[int]{Min: int(w.replicas), Max: int(w.replicas)}},
 	}

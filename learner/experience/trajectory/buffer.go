@@ -90,7 +90,8 @@ func (b *buffer) run(ctx context.Context) {
 			_ = b.drain(ctx, b.Batch)
 		case _, ok := <-b.Tick:
 			if !ok {
-				b.Tick = nil // a closed channel ticks without end
+				b.Tick = nil // a closed channel is no tick, and would be one without end
+				continue
 			}
 			_ = b.drain(ctx, 1)
 		}

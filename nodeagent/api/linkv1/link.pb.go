@@ -289,9 +289,11 @@ func (x *Action) GetValues() []int64 {
 
 // Cumulative, as Prometheus keeps it.
 type Histogram struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UpperSeconds  []float64              `protobuf:"fixed64,1,rep,packed,name=upper_seconds,json=upperSeconds,proto3" json:"upper_seconds,omitempty"`
-	Counts        []uint64               `protobuf:"varint,2,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	UpperSeconds []float64              `protobuf:"fixed64,1,rep,packed,name=upper_seconds,json=upperSeconds,proto3" json:"upper_seconds,omitempty"`
+	Counts       []uint64               `protobuf:"varint,2,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	// When it was read. Not set: not known, and then about when the report was made.
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,6 +338,13 @@ func (x *Histogram) GetUpperSeconds() []float64 {
 func (x *Histogram) GetCounts() []uint64 {
 	if x != nil {
 		return x.Counts
+	}
+	return nil
+}
+
+func (x *Histogram) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
 	}
 	return nil
 }
@@ -611,6 +620,9 @@ type Grant struct {
 	ThrottleRatio float64                `protobuf:"fixed64,4,opt,name=throttle_ratio,json=throttleRatio,proto3" json:"throttle_ratio,omitempty"`
 	Latency       *Source                `protobuf:"bytes,5,opt,name=latency,proto3" json:"latency,omitempty"`
 	Paused        bool                   `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
+	// What the node has for this container goes on to hold; the mode and the rest are empty. A reader that does not know
+	// this field refuses the whole set for its empty mode, and works on within the last one.
+	Keep          bool `protobuf:"varint,7,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -683,6 +695,13 @@ func (x *Grant) GetLatency() *Source {
 func (x *Grant) GetPaused() bool {
 	if x != nil {
 		return x.Paused
+	}
+	return false
+}
+
+func (x *Grant) GetKeep() bool {
+	if x != nil {
+		return x.Keep
 	}
 	return false
 }
@@ -772,10 +791,11 @@ const file_link_proto_rawDesc = "" +
 	"\x06Action\x12\x12\n" +
 	"\x04sets\x18\x01 \x01(\rR\x04sets\x12\x18\n" +
 	"\aclipped\x18\x04 \x01(\rR\aclipped\x12\x16\n" +
-	"\x06values\x18\x05 \x03(\x12R\x06valuesJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"H\n" +
+	"\x06values\x18\x05 \x03(\x12R\x06valuesJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"t\n" +
 	"\tHistogram\x12#\n" +
 	"\rupper_seconds\x18\x01 \x03(\x01R\fupperSeconds\x12\x16\n" +
-	"\x06counts\x18\x02 \x03(\x04R\x06counts\"\x95\x03\n" +
+	"\x06counts\x18\x02 \x03(\x04R\x06counts\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x95\x03\n" +
 	"\aSummary\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12/\n" +
 	"\x05state\x18\x02 \x01(\v2\x19.awarescale.link.v1.StateR\x05state\x122\n" +
@@ -800,14 +820,15 @@ const file_link_proto_rawDesc = "" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
-	"\x06metric\x18\x03 \x01(\tR\x06metric\"\x84\x02\n" +
+	"\x06metric\x18\x03 \x01(\tR\x06metric\"\x98\x02\n" +
 	"\x05Grant\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x122\n" +
 	"\x06bounds\x18\x03 \x01(\v2\x1a.awarescale.link.v1.BoundsR\x06bounds\x12%\n" +
 	"\x0ethrottle_ratio\x18\x04 \x01(\x01R\rthrottleRatio\x124\n" +
 	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\x12\x16\n" +
-	"\x06paused\x18\x06 \x01(\bR\x06paused\"\x86\x01\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\x12\x12\n" +
+	"\x04keep\x18\a \x01(\bR\x04keep\"\x86\x01\n" +
 	"\x06Grants\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12+\n" +
 	"\x03all\x18\x03 \x03(\v2\x19.awarescale.link.v1.GrantR\x03all\x12\x1c\n" +
@@ -844,26 +865,27 @@ var file_link_proto_goTypes = []any{
 }
 var file_link_proto_depIdxs = []int32{
 	10, // 0: awarescale.link.v1.State.at:type_name -> google.protobuf.Timestamp
-	0,  // 1: awarescale.link.v1.Summary.container:type_name -> awarescale.link.v1.ContainerRef
-	1,  // 2: awarescale.link.v1.Summary.state:type_name -> awarescale.link.v1.State
-	2,  // 3: awarescale.link.v1.Summary.bounds:type_name -> awarescale.link.v1.Bounds
-	3,  // 4: awarescale.link.v1.Summary.want:type_name -> awarescale.link.v1.Action
-	4,  // 5: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
-	10, // 6: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
-	5,  // 7: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
-	0,  // 8: awarescale.link.v1.Report.gone:type_name -> awarescale.link.v1.ContainerRef
-	0,  // 9: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
-	2,  // 10: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
-	7,  // 11: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
-	11, // 12: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
-	8,  // 13: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
-	6,  // 14: awarescale.link.v1.Link.Sync:input_type -> awarescale.link.v1.Report
-	9,  // 15: awarescale.link.v1.Link.Sync:output_type -> awarescale.link.v1.Grants
-	15, // [15:16] is the sub-list for method output_type
-	14, // [14:15] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	10, // 1: awarescale.link.v1.Histogram.at:type_name -> google.protobuf.Timestamp
+	0,  // 2: awarescale.link.v1.Summary.container:type_name -> awarescale.link.v1.ContainerRef
+	1,  // 3: awarescale.link.v1.Summary.state:type_name -> awarescale.link.v1.State
+	2,  // 4: awarescale.link.v1.Summary.bounds:type_name -> awarescale.link.v1.Bounds
+	3,  // 5: awarescale.link.v1.Summary.want:type_name -> awarescale.link.v1.Action
+	4,  // 6: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
+	10, // 7: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
+	5,  // 8: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
+	0,  // 9: awarescale.link.v1.Report.gone:type_name -> awarescale.link.v1.ContainerRef
+	0,  // 10: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
+	2,  // 11: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
+	7,  // 12: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
+	11, // 13: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
+	8,  // 14: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
+	6,  // 15: awarescale.link.v1.Link.Sync:input_type -> awarescale.link.v1.Report
+	9,  // 16: awarescale.link.v1.Link.Sync:output_type -> awarescale.link.v1.Grants
+	16, // [16:17] is the sub-list for method output_type
+	15, // [15:16] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,15 @@ func (h *Host) Add(tb testing.TB, path string, l cgroup.Limits) {
 	for name, content := range files {
 		h.Put(tb, path, name, content)
 	}
+	if parent := filepath.Dir(path); strings.Contains(parent, "/") && !h.hasLimits(parent) {
+		h.Add(tb, parent, cgroup.Limits{})
+	}
+}
+
+// hasLimits reports whether a fixture's group was added.
+func (h *Host) hasLimits(path string) bool {
+	_, err := h.Tree.Limits(path)
+	return err == nil
 }
 
 // Put writes one file of a fixture's group: on v1 the name has the controller

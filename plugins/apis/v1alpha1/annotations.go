@@ -26,6 +26,7 @@ const (
 	MaxCPUAnnotation      = Prefix + "max-cpu"
 	MinMemoryAnnotation   = Prefix + "min-memory" // of each container that has a memory limit
 	MaxMemoryAnnotation   = Prefix + "max-memory"
+	OOMEvictAnnotation    = Prefix + "oom-evict" // "true": a pod in an OOM loop may be evicted, in mode auto
 )
 
 // GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // MultidimPodAutoscaler keeps a workload's service-level objective with as
@@ -13,7 +14,6 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=mpa,categories=all
 // +kubebuilder:subresource:status
-// +kubebuilder:subresource:scale:specpath=.spec.constraints.replicas.min,statuspath=.status.replicas.current
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.status.stage`
@@ -64,6 +64,12 @@ type MultidimPodAutoscalerSpec struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
+	// The owner's word that a pod in an OOM loop may be evicted, in mode auto: once for
+	// each loop, as far as its PodDisruptionBudgets allow, and only where more memory was
+	// asked for and the container is still down. See the condition OOMLoop.
+	// +optional
+	OOMEvict bool `json:"oomEvict,omitempty"`
+
 	// The service-level objective. Without one only utilisation counts.
 	// +optional
 	SLO *SLO `json:"slo,omitempty"`
@@ -110,7 +116,7 @@ type SLO struct {
 	// +optional
 	Latency *LatencySLO `json:"latency,omitempty"`
 	// Requests per second, at least, over all replicas.
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="throughput must be above zero requests per second"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1P')) <= 0",message="throughput must be above zero requests per second, and at most 1P"
 	// +optional
 	Throughput *resource.Quantity `json:"throughput,omitempty"`
 	// Where latency and throughput are read.
@@ -167,7 +173,7 @@ type SLOSource struct {
 type Objective struct {
 	// The weight of the SLO in the reward, from 0 to 1; the rest is
 	// utilisation's (AWARE, section 2.2).
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1')) <= 0",message="alpha must be between 0 and 1"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1')) <= 0",message="alpha must be between 0 and 1"
 	// +kubebuilder:default="0.5"
 	// +optional
 	Alpha resource.Quantity `json:"alpha,omitempty"`
@@ -202,20 +208,25 @@ type ReplicaConstraints struct {
 	Max int32 `json:"max"`
 }
 
-// ContainerConstraints bounds the limits of one container.
+// ContainerConstraints bounds the limits of one container. As everywhere here, an exponent
+// has two characters at most: quantity() computes with a number of as many digits as the
+// exponent says.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.cpu) || !has(self.max.cpu) || quantity(string(self.min.cpu)).compareTo(quantity(string(self.max.cpu))) <= 0",message="container: min cpu must not be above max cpu"
-// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.memory) || !has(self.max.memory) || quantity(string(self.min.memory)).compareTo(quantity(string(self.max.memory))) <= 0",message="container: min memory must not be above max memory"
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.cpu) || !has(self.max.cpu) || [self.min.cpu, self.max.cpu].exists(q, string(q).matches('[eE]...')) || quantity(string(self.min.cpu)).compareTo(quantity(string(self.max.cpu))) <= 0",message="container: min cpu must not be above max cpu"
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || !has(self.min.memory) || !has(self.max.memory) || [self.min.memory, self.max.memory].exists(q, string(q).matches('[eE]...')) || quantity(string(self.min.memory)).compareTo(quantity(string(self.max.memory))) <= 0",message="container: min memory must not be above max memory"
 type ContainerConstraints struct {
 	// The container's name, or "*".
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// The smallest limits. Default: 50m and 32Mi, or the template's request
-	// where that is less.
+	// The smallest limits. Default: of CPU 50m, or the template's request where
+	// that is less; of memory the template's request. A memory limit goes below
+	// the request only when it is asked for here, or by a max below it.
+	// +kubebuilder:validation:XValidation:rule="(!has(self.cpu) || !string(self.cpu).matches('[eE]...')) && (!has(self.memory) || !string(self.memory).matches('[eE]...'))",message="the exponent must have at most two characters"
 	// +optional
 	Min *Size `json:"min,omitempty"`
 	// The largest limits. Default: the template's limit.
+	// +kubebuilder:validation:XValidation:rule="(!has(self.cpu) || !string(self.cpu).matches('[eE]...')) && (!has(self.memory) || !string(self.memory).matches('[eE]...'))",message="the exponent must have at most two characters"
 	// +optional
 	Max *Size `json:"max,omitempty"`
 	// What AWARE controls; both by default.
@@ -225,6 +236,9 @@ type ContainerConstraints struct {
 	// +optional
 	ControlledResources []corev1.ResourceName `json:"controlledResources,omitempty"`
 }
+
+// Most is the largest amount. Its thousandths, in which CPU is counted, fit into an int64.
+var Most = resource.MustParse("1P")
 
 // Size is an amount of CPU and an amount of memory, each above zero; either may
 // be left out.
@@ -299,7 +313,11 @@ type MultidimPodAutoscalerStatus struct {
 	// node agents (L1).
 	// +optional
 	Resizes ResizeStatus `json:"resizes,omitempty"`
-	// Ready, Active, FallbackActive, Paused, ConflictDetected, ResizeDeferred.
+	// The last pod that was evicted because of an OOM loop, with spec.oomEvict. It is
+	// written before the pod is evicted.
+	// +optional
+	LastOOMEviction *OOMEviction `json:"lastOOMEviction,omitempty"`
+	// Ready, Active, FallbackActive, Paused, ConflictDetected, ResizeDeferred, OOMLoop.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -386,6 +404,22 @@ type ResizeStatus struct {
 	Node int64 `json:"node"`
 }
 
+// OOMEviction is the eviction of a pod because of an OOM loop.
+type OOMEviction struct {
+	// When.
+	Time metav1.Time `json:"time"`
+	// The pod's name.
+	Pod string `json:"pod"`
+	// The pod's UID.
+	UID types.UID `json:"uid"`
+	// The container that was killed again and again.
+	Container string `json:"container"`
+	// Its memory limit when the loop was found.
+	MemoryLimit resource.Quantity `json:"memoryLimit"`
+	// The memory limit that its replacement is to get.
+	Wanted resource.Quantity `json:"wanted"`
+}
+
 // The conditions of a MultidimPodAutoscaler.
 const (
 	Ready            = "Ready"            // the spec is valid, the target is found, and what is needed can be read
@@ -395,6 +429,7 @@ const (
 	ConflictDetected = "ConflictDetected" // another autoscaler moves the same knobs; AWARE only recommends
 	ResizeDeferred   = "ResizeDeferred"   // a node has no room for a resize, now or ever
 	SLOObserved      = "SLOObserved"      // latency and throughput can be read
+	OOMLoop          = "OOMLoop"          // a container is killed again and again for want of memory
 )
 
 // The stages.

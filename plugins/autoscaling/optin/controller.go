@@ -26,6 +26,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -239,18 +241,29 @@ func (c *Controller) refuse(ctx context.Context, w client.Object, mine *v1alpha1
 	return c.setCondition(ctx, mine, metav1.ConditionFalse, "InvalidAnnotation", message)
 }
 
-// setCondition writes the condition AnnotationsValid.
+// Manager is the field manager of the condition AnnotationsValid.
+const Manager = "aware-optin"
+
+// setCondition writes the condition AnnotationsValid, and nothing else of the
+// status: conditions of other writers stay.
 func (c *Controller) setCondition(ctx context.Context, mpa *v1alpha1.MultidimPodAutoscaler,
 	status metav1.ConditionStatus, reason, message string) error {
-	before := mpa.DeepCopy()
 	if !meta.SetStatusCondition(&mpa.Status.Conditions, metav1.Condition{Type: AnnotationsValid, Status: status,
 		Reason: reason, Message: message, ObservedGeneration: mpa.Generation}) {
 		return nil
 	}
-	// A merge patch replaces the whole list of conditions. The resource version in the
-	// patch keeps those of another writer from being lost.
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Status().Patch(ctx, mpa, patch); err != nil {
+	condition, err := runtime.DefaultUnstructuredConverter.ToUnstructured(
+		meta.FindStatusCondition(mpa.Status.Conditions, AnnotationsValid))
+	if err != nil {
+		return fmt.Errorf("converting the condition %s: %w", AnnotationsValid, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{condition}}}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("MultidimPodAutoscaler"))
+	u.SetNamespace(mpa.Namespace)
+	u.SetName(mpa.Name)
+	u.SetUID(mpa.UID) // not another object of the same name
+	if err := c.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u),
+		client.FieldOwner(Manager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("writing the status of MultidimPodAutoscaler %s/%s: %w", mpa.Namespace, mpa.Name, err)
 	}
 	return nil

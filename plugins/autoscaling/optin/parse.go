@@ -3,6 +3,7 @@ package optin
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,13 +62,8 @@ func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec,
 		}
 		spec.Mode = string(mode)
 	}
-	if value, ok := r.take(v1alpha1.PausedAnnotation); ok {
-		paused, err := strconv.ParseBool(value)
-		if err != nil {
-			r.fail(v1alpha1.PausedAnnotation, value, "it must be true or false")
-		}
-		spec.Paused = paused
-	}
+	spec.Paused = r.yes(v1alpha1.PausedAnnotation)
+	spec.OOMEvict = r.yes(v1alpha1.OOMEvictAnnotation)
 	spec.SLO = r.slo(template)
 	spec.Constraints = r.constraints()
 	for _, key := range slices.Sorted(maps.Keys(r.left)) {
@@ -92,6 +88,19 @@ func (r *reader) fail(key, value, rule string) {
 	r.errs = append(r.errs, &AnnotationError{Key: key, Value: value, Rule: rule})
 }
 
+// yes reads an annotation that is true or false; false when there is none.
+func (r *reader) yes(key string) bool {
+	value, ok := r.take(key)
+	if !ok {
+		return false
+	}
+	is, err := strconv.ParseBool(value)
+	if err != nil {
+		r.fail(key, value, "it must be true or false")
+	}
+	return is
+}
+
 var percentiles = map[string]int32{"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 func known() []string {
@@ -101,7 +110,7 @@ func known() []string {
 		v1alpha1.SLOPathAnnotation, v1alpha1.SLOMetricAnnotation, v1alpha1.SLOServerAnnotation,
 		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation,
 		v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
-		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation,
+		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation, v1alpha1.OOMEvictAnnotation,
 	}
 	for p := range percentiles {
 		keys = append(keys, v1alpha1.SLOLatencyPrefix+p)
@@ -266,14 +275,27 @@ func (r *reader) limits(minKey, maxKey, what string) (least, most *resource.Quan
 	return least, most
 }
 
+// long finds an exponent of three characters or more. No quantity needs one, and
+// resource.ParseQuantity computes with a number of as many digits as the exponent says:
+// "07E1000000000000" would take hours.
+var long = regexp.MustCompile(`[eE]...`)
+
 func (r *reader) quantity(key, what string) *resource.Quantity {
 	value, ok := r.take(key)
 	if !ok {
 		return nil
 	}
+	if len(value) > 20 || long.MatchString(value) {
+		r.fail(key, value, "it must be a quantity of "+what+", of 20 characters at most, two of them in an exponent")
+		return nil
+	}
 	q, err := resource.ParseQuantity(value)
-	if err != nil || q.Sign() <= 0 {
+	switch {
+	case err != nil || q.Sign() <= 0:
 		r.fail(key, value, "it must be a quantity of "+what)
+		return nil
+	case q.Cmp(v1alpha1.Most) > 0:
+		r.fail(key, value, "it must be at most "+v1alpha1.Most.String())
 		return nil
 	}
 	return &q

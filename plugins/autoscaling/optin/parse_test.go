@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +24,12 @@ func template(annotations ...string) corev1.PodTemplateSpec {
 
 func TestParseReadsEveryAnnotation(t *testing.T) {
 	spec, errs := optin.Parse(template("mode", "auto", "slo-latency-p95", "50ms", "slo-throughput", "20", "max-replicas", "4",
-		"min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true"))
+		"min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true", "oom-evict", "true"))
 	if len(errs) != 0 {
 		t.Fatal(errs)
 	}
 	c := spec.Constraints.Containers[0]
-	if spec.Mode != "auto" || !spec.Paused || spec.SLO.Latency.Percentile != 95 ||
+	if spec.Mode != "auto" || !spec.Paused || !spec.OOMEvict || spec.SLO.Latency.Percentile != 95 ||
 		spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
 		spec.SLO.Throughput.Value() != 20 || spec.SLO.Source.Type != "pod" || spec.Constraints.Replicas.Min != 1 ||
 		spec.Constraints.Replicas.Max != 4 ||
@@ -39,7 +40,7 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 
 func TestParseDefaultsToObserve(t *testing.T) {
 	spec, errs := optin.Parse(template())
-	if len(errs) != 0 || spec.Mode != "observe" || spec.SLO != nil || spec.Constraints.Replicas != nil {
+	if len(errs) != 0 || spec.Mode != "observe" || spec.OOMEvict || spec.SLO != nil || spec.Constraints.Replicas != nil {
 		t.Errorf("spec = %+v, errors %v", spec, errs)
 	}
 }
@@ -83,7 +84,21 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 			[]string{"slo-latency-p99", "50ms", "slo-latency-p50", "5ms"},
 			[]string{"slo-latency-p99", "slo-latency-p50 is set, too"},
 		},
-		"paused maybe": {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+		// Found by FuzzParse. Reading it as a quantity takes hours: one owner's annotation would
+		// have stopped the autoscaler for everybody.
+		"a quantity of a trillion digits": {
+			[]string{"max-cpu", "07E1000000000000"},
+			[]string{"max-cpu:", `"07E1000000000000"`, "two of them in an exponent"},
+		},
+		"a tiny one of as many": {
+			[]string{"min-memory", "1e-99999999"}, []string{"min-memory:", "two of them in an exponent"},
+		},
+		"a long quantity": {
+			[]string{"max-memory", strings.Repeat("1", 1000)}, []string{"max-memory:", "20 characters"},
+		},
+		"more CPU than a number can hold": {[]string{"max-cpu", "1e99"}, []string{"max-cpu:", `"1e99"`, "at most 1P"}},
+		"paused maybe":                    {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+		"evicting maybe":                  {[]string{"oom-evict", "maybe"}, []string{"oom-evict:", `"maybe"`, "true or false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs := optin.Parse(template(c.annotations...))
@@ -109,10 +124,21 @@ func FuzzParse(f *testing.F) {
 	f.Add("mode", "auto")
 	f.Add("slo-latency-p99", "50ms")
 	f.Add("max-cpu", "1e99")
+	f.Add("max-memory", "07E1000000000000")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		spec, errs := optin.Parse(template(key, value))
-		if len(errs) == 0 && spec.Mode == "" {
+		if len(errs) > 0 {
+			return
+		}
+		if spec.Mode == "" {
 			t.Error("a spec without a mode")
+		}
+		for _, c := range spec.Constraints.Containers {
+			for _, s := range []*v1alpha1.Size{c.Min, c.Max} {
+				if s != nil && (s.CPU != nil && s.CPU.MilliValue() <= 0 || s.Memory != nil && s.Memory.Value() <= 0) {
+					t.Errorf("%+v is not above zero", s)
+				}
+			}
 		}
 	})
 }

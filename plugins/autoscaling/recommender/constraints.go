@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Objective is the objective of a spec. Without an alpha, the SLO and
@@ -29,8 +30,8 @@ func Objective(spec v1alpha1.MultidimPodAutoscalerSpec) mdp.Objective {
 	return o
 }
 
-// The lowest limits of a container whose spec gives no minimum: small enough to
-// save resources, large enough to start.
+// The lowest limits of a container whose spec gives no minimum, nor a request of
+// memory: small enough to save resources, large enough to start.
 const (
 	defaultMinCPU    mdp.MilliCPU = 50
 	defaultMinMemory              = 32 * mdp.MiB
@@ -39,18 +40,20 @@ const (
 // Envelope is what may be done with one container: the bounds of its limits and
 // of the workload's replicas, and the knobs that may be moved. The constraints
 // of the container's name count before those of "*". The default maximum is the
-// template's limit.
+// template's limit. A memory limit goes below the template's request only when its
+// owner asks for it with a minimum or a maximum there.
 func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp.Bounds, mdp.Set, error) {
 	own := constraintsOf(all, c.Name)
 	knobs := updater.Knobs(c).Without(uncontrolled(own.ControlledResources))
 	limits := updater.Limits(c.Resources)
 	minCPU := min(defaultMinCPU, orDefault(mdp.MilliCPU(c.Resources.Requests.Cpu().MilliValue()), defaultMinCPU))
-	minMemory := min(defaultMinMemory,
-		orDefault(mdp.Bytes(c.Resources.Requests.Memory().Value()), defaultMinMemory))
+	maxMemory := memoryOf(own.Max, limits.Memory)
+	// A limit below the request frees nothing that the scheduler could give to others.
+	minMemory := min(orDefault(updater.MemoryRequest(c.Resources), defaultMinMemory), maxMemory)
 	b := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: int(replicas), Max: int(replicas)},
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: cpuOf(own.Min, minCPU), Max: cpuOf(own.Max, limits.CPU)},
-		Memory:   mdp.Range[mdp.Bytes]{Min: memoryOf(own.Min, minMemory), Max: memoryOf(own.Max, limits.Memory)},
+		Memory:   mdp.Range[mdp.Bytes]{Min: memoryOf(own.Min, minMemory), Max: maxMemory},
 	}
 	if r := all.Replicas; r != nil {
 		b.Replicas = mdp.Range[int]{Min: int(max(1, r.Min)), Max: int(r.Max)}
@@ -108,7 +111,8 @@ func cpuOf(s *v1alpha1.Size, otherwise mdp.MilliCPU) mdp.MilliCPU {
 	if s == nil || s.CPU == nil {
 		return otherwise
 	}
-	return mdp.MilliCPU(s.CPU.MilliValue())
+	q := atMost(*s.CPU)
+	return mdp.MilliCPU(q.MilliValue())
 }
 
 // memoryOf is the size's memory, or the default when it has none.
@@ -116,5 +120,14 @@ func memoryOf(s *v1alpha1.Size, otherwise mdp.Bytes) mdp.Bytes {
 	if s == nil || s.Memory == nil {
 		return otherwise
 	}
-	return mdp.Bytes(s.Memory.Value())
+	q := atMost(*s.Memory)
+	return mdp.Bytes(q.Value())
+}
+
+// atMost is a quantity that an int64 can hold: a bound above all that there is, is none.
+func atMost(q resource.Quantity) resource.Quantity {
+	if q.Cmp(v1alpha1.Most) > 0 {
+		return v1alpha1.Most
+	}
+	return q
 }

@@ -46,13 +46,13 @@ func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 	}{
 		"without constraints: the template's limit at most, the default or the request at least": {
 			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400},
-			memory: mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB},
+			memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
 			knobs:  mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 		},
 		"constraints of every container": {
 			constraints: []v1alpha1.ContainerConstraints{all},
 			cpu:         mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900},
-			memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 128 * mdp.MiB},
+			memory:      mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
 			knobs:       mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
 		},
 		"constraints by name count before those of *": {
@@ -61,11 +61,58 @@ func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 			memory:      mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB},
 			knobs:       mdp.SetOf(mdp.MemoryLimit),
 		},
+		"a maximum that no number can hold is the largest one": {
+			constraints: []v1alpha1.ContainerConstraints{{
+				Name: "*", Max: &v1alpha1.Size{CPU: quantity("1e99"), Memory: quantity("10E")},
+			}},
+			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 1e18},
+			memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 1e15},
+			knobs:  mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, knobs, err := recommender.Envelope(v1alpha1.Constraints{Containers: c.constraints}, web(), 1)
 			if err != nil || b.CPU != c.cpu || b.Memory != c.memory || knobs != c.knobs {
 				t.Errorf("bounds %+v, knobs %v, err %v; want %v, %v, %v", b, knobs, err, c.cpu, c.memory, c.knobs)
+			}
+		})
+	}
+}
+
+func TestAMemoryLimitGoesBelowTheRequestOnlyWhenAsked(t *testing.T) {
+	requests := func(memory string) corev1.Container {
+		c := web()
+		delete(c.Resources.Requests, corev1.ResourceMemory)
+		if memory != "" {
+			c.Resources.Requests[corev1.ResourceMemory] = resource.MustParse(memory)
+		}
+		return c
+	}
+	least := func(s v1alpha1.Size) v1alpha1.ContainerConstraints { return v1alpha1.ContainerConstraints{Min: &s} }
+	most := func(s v1alpha1.Size) v1alpha1.ContainerConstraints { return v1alpha1.ContainerConstraints{Max: &s} }
+	mib := func(least, most mdp.Bytes) mdp.Range[mdp.Bytes] {
+		return mdp.Range[mdp.Bytes]{Min: least * mdp.MiB, Max: most * mdp.MiB}
+	}
+	for name, c := range map[string]struct {
+		container corev1.Container
+		own       v1alpha1.ContainerConstraints
+		want      mdp.Range[mdp.Bytes]
+	}{
+		"not asked: the request":              {requests("96Mi"), v1alpha1.ContainerConstraints{}, mib(96, 128)},
+		"a request below the default":         {requests("16Mi"), v1alpha1.ContainerConstraints{}, mib(16, 128)},
+		"a request as large as the limit":     {requests("128Mi"), v1alpha1.ContainerConstraints{}, mib(128, 128)},
+		"without a request it is the limit":   {requests(""), v1alpha1.ContainerConstraints{}, mib(128, 128)},
+		"a minimum below the request asks":    {requests("96Mi"), least(v1alpha1.Size{Memory: quantity("40Mi")}), mib(40, 128)},
+		"a minimum above the request":         {requests("64Mi"), least(v1alpha1.Size{Memory: quantity("100Mi")}), mib(100, 128)},
+		"a maximum below the request asks":    {requests("96Mi"), most(v1alpha1.Size{Memory: quantity("80Mi")}), mib(80, 80)},
+		"a minimum of CPU says nothing of it": {requests("96Mi"), least(v1alpha1.Size{CPU: quantity("10m")}), mib(96, 128)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.own.Name = "*"
+			all := v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{c.own}}
+			b, _, err := recommender.Envelope(all, c.container, 1)
+			if err != nil || b.Memory != c.want {
+				t.Fatalf("bounds %v, %v; want %v", b.Memory, err, c.want)
 			}
 		})
 	}

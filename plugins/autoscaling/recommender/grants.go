@@ -5,6 +5,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -35,16 +36,11 @@ func grantsOf(
 		}
 		for j, m := range all {
 			g := api.Grant{
-				Container: api.ContainerRef{
-					Namespace: pod.Namespace,
-					Pod:       pod.Name,
-					PodUID:    string(pod.UID),
-					Container: m.container,
-				},
-				Mode:     podMode,
-				Paused:   paused,
-				Bounds:   m.bounds,
-				Throttle: m.throttle,
+				Container: refOf(pod, m.container),
+				Mode:      podMode,
+				Paused:    paused,
+				Bounds:    m.bounds,
+				Throttle:  m.throttle,
 			}
 			if j == 0 {
 				g.Latency = latency // one container of a pod is enough
@@ -53,6 +49,27 @@ func grantsOf(
 		}
 	}
 	return byNode
+}
+
+// heldGrants are the grants of a workload that could be read and not decided on since
+// central started: each node keeps what it has for its containers.
+func heldGrants(w *updater.Workload) map[string][]api.Grant {
+	byNode := map[string][]api.Grant{}
+	for i := range w.Pods {
+		pod := &w.Pods[i]
+		for _, c := range w.Template.Spec.Containers {
+			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], api.Grant{
+				Container: refOf(pod, c.Name),
+				Keep:      true,
+			})
+		}
+	}
+	return byNode
+}
+
+// refOf names a pod's container.
+func refOf(pod *corev1.Pod, container string) api.ContainerRef {
+	return api.ContainerRef{Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Container: container}
 }
 
 // latencySource is where agents read the latency histogram of a workload's pods;

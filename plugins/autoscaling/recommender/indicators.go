@@ -29,10 +29,14 @@ func newIndicators(mpa *object, percentile float64, servers *slo.Servers) indica
 	if percentile == 0 {
 		percentile = 99
 	}
-	if s.Source.Type != "prometheus" {
-		return indicators{meter: slo.NewMeter(percentile)}
+	threshold := time.Duration(0)
+	if s.Latency != nil {
+		threshold = s.Latency.Threshold.Duration
 	}
-	p, err := servers.New(s.Source.Server, s.Source.Metric, mpa.Namespace, percentile)
+	if s.Source.Type != "prometheus" {
+		return indicators{meter: slo.NewMeter(percentile, threshold)}
+	}
+	p, err := servers.New(s.Source.Server, s.Source.Metric, mpa.Namespace, percentile, threshold)
 	if err != nil {
 		return indicators{refused: fmt.Sprintf("spec.slo.source: %v", err)}
 	}
@@ -69,6 +73,10 @@ func (i indicators) read(ctx context.Context, now time.Time, f *fleet.Fleet, w *
 // missing histogram to be a problem.
 func sloObserved(r slo.Reading, pods int, waiting bool) (c condition, ok bool) {
 	switch {
+	case r.Unresolved:
+		return condition{v1alpha1.SLOObserved, false, "Unresolved", r.Problem}, true
+	case r.Observed != 0 && r.Problem != "":
+		return condition{v1alpha1.SLOObserved, true, "Read", "latency and throughput are read: " + r.Problem}, true
 	case r.Observed != 0:
 		return condition{v1alpha1.SLOObserved, true, "Read", "latency and throughput are read"}, true
 	case pods == 0, waiting && r.Problem == slo.Unread:

@@ -9,16 +9,16 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // maxReportAge is how old a node's report may be.
-const maxReportAge = 5 * time.Second
+const maxReportAge = 3 * api.ReportEvery
 
 // object is what a process belongs to.
 type object = v1alpha1.MultidimPodAutoscaler
@@ -29,7 +29,7 @@ type process struct {
 	config     *Config
 	namespace  string
 	target     v1alpha1.TargetRef
-	workload   string    // namespace/kind/name; empty until loops were made
+	workload   string    // namespace/kind/name
 	generation int64     // of the object at the last step; -1 before the first
 	madeFor    string    // the fingerprint that the loops were made for
 	madeAt     time.Time // when the loops were made
@@ -38,14 +38,17 @@ type process struct {
 	reading    slo.Reading // of the last step
 	stepped    time.Time   // when the last step was made
 	canary     canary
-	acting     bool  // pods may have sizes that are not their template's
-	uncounted  int64 // resizes through the API that the status does not count yet
+	ooms       oomLoops // nil before the first step
+	acting     bool     // the last step could resize pods
+	uncounted  int64    // resizes through the API that the status does not count yet
+	report     report
 }
 
 // loop is the decision loop of one container.
 type loop struct {
 	mdp.Loop
 	sensor  Sensor
+	relief  relief // the policy, and more memory in an OOM loop
 	updater updater.Updater
 	knobs   mdp.Set // of the container and the workload; a canary moves fewer
 	version string  // of the policy
@@ -53,10 +56,11 @@ type loop struct {
 }
 
 // fingerprint is what loops are made for: when it changes, new ones are made.
-// The mode and a pause are not in it, so that a policy's memory outlives them.
+// The mode, a pause and the word on evictions are not in it, so that a policy's memory outlives them.
 func fingerprint(spec v1alpha1.MultidimPodAutoscalerSpec, template corev1.PodTemplateSpec) string {
 	spec.Mode = ""
 	spec.Paused = false
+	spec.OOMEvict = false
 	spec.Recommender = nil
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -84,7 +88,6 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 	if err != nil {
 		return err
 	}
-	p.workload = w.Key()
 	p.loops = loops
 	p.madeAt = now
 	p.indicators = newIndicators(mpa, objective.SLO.Percentile, p.config.Servers)
@@ -128,7 +131,8 @@ func (c *Config) newLoops(
 			Knobs:     knobs,
 			Patience:  c.Patience,
 		}
-		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: policy, Actuator: &l.updater}
+		l.relief = relief{policy: policy, bounds: bounds}
+		l.Loop = mdp.Loop{Sensor: &l.sensor, Objective: objective, Policy: &l.relief, Actuator: &l.updater}
 		loops = append(loops, l)
 	}
 	if len(loops) == 0 {
@@ -141,7 +145,7 @@ func (c *Config) newLoops(
 // run brings the process and the object's status up to date. A step is made when
 // it is due.
 func (p *process) run(ctx context.Context, now time.Time, mpa *object, t subject) {
-	p.say(mpa, condition{v1alpha1.Ready, true, "Valid", "the spec is valid and the target is found"})
+	p.sayReady(mpa)
 	p.sayConflict(mpa, t.conflicts)
 	p.say(mpa, paused(mpa.Spec.Paused))
 	violated := false
@@ -210,7 +214,8 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *object, 
 			fmt.Sprintf("the SLO is violated (preservation %.2f): the canary is restored, and there is none for %v",
 				float64(sp), canaryHold),
 		)
-		p.restore(ctx)
+		p.restore(ctx, t.workload, "")
+		p.acting = false
 	}
 }
 
@@ -229,31 +234,22 @@ func (p *process) grant(mpa *object, t subject) {
 		grantsOf(t.workload.Pods, t.mode, mpa.Spec.Paused, p.canary.pod, all, source))
 }
 
-// restore resizes what the process resized to the template's values. A workload
-// that is gone has nothing to restore. What fails is tried again when a later
-// step asks for it.
-func (p *process) restore(ctx context.Context) {
-	if !p.acting {
-		return
-	}
-	w, err := updater.Load(ctx, p.config.Client, p.namespace, p.target.Kind, p.target.Name)
-	if err != nil {
-		return
-	}
-	for _, l := range p.loops {
-		l.updater.Workload = w
-		l.updater.Only = ""
-		if err := l.updater.Restore(ctx); err != nil {
-			logf.FromContext(ctx).Error(err, "Restoring sizes", "workload", p.workload)
-			return
-		}
-	}
-	p.acting = false
-}
-
 // say sets a condition of the object, and reports whether it changed.
 func (p *process) say(mpa *object, c condition) (changed bool) {
 	return c.set(mpa, p.config.Now())
+}
+
+// sayReady sets Ready. While annotations cannot be read, the process decides by the
+// last good ones, which the spec has.
+func (p *process) sayReady(mpa *object) {
+	c := condition{v1alpha1.Ready, true, "Valid", "the spec is valid and the target is found"}
+	a := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid)
+	if a != nil && a.Status == metav1.ConditionFalse {
+		c = condition{v1alpha1.Ready, false, "InvalidAnnotation", a.Message}
+	}
+	if p.say(mpa, c) && !c.is {
+		p.warn(mpa, c.reason, "Reconcile", c.message)
+	}
 }
 
 // sayConflict sets ConflictDetected. A new conflict is an event as well.

@@ -13,8 +13,10 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/decisions"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/slo"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
@@ -47,19 +50,23 @@ type Episodes interface {
 }
 
 // Config is what a Reconciler works with. All fields are needed, except for
-// Servers, Episodes and Decided.
+// Servers, Episodes, Log and Decided.
 type Config struct {
 	Client   client.Client
 	Fleet    *fleet.Fleet
 	Servers  *slo.Servers // that an SLO may be read from
 	Policies Policies
 	Episodes Episodes
+	Log      *decisions.Log // of the decisions, for their readers
 	Events   events.EventRecorder
 	Now      func() time.Time
 	// Decided is called after every decision, for metrics.
 	Decided func(took time.Duration, effect mdp.Effect)
 	// Step is the time between two decisions of a workload, 10 s as in AWARE.
 	Step time.Duration
+	// StatusEvery is how often a status is written in which nothing material has
+	// changed, at most. Zero is a minute.
+	StatusEvery time.Duration
 	// Patience is how long a resize may stay deferred before the workload is
 	// scaled out instead.
 	Patience time.Duration
@@ -73,6 +80,9 @@ type Reconciler struct {
 	processes map[client.ObjectKey]*process
 	owners    map[string]client.ObjectKey // of workloads: the object that decides
 	waiting   map[client.ObjectKey]bool   // not looked at since the start; nil before the first listing
+	listed    time.Time                   // when waiting was made
+	opened    bool                        // the fleet was
+	writes    *writes
 }
 
 // New makes a Reconciler.
@@ -81,12 +91,16 @@ func New(c Config) *Reconciler {
 		config:    c,
 		processes: map[client.ObjectKey]*process{},
 		owners:    map[string]client.ObjectKey{},
+		writes:    newWrites(c.StatusEvery),
 	}
 }
 
 // SetupWithManager registers the controller. Several controllers in one program
 // need different names.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, name string) error {
+	if err := mgr.Add(manager.RunnableFunc(r.sweeps)); err != nil {
+		return fmt.Errorf("adding the restorer: %w", err)
+	}
 	skip := true
 	changed := predicate.Or(predicate.GenerationChangedPredicate{}, annotationsChecked{})
 	return ctrl.NewControllerManagedBy(mgr).Named(name).
@@ -113,68 +127,79 @@ func (annotationsChecked) Update(e event.UpdateEvent) bool {
 // Reconcile brings one object up to date, and decides when a step is due.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	now := r.config.Now()
-	if err := r.list(ctx); err != nil {
+	if err := r.list(ctx, now); err != nil {
 		return ctrl.Result{}, err
 	}
-	defer r.looked(request.NamespacedName)
+	defer r.open(now)
 	var mpa v1alpha1.MultidimPodAutoscaler
-	if err := r.config.Client.Get(ctx, request.NamespacedName, &mpa); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			r.forget(ctx, request.NamespacedName)
-			return ctrl.Result{}, nil
-		}
+	err := r.config.Client.Get(ctx, request.NamespacedName, &mpa)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && mpa.DeletionTimestamp != nil:
+		r.forget(ctx, request.NamespacedName)
+		r.looked(request.NamespacedName)
+		return ctrl.Result{}, nil
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading MultidimPodAutoscaler %s: %w", request, err)
 	}
-	if mpa.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil
-	}
-	before := mpa.DeepCopy()
-	r.reconcile(ctx, now, &mpa)
+	r.process(&mpa).report.into(&mpa)
+	looked := r.reconcile(ctx, now, &mpa)
 	p := r.process(&mpa)
 	mpa.Status.Resizes.API += p.uncounted
 	mpa.Status.ObservedGeneration = mpa.Generation
-	// A merge patch replaces the whole list of conditions. The resource version
-	// in the patch keeps those of another writer from being lost.
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.config.Client.Status().Patch(ctx, &mpa, patch); client.IgnoreNotFound(err) != nil {
-		if apierrors.IsConflict(err) {
-			return ctrl.Result{RequeueAfter: time.Second}, nil
+	p.uncounted = 0
+	next := max(time.Second, p.stepped.Add(r.config.Step).Sub(now))
+	if looked {
+		r.looked(request.NamespacedName)
+	} else if !r.isOpen() {
+		next = time.Second // the fleet waits for it
+	}
+	write, after := p.report.due(now, &mpa, r.writes)
+	if after > 0 {
+		next = min(next, after)
+	}
+	if !write {
+		return ctrl.Result{RequeueAfter: next}, nil
+	}
+	if err := apply(ctx, r.config.Client, &mpa); err != nil {
+		if client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err) {
+			return ctrl.Result{RequeueAfter: time.Second}, nil // it is gone, or another one of the same name
 		}
 		return ctrl.Result{}, fmt.Errorf("writing the status of MultidimPodAutoscaler %s: %w", request, err)
 	}
-	p.uncounted = 0
-	return ctrl.Result{RequeueAfter: max(time.Second, p.stepped.Add(r.config.Step).Sub(now))}, nil
+	p.report.wrote(now)
+	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// reconcile runs the object's process. Everything it finds goes into the
-// object's status.
-func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *object) {
+// reconcile runs the object's process. Everything it finds goes into the object's
+// status. It reports whether it is known now what may be done with the workload's
+// containers.
+func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *object) (looked bool) {
 	key := client.ObjectKeyFromObject(mpa)
 	p := r.process(mpa)
 	mpa.Status.Target = mpa.Spec.TargetRef.Kind + "/" + mpa.Spec.TargetRef.Name
 	if mpa.Status.Stage == "" {
 		mpa.Status.Stage = v1alpha1.StageInitialized
 	}
-	if p.workload == "" { // an earlier instance of central may have resized pods
-		p.acting = meta.IsStatusConditionTrue(mpa.Status.Conditions, v1alpha1.Active)
-	}
 	t, err := p.load(ctx, now, mpa, func(workload string) (string, bool) { return r.claim(key, workload) })
 	if err == nil {
 		p.run(ctx, now, mpa, t)
-		return
+		return true
 	}
 	var why *blocked
-	if !errors.As(err, &why) {
+	looked = errors.As(err, &why) || t.workload != nil
+	if why == nil {
 		why = &blocked{reason: "Error", message: err.Error()}
 	}
-	if p.workload == "" {
+	// The last good state stays: grants and sizes are left as they are.
+	if p.generation < 0 {
+		if t.workload != nil { // only the nodes know what their grants were
+			r.config.Fleet.Grant(p.workload, heldGrants(t.workload))
+		}
 		r.release(key) // it never decided: another object may have the workload
 	}
 	if why.end {
-		r.forget(ctx, key)
+		r.end(ctx, key, p)
 	}
-	// The last good state stays: grants and sizes are left as they are, and the
-	// grants expire.
 	if p.say(mpa, condition{v1alpha1.Ready, false, why.reason, why.message}) {
 		p.warn(mpa, why.reason, "Reconcile", why.message)
 	}
@@ -182,11 +207,12 @@ func (r *Reconciler) reconcile(ctx context.Context, now time.Time, mpa *object) 
 	if p.stepped.IsZero() || now.Sub(p.stepped) >= r.config.Step {
 		p.stepped = now
 	}
+	return looked
 }
 
 // list lists all objects once, so that the fleet is opened only after each was
 // looked at.
-func (r *Reconciler) list(ctx context.Context) error {
+func (r *Reconciler) list(ctx context.Context, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting != nil {
@@ -197,33 +223,46 @@ func (r *Reconciler) list(ctx context.Context) error {
 		return fmt.Errorf("listing MultidimPodAutoscalers: %w", err)
 	}
 	r.waiting = map[client.ObjectKey]bool{}
+	r.listed = now
 	for i := range all.Items {
 		r.waiting[client.ObjectKeyFromObject(&all.Items[i])] = true
 	}
 	return nil
 }
 
-// looked notes that an object was looked at, and opens the fleet after the last.
+// looked notes that it is known what may be done with an object's workload.
 func (r *Reconciler) looked(key client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, key)
-	if len(r.waiting) == 0 {
+}
+
+// open opens the fleet after the last object was looked at. An object whose
+// workload cannot be read is waited for as long as nodes keep the grants that an
+// earlier instance of central gave them.
+func (r *Reconciler) open(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting != nil && !r.opened && (len(r.waiting) == 0 || now.Sub(r.listed) > r.config.Fleet.TTL) {
+		r.opened = true
 		r.config.Fleet.Open()
 	}
+}
+
+func (r *Reconciler) isOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.opened
 }
 
 // OpenIfEmpty opens the fleet of a cluster in which nobody has opted in yet:
 // nothing would be reconciled there.
 func (r *Reconciler) OpenIfEmpty(ctx context.Context) error {
-	if err := r.list(ctx); err != nil {
+	now := r.config.Now()
+	if err := r.list(ctx, now); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.waiting) == 0 {
-		r.config.Fleet.Open()
-	}
+	r.open(now)
 	return nil
 }
 
@@ -233,9 +272,20 @@ func (r *Reconciler) process(mpa *object) *process {
 	defer r.mu.Unlock()
 	key := client.ObjectKeyFromObject(mpa)
 	p := r.processes[key]
+	if p != nil && p.report.uid != mpa.UID {
+		p = nil // another object of the same name
+	}
 	if p == nil {
-		p = &process{config: &r.config, namespace: mpa.Namespace, target: mpa.Spec.TargetRef, generation: -1}
+		p = &process{
+			config:     &r.config,
+			namespace:  mpa.Namespace,
+			target:     mpa.Spec.TargetRef,
+			workload:   mpa.Namespace + "/" + mpa.Spec.TargetRef.Kind + "/" + mpa.Spec.TargetRef.Name,
+			generation: -1,
+			report:     report{uid: mpa.UID},
+		}
 		r.processes[key] = p
+		r.writes.count(len(r.processes))
 	}
 	return p
 }
@@ -263,17 +313,40 @@ func (r *Reconciler) release(key client.ObjectKey) {
 	}
 }
 
-// forget ends a process: without grants the nodes restore their limits, and the
-// pods' sizes in the API become the template's again.
+// forget ends the process of an object that is gone.
 func (r *Reconciler) forget(ctx context.Context, key client.ObjectKey) {
-	r.release(key)
 	r.mu.Lock()
 	p := r.processes[key]
 	delete(r.processes, key)
+	r.writes.count(len(r.processes))
 	r.mu.Unlock()
-	if p == nil {
+	if r.config.Log != nil {
+		r.config.Log.Forget(key)
+	}
+	if p != nil {
+		r.end(ctx, key, p)
+	}
+}
+
+// end ends a process: without grants the nodes restore their limits, and the pods'
+// sizes in the API become the template's again. What cannot be restored now is
+// restored by sweep. A workload that another object has by now is left to it.
+func (r *Reconciler) end(ctx context.Context, key client.ObjectKey, p *process) {
+	p.loops = nil
+	p.ooms = nil
+	p.madeFor = ""
+	p.generation = -1
+	r.mu.Lock()
+	holder, taken := r.owners[p.workload]
+	r.mu.Unlock()
+	r.release(key)
+	if taken && holder != key {
 		return
 	}
 	r.config.Fleet.Grant(p.workload, nil)
-	p.restore(ctx)
+	w, err := updater.Load(ctx, r.config.Client, p.namespace, p.target.Kind, p.target.Name)
+	if err != nil {
+		return // it is gone, or it cannot be read now
+	}
+	p.restore(ctx, w, "")
 }

@@ -1,6 +1,8 @@
 package recommender
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/fleet"
+	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,16 +22,22 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // cluster is an API server in memory with one workload "web" of two pods, and a
 // Reconciler on top. The clock stands still unless a test moves it.
 type cluster struct {
-	t      *testing.T
-	client client.Client
-	fleet  *fleet.Fleet
-	r      *Reconciler
-	now    time.Time
+	t       *testing.T
+	client  client.Client
+	fleet   *fleet.Fleet
+	r       *Reconciler
+	now     time.Time
+	fail    func(verb string, o any) bool // which calls of the API server fail; nil is none
+	failing bool                          // for fail
+	evicted []string                      // pods whose eviction was asked for
+	refuse  error                         // what evictions are answered with; nil evicts
+	noApply bool                          // statuses cannot be written
 }
 
 func newCluster(t *testing.T, mode api.Mode) *cluster {
@@ -50,6 +59,9 @@ func newCluster(t *testing.T, mode api.Mode) *cluster {
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{
 			Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}}},
+		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-rs", OwnerReferences: ownedBy("Deployment", "web"),
+		}},
 		&v1alpha1.MultidimPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 1},
 			Spec: v1alpha1.MultidimPodAutoscalerSpec{
 				Mode:      string(mode),
@@ -61,11 +73,73 @@ func newCluster(t *testing.T, mode api.Mode) *cluster {
 		p.Labels = labels
 		p.Spec = *spec.DeepCopy()
 		p.Status.Phase = corev1.PodRunning
+		// With an entry of its maker the API server in memory writes down the managers, as a real one does.
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:app":{}}}}`)},
+		}}
+		p.OwnerReferences = ownedBy("ReplicaSet", "web-rs")
 		objects = append(objects, &p)
 	}
-	c := &cluster{t: t, fleet: fleet.New(time.Minute), now: noon}
-	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.MultidimPodAutoscaler{}).Build()
+	c := &cluster{t: t, now: noon}
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithReturnManagedFields().
+		WithStatusSubresource(&v1alpha1.MultidimPodAutoscaler{}).WithInterceptorFuncs(c.faults()).Build()
+	c.start()
+	return c
+}
+
+// ownedBy is the reference to a controller.
+func ownedBy(kind, name string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, Controller: new(true)}}
+}
+
+// faults lets calls of the API server fail while the test says so.
+func (c *cluster) faults() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if c.fail != nil && c.fail("get", o) {
+				return errAway
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if c.fail != nil && c.fail("list", l) {
+				return errAway
+			}
+			return w.List(ctx, l, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			if c.fail != nil && c.fail(sub, o) {
+				return errAway
+			}
+			return w.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+		SubResourceApply: func(ctx context.Context, w client.Client, sub string, o runtime.ApplyConfiguration,
+			opts ...client.SubResourceApplyOption) error {
+			if c.noApply {
+				return errAway
+			}
+			return w.SubResource(sub).Apply(ctx, o, opts...)
+		},
+		SubResourceCreate: func(ctx context.Context, w client.Client, sub string, o, body client.Object,
+			opts ...client.SubResourceCreateOption) error {
+			c.evicted = append(c.evicted, o.GetName())
+			if c.refuse != nil {
+				return c.refuse
+			}
+			return w.SubResource(sub).Create(ctx, o, body, opts...)
+		},
+	}
+}
+
+var errAway = errors.New("the API server is away")
+
+// start starts central, as after a restart: it remembers nothing. Its writes wait
+// for no turn.
+func (c *cluster) start() {
+	c.fleet = fleet.New(time.Minute)
 	c.r = New(Config{
 		Client:   c.client,
 		Fleet:    c.fleet,
@@ -76,8 +150,9 @@ func newCluster(t *testing.T, mode api.Mode) *cluster {
 		Policies: func(PolicyRequest) (mdp.Policy, string, error) {
 			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(200), nil }), "fixed/1", nil
 		},
+		StatusEvery: time.Nanosecond,
 	})
-	return c
+	c.r.writes.limiter.SetLimit(rate.Inf)
 }
 
 // reconcile reconciles the object of that name, and reads it again.

@@ -10,6 +10,7 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Sensor looks at one container of a workload over all its pods: its limits as
@@ -23,6 +24,10 @@ type Sensor struct {
 
 	Workload *updater.Workload
 	Reading  slo.Reading
+	// killed is the OOM kills of the container since the step before, by pod, as the pods'
+	// statuses show them. They count for pods whose agents do not report kills: of a
+	// container that is down there is no report.
+	killed map[types.UID]killed
 }
 
 // Sense merges the pods. A signal is observed when that of at least one pod is.
@@ -47,8 +52,12 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			state.Limit.CPU += limit.CPU
 			state.Limit.Memory += limit.Memory
 			limits++
-			if summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge); ok {
+			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
+			if ok {
 				reports.add(summary.State, limit)
+			}
+			if !ok || !summary.State.Knows(mdp.OOMKills) {
+				reports.kill(s.killed[pod.UID], ok && summary.State.Knows(mdp.MemoryUsage))
 			}
 		}
 	}
@@ -101,6 +110,20 @@ func (m *merged) add(s mdp.State, allocated mdp.Size) {
 		if s.Limit.CPU >= allocated.CPU*9/10 {
 			m.sum[mdp.Throttled] += float64(s.Throttled)
 		}
+	}
+}
+
+// kill adds OOM kills that no agent reports. A container that was killed for want of
+// memory had used its limit: that counts when its usage is not measured.
+func (m *merged) kill(k killed, measured bool) {
+	if k.times == 0 {
+		return
+	}
+	m.sum[mdp.OOMKills] += float64(k.times)
+	m.count[mdp.OOMKills]++
+	if !measured {
+		m.sum[mdp.MemoryUsage] += float64(k.limit)
+		m.count[mdp.MemoryUsage]++
 	}
 }
 

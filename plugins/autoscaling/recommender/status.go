@@ -110,8 +110,9 @@ type outcome struct {
 	resizes   int64  // through the API, in this step
 }
 
-// record puts a step's decisions before the older ones.
-func record(status *v1alpha1.MultidimPodAutoscalerStatus, at time.Time, all []outcome) {
+// decided is a step's decisions as the API and the stream have them.
+func decided(at time.Time, all []outcome) []v1alpha1.DecisionStatus {
+	out := make([]v1alpha1.DecisionStatus, 0, len(all))
 	for _, o := range all {
 		one := v1alpha1.DecisionStatus{
 			Time:      metav1.NewTime(at),
@@ -127,6 +128,14 @@ func record(status *v1alpha1.MultidimPodAutoscalerStatus, at time.Time, all []ou
 		if len(all) > 1 {
 			one.Container = o.container
 		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// record puts a step's decisions before the older ones.
+func record(status *v1alpha1.MultidimPodAutoscalerStatus, all []v1alpha1.DecisionStatus) {
+	for _, one := range all {
 		status.Decisions = slices.Insert(status.Decisions, 0, one)
 	}
 	status.Decisions = status.Decisions[:min(len(status.Decisions), keptDecisions)]

@@ -111,12 +111,12 @@ func TestDecisionsAreKeptNewestFirst(t *testing.T) {
 	var status v1alpha1.MultidimPodAutoscalerStatus
 	for i := range keptDecisions + 3 {
 		d := mdp.Decision{Action: mdp.Action{Clipped: mdp.ClippedMax}.WithReplicas(i), Effect: mdp.Pending}
-		record(&status, noon.Add(time.Duration(i)*time.Second), []outcome{{
+		record(&status, decided(noon.Add(time.Duration(i)*time.Second), []outcome{{
 			container: "web",
 			policy:    "rule/1",
 			decision:  d,
 			reason:    "why",
-		}})
+		}}))
 	}
 	newest := status.Decisions[0]
 	if len(status.Decisions) != keptDecisions || newest.Action != fmt.Sprintf("replicas=%d", keptDecisions+2) ||

@@ -8,29 +8,33 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // step lets every loop decide once, and writes into the status what came of it.
 func (p *process) step(ctx context.Context, now time.Time, mpa *object, t subject) {
 	if t.mode == api.Off {
-		p.restore(ctx)
+		p.restore(ctx, t.workload, "")
+		p.acting = false
+		p.endOOM(mpa)
 		p.say(mpa, active(false, t.mode, mpa.Spec.Paused))
 		return
 	}
 	acting := !mpa.Spec.Paused && (t.mode == api.Auto || p.canary.pod != "")
-	if !acting && p.acting && !mpa.Spec.Paused {
-		p.restore(ctx) // the mode was auto before, and is less now
+	if t.mode != api.Auto && !mpa.Spec.Paused {
+		p.restore(ctx, t.workload, p.canary.pod) // the mode may have been auto before, and is less now
 	}
 	idle := "" // why nothing is moved
 	switch {
 	case acting:
-		p.acting = true
 	case mpa.Spec.Paused:
 		idle = "paused"
 	default:
 		idle = "mode " + string(t.mode)
 	}
+	p.acting = acting
+	p.watchOOM(now, mpa, t.workload)
 	outcomes := make([]outcome, 0, len(p.loops))
 	for _, l := range p.loops {
 		l.sensor.Workload = t.workload
@@ -39,7 +43,8 @@ func (p *process) step(ctx context.Context, now time.Time, mpa *object, t subjec
 		l.updater.Only = p.canary.pod
 		outcomes = append(outcomes, p.decide(ctx, now, l, idle))
 	}
-	p.publish(now, mpa, t, outcomes, acting)
+	p.publish(ctx, now, mpa, t, outcomes, acting)
+	p.relieve(ctx, now, mpa, t)
 }
 
 // decide makes one step of one loop. Nothing is moved when idle says why not.
@@ -69,6 +74,9 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		reason:    l.updater.Reason,
 		resizes:   l.updater.Resizes - resizes,
 	}
+	if l.relief.gave && o.reason == "" {
+		o.reason = "memory is held up after OOM kills: see the condition OOMLoop"
+	}
 	if idle != "" {
 		o.reason = idle
 	}
@@ -82,13 +90,21 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 }
 
 // publish writes the outcomes of a step into the status.
-func (p *process) publish(now time.Time, mpa *object, t subject, outcomes []outcome, acting bool) {
+func (p *process) publish(ctx context.Context, now time.Time, mpa *object, t subject, outcomes []outcome, acting bool) {
 	status := &mpa.Status
 	for _, o := range outcomes {
 		p.uncounted += o.resizes
 	}
-	record(status, now, outcomes)
-	status.Recommendation = recommendation(outcomes)
+	all := decided(now, outcomes)
+	record(status, all)
+	if p.config.Log != nil {
+		if err := p.config.Log.Add(client.ObjectKeyFromObject(mpa), all...); err != nil {
+			logf.FromContext(ctx).Error(err, "Keeping decisions for readers", "workload", p.workload)
+		}
+	}
+	if !recommendsElsewhere(mpa.Spec.Recommender) {
+		status.Recommendation = recommendation(outcomes)
+	}
 	if c := resizeDeferred(outcomes); p.say(mpa, c) && c.is {
 		p.warn(mpa, "ResizeDeferred", "Resize", c.message)
 	}

@@ -10,8 +10,6 @@ import (
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -36,17 +34,10 @@ func (b *blocked) Error() string { return b.message }
 // false and owner is that object's name.
 type claimer func(workload string) (owner string, ok bool)
 
-// load checks what the object asks for, loads its workload, and makes the loops
-// when they are out of date.
+// load loads the object's workload, checks what the object asks for, and makes the
+// loops when they are out of date. With an error the subject has the workload when
+// it could be read and is this object's.
 func (p *process) load(ctx context.Context, now time.Time, mpa *object, claim claimer) (subject, error) {
-	c := meta.FindStatusCondition(mpa.Status.Conditions, optin.AnnotationsValid)
-	if c != nil && c.Status == metav1.ConditionFalse {
-		return subject{}, &blocked{reason: "InvalidAnnotation", message: c.Message}
-	}
-	mode, err := api.ParseMode(mpa.Spec.Mode)
-	if err != nil {
-		return subject{}, &blocked{reason: "InvalidSpec", message: "spec.mode: " + err.Error()}
-	}
 	w, err := loadWorkload(ctx, p.config.Client, mpa)
 	if err != nil {
 		return subject{}, err
@@ -55,12 +46,18 @@ func (p *process) load(ctx context.Context, now time.Time, mpa *object, claim cl
 		message := fmt.Sprintf("MultidimPodAutoscaler %s already has %s", owner, w.Key())
 		return subject{}, &blocked{reason: "TargetTaken", message: message}
 	}
-	if err := p.rebuild(now, mpa, w); err != nil {
-		return subject{}, &blocked{reason: "InvalidSpec", message: err.Error()}
+	known := subject{workload: w}
+	mode, err := api.ParseMode(mpa.Spec.Mode)
+	if err != nil {
+		return known, &blocked{reason: "InvalidSpec", message: "spec.mode: " + err.Error()}
+	}
+	// With mode off nothing is decided, so that nothing can keep it from ending.
+	if err := p.rebuild(now, mpa, w); err != nil && mode != api.Off {
+		return known, &blocked{reason: "InvalidSpec", message: err.Error()}
 	}
 	conflicts, err := Conflicts(ctx, p.config.Client, mpa.Namespace, w.Kind, w.Object.GetName())
-	if err != nil {
-		return subject{}, err
+	if err != nil && mode != api.Off {
+		return known, err
 	}
 	mode = modeInForce(mode, mpa.Spec.Recommender, len(conflicts) > 0)
 	return subject{workload: w, mode: mode, conflicts: conflicts}, nil
@@ -74,7 +71,7 @@ func loadWorkload(ctx context.Context, c client.Client, mpa *object) (*updater.W
 	case errors.As(err, &none):
 		return nil, &blocked{reason: "TargetWithoutSelector", message: err.Error()}
 	case client.IgnoreNotFound(err) == nil && err != nil:
-		return nil, &blocked{reason: "TargetNotFound", message: err.Error()}
+		return nil, &blocked{reason: "TargetNotFound", message: err.Error(), end: true}
 	case err != nil:
 		return nil, err
 	}
@@ -89,10 +86,14 @@ func loadWorkload(ctx context.Context, c client.Client, mpa *object) (*updater.W
 	return w, nil
 }
 
+// recommendsElsewhere reports whether another program recommends, and writes it
+// into the status.
+func recommendsElsewhere(r *v1alpha1.Recommender) bool { return r != nil && r.Name != "aware" }
+
 // modeInForce is the mode after a conflict, which leaves recommendations only,
 // and after another recommender, which leaves observation only.
 func modeInForce(mode api.Mode, r *v1alpha1.Recommender, conflict bool) api.Mode {
-	if r != nil && r.Name != "aware" && mode != api.Off {
+	if recommendsElsewhere(r) && mode != api.Off {
 		return api.Observe
 	}
 	if conflict && (mode == api.Auto || mode == api.Canary) {

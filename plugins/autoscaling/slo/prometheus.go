@@ -3,16 +3,19 @@ package slo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	promapi "github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
@@ -20,7 +23,7 @@ import (
 
 const (
 	// maxAnswer is how many bytes a Prometheus server may answer. An answer of ours
-	// is one number.
+	// is a number, or a histogram.
 	maxAnswer = 1 << 20
 	// askIn is how long an answer may take.
 	askIn = 3 * time.Second
@@ -76,12 +79,13 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 // the pods with the usual labels namespace and pod. It asks beside its caller, who
 // does not wait for a server that is slow or dead.
 type Prometheus struct {
-	api       promv1.API
-	server    string
-	metric    string
-	namespace string
-	window    string
-	p         float64
+	api        promv1.API
+	server     string
+	metric     string
+	namespace  string
+	window     string
+	percentile float64
+	threshold  time.Duration
 
 	mu      sync.Mutex
 	asking  chan struct{} // closed when the question is answered; nil when there is none
@@ -94,13 +98,13 @@ type Prometheus struct {
 }
 
 // New makes a reader of a histogram metric, in seconds and without suffix, of the
-// pods of a namespace. A server that is not listed is an error; nil lists none.
-func (s *Servers) New(server, metric, namespace string, percentile float64) (*Prometheus, error) {
-	var api promv1.API
+// pods of a namespace, for an SLO of a percentile with a threshold. A server that is not listed is an error; nil lists none.
+func (s *Servers) New(server, metric, namespace string, percentile float64, threshold time.Duration) (*Prometheus, error) {
+	var asked promv1.API
 	if s != nil {
-		api = s.apis[strings.TrimSuffix(server, "/")]
+		asked = s.apis[strings.TrimSuffix(server, "/")]
 	}
-	if api == nil {
+	if asked == nil {
 		return nil, fmt.Errorf("prometheus server %q: the cluster's admin does not list it (--prometheus-servers of aware-central)",
 			server)
 	}
@@ -108,8 +112,8 @@ func (s *Servers) New(server, metric, namespace string, percentile float64) (*Pr
 		return nil, fmt.Errorf("metric %q: it is not the name of a metric", metric)
 	}
 	return &Prometheus{
-		api: api, server: server, metric: metric, namespace: namespace, window: "30s", p: percentile / 100,
-		healthy: true,
+		api: asked, server: server, metric: metric, namespace: namespace, window: "30s", percentile: percentile,
+		threshold: threshold, healthy: true,
 	}, nil
 }
 
@@ -117,6 +121,9 @@ func (s *Servers) New(server, metric, namespace string, percentile float64) (*Pr
 // only a moment, and only while the server answers. What the server does not know
 // is unknown, and the reading says why.
 func (p *Prometheus) Read(ctx context.Context, now time.Time, pods []string) Reading {
+	if len(pods) == 0 { // a selector without names selects what has no label pod
+		return Reading{Problem: "the workload has no pods"}
+	}
 	p.mu.Lock()
 	if p.asking == nil {
 		p.asking = make(chan struct{})
@@ -170,14 +177,54 @@ func (p *Prometheus) reading(ctx context.Context, now time.Time, pods []string) 
 		}
 		p.rate, p.rated = r.Throughput, true
 	}
-	quantile := fmt.Sprintf("histogram_quantile(%g, sum by (le) (rate(%s_bucket%s)))", p.p, p.metric, selector)
-	if v, err := p.number(ctx, now, quantile); err != nil {
+	h, err := p.histogram(ctx, now, fmt.Sprintf("sum by (le) (increase(%s_bucket%s))", p.metric, selector))
+	if err != nil {
 		r.Problem = err.Error()
-	} else {
-		r.Latency = time.Duration(v * float64(time.Second))
-		r.Observed |= mdp.SetOf(mdp.Latency)
+		return r
 	}
+	r.judge(h, p.percentile, p.threshold)
 	return r
+}
+
+// histogram is the requests in each bucket. The server's own histogram_quantile says a
+// number even where the buckets do not.
+func (p *Prometheus) histogram(ctx context.Context, now time.Time, query string) (api.Histogram, error) {
+	fail := func(err any) (api.Histogram, error) {
+		return api.Histogram{}, fmt.Errorf("asking %s for %.200s: %v", p.server, query, err)
+	}
+	value, _, err := p.api.Query(ctx, query, now)
+	if err != nil {
+		return fail(err)
+	}
+	all, ok := value.(model.Vector)
+	if !ok || len(all) == 0 {
+		return fail("no value")
+	}
+	if len(all) > api.MaxBuckets {
+		return fail(fmt.Sprintf("more than %d buckets", api.MaxBuckets))
+	}
+	var h api.Histogram
+	count := map[float64]float64{}
+	for _, one := range all {
+		upper, err := strconv.ParseFloat(string(one.Metric["le"]), 64)
+		if v := float64(one.Value); err != nil || math.IsNaN(upper) || !(v >= 0) || math.IsInf(v, 0) {
+			return fail(fmt.Sprintf("no value: bucket %.20q has %v", one.Metric["le"], one.Value))
+		}
+		count[upper] = float64(one.Value)
+	}
+	h.Upper = slices.Sorted(maps.Keys(count))
+	if !math.IsInf(h.Upper[len(h.Upper)-1], 1) {
+		return fail("a histogram without its bucket +Inf")
+	}
+	// An increase is extrapolated, so it is not a whole number, and a bucket may be a
+	// little below the one before it.
+	const parts = 1000
+	most := 0.0
+	for _, upper := range h.Upper {
+		most = max(most, count[upper])
+		h.Counts = append(h.Counts, uint64(min(most*parts, math.MaxInt64)))
+	}
+	return h, nil
 }
 
 // selector selects the pods by their names. Those of other workloads whose names begin

@@ -36,12 +36,20 @@ func Limits(r corev1.ResourceRequirements) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(r.Limits.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
 }
 
+// MemoryRequest is the memory that a template's container requests; 0 when it
+// requests none, and has no limit either.
+func MemoryRequest(template corev1.ResourceRequirements) mdp.Bytes {
+	out := withRequests(template)
+	return mdp.Bytes(out.Requests.Memory().Value())
+}
+
 // Resize is a container's resources with the limits that an action sets.
 // Requests keep their proportion to the limits, as in VPA. The proportion is
 // the template's, so that rounding does not add up. The QoS class does not
 // change: what was equal stays equal, and what was less stays less.
 func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
+	template = withRequests(template)
 	if a.Sets.Has(mdp.CPULimit) {
 		limit := int64(a.Limit.CPU)
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
@@ -75,6 +83,51 @@ func proportion(limit, request0, limit0, least int64) int64 {
 		return limit
 	}
 	return max(min(int64(float64(limit)*float64(request0)/float64(limit0)), limit-1), min(least, limit-1), 1)
+}
+
+// withRequests is a template's resources as its pods have them: the API server
+// sets a request that is left out to the limit.
+func withRequests(template corev1.ResourceRequirements) corev1.ResourceRequirements {
+	out := *template.DeepCopy()
+	for name, limit := range template.Limits {
+		if _, ok := out.Requests[name]; !ok {
+			if out.Requests == nil {
+				out.Requests = corev1.ResourceList{}
+			}
+			out.Requests[name] = limit
+		}
+	}
+	return out
+}
+
+// sizeOf is the size that a container has when its node has allocated these
+// requests: its limits keep the template's proportion, as Resize makes them. What
+// is not allocated is the template's.
+func sizeOf(allocated corev1.ResourceList, template corev1.ResourceRequirements) corev1.ResourceRequirements {
+	out := withRequests(template)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, known := allocated[name]
+		request0, limit0 := out.Requests[name], out.Limits[name]
+		if !known || request.Sign() <= 0 || request.Cmp(request0) == 0 {
+			continue
+		}
+		out.Requests[name] = request
+		if limit0.IsZero() {
+			continue // there is no limit
+		}
+		share := limit0.AsApproximateFloat64() / request0.AsApproximateFloat64()
+		switch {
+		case request0.Cmp(limit0) >= 0:
+			out.Limits[name] = request
+		case name == corev1.ResourceCPU:
+			limit := int64(float64(request.MilliValue()) * share)
+			out.Limits[name] = *resource.NewMilliQuantity(max(limit, request.MilliValue()+1), resource.DecimalSI)
+		default:
+			limit := wholeMiB(int64(float64(request.Value()) * share))
+			out.Limits[name] = *resource.NewQuantity(max(limit, wholeMiB(request.Value()+1)), resource.BinarySI)
+		}
+	}
+	return out
 }
 
 // wholeMiB rounds up to whole mebibytes, which people can read.

@@ -9,7 +9,7 @@ import (
 	"context"
 	"time"
 
-	"awarescale.dev/aware/plugins/fleet"
+	"awarescale.dev/aware/learner/mdp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-scheduler/framework"
 )
@@ -17,24 +17,31 @@ import (
 // Name is the plugin's name in scheduler profiles.
 const Name = "AwareHeadroom"
 
-// maxReportAge is how old an agent's report may be.
-const maxReportAge = 30 * time.Second
+// MaxReportAge is how old an agent's report may be.
+const MaxReportAge = 30 * time.Second
+
+// Uppers is what agents report of the pods of each node.
+type Uppers interface {
+	// Upper is the most that the reported containers of a node can use, by pod UID.
+	// It is not to be changed. ok is false when no report of the node is known that is
+	// at most maxAge old. It does not wait: the scheduler asks for each node and pod.
+	Upper(node string, now time.Time, maxAge time.Duration) (byPod map[string]mdp.Size, ok bool)
+}
 
 // Headroom scores nodes. It is a [framework.ScorePlugin].
 type Headroom struct {
-	fleet *fleet.Fleet
-	now   func() time.Time
+	reports Uppers
+	now     func() time.Time
 }
 
 var _ framework.ScorePlugin = (*Headroom)(nil)
 
-// New makes the plugin's factory for a registry. The fleet may be empty: an
-// instance that does not decide gets no reports, and scores by the limits in
-// the API.
-func New(f *fleet.Fleet,
+// New makes the plugin's factory for a registry. Where no report is known, nodes are
+// scored by the limits in the API.
+func New(reports Uppers,
 	now func() time.Time) func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
 	return func(context.Context, runtime.Object, framework.Handle) (framework.Plugin, error) {
-		return &Headroom{fleet: f, now: now}, nil
+		return &Headroom{reports: reports, now: now}, nil
 	}
 }
 

@@ -72,7 +72,7 @@ func score(t *testing.T, h *Headroom, name string, pods ...*corev1.Pod) int64 {
 }
 
 func TestScorePrefersTheNodeWithMoreRoomToGrow(t *testing.T) {
-	h := &Headroom{fleet: fleet.New(time.Minute), now: func() time.Time { return noon }}
+	h := &Headroom{reports: fleet.New(time.Minute), now: func() time.Time { return noon }}
 	crowded, roomy := score(t, h, "crowded", pod("a", "2"), pod("b", "1")), score(t, h, "roomy", pod("c", "500m"), pod("d", "500m"))
 	if crowded != 12 || roomy != 62 {
 		t.Errorf("scores %d and %d, want 12 (0.5 of 4 left) and 62 (2.5 of 4 left)", crowded, roomy)
@@ -86,7 +86,7 @@ func TestScorePrefersTheNodeWithMoreRoomToGrow(t *testing.T) {
 // would fail every pod.
 func TestScoresStayInRange(t *testing.T) {
 	f := fleet.New(time.Minute)
-	h := &Headroom{fleet: f, now: func() time.Time { return noon }}
+	h := &Headroom{reports: f, now: func() time.Time { return noon }}
 	huge := pod("a", "9000000000000000")
 	huge.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("7Ei")
 	huge.Spec.Containers = append(huge.Spec.Containers, huge.Spec.Containers[0])
@@ -108,7 +108,7 @@ func TestScorePrefersReportsToTheAPI(t *testing.T) {
 	s.Bounds.CPU.Max, s.Bounds.Memory.Max = 250, 128*mdp.MiB
 	f.Accept(noon, api.Report{Node: "one", Full: true, Containers: []api.Summary{s}})
 	at := noon
-	h := &Headroom{fleet: f, now: func() time.Time { return at }}
+	h := &Headroom{reports: f, now: func() time.Time { return at }}
 	if got := score(t, h, "one", pod("a", "2")); got != 81 {
 		t.Errorf("score %d, want 81: the envelope of 250m and the new 500m of 4", got)
 	}

@@ -13,7 +13,7 @@ import (
 // bounds and that of the new pod: the smaller of CPU and memory.
 func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod,
 	node framework.NodeInfo) (int64, *framework.Status) {
-	reported, _ := h.fleet.Upper(node.Node().Name, h.now(), maxReportAge)
+	reported, _ := h.reports.Upper(node.Node().Name, h.now(), MaxReportAge)
 	all := mdp.Size{
 		CPU:    mdp.MilliCPU(node.GetAllocatable().GetMilliCPU()),
 		Memory: mdp.Bytes(node.GetAllocatable().GetMemory()),

@@ -120,7 +120,8 @@ func install(ctx context.Context, cluster *lab.Cluster) error {
 	}
 	for _, args := range [][]string{
 		{"apply", "-k", "manifests/default"}, {"apply", "-f", "test/perf/agent/pods.yaml"},
-		{"-n", "aware-system", "rollout", "status", "deployment/aware-central", "--timeout=90s"},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-scheduler", "--timeout=90s"},
+		{"-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=90s"},
 		{"-n", "aware-system", "rollout", "status", "daemonset/aware-agent", "--timeout=90s"},
 		{"rollout", "status", "deployment/crowd", "--timeout=180s"},
 	} {

@@ -68,7 +68,7 @@ func main() {
 	flag.IntVar(&s.nodes, "nodes", 5000, "simulated nodes")
 	flag.IntVar(&s.containers, "containers", 110, "containers of each")
 	flag.Float64Var(&s.changed, "changed", 0.1, "share of the containers that have news in each report")
-	flag.DurationVar(&s.every, "every", time.Second, "time between two reports of a node")
+	flag.DurationVar(&s.every, "every", api.ReportEvery, "time between two reports of a node")
 	flag.DurationVar(&s.warm, "warm", time.Minute, "time until all are connected, at most")
 	flag.DurationVar(&s.measure, "for", time.Minute, "time that is measured")
 	flag.StringVar(&s.role, "role", "", "used by the command itself")
@@ -121,6 +121,7 @@ func (s *settings) run(ctx context.Context) error {
 func (s *settings) child(ctx context.Context, role string, more ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, os.Args[0], append(slices.Clone(os.Args[1:]), append([]string{"-role", role}, more...)...)...)
 	c.Stderr = os.Stderr
+	c.Env = append(os.Environ(), "GOGC=50") // as manifests/base sets it
 	return c
 }
 
@@ -215,7 +216,7 @@ func (s *settings) central(ctx context.Context) error {
 		at := time.Now()
 		known.Upper(node(rand.IntN(s.nodes)), at, time.Minute)
 		reads = append(reads, time.Since(at))
-		time.Sleep(time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // so that measuring costs little
 	}
 	took := time.Since(begin).Seconds()
 	r := result{

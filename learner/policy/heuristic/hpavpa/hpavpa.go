@@ -91,6 +91,8 @@ type Policy struct {
 	recommender logic.PodResourceRecommender
 	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
 	grew        time.Time // last scale-out because of latency
+	least       mdp.Bytes // of memory, after an OOM kill
+	leastUntil  time.Time // how long least holds
 }
 
 // desire is a desired number of replicas.
@@ -153,7 +155,7 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		}
 	}
 	if a.Sets.Has(mdp.MemoryLimit) {
-		a = a.WithMemory(max(1, mdp.Bytes(size[model.ResourceMemory])))
+		a = a.WithMemory(max(1, mdp.Bytes(size[model.ResourceMemory]), p.afterKill(s)))
 	}
 	if s.Knows(mdp.Replicas, mdp.CPUUsage) && s.Replicas > 0 {
 		n, err := p.replicas(s)
@@ -224,6 +226,33 @@ func (p *Policy) full() mdp.MilliCPU {
 // only more replicas can help.
 func (p *Policy) grown(s mdp.State) bool {
 	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.full()*9/10
+}
+
+const (
+	// stalled is the memory pressure above which the kernel is about to kill: the
+	// share of time in which all processes waited for memory.
+	stalled mdp.Ratio = 0.05
+	// holdKill is how long memory stays up after a kill.
+	holdKill = 10 * time.Minute
+)
+
+// afterKill is the least memory limit after an OOM kill, or shortly before one; 0 is
+// none. It is a fifth or 100 MB above the limit that was too small, as in VPA
+// (AggregateContainerState.RecordOOM). VPA gets its percentile from the peaks of whole
+// days, where one kill counts; among samples of a few seconds it would not.
+func (p *Policy) afterKill(s mdp.State) mdp.Bytes {
+	killed := s.Knows(mdp.OOMKills) && s.OOMKills > 0
+	pressed := s.Knows(mdp.MemoryPressure) && s.MemoryPressure > stalled
+	if killed || pressed {
+		options := model.GetAggregationsConfig()
+		had := max(s.Usage.Memory, s.Limit.Memory)
+		p.least = max(had+mdp.Bytes(options.OOMMinBumpUp), mdp.Bytes(float64(had)*options.OOMBumpUpRatio))
+		p.leastUntil = s.At.Add(holdKill)
+	}
+	if s.At.Before(p.leastUntil) {
+		return p.least
+	}
+	return 0
 }
 
 // demand is the CPU that the limit of a replica must cover: its peak if it is

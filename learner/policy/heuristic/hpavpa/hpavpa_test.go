@@ -129,3 +129,26 @@ func TestConstantUsageGivesUsagePlusMargin(t *testing.T) {
 		t.Errorf("memory = %v, want in [%v, %v]", a.Limit.Memory, low, high)
 	}
 }
+
+func TestMemoryRisesAfterAKillAndBeforeOneAndStaysUp(t *testing.T) {
+	for name, bad := range map[string]func(*mdp.State){
+		"a kill":   func(s *mdp.State) { s.OOMKills, s.Observed = 1, s.Observed|mdp.SetOf(mdp.OOMKills) },
+		"pressure": func(s *mdp.State) { s.MemoryPressure, s.Observed = 0.2, s.Observed|mdp.SetOf(mdp.MemoryPressure) },
+	} {
+		p := hpavpa.New(config())
+		for i := range 100 {
+			decide(t, p, state(i, 1, 200, 100, 0, 50*time.Millisecond))
+		}
+		s := state(100, 1, 200, 100, 0, 50*time.Millisecond)
+		bad(&s)
+		if a := decide(t, p, s); a.Limit.Memory < 350*mdp.MiB {
+			t.Errorf("after %s with a limit of 256Mi: %v, want 100 MB more", name, a.Limit.Memory)
+		}
+		if a := decide(t, p, state(140, 1, 200, 100, 0, 50*time.Millisecond)); a.Limit.Memory < 350*mdp.MiB {
+			t.Errorf("minutes after %s: %v", name, a.Limit.Memory)
+		}
+		if a := decide(t, p, state(170, 1, 200, 100, 0, 50*time.Millisecond)); a.Limit.Memory > 300*mdp.MiB {
+			t.Errorf("eleven minutes after %s: %v", name, a.Limit.Memory)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+)
+
+// A pod writes its own histogram, and can say that every request is late for ever. What
+// it gets by that is what its owner's bounds allow.
+func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
+	bounds := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 4},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+	}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas, limit := 1, mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}
+		highest := 0
+		for i := range 200 {
+			s := mdp.State{
+				At: time.Unix(int64(10*i), 0), Observed: mdp.All &^ mdp.SetOf(mdp.OOMKills), Replicas: replicas, Limit: limit,
+				Usage:   mdp.Size{CPU: mdp.MilliCPU(rng.Int64N(1e9)), Memory: mdp.Bytes(rng.Int64N(1 << 40))},
+				CPUPeak: mdp.MilliCPU(rng.Int64N(1e9)), Throttled: mdp.Ratio(rng.Float64()),
+				Latency:    time.Duration(rng.Int64N(math.MaxInt64)),
+				Throughput: mdp.Rate(rng.Float64() * 1e12),
+			}
+			a, err := p.Decide(s)
+			if err != nil {
+				continue // refused, which is as good
+			}
+			if a.Sets.Has(mdp.Replicas) {
+				replicas = a.Replicas
+			}
+			if a.Sets.Has(mdp.CPULimit) {
+				limit.CPU = a.Limit.CPU
+			}
+			if a.Sets.Has(mdp.MemoryLimit) {
+				limit.Memory = a.Limit.Memory
+			}
+			highest = max(highest, replicas)
+			if replicas > bounds.Replicas.Max || limit.CPU > bounds.CPU.Max || limit.Memory > bounds.Memory.Max {
+				t.Fatalf("seed %d, step %d: %d replicas of %v", seed, i, replicas, limit)
+			}
+		}
+		if highest < 2 {
+			t.Errorf("seed %d: lying moved nothing, so that nothing was tested", seed)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/restore"
+)
+
+// access is everything that reads or sets a container's limits: the runtime, the
+// journal that is written before it is called, and the cgroup, which is written
+// directly where the runtime cannot be called.
+type access struct {
+	tree    *cgroup.Tree
+	runtime *cri.Limiter
+	journal *restore.Journal
+	sampler *Sampler
+	metrics *metrics
+	log     *slog.Logger
+}
+
+// A call that failed may land later. It is waited for until the runtime has made a
+// later call for the same container, which it does one after the other, and a minute
+// more; without a later call half an hour.
+const (
+	lateGrace = time.Minute
+	lateMost  = 30 * time.Minute
+)
+
+// claim is what is ours of one container's limits, and all that sets them.
+type claim struct {
+	access
+	ref       api.ContainerRef
+	id        string // of the instance, for the runtime
+	path      string // of its group, below the cgroup root
+	ownership restore.Ownership
+	failedAt  time.Time // when a call failed last; with ownership.Late
+	calmAt    time.Time // when the first call after that succeeded; zero before
+	problem   string    // of the last step, for people
+}
+
+// errPending says that a container has the API's values again, but by a direct
+// write. The runtime does not know of it: its next update of the container would
+// bring ours back. The entry stays in the journal until the runtime knows.
+var errPending = errors.New("restored without the container runtime, which does not know yet")
+
+// adopted is the claim that an entry of the journal stands for.
+func (a access) adopted(now time.Time, e restore.Entry) *claim {
+	return &claim{access: a, ref: e.Container, id: e.ID, path: e.Path, ownership: restore.Replayed(e), failedAt: now}
+}
+
+// on takes the step of an event, and brings the journal up to it. A step that is not
+// taken leaves the ownership as it was; an error with another ownership is the
+// journal's.
+func (c *claim) on(now time.Time, event restore.Event) error {
+	err := c.follow(now, event)
+	if err != nil {
+		c.problem = err.Error()
+	}
+	return err
+}
+
+func (c *claim) follow(now time.Time, event restore.Event) error {
+	from := c.ownership
+	step, err := from.Next(event)
+	if err != nil {
+		c.log.Error("a fault in the agent", "container", c.ref, "err", err)
+		return err
+	}
+	to := step.Ownership
+	switch step.Journal {
+	case restore.WriteEntry:
+		err = c.journal.Put(restore.Entry{
+			ID:        c.id,
+			Path:      c.path,
+			Container: c.ref,
+			API:       to.API,
+			Ours:      to.Ours,
+			Before:    to.Before,
+			Wrote:     to.Wrote,
+			At:        now,
+		})
+	case restore.DeleteEntry:
+		err = c.journal.Delete(c.id)
+	}
+	if err != nil && event.Kind == restore.Intend {
+		return err
+	}
+	c.ownership = to
+	switch event.Kind {
+	case restore.Failed:
+		c.failedAt, c.calmAt = now, time.Time{}
+	case restore.Confirmed, restore.Restored:
+		if c.calmAt.IsZero() {
+			c.calmAt = now
+		}
+	}
+	if err == nil && to.State == restore.Released && step.Journal == restore.DeleteEntry {
+		return c.follow(now, restore.Event{Kind: restore.Forgotten})
+	}
+	return err
+}
+
+// sense brings the claim up to what is in force. It returns the limits that somebody
+// else has set.
+func (c *claim) sense(now time.Time, inForce cgroup.Limits) mdp.Set {
+	if !c.ownership.State.Journalled() {
+		return 0
+	}
+	event := c.ownership.Sensed(inForce)
+	if event.Kind == restore.LateInForce {
+		c.log.Info("a call of ours landed late", "container", c.ref, "now", inForce.Size(), "api", c.ownership.API.Size())
+	}
+	_ = c.on(now, event) // an error is in c.problem
+	if o := c.ownership; o.Late && o.State.Journalled() && o.State != restore.InDoubt && c.over(now) {
+		_ = c.on(now, restore.Event{Kind: restore.LateOver})
+	}
+	return event.Foreign
+}
+
+// over reports whether a call that failed can land no more.
+func (c *claim) over(now time.Time) bool {
+	return !c.calmAt.IsZero() && now.Sub(c.calmAt) >= lateGrace || now.Sub(c.failedAt) >= lateMost
+}
+
+// intend writes into the journal what is about to be set.
+func (c *claim) intend(now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
+	return c.on(now, restore.Event{Kind: restore.Intend, Change: changed(m.Change), InForce: inForce, API: api})
+}
+
+// write makes a change whose entry is written, directly in the cgroup: the runtime does
+// not know of it yet. Where the cgroup is read-only, a runtime whose breaker is open is
+// asked all the same.
+func (c *claim) write(ctx context.Context, now time.Time, m cri.Move, open bool) error {
+	err := c.tree.Write(c.path, changed(m.Change))
+	switch {
+	case err == nil:
+		return c.on(now, restore.Event{Kind: restore.WrittenDirectly})
+	case errors.Is(err, cgroup.ErrReadOnly) && open:
+		return c.call(ctx, now, m, c.runtime.Insist)
+	}
+	return err
+}
+
+// call makes a change whose entry is written, through the runtime.
+func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
+	by func(context.Context, time.Time, cri.Move) error) error {
+	err := by(ctx, now, m)
+	var refused *cri.RefusedError
+	switch {
+	case err == nil:
+		return c.on(now, restore.Event{Kind: restore.Confirmed})
+	case errors.As(err, &refused):
+		return err // nothing was tried
+	}
+	c.metrics.failures.Inc()
+	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed}))
+}
+
+func changed(c cri.Change) cgroup.Limits {
+	return cgroup.Limits{Quota: c.Quota, Period: c.Period, Memory: c.Memory}
+}
+
+// target is what a restore is to bring about.
+type target struct {
+	limits  cgroup.Limits // to be in force; 0 is not known, or none
+	waiting bool          // not final: the entry stays, and the restore goes on later
+	inUse   mdp.Bytes     // memory; 0 is not known
+}
+
+// restore gives a container the API's values of the limits that are ours. A nil
+// error means that it is done, or that only the API is waited for. A container that is gone is done.
+//
+// The memory limit is not lowered to what is in use, or near it: the kernel would
+// kill. It waits.
+func (c *claim) restore(ctx context.Context, now time.Time, inForce cgroup.Limits, to target) error {
+	switch c.ownership.State {
+	case restore.Released: // only the entry is left
+		return c.on(now, restore.Event{Kind: restore.Restored})
+	case restore.InDoubt, restore.Ours:
+	default:
+		return nil
+	}
+	back := c.ownership.Back(to.limits)
+	held := c.holds(inForce, back, to.inUse)
+	if held != nil {
+		back.Memory = 0
+	}
+	final := !to.waiting && held == nil
+	m := moveTo(c.id, inForce, back, final || c.ownership.Behind)
+	if !m.Change.Empty() {
+		if err := c.give(ctx, now, m, inForce, to.limits); err != nil {
+			return errors.Join(err, held)
+		}
+	}
+	if !final {
+		return held
+	}
+	if err := c.on(now, restore.Event{Kind: restore.Restored}); err != nil {
+		return err
+	}
+	c.runtime.Forget(c.id)
+	c.metrics.restores.Inc()
+	c.log.Info("restored", "container", c.ref, "from", inForce.Size(), "to", back.Size())
+	return nil
+}
+
+// holds is an error when a memory limit may not be lowered now.
+func (c *claim) holds(inForce, back cgroup.Limits, inUse mdp.Bytes) error {
+	lowered := back.Memory > 0 && (inForce.Memory == 0 || back.Memory < inForce.Memory)
+	if !lowered || inUse > 0 && float64(back.Memory) >= float64(inUse)*minHeadroom {
+		return nil
+	}
+	if inUse <= 0 {
+		return fmt.Errorf("its memory limit stays at %v: it is not known whether %v is enough for what is in use", inForce.Memory, back.Memory)
+	}
+	return fmt.Errorf("its memory limit stays at %v until less is in use: the API gives %v, and %v is in use", inForce.Memory,
+		back.Memory, inUse)
+}
+
+// moveTo is the Move that sets limits; 0 stays. Without all, what is in force already
+// is not set again.
+func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
+	if !all && inForce.SameCPU(to) {
+		to.Quota, to.Period = 0, 0
+	}
+	if !all && inForce.SameMemory(to) {
+		to.Memory = 0
+	}
+	return cri.Move{
+		ID:     id,
+		From:   inForce.Size(),
+		To:     to.Size(),
+		Change: cri.Change{Quota: to.Quota, Period: to.Period, Memory: to.Memory},
+		Must:   true,
+	}
+}
+
+// give sets the values of a restore: through the runtime, and otherwise directly. A
+// journal that cannot be written does not stop it: its entry is an older one of the
+// same container.
+func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
+	intended := c.intend(now, m, inForce, api) == nil
+	note := func(kind restore.EventKind) {
+		if intended {
+			_ = c.on(now, restore.Event{Kind: kind}) // an error is in c.problem
+		}
+	}
+	err := c.runtime.Restore(ctx, now, m)
+	switch {
+	case err == nil:
+		note(restore.Confirmed)
+		return nil
+	case errors.Is(err, cri.ErrNoContainer):
+		return nil
+	case !errors.Is(err, cri.ErrOpen):
+		c.metrics.failures.Inc()
+		note(restore.Failed)
+	}
+	direct := c.tree.Write(c.path, changed(m.Relief().Change))
+	switch {
+	case direct == nil:
+		note(restore.WrittenDirectly)
+		return fmt.Errorf("%v: %w: %w", c.ref, errPending, err)
+	case errors.Is(direct, cgroup.ErrGone):
+		return nil
+	case errors.Is(direct, cgroup.ErrReadOnly) && errors.Is(err, cri.ErrOpen):
+		if err = c.runtime.Insist(ctx, now, m); err == nil {
+			note(restore.Confirmed)
+			return nil
+		}
+		note(restore.Failed)
+	}
+	return fmt.Errorf("restoring %v: %w", c.ref, errors.Join(err, direct))
+}

@@ -1,0 +1,115 @@
+package updater
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Workload is a workload at one time, as the API server has it.
+type Workload struct {
+	Object   client.Object // a Deployment, StatefulSet or ReplicaSet
+	Kind     string
+	Template corev1.PodTemplateSpec
+	Selector labels.Selector
+	Replicas int32        // desired by its spec
+	Pods     []corev1.Pod // the pods that run and are not being deleted
+}
+
+// Key names the workload: namespace/kind/name.
+func (w *Workload) Key() string {
+	return w.Object.GetNamespace() + "/" + w.Kind + "/" + w.Object.GetName()
+}
+
+// Ready is how many pods are ready.
+func (w *Workload) Ready() int {
+	n := 0
+	for i := range w.Pods {
+		if podReady(&w.Pods[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// NoSelectorError says that a workload selects nothing, so that its pods are not known.
+type NoSelectorError struct{ Workload string }
+
+func (e *NoSelectorError) Error() string {
+	return e.Workload + " has an empty selector: its pods cannot be distinguished from others"
+}
+
+// Load reads a workload and its pods.
+func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*Workload, error) {
+	w := &Workload{Kind: kind}
+	var selector *metav1.LabelSelector
+	var replicas *int32
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	switch kind {
+	case "Deployment":
+		var d appsv1.Deployment
+		if err := c.Get(ctx, key, &d); err != nil {
+			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
+		}
+		w.Object = &d
+		w.Template = d.Spec.Template
+		selector = d.Spec.Selector
+		replicas = d.Spec.Replicas
+	case "StatefulSet":
+		var s appsv1.StatefulSet
+		if err := c.Get(ctx, key, &s); err != nil {
+			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
+		}
+		w.Object = &s
+		w.Template = s.Spec.Template
+		selector = s.Spec.Selector
+		replicas = s.Spec.Replicas
+	case "ReplicaSet":
+		var r appsv1.ReplicaSet
+		if err := c.Get(ctx, key, &r); err != nil {
+			return nil, fmt.Errorf("reading target %s %s: %w", kind, key, err)
+		}
+		w.Object = &r
+		w.Template = r.Spec.Template
+		selector = r.Spec.Selector
+		replicas = r.Spec.Replicas
+	default:
+		return nil, fmt.Errorf("target kind %q: it must be Deployment, StatefulSet or ReplicaSet", kind)
+	}
+	var err error
+	if w.Selector, err = metav1.LabelSelectorAsSelector(selector); err != nil {
+		return nil, fmt.Errorf("selector of %s %s: %w", kind, key, err)
+	}
+	if selector == nil || w.Selector.Empty() {
+		return nil, &NoSelectorError{Workload: kind + " " + key.String()}
+	}
+	w.Replicas = 1
+	if replicas != nil {
+		w.Replicas = *replicas
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: w.Selector}); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s %s: %w", kind, key, err)
+	}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
+			p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
+			w.Pods = append(w.Pods, p)
+		}
+	}
+	return w, nil
+}

@@ -1,0 +1,287 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Mirror is a copy of what the autoscaler's fleet says the pods of each node can use,
+// for a scheduler in another process. Who reads it never waits: there is the last
+// copy, and its age.
+type Mirror struct {
+	URL    string        // of central's link, such as https://aware-central.aware-system.svc:9443
+	Name   string        // that central's certificate must have
+	Token  string        // file of the projected token; read for each question, because it is rotated
+	Every  time.Duration // between two questions
+	MaxAge time.Duration // a copy that is older is stale, which is logged
+	Now    func() time.Time
+	// CA gives the certificates that central's may be signed by, in PEM.
+	CA func(context.Context) ([]byte, error)
+	// Dial connects to central; nil is over TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Log is called when the copy becomes stale, and when it is up to date again.
+	Log func(err error, message string, keysAndValues ...any)
+
+	last atomic.Pointer[copied]
+}
+
+// copied is one copy. It does not change.
+type copied struct {
+	at     time.Time // when it was asked for
+	cursor string    // for the next question
+	nodes  map[string]upper
+}
+
+const (
+	// answerIn is how long one question may take, with its dial.
+	answerIn = 5 * time.Second
+	// retryIn is the longest pause after questions without an answer.
+	retryIn = 5 * time.Second
+	// maxAnswer is the size of the largest answer that is read.
+	maxAnswer = 16 << 20
+	// A copy has at most this many nodes and pods. Kubernetes is made for 5,000 and 150,000.
+	mostNodes = 20_000
+	mostPods  = 1_000_000
+	// mostName is the length of the longest name and cursor.
+	mostName = 253
+	// mostCPU and mostMemory are more than any node has.
+	mostCPU    = mdp.MilliCPU(1_000_000_000)
+	mostMemory = mdp.Bytes(1 << 50)
+	// oldest is more than the age of any node that is not forgotten.
+	oldest = 365 * 24 * time.Hour
+)
+
+// Upper is the most that the reported containers of a node can use, by pod UID, as
+// [Fleet.Upper].
+func (m *Mirror) Upper(node string, now time.Time, maxAge time.Duration) (byPod map[string]mdp.Size, ok bool) {
+	last := m.last.Load()
+	if last == nil {
+		return nil, false
+	}
+	u, ok := last.nodes[node]
+	if !ok || now.Sub(u.at) > maxAge {
+		return nil, false
+	}
+	return u.byPod, true
+}
+
+// Age is how old the last copy is; ok is false when there is none.
+func (m *Mirror) Age(now time.Time) (age time.Duration, ok bool) {
+	last := m.last.Load()
+	if last == nil {
+		return 0, false
+	}
+	return max(0, now.Sub(last.at)), true
+}
+
+// Run asks until the context ends.
+func (m *Mirror) Run(ctx context.Context) {
+	began := m.Now()
+	retry := &backoff.ExponentialBackOff{
+		InitialInterval: m.Every, Multiplier: 1.6, RandomizationFactor: 0.3, MaxInterval: max(retryIn, m.Every),
+	}
+	retry.Reset()
+	stale := false
+	var client *http.Client
+	for ctx.Err() == nil {
+		pause := m.Every
+		more, err := m.ask(ctx, &client)
+		if err != nil {
+			pause = retry.NextBackOff()
+		} else {
+			retry.Reset()
+		}
+		stale = m.say(began, stale, err)
+		if more {
+			pause = m.Every / 10
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	if client != nil {
+		client.CloseIdleConnections()
+	}
+}
+
+// say logs when the copy has become stale, and when it no longer is. Without a copy the
+// time counts from the start.
+func (m *Mirror) say(began time.Time, was bool, err error) (stale bool) {
+	age, ok := m.Age(m.Now())
+	if !ok {
+		age = m.Now().Sub(began)
+	}
+	stale = age > m.MaxAge
+	switch {
+	case stale && !was:
+		m.Log(err, "The autoscaler's upper bounds are stale: nodes are scored by the limits in the API", "age", age)
+	case was && !stale:
+		m.Log(nil, "The autoscaler's upper bounds are up to date again: nodes are scored by them")
+	}
+	return stale
+}
+
+// ask asks once. more says that the answer was not all. A connection on which
+// something went wrong is not used again: behind the same name there may be another
+// instance that answers.
+func (m *Mirror) ask(ctx context.Context, client **http.Client) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	defer cancel()
+	if *client == nil {
+		if *client, err = m.dialler(ctx); err != nil {
+			return false, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			(*client).CloseIdleConnections()
+			*client = nil
+		}
+	}()
+	last := m.last.Load()
+	if last == nil {
+		last = &copied{}
+	}
+	at := m.Now()
+	a, err := m.get(ctx, *client, last.cursor)
+	if err != nil {
+		return false, err
+	}
+	next, err := last.with(at, a, m.MaxAge)
+	if err != nil {
+		return false, fmt.Errorf("central's upper bounds: %w", err)
+	}
+	m.last.Store(next)
+	return a.More, nil
+}
+
+// dialler is a client that trusts central only.
+func (m *Mirror) dialler(ctx context.Context) (*http.Client, error) {
+	pem, err := m.CA(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading central's certificate authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("reading central's certificate authority: no certificate in it")
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			ForceAttemptHTTP2: true, DialContext: m.Dial,
+			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: m.Name, MinVersion: tls.VersionTLS13},
+		},
+		// The token is for central only.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// get asks for what has changed since the cursor.
+func (m *Mirror) get(ctx context.Context, client *http.Client, cursor string) (a upperAnswer, err error) {
+	token, err := os.ReadFile(m.Token)
+	if err != nil {
+		return a, fmt.Errorf("reading the token for central: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimSuffix(m.URL, "/")+UpperPath+"?after="+url.QueryEscape(cursor), nil)
+	if err != nil {
+		return a, fmt.Errorf("asking central for upper bounds: %w", err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	answer, err := client.Do(r)
+	if err != nil {
+		return a, fmt.Errorf("asking central for upper bounds: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(answer.Body, 256)) // what there is of it
+		return a, fmt.Errorf("asking central for upper bounds: %s: %q", answer.Status, bytes.TrimSpace(why))
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if err != nil {
+		return a, fmt.Errorf("reading central's upper bounds: %w", err)
+	}
+	if len(text) > maxAnswer {
+		return a, fmt.Errorf("reading central's upper bounds: they have more than %d bytes", maxAnswer)
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("reading central's upper bounds: %w", err)
+	}
+	return a, nil
+}
+
+// with is the copy after an answer to a question of that time. It takes all of an answer
+// or nothing. A node that the answer does not name is kept until its report is older than
+// maxAge: an autoscaler that has just started has not heard of every node yet.
+func (c *copied) with(at time.Time, a upperAnswer, maxAge time.Duration) (*copied, error) {
+	if len(a.Cursor) > mostName || len(a.Nodes) > mostNodes {
+		return nil, fmt.Errorf("a cursor of %d bytes and %d nodes: at most %d and %d are taken",
+			len(a.Cursor), len(a.Nodes), mostName, mostNodes)
+	}
+	next := &copied{at: at, cursor: a.Cursor, nodes: make(map[string]upper, len(a.Nodes))}
+	for _, n := range a.Nodes {
+		if n.Name == "" || len(n.Name) > mostName || n.AgeMS < 0 || n.AgeMS > oldest.Milliseconds() {
+			return nil, fmt.Errorf("node %.60q, whose report is %d ms old: it must have a name of 1 to %d bytes and an age from 0 to %v",
+				n.Name, n.AgeMS, mostName, oldest)
+		}
+		u, known := c.nodes[n.Name]
+		if n.Pods != nil {
+			byPod, err := sizes(n)
+			if err != nil {
+				return nil, err
+			}
+			u.byPod = byPod
+		} else if !known || a.Reset {
+			continue // its pods come with the next answer
+		}
+		u.at = at.Add(-time.Duration(n.AgeMS) * time.Millisecond)
+		next.nodes[n.Name] = u
+	}
+	for name, u := range c.nodes {
+		if _, named := next.nodes[name]; !named && at.Sub(u.at) <= maxAge {
+			next.nodes[name] = u
+		}
+	}
+	return next, next.check()
+}
+
+// check is an error when a copy takes too much memory.
+func (c *copied) check() error {
+	pods := 0
+	for _, u := range c.nodes {
+		pods += len(u.byPod)
+	}
+	if len(c.nodes) > mostNodes || pods > mostPods {
+		return fmt.Errorf("%d nodes and %d pods: at most %d and %d are taken", len(c.nodes), pods, mostNodes, mostPods)
+	}
+	return nil
+}
+
+// sizes is the pods of a node, checked.
+func sizes(n upperNode) (map[string]mdp.Size, error) {
+	byPod := make(map[string]mdp.Size, len(n.Pods))
+	for uid, s := range n.Pods {
+		if len(uid) > mostName || s.CPU < 0 || s.CPU > mostCPU || s.Memory < 0 || s.Memory > mostMemory {
+			return nil, fmt.Errorf("node %q: pod %.60q may use %v: it must be from 0 to %v",
+				n.Name, uid, mdp.Size(s), mdp.Size{CPU: mostCPU, Memory: mostMemory})
+		}
+		byPod[uid] = mdp.Size(s)
+	}
+	return byPod, nil
+}

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// webPorts is where each part serves its metrics.
+var webPorts = map[string]int{"aware-agent": 10261, "aware-autoscaler": 10260, "aware-scheduler": 10259}
+
+// insecure does not look at certificates: each part signs its own.
+var insecure = &http.Client{Timeout: 10 * time.Second,
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+
+// metrics asks a part for its metrics.
+func metrics(ctx context.Context, part, token string) (status int, text string, err error) {
+	p, err := podOf(ctx, part)
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("https://%s:%d/metrics", p.Status.PodIP, webPorts[part]), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := insecure.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(body), err
+}
+
+// A reader of metrics has a token of an account that an admin has given the role
+// aware-metrics-reader. The scheduler's metrics say that it hears from the autoscaler.
+func Test00MetricsAreForWhoeverMayReadThem(t *testing.T) {
+	must(t, "create", "serviceaccount", "reader")
+	must(t, "create", "serviceaccount", "stranger")
+	must(t, "create", "clusterrolebinding", "reader", "--clusterrole=aware-metrics-reader", "--serviceaccount=default:reader")
+	t.Cleanup(func() {
+		ctx := context.Background()
+		kubectl(ctx, "delete", "clusterrolebinding", "reader")
+		kubectl(ctx, "delete", "serviceaccount", "reader", "stranger")
+	})
+	reader := strings.TrimSpace(must(t, "create", "token", "reader"))
+	stranger := strings.TrimSpace(must(t, "create", "token", "stranger"))
+	for part := range webPorts {
+		// A part may be starting, or the API server too busy to review a token in time: the
+		// part then says 503. Nobody may get the metrics while we wait.
+		gets := func(who, token string, wanted ...int) {
+			eventually(t, time.Minute, fmt.Sprintf("%s answers %s with %v", part, who, wanted), func() (bool, string) {
+				status, text, err := metrics(t.Context(), part, token)
+				if status == http.StatusOK && !slices.Contains(wanted, status) {
+					t.Fatalf("%s gives its metrics to %s: %.80s", part, who, text)
+				}
+				served := status != http.StatusOK || strings.Contains(text, "\naware_")
+				return err == nil && served && slices.Contains(wanted, status), fmt.Sprintf("%d, %v: %.80s", status, err, text)
+			})
+		}
+		// Kubernetes' components call nobody anonymous, who may not; ours asks for a token.
+		gets("nobody", "", http.StatusUnauthorized, http.StatusForbidden)
+		gets("a stranger", stranger, http.StatusForbidden)
+		gets("a reader", reader, http.StatusOK)
+	}
+	eventually(t, time.Minute, "the scheduler hears from the autoscaler what pods can use", func() (bool, string) {
+		_, text, err := metrics(t.Context(), "aware-scheduler", reader)
+		if err != nil {
+			return false, err.Error()
+		}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+		if err != nil || families["aware_scheduler_snapshot_age_seconds"] == nil {
+			return false, fmt.Sprint("no age in the scheduler's metrics: ", err)
+		}
+		age := families["aware_scheduler_snapshot_age_seconds"].Metric[0].GetGauge().GetValue()
+		return age < 10, fmt.Sprintf("the last answer is %v s old", age)
+	})
+}
+
+// placed makes a pod that only the scheduler has to do with, and waits until it has a node.
+func placed(t *testing.T, name string) {
+	t.Helper()
+	must(t, "run", name, "--image=none", "--image-pull-policy=Never", "--restart=Never",
+		"--overrides", `{"spec":{"schedulerName":"aware-scheduler"}}`)
+	t.Cleanup(func() { kubectl(context.Background(), "delete", "pod", name, "--now", "--wait=false") })
+	must(t, "wait", "--for=condition=PodScheduled", "pod/"+name, "--timeout=60s")
+}

@@ -1,0 +1,206 @@
+// Package manifests tests what is installed: which pods there are, with which account
+// and in which role, and who can connect to them. test/rights has what the accounts may do.
+package manifests
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// installed is what kustomizations make.
+type installed struct {
+	pods     map[string]corev1.PodTemplateSpec // by the name of their Deployment or DaemonSet
+	services []corev1.Service
+	policies []networkingv1.NetworkPolicy
+}
+
+// build builds kustomizations of the folder manifests.
+func build(t *testing.T, folders ...string) *installed {
+	t.Helper()
+	all := &installed{pods: map[string]corev1.PodTemplateSpec{}}
+	for _, folder := range folders {
+		objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../manifests/"+folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects.Resources() {
+			text, err := o.AsYAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch o.GetKind() {
+			case "Deployment":
+				all.pods[o.GetName()] = decode[appsv1.Deployment](t, text).Spec.Template
+			case "DaemonSet":
+				all.pods[o.GetName()] = decode[appsv1.DaemonSet](t, text).Spec.Template
+			case "Service":
+				all.services = append(all.services, decode[corev1.Service](t, text))
+			case "NetworkPolicy":
+				all.policies = append(all.policies, decode[networkingv1.NetworkPolicy](t, text))
+			}
+		}
+	}
+	return all
+}
+
+func decode[T any](t *testing.T, text []byte) (one T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict(text, &one); err != nil {
+		t.Fatal(err)
+	}
+	return one
+}
+
+// parts are the pods of AWARE.
+var parts = []string{"aware-agent", "aware-autoscaler", "aware-scheduler"}
+
+// Neither has the other's crashes, leaks or rights: they share the image and nothing else.
+func TestTheSchedulerAndTheAutoscalerAreTwo(t *testing.T) {
+	for _, folder := range []string{"default", "default-scheduler"} {
+		all := build(t, folder)
+		if len(all.pods) != len(parts) {
+			t.Errorf("%s: %d kinds of pods, want %v", folder, len(all.pods), parts)
+		}
+		for _, name := range parts {
+			if got := all.pods[name].Spec.ServiceAccountName; got != name {
+				t.Errorf("%s: %s has the account %q", folder, name, got)
+			}
+		}
+		for name, roles := range map[string]string{
+			"aware-scheduler":  "--roles=scheduler",
+			"aware-autoscaler": "--roles=autoscaler,learner",
+		} {
+			c := all.pods[name].Spec.Containers[0]
+			if !slices.Contains(c.Args, roles) || !strings.HasPrefix(c.Image, "awarescale.dev/aware-central:") {
+				t.Errorf("%s: %s runs %s %v, want %s", folder, name, c.Image, c.Args, roles)
+			}
+		}
+	}
+}
+
+// Agents and the scheduler dial a Service whose name is in the autoscaler's certificate.
+func TestTheLinkLeadsToTheAutoscaler(t *testing.T) {
+	all := build(t, "default")
+	const url = "--central=https://aware-central.aware-system.svc:9443"
+	for _, name := range []string{"aware-agent", "aware-scheduler"} {
+		if !slices.Contains(all.pods[name].Spec.Containers[0].Args, url) {
+			t.Errorf("%s has not the argument %s", name, url)
+		}
+		if !slices.ContainsFunc(all.pods[name].Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Projected != nil && v.Projected.Sources[0].ServiceAccountToken.Audience == "aware-central"
+		}) {
+			t.Errorf("%s has no token for the autoscaler", name)
+		}
+	}
+	for _, s := range all.services {
+		if s.Name != "aware-central" {
+			continue
+		}
+		for name, pod := range all.pods {
+			leads := labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
+			if leads != (name == "aware-autoscaler") {
+				t.Errorf("the service %s leads to %s: %v", s.Name, name, leads)
+			}
+		}
+		return
+	}
+	t.Error("there is no service aware-central")
+}
+
+// The kubelet asks over TLS, because metrics and health share a port.
+func TestTheKubeletAsksOverTLS(t *testing.T) {
+	for name, pod := range build(t, "default").pods {
+		c := pod.Spec.Containers[0]
+		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if p == nil || p.HTTPGet == nil || p.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+				t.Errorf("%s: probe %+v", name, p)
+			}
+		}
+	}
+}
+
+// peer is where a connection comes from.
+type peer struct {
+	pod       labels.Set // nil for a pod that has none of AWARE's labels
+	namespace labels.Set // nil for AWARE's own
+}
+
+// admits reports whether the policies let a peer connect to a port of a pod.
+func (all *installed) admits(t *testing.T, from peer, to corev1.PodTemplateSpec, port string) bool {
+	t.Helper()
+	selected := false
+	matches := func(s *metav1.LabelSelector, set labels.Set) bool {
+		selector, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return selector.Matches(set)
+	}
+	for _, p := range all.policies {
+		if !matches(&p.Spec.PodSelector, to.Labels) {
+			continue
+		}
+		selected = true
+		for _, rule := range p.Spec.Ingress {
+			if !slices.ContainsFunc(rule.Ports, func(one networkingv1.NetworkPolicyPort) bool { return one.Port.StrVal == port }) {
+				continue
+			}
+			for _, f := range rule.From {
+				inside := f.NamespaceSelector == nil && from.namespace == nil ||
+					f.NamespaceSelector != nil && matches(f.NamespaceSelector, from.namespace)
+				if inside && (f.PodSelector == nil || matches(f.PodSelector, from.pod)) {
+					return true
+				}
+			}
+		}
+	}
+	return !selected
+}
+
+func TestOnlyWhoMustConnects(t *testing.T) {
+	all := build(t, "default", "network-policies")
+	agent, scheduler := peer{pod: all.pods["aware-agent"].Labels}, peer{pod: all.pods["aware-scheduler"].Labels}
+	monitoring := peer{namespace: labels.Set{"awarescale.dev/metrics": "true"}}
+	tenant := peer{namespace: labels.Set{"kubernetes.io/metadata.name": "shop"}}
+	pretender := peer{pod: agent.pod, namespace: labels.Set{"kubernetes.io/metadata.name": "shop"}}
+	for _, c := range []struct {
+		what string
+		from peer
+		to   string
+		port string
+		want bool
+	}{
+		{"an agent reaches the link", agent, "aware-autoscaler", "link", true},
+		{"the scheduler reaches the link", scheduler, "aware-autoscaler", "link", true},
+		{"a tenant does not reach the link", tenant, "aware-autoscaler", "link", false},
+		{"a tenant's pod with an agent's label does not reach the link", pretender, "aware-autoscaler", "link", false},
+		{"who reads metrics does not reach the link", monitoring, "aware-autoscaler", "link", false},
+		{"metrics of an agent", monitoring, "aware-agent", "web", true},
+		{"metrics of the autoscaler", monitoring, "aware-autoscaler", "web", true},
+		{"metrics of the scheduler", monitoring, "aware-scheduler", "web", true},
+		{"a tenant does not reach metrics", tenant, "aware-agent", "web", false},
+		{"an agent does not reach another agent", agent, "aware-agent", "web", false},
+		{"an agent does not reach the scheduler", agent, "aware-scheduler", "web", false},
+	} {
+		pod := all.pods[c.to]
+		if !slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == c.port }) {
+			t.Fatalf("%s: %s has no port %s", c.what, c.to, c.port)
+		}
+		if got := all.admits(t, c.from, pod, c.port); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+	if !build(t, "default").admits(t, tenant, all.pods["aware-agent"], "web") {
+		t.Error("without the policies a tenant does not connect: the test proves nothing")
+	}
+}
