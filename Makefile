@@ -21,7 +21,7 @@ demo: ## a real cluster, a bursty load, static against HPA+VPA against AWARE (KE
 	go run ./test/demo $(if $(KEEP),--keep)
 
 test: unit node api e2e ## all tests, on a real cluster that is built if need be
-	@go run ./test/cluster check-clean
+	@go run ./test/cluster check-clean labtest api e2e
 
 unit: ## the tests that need no cluster
 	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|api|e2e|fault/lab)')

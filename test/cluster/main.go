@@ -170,11 +170,10 @@ func load(c *lab.Config) *cobra.Command {
 
 func checkClean() *cobra.Command {
 	return &cobra.Command{
-		Use:   "check-clean",
-		Short: "List what labs have on this machine; fail if there is anything",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			left, err := lab.CheckClean()
+		Use:   "check-clean [NAME...]",
+		Short: "List what these labs, or all, have on this machine; fail if there is anything",
+		RunE: func(_ *cobra.Command, names []string) error {
+			left, err := lab.CheckClean(names...)
 			if err != nil {
 				return err
 			}

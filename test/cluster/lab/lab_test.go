@@ -255,19 +255,40 @@ func TestCheckCleanListsWhatALabLeft(t *testing.T) {
 	if err != nil || len(left) != 3 {
 		t.Fatalf("got %q, %v", left, err)
 	}
-	all := strings.Join(left, "\n")
-	for _, want := range []string{"running lab aware-lab-running", "aware-lab-half, which never started",
-		"aware-lab-killed, whose init, process"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is not in\n%s", want, all)
+	for i, want := range []trace{
+		{"half", "aware-lab-half, which never started"},
+		{"killed", "aware-lab-killed, whose init, process"},
+		{"running", "running lab aware-lab-running"},
+	} {
+		if left[i].lab != want.lab || !strings.Contains(left[i].what, want.what) {
+			t.Errorf("got %+v, want %+v", left[i], want)
 		}
 	}
 	write(t, base+"/proc/9/cgroup", "4:memory:/aware-lab-x/kubepods/pod1\n")
 	write(t, base+"/proc/9/stat", "9 (web) S 1 7 7 0 -1 4 5 6 7 8 9 10 11 12 20 0 1 0 4242 0\n")
 	write(t, base+"/proc/8/cgroup", "4:memory:/user.slice\n")
-	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 ||
-		!strings.Contains(left[0], "process 9") || !strings.Contains(left[0], "aware-lab-x/kubepods/pod1") {
-		t.Errorf("got %q, %v", left, err)
+	if left, err := leftProcesses(base + "/proc"); err != nil || len(left) != 1 || left[0].lab != "x" ||
+		!strings.Contains(left[0].what, "process 9") || !strings.Contains(left[0].what, "aware-lab-x/kubepods/pod1") {
+		t.Errorf("got %+v, %v", left, err)
+	}
+}
+
+// What another lab has, or a killed one left, is not a fault of the labs that are asked for.
+func TestCheckCleanLeavesOtherLabsOut(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	write(t, stateBase()+"/killed/log/init.log", "")
+	for _, c := range []struct {
+		labs []string
+		want int
+	}{{nil, 1}, {[]string{"killed"}, 1}, {[]string{"api", "e2e"}, 0}} {
+		left, err := CheckClean(c.labs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = slices.DeleteFunc(left, func(line string) bool { return !strings.Contains(line, stateBase()) })
+		if len(left) != c.want {
+			t.Errorf("of %q: %q, want %d", c.labs, left, c.want)
+		}
 	}
 }
 
@@ -371,11 +392,11 @@ func mustBeClean(t *testing.T) {
 
 func left(t *testing.T) []string {
 	t.Helper()
-	all, err := CheckClean()
+	all, err := CheckClean(testLab().Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, "labtest") })
+	return all
 }
 
 func TestAPodRunsAndIsResizedInPlace(t *testing.T) {
