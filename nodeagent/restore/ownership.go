@@ -8,9 +8,10 @@ import (
 // Event is something that happened, with what it is about.
 type Event struct {
 	Kind    EventKind
-	Change  cgroup.Limits // of Intend: what the call sets; 0 stays as it is
+	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
 	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
+	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do as well
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
 }
 
@@ -20,7 +21,8 @@ type Event struct {
 // A value in force is ours because we intended to write it, and not because it is the
 // one that we wrote last: a call that missed its deadline may land much later, after
 // others. So the journal has the range of what we may have written of each limit,
-// from before the first call until no call can land any more.
+// from before the first call until no call can land any more. A value in that range is
+// known for ours with the entry that is on disk: it is written without another one.
 type Ownership struct {
 	State   State
 	Ours    cgroup.Limits // what we set; 0 is a limit that is not ours
@@ -61,8 +63,8 @@ func Replayed(e Entry) Ownership {
 // Next is what follows from an event. An event that cannot happen is an
 // [*IllegalError], and the step keeps everything as it is.
 //
-// An Intend counts only after its entry is on disk: when writing it fails, the
-// step is not taken and the call is not made. Every other step is taken even when
+// An Intend or a Widened counts only after its entry is on disk: when writing it fails,
+// the step is not taken and nothing is set. Every other step is taken even when
 // the journal fails: then the entry on disk is an older one of the same container,
 // or one that is deleted at the next try.
 func (o Ownership) Next(e Event) (Step, error) {
@@ -99,6 +101,8 @@ func (o Ownership) with(e Event) Ownership {
 		o.Behind = false
 	case WrittenDirectly:
 		o.Behind = true
+	case Raised:
+		o = o.raised(e)
 	case Failed:
 		o.Late = true
 	case LateInForce:
@@ -108,9 +112,21 @@ func (o Ownership) with(e Event) Ownership {
 		o.Late = false
 	case ForeignSome:
 		o.Ours = without(o.Ours, e.Foreign)
+	case Widened:
+		o.Wrote = o.Wrote.And(e.Reach)
 	case APIChanged:
 		o.API = e.API
 	}
+	return o
+}
+
+// raised is the values after a direct write of the CPU limit, within the range.
+func (o Ownership) raised(e Event) Ownership {
+	if !o.Behind {
+		o.Before = o.Ours // the runtime has it
+	}
+	o.Ours.Quota, o.Ours.Period = e.Change.Quota, e.Change.Period
+	o.Behind = true
 	return o
 }
 
@@ -125,8 +141,8 @@ func (o Ownership) intend(e Event) Ownership {
 		held.Memory = e.Change.Memory
 	}
 	wrote := o.Wrote
-	if o.State == Ours && !o.Late && !o.Behind {
-		wrote = Span{}.With(o.Ours) // nothing else of ours can be in force
+	if !wrote.Covers(held) {
+		wrote = wrote.With(held).And(e.Reach)
 	}
 	before := e.InForce
 	if o.Behind {
@@ -134,19 +150,21 @@ func (o Ownership) intend(e Event) Ownership {
 	}
 	return Ownership{
 		Ours: held, Before: before, API: e.API, SetWith: e.API,
-		Wrote: wrote.With(held), Late: o.Late, Behind: o.Behind,
+		Wrote: wrote, Late: o.Late, Behind: o.Behind,
 	}
 }
 
-// journaling is what the step from one ownership to the next does to the entry.
+// journaling is what the step from one ownership to the next does to the entry. One
+// whose range has everything that may be in force is not written again: a write is
+// synced to disk.
 func journaling(from, to Ownership, k EventKind) Journaling {
 	switch {
 	case to.State == Released, to.State == Ended && from.State.Journalled():
 		return DeleteEntry
 	case !to.State.Touched() && to.State != Watched:
 		return KeepEntry
-	case k == Intend || k == APIChanged || from.Ours != to.Ours || from.Before != to.Before || from.API != to.API ||
-		from.Wrote != to.Wrote:
+	case k == APIChanged, from.API != to.API, from.Wrote != to.Wrote,
+		owned(from.Ours) != owned(to.Ours), !to.Wrote.Covers(to.Ours):
 		return WriteEntry
 	}
 	return KeepEntry
@@ -228,7 +246,19 @@ func (o Ownership) Back(api cgroup.Limits) cgroup.Limits {
 }
 
 // ours reports whether any limit is ours.
-func ours(l cgroup.Limits) bool { return l.Quota > 0 || l.Memory > 0 }
+func ours(l cgroup.Limits) bool { return owned(l) != 0 }
+
+// owned is which limits are ours.
+func owned(l cgroup.Limits) mdp.Set {
+	var s mdp.Set
+	if l.Quota > 0 {
+		s |= mdp.SetOf(mdp.CPULimit)
+	}
+	if l.Memory > 0 {
+		s |= mdp.SetOf(mdp.MemoryLimit)
+	}
+	return s
+}
 
 // without is the limits without those of the given signals.
 func without(l cgroup.Limits, foreign mdp.Set) cgroup.Limits {

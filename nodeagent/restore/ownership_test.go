@@ -43,7 +43,8 @@ func example(s State) Ownership {
 
 // happens is an event of each kind.
 func happens(k EventKind) Event {
-	return Event{Kind: k, Change: limits(200, 0), InForce: our, API: limits(900, 200), Foreign: mdp.SetOf(mdp.CPULimit)}
+	return Event{Kind: k, Change: limits(200, 0), InForce: our, API: limits(900, 200), Foreign: mdp.SetOf(mdp.CPULimit),
+		Reach: Span{}.With(limits(800, 0))}
 }
 
 // The table of the states, written a second time, by hand: rows are events, and
@@ -54,6 +55,8 @@ const table = `
 Intend           InDoubt*   InDoubt*   InDoubt*   InDoubt*   InDoubt*   .
 Confirmed        .          Ours       .          .          .          .
 WrittenDirectly  .          InDoubt    .          .          .          .
+Widened          .          InDoubt*   Ours*      .          .          .
+Raised           .          InDoubt*   Ours*      .          .          .
 Failed           .          InDoubt    .          .          .          .
 OursInForce      Untouched  Ours       Ours       Watched    Released-  .
 BeforeInForce    .          InDoubt    InDoubt    .          .          .
@@ -198,6 +201,57 @@ func TestWhatADirectWriteLeavesBehind(t *testing.T) {
 	}
 }
 
+// The journal is synced to disk at each write: a change in the range that it has needs
+// none.
+func TestAChangeInTheRangeNeedsNoEntry(t *testing.T) {
+	var o Ownership
+	follow := func(e Event) Journaling {
+		t.Helper()
+		step, err := o.Next(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o = step.Ownership
+		return step.Journal
+	}
+	inForce := fromAPI
+	move := func(cpu, low int64) Journaling {
+		to := limits(cpu, 0)
+		did := follow(Event{Kind: Intend, Change: to, InForce: inForce, API: fromAPI,
+			Reach: Span{}.With(limits(low, 0)).With(limits(1000, 0))})
+		inForce = cgroup.Limits{Quota: to.Quota, Period: to.Period, Memory: fromAPI.Memory}
+		follow(Event{Kind: Confirmed})
+		follow(o.Sensed(inForce))
+		return did
+	}
+	for _, one := range []struct {
+		cpu, low int64
+		want     Journaling
+	}{{600, 300, WriteEntry}, {400, 200, KeepEntry}, {300, 150, KeepEntry}, {200, 100, WriteEntry}, {900, 450, KeepEntry}} {
+		if got := move(one.cpu, one.low); got != one.want {
+			t.Errorf("to %dm: journal %v, want %v: %+v", one.cpu, got, one.want, o.Wrote)
+		}
+	}
+	follow(Event{Kind: Raised, Change: limits(1000, 0)})
+	if o.State != Ours || !o.Behind || o.Before != limits(900, 0) || o.Ours != limits(1000, 0) {
+		t.Errorf("after a raise: %+v", o)
+	}
+	if got := o.Sensed(limits(900, 256)).Kind; got != BeforeInForce {
+		t.Errorf("the runtime brought back what it has: %v", got)
+	}
+	// A second raise before the runtime heard of the first: it has what it had.
+	follow(Event{Kind: Raised, Change: limits(1000, 0)})
+	if o.Before != limits(900, 0) {
+		t.Errorf("before %+v, want what the runtime has", o.Before)
+	}
+	for _, want := range []Journaling{WriteEntry, KeepEntry} {
+		if got := follow(Event{Kind: Widened, Reach: Span{}.With(limits(2000, 0))}); got != want ||
+			!o.Wrote.Covers(limits(2000, 0)) {
+			t.Errorf("a higher ceiling: journal %v, want %v: %+v", got, want, o.Wrote)
+		}
+	}
+}
+
 func TestBackIsTheAPIsValuesOfWhatIsOurs(t *testing.T) {
 	cpu := Ownership{State: Ours, Ours: limits(300, 0)}
 	memory := Ownership{State: Ours, Ours: limits(0, 64)}
@@ -285,6 +339,7 @@ type world struct {
 	entry   *Entry        // in the journal
 	inForce cgroup.Limits // in the cgroup
 	api     cgroup.Limits
+	top     cgroup.Limits   // to which the sampler may raise
 	late    []cgroup.Limits // calls of ours that may land, in any order
 	written bool            // what is in force was written by us, and is not what the API said then
 	log     []string
@@ -332,11 +387,12 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 		// what we wrote is taken for ours.
 		foreign := func() cgroup.Limits { return limits(105+20*rng.Int64N(40), 0) }
 		for range 200 {
-			switch rng.IntN(9) {
-			case 0, 1: // the agent acts
+			switch rng.IntN(10) {
+			case 0, 1: // the agent acts, and lets the sampler raise
 				w.on(t, w.o.Sensed(w.inForce))
 				to := random()
-				w.on(t, Event{Kind: Intend, Change: to, InForce: w.inForce, API: w.api})
+				w.top = random()
+				w.on(t, Event{Kind: Intend, Change: to, InForce: w.inForce, API: w.api, Reach: Span{}.With(w.top)})
 				switch rng.IntN(4) {
 				case 0:
 					w.on(t, Event{Kind: Failed})
@@ -389,6 +445,17 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				w.o = Ownership{}
 				if w.entry != nil {
 					w.o = Replayed(*w.entry)
+				}
+			case 9: // the sampler raises; the agent dies before it heard of it, or not
+				if e := w.o.Sensed(w.inForce); e.Kind != OursInForce || !w.o.State.Touched() || !w.o.Wrote.Covers(w.top) {
+					continue
+				}
+				entry := *w.entry
+				w.inForce, w.written = w.top, w.top != w.api
+				if rng.IntN(2) == 0 {
+					w.o = Replayed(entry)
+				} else {
+					w.on(t, Event{Kind: Raised, Change: w.top})
 				}
 			case 8: // nothing can land any more
 				if w.o.Late && w.o.State != InDoubt && len(w.late) == 0 {

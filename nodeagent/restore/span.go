@@ -27,6 +27,16 @@ func (s Span) With(l cgroup.Limits) Span {
 	return s
 }
 
+// And is the span with another one in it.
+func (s Span) And(o Span) Span { return s.With(o.Low).With(o.High) }
+
+// Covers reports whether limits that are found in force are known for ours by the span;
+// 0 is none, and is covered.
+func (s Span) Covers(l cgroup.Limits) bool {
+	known := s.of(l)
+	return (l.Quota <= 0 || known.Quota > 0) && (l.Memory <= 0 || known.Memory > 0)
+}
+
 // less compares two CPU limits.
 func less(a, b cgroup.Limits) bool { return a.Quota*b.Period < b.Quota*a.Period }
 

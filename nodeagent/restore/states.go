@@ -46,11 +46,13 @@ func (s State) Journalled() bool { return InDoubt <= s && s <= Released }
 // EventKind says what happened to a container's limits.
 type EventKind uint8
 
-// The events. All but Intend are about what has happened already.
+// The events. All but Intend and Widened are about what has happened already.
 const (
 	Intend          EventKind = iota // a write is about to be made: the entry is written first
 	Confirmed                        // the runtime has made it
 	WrittenDirectly                  // the cgroup has the values, and the runtime does not know
+	Widened                          // more may be set from now on: the entry is written first
+	Raised                           // the sampler has raised the CPU limit directly; the runtime does not know
 	Failed                           // the call failed; it may still land
 	OursInForce                      // sensed: every limit that is ours has our value
 	BeforeInForce                    // sensed: some has the value from before, the API's, or that of an older call
@@ -67,7 +69,7 @@ const (
 )
 
 var eventNames = [eventKinds]string{
-	"Intend", "Confirmed", "WrittenDirectly", "Failed", "OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
+	"Intend", "Confirmed", "WrittenDirectly", "Widened", "Raised", "Failed", "OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
 	"ForeignAll", "APIChanged", "Restored", "LateOver", "Forgotten", "Gone",
 }
 
@@ -103,6 +105,8 @@ var transitions = [states]map[EventKind]State{
 		Intend:          InDoubt,
 		Confirmed:       Ours,
 		WrittenDirectly: InDoubt,
+		Widened:         InDoubt,
+		Raised:          InDoubt,
 		Failed:          InDoubt,
 		OursInForce:     Ours,
 		BeforeInForce:   InDoubt,
@@ -114,6 +118,8 @@ var transitions = [states]map[EventKind]State{
 	},
 	Ours: {
 		Intend:        InDoubt,
+		Widened:       Ours,
+		Raised:        Ours,
 		OursInForce:   Ours,
 		BeforeInForce: InDoubt,
 		ForeignSome:   Ours,
