@@ -37,8 +37,9 @@ type Agent struct {
 	retryAfter time.Time                        // until then the runtime is not asked where containers are
 	askAfter   time.Time                        // until then the API server is not asked for pods
 
-	steppedAt atomic.Int64 // unix nanoseconds of the last Step
-	started   atomic.Bool  // the journal was replayed
+	stuck     chan struct{} // gets a value when the sampler could not raise a limit itself
+	steppedAt atomic.Int64  // unix nanoseconds of the last Step
+	started   atomic.Bool   // the journal was replayed
 
 	mu             sync.Mutex
 	grants         grants
@@ -70,13 +71,14 @@ func New(c Config, d Deps) (*Agent, error) {
 			tree:    d.Tree,
 			runtime: cri.NewLimiter(d.Runtime, c.Runtime, time.Now, m.called),
 			journal: d.Journal,
-			sampler: new(Sampler),
+			sampler: &Sampler{tree: d.Tree},
 			metrics: m,
 			log:     d.Log,
 		},
 		containers: make(map[api.ContainerRef]*managedContainer),
 		absent:     make(map[api.ContainerRef]absence),
 		orphans:    make(map[string]*claim),
+		stuck:      make(chan struct{}, 1),
 		oomSeen:    make(map[api.ContainerRef]time.Time),
 		totals:     make(map[api.ContainerRef]api.Summary),
 	}, nil
@@ -96,6 +98,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-a.deps.Pods.Changed():
 			a.refresh(ctx, time.Now())
+		case <-a.stuck:
+			a.relieve(ctx, time.Now())
 		case <-tick.C:
 			a.Step(ctx, time.Now())
 		}
@@ -140,10 +144,15 @@ func (a *Agent) Start(ctx context.Context, now time.Time) {
 	a.started.Store(true)
 }
 
-// Sample reads the CPU figures of all containers.
+// Sample reads the CPU figures of all containers, and relieves those that are throttled.
 func (a *Agent) Sample(now time.Time) {
 	begin := time.Now()
-	a.sampler.Sample(now)
+	if a.sampler.Sample(now) {
+		select {
+		case a.stuck <- struct{}{}:
+		default: // Run has not taken the last one yet
+		}
+	}
 	a.metrics.sample.Observe(time.Since(begin).Seconds())
 }
 

@@ -52,7 +52,7 @@ func (a *Agent) refresh(ctx context.Context, now time.Time) {
 	}
 	for ref, c := range a.containers {
 		if !seen[ref] {
-			a.release(c)
+			a.release(now, c)
 		}
 	}
 	for ref := range a.absent {
@@ -88,6 +88,9 @@ func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 		Limits:        one.Limits,
 		ResizePending: one.ResizePending,
 		Foreign:       c.foreign.limits,
+	}
+	if ceiling := c.facts.Ceiling().CPU; ceiling < c.top().CPU() {
+		c.sampler.Shut(c.track) // until the next step, which knows the new one
 	}
 }
 
@@ -204,7 +207,8 @@ func (a *Agent) detach(c *managedContainer) {
 // release lets go of a container whose pod is deleted or no longer opted in: it is an
 // orphan from now on, which the next step restores. Its group may be gone, which is as
 // good.
-func (a *Agent) release(c *managedContainer) {
+func (a *Agent) release(now time.Time, c *managedContainer) {
+	c.shut(now)
 	a.disown(&c.claim)
 	a.sampler.Remove(c.track)
 	delete(a.containers, c.ref)

@@ -90,7 +90,7 @@ func (c *claim) follow(now time.Time, event restore.Event) error {
 	case restore.DeleteEntry:
 		err = c.journal.Delete(c.id)
 	}
-	if err != nil && event.Kind == restore.Intend {
+	if err != nil && (event.Kind == restore.Intend || event.Kind == restore.Widened) {
 		return err
 	}
 	c.ownership = to
@@ -132,7 +132,8 @@ func (c *claim) over(now time.Time) bool {
 
 // intend writes into the journal what is about to be set.
 func (c *claim) intend(now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
-	return c.on(now, restore.Event{Kind: restore.Intend, Change: changed(m.Change), InForce: inForce, API: api})
+	change := changed(m.Change)
+	return c.on(now, restore.Event{Kind: restore.Intend, Change: change, InForce: inForce, API: api, Reach: reach(change)})
 }
 
 // write makes a change whose entry is written, directly in the cgroup: the runtime does

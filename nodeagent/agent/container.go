@@ -35,9 +35,12 @@ type managedContainer struct {
 	oomKilled bool               // the instance before was killed for memory, and no State has reported it yet
 
 	policy  mdp.Policy
-	captain targeted // nil when the policy has no target
+	captain targeted  // nil when the policy has no target
+	target  mdp.Ratio // of the policy: the share of periods that may be throttled
 	loop    mdp.Loop
 	task    task // of the last step
+
+	settling settling // after relief by the fast lane
 
 	resizes    uint64        // of this instance
 	conflicts  uint64        // changes by somebody else, of this instance
@@ -85,6 +88,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 		}
 	}
 	c.net.observe(now, &s)
+	c.hear(now, c.track.heard)
 	c.reconcile(now, before)
 	return s, nil
 }
@@ -146,6 +150,7 @@ func (c *managedContainer) adopt(now time.Time) {
 // known which those are: then it gets the smaller of old and new, and its entry stays
 // until it is known.
 func (c *managedContainer) restore(ctx context.Context, now time.Time) error {
+	c.shut(now)
 	all := c.api()
 	if less(c.inForce, all) {
 		c.facts.Room = c.room()

@@ -19,6 +19,7 @@ type metrics struct {
 	cri        prometheus.Histogram
 	resizes    *prometheus.CounterVec
 	effects    map[mdp.Effect]prometheus.Counter // of resizes, looked up once
+	reliefs    prometheus.Counter
 	restores   prometheus.Counter
 	conflicts  prometheus.Counter
 	failures   prometheus.Counter
@@ -51,6 +52,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}),
 		resizes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aware_agent_resizes_total",
 			Help: "Resizes that were decided, by their effect."}, []string{"effect"}),
+		reliefs: counter("aware_agent_reliefs_total",
+			"CPU limits that were raised at once, in the sample that showed throttling."),
 		restores: counter("aware_agent_restores_total", "Containers that were restored to their API values."),
 		failures: counter("aware_agent_restore_failures_total",
 			"Restores that failed, or were written directly because the container runtime did not take them."),
@@ -65,7 +68,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.restores, m.failures, m.conflicts,
+		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.restores, m.failures,
+		m.conflicts,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)

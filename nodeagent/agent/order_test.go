@@ -56,7 +56,7 @@ func TestOrderFollowsTheGrants(t *testing.T) {
 // nothing of an agent that was never granted anything.
 func TestGrantsThatAreRenewedHoldOn(t *testing.T) {
 	var web api.ContainerRef
-	a := new(Agent)
+	a := &Agent{access: access{sampler: new(Sampler)}}
 	a.Renew(noon)
 	if o := a.grants.order(noon, web); !strings.Contains(o.problem, "waiting for central") {
 		t.Errorf("renewed before it was granted: %+v", o)
@@ -77,7 +77,7 @@ func TestAGrantIsKeptWhenCentralCannotDecide(t *testing.T) {
 	web, other := api.ContainerRef{Pod: "web"}, api.ContainerRef{Pod: "other"}
 	granted := api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Mode: api.Auto, Throttle: 0.1}}}
 	keep := api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Keep: true}, {Container: other, Keep: true}}}
-	a := new(Agent)
+	a := &Agent{access: access{sampler: new(Sampler)}}
 	a.Apply(noon, granted)
 	a.Apply(noon.Add(50*time.Second), keep)
 	a.Apply(noon.Add(100*time.Second), keep)
@@ -96,7 +96,7 @@ func TestAGrantIsKeptWhenCentralCannotDecide(t *testing.T) {
 	if o := a.grants.order(noon.Add(4*time.Minute), web); o.listed {
 		t.Errorf("order %+v of a workload that was opted out", o)
 	}
-	restarted := new(Agent)
+	restarted := &Agent{access: access{sampler: new(Sampler)}}
 	restarted.Apply(noon, keep)
 	if o := restarted.grants.order(noon, web); o.act {
 		t.Errorf("order %+v: an agent that was never granted anything acts", o)

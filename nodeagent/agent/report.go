@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cri"
 )
@@ -17,6 +18,11 @@ func (a *Agent) Apply(now time.Time, m api.Grants) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.grants = g.keep(now, a.grants)
+	// The next step knows them. Until then nobody raises what they forbid.
+	a.sampler.ShutIf(func(ref api.ContainerRef, top mdp.MilliCPU) bool {
+		o := a.grants.order(now, ref)
+		return !o.act || o.grant.Bounds.CPU.Max > 0 && o.grant.Bounds.CPU.Max < top
+	})
 }
 
 // Renew says that central's last grants go on to hold.

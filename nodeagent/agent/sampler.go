@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -19,7 +20,12 @@ const reported = 15 * time.Second
 // Sampler reads the groups of a node's containers. Sample is called ten times a
 // second, and allocates nothing. All methods may be called from several goroutines,
 // so that a slow container runtime does not stop the samples.
+//
+// Between two steps it relieves containers that are throttled, as far as their lanes
+// allow.
 type Sampler struct {
+	tree *cgroup.Tree // in which it raises limits
+
 	mu     sync.Mutex
 	tracks []*Track
 }
@@ -36,6 +42,9 @@ type Track struct {
 	usageAt  time.Time    // of the last Look
 	kills    [16]kill     // a ring of the newest OOM kills
 	nextKill int          // index of the next kill in the ring
+
+	lane  lane
+	heard relief // what the lane had done at the last Look
 }
 
 // sample is the CPU usage at one time.
@@ -79,8 +88,9 @@ func (s *Sampler) Len() int {
 	return len(s.tracks)
 }
 
-// Sample reads the CPU figures of every group.
-func (s *Sampler) Sample(now time.Time) {
+// Sample reads the CPU figures of every group, and relieves those that are throttled. It
+// reports whether the step is needed for that: some cgroup may not be written directly.
+func (s *Sampler) Sample(now time.Time) (stuck bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tracks {
@@ -95,7 +105,10 @@ func (s *Sampler) Sample(now time.Time) {
 		into.at = now
 		t.next = (t.next + 1) % samples
 		t.count = min(t.count+1, samples)
+		t.relieve(s.tree, now)
+		stuck = stuck || errors.Is(t.lane.news.err, cgroup.ErrReadOnly)
 	}
+	return stuck
 }
 
 // back is the i-th newest sample.
@@ -130,6 +143,7 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 		state.Usage.Memory = u.WorkingSet
 		state.Observed |= mdp.SetOf(mdp.MemoryUsage)
 	}
+	t.heard = t.lane.take()
 	t.lastSecond(now, &state)
 	t.lastSamples(now, &state)
 	t.change(now, &u, &state)

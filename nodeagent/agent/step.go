@@ -41,7 +41,8 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 		t = t.afterPolicyFailure()
 	}
 	report(&s, now, t, d)
-	if t == acting && d.Action.Sets != 0 {
+	if t == acting {
+		c.tell(ctx, now, d)
 		a.logResize(c, d, err)
 	}
 	if t == restoring {
@@ -49,6 +50,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}
+	c.arm(now, t)
 	s.Problem = also(s.Problem, c.problem)
 	return a.count(s, c)
 }
@@ -59,6 +61,9 @@ func (c *managedContainer) prepare(now time.Time, o order, rules envelope.Rules)
 	c.problem = ""
 	c.envelope = envelope.Of(c.facts, o.grant.Bounds, rules)
 	c.adopt(now)
+	if o.listed {
+		c.target = o.grant.Throttle
+	}
 	if o.listed && c.captain != nil && o.grant.Throttle >= 0 && o.grant.Throttle < 1 {
 		c.captain.Retarget(o.grant.Throttle)
 	}
@@ -122,6 +127,9 @@ func report(s *api.Summary, now time.Time, t task, d mdp.Decision) {
 
 // logResize counts a resize, and logs it with its inputs.
 func (a *Agent) logResize(c *managedContainer, d mdp.Decision, err error) {
+	if d.Action.Sets == 0 {
+		return
+	}
 	a.metrics.effects[d.Effect].Inc()
 	if d.Effect == mdp.Applied || d.Effect == mdp.Failed {
 		s := d.State

@@ -182,6 +182,36 @@ func TestWriteAndReadLimits(t *testing.T) {
 	}
 }
 
+func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
+	for name, h := range map[string]*cgrouptest.Host{
+		"v1 fixture": cgrouptest.Fixture(t, cgroup.V1), "v2 fixture": cgrouptest.Fixture(t, cgroup.V2), "this host": cgrouptest.Real(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := h.Parent + "/raised"
+			was := cgroup.Limits{Quota: 20000, Period: 50000, Memory: 64 * mdp.MiB}
+			h.Add(t, path, was)
+			to := cgroup.Limits{Quota: 100000, Period: 50000}
+			if err := h.Tree.Raise(path, to); err != nil {
+				t.Fatal(err)
+			}
+			want := was
+			want.Quota = to.Quota
+			if l := h.Limits(t, path); l != want {
+				t.Errorf("limits %+v, want %+v", l, want)
+			}
+			if l, err := h.Tree.CPULimit(path); err != nil || l != to {
+				t.Errorf("the CPU limit is %+v, %v", l, err)
+			}
+			if err := h.Tree.Raise(h.Parent+"/none", to); !errors.Is(err, cgroup.ErrGone) || !strings.Contains(err.Error(), "none") {
+				t.Errorf("a group that is gone: %v", err)
+			}
+			if _, err := h.Tree.CPULimit(h.Parent + "/none"); !errors.Is(err, cgroup.ErrGone) {
+				t.Errorf("the limit of a group that is gone: %v", err)
+			}
+		})
+	}
+}
+
 func TestWriteLowersABurstAboveTheQuota(t *testing.T) {
 	host := cgrouptest.Fixture(t, cgroup.V2)
 	host.Add(t, "c", cgroup.Limits{Quota: 50000, Period: 100000})

@@ -342,6 +342,22 @@ const noMemoryLimit = 1 << 62
 
 // Limits reads what the kernel enforces now.
 func (g *Group) Limits() (Limits, error) {
+	l, err := g.CPULimit()
+	if err != nil {
+		return l, err
+	}
+	b, err := g.read(fileMemoryLimit)
+	if err != nil {
+		return l, err
+	}
+	if n, none, ok := maxOf(b); ok && !none && n < noMemoryLimit {
+		l.Memory = mdp.Bytes(n)
+	}
+	return l, nil
+}
+
+// CPULimit is the CPU part of Limits.
+func (g *Group) CPULimit() (Limits, error) {
 	var l Limits
 	b, err := g.read(fileQuota)
 	if err != nil {
@@ -359,12 +375,6 @@ func (g *Group) Limits() (Limits, error) {
 	}
 	if !ok {
 		l.Quota, l.Period = 0, 0
-	}
-	if b, err = g.read(fileMemoryLimit); err != nil {
-		return l, err
-	}
-	if n, none, ok := maxOf(b); ok && !none && n < noMemoryLimit {
-		l.Memory = mdp.Bytes(n)
 	}
 	return l, nil
 }

@@ -12,37 +12,64 @@ import (
 
 // Limits reads the limits of one group, which need not be a container's.
 func (t *Tree) Limits(path string) (Limits, error) {
-	g := &Group{path: path, version: t.version, buffer: make([]byte, 256)}
+	g, err := t.only(path, fileQuota, filePeriod, fileMemoryLimit)
+	if err != nil {
+		return Limits{}, err
+	}
 	defer g.Close()
-	for i := range g.files {
-		g.files[i].fd = -1
-	}
-	if !t.Exists(path) {
-		return Limits{}, fmt.Errorf("reading the limits of cgroup %s: %w", path, ErrGone)
-	}
-	for which, name := range t.limitFiles(path) {
-		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return Limits{}, fmt.Errorf("opening %s: %w", name, err)
-		}
-		g.files[which] = file{fd, name}
-	}
 	return g.Limits()
 }
 
-// limitFiles is the files with a group's limits.
-func (t *Tree) limitFiles(path string) map[int]string {
-	if t.version == V2 {
-		return map[int]string{
-			fileQuota:       filepath.Join(t.root, path, "cpu.max"),
-			fileMemoryLimit: filepath.Join(t.root, path, "memory.max"),
+// CPULimit is the CPU part of Limits.
+func (t *Tree) CPULimit(path string) (Limits, error) {
+	g, err := t.only(path, fileQuota, filePeriod)
+	if err != nil {
+		return Limits{}, err
+	}
+	defer g.Close()
+	return g.CPULimit()
+}
+
+// only opens some files of a group that have limits.
+func (t *Tree) only(path string, which ...int) (*Group, error) {
+	g := &Group{path: path, version: t.version, buffer: make([]byte, 256)}
+	for i := range g.files {
+		g.files[i].fd = -1
+	}
+	for _, one := range which {
+		name := t.limitFile(path, one)
+		if name == "" {
+			continue
 		}
+		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			g.files[one] = file{fd, name}
+			continue
+		}
+		g.Close()
+		if !t.Exists(path) {
+			return nil, fmt.Errorf("reading the limits of cgroup %s: %w", path, ErrGone)
+		}
+		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
-	return map[int]string{
-		fileQuota:       filepath.Join(t.cpu, path, "cpu.cfs_quota_us"),
-		filePeriod:      filepath.Join(t.cpu, path, "cpu.cfs_period_us"),
-		fileMemoryLimit: filepath.Join(t.memory, path, "memory.limit_in_bytes"),
+	return g, nil
+}
+
+// limitFile is a file with a group's limits; empty when the version has none of the kind.
+func (t *Tree) limitFile(path string, which int) string {
+	switch {
+	case t.version == V2 && which == fileQuota:
+		return filepath.Join(t.root, path, "cpu.max")
+	case t.version == V2 && which == fileMemoryLimit:
+		return filepath.Join(t.root, path, "memory.max")
+	case t.version == V2:
+		return ""
+	case which == fileMemoryLimit:
+		return filepath.Join(t.memory, path, "memory.limit_in_bytes")
+	case which == filePeriod:
+		return filepath.Join(t.cpu, path, "cpu.cfs_period_us")
 	}
+	return filepath.Join(t.cpu, path, "cpu.cfs_quota_us")
 }
 
 // Children are the groups directly below one, by their paths below the root.

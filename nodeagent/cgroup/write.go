@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"awarescale.dev/aware/learner/mdp"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -46,15 +47,40 @@ func (t *Tree) Write(path string, l Limits) error {
 		order[0], order[1] = order[1], order[0]
 	}
 	for _, write := range order {
-		if err := write(); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrGone, err)
-		} else if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrReadOnly, err)
-		} else if err != nil {
-			return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
+		if err := explained(write(), path, l); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// explained is the error of a write, with what was written where.
+func explained(err error, path string, l Limits) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrGone, err)
+	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("writing cgroup %s: %w (%w)", path, ErrReadOnly, err)
+	}
+	return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
+}
+
+// Raise is Write for a CPU limit that becomes larger and keeps its period: one write of
+// one file, for the fast lane. A larger quota is never below cpu.max.burst.
+func (t *Tree) Raise(path string, l Limits) error {
+	file, content := filepath.Join(t.cpu, path, "cpu.cfs_quota_us"), strconv.FormatInt(l.Quota, 10)
+	if t.version == V2 {
+		file = filepath.Join(t.root, path, "cpu.max")
+		content += " " + strconv.FormatInt(l.Period, 10)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
+	if err == nil {
+		_, err = f.WriteString(content)
+		err = errors.Join(err, f.Close())
+	}
+	return explained(err, path, l)
 }
 
 func (t *Tree) writeCPU(path string, quota, period int64) error {

@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/restore"
+)
+
+// lane is the fast lane of one container: the Sampler itself raises its CPU limit, in
+// the sample that shows throttling, by one direct write. It raises to the ceiling at
+// once: how much a burst needs is not known while the limit cuts it off. Its lock is the
+// Sampler's.
+//
+// The container's step opens the lane, when the journal has the range up to the
+// ceiling, and hears at its next look what was done.
+type lane struct {
+	ref    api.ContainerRef
+	open   bool
+	has    cgroup.Limits // what the step has left in force
+	next   cgroup.Limits // what a call of the step is setting now; 0 is none
+	top    cgroup.Limits // what is raised to, if the pod has room
+	others others        // what the API gives to the other containers of the pod
+	news   relief        // that the step has not heard of
+}
+
+// relief is what the lane has done since the step looked last.
+type relief struct {
+	at  time.Time     // of the last raise; zero is none
+	to  cgroup.Limits // raised to
+	err error         // why a raise was not possible
+}
+
+// Open lets the Sampler raise a container's CPU limit, from now on.
+func (s *Sampler) Open(t *Track, l lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.news = t.lane.news
+	t.lane = l
+	t.lane.open = true
+}
+
+// Shut ends what Open allowed.
+func (s *Sampler) Shut(t *Track) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.lane.open = false
+}
+
+// ShutIf shuts the lanes of which it is so. Central's message may say it at any time.
+func (s *Sampler) ShutIf(so func(ref api.ContainerRef, top mdp.MilliCPU) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tracks {
+		t.lane.open = t.lane.open && !so(t.lane.ref, t.lane.top.CPU())
+	}
+}
+
+// Expect says what a call of the step is about to set.
+func (s *Sampler) Expect(t *Track, next cgroup.Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.lane.next = next
+}
+
+// Again repeats a raise that came after the step looked: a call that was made
+// meanwhile has set what the step wanted before.
+func (s *Sampler) Again(t *Track) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := &t.lane; l.open && !l.news.at.IsZero() {
+		t.raise(s.tree, l.news.at, l.news.to)
+	}
+}
+
+// Heard is what the lane has done, for the last time that it is asked.
+func (s *Sampler) Heard(t *Track) relief {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.lane.take()
+}
+
+func (l *lane) take() relief {
+	news := l.news
+	l.news = relief{}
+	return news
+}
+
+// relieve raises the limit of a container that was throttled since the sample before.
+// Somebody else's value is not touched: it may be a new ceiling, of which the step has
+// not heard yet.
+func (t *Track) relieve(tree *cgroup.Tree, now time.Time) {
+	l := &t.lane
+	if !l.open || !t.throttled() {
+		return
+	}
+	inForce, err := t.group.CPULimit()
+	if err != nil || inForce.Quota <= 0 {
+		l.open = false // the step finds out why
+		return
+	}
+	if inForce.CPU() >= l.top.CPU() {
+		return
+	}
+	if !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) {
+		l.open = false
+		return
+	}
+	if to := l.within(tree, t.group.Path(), inForce); to.CPU() > inForce.CPU() {
+		t.raise(tree, now, to)
+	}
+}
+
+// within is the ceiling, or what of it the pod has room for: the kubelet may have lowered
+// the pod's limit, and left the container's as it was. It is in whole steps then, by
+// which the next agent knows it for ours.
+func (l *lane) within(tree *cgroup.Tree, path string, inForce cgroup.Limits) cgroup.Limits {
+	pod, err := tree.CPULimit(filepath.Dir(path))
+	if err != nil {
+		l.open = false
+		l.news.err = err
+		return inForce
+	}
+	room := left(pod.CPU(), l.others.limits.CPU, inForce.CPU(), l.others.shared.Has(mdp.CPULimit))
+	if room == 0 || room >= l.top.CPU() {
+		return l.top
+	}
+	room = room / restore.CPUStep * restore.CPUStep
+	return cgroup.Limits{Quota: cgroup.Quota(room, l.top.Period), Period: l.top.Period}
+}
+
+// raise sets the limit. Where that is not possible the step is to do it.
+func (t *Track) raise(tree *cgroup.Tree, now time.Time, to cgroup.Limits) {
+	l := &t.lane
+	if err := tree.Raise(t.group.Path(), to); err != nil {
+		l.open = false
+		l.news.err = err
+		return
+	}
+	l.news.at, l.news.to = now, to
+}
+
+// throttled reports whether the newest sample has more throttled periods than the one
+// before it.
+func (t *Track) throttled() bool {
+	if t.count < 2 {
+		return false
+	}
+	now, before := t.back(0), t.back(1)
+	return now.Observed.Has(cgroup.Throttling) && before.Observed.Has(cgroup.Throttling) &&
+		now.ThrottledPeriods > before.ThrottledPeriods
+}
+
+// settling is how a limit comes down again after relief: not below
+//
+//	want + (top - want) * 2^-((now - at) / half)
+//
+// Each relief costs at least one throttled period. When reliefs come so often that
+// this alone is more than the throttle target, the half-life doubles, and otherwise it
+// is halved.
+type settling struct {
+	at   time.Time // of the last relief; zero is none
+	top  mdp.MilliCPU
+	half time.Duration
+}
+
+// The half-life's range: the steps of the agent, and what a burst seldom outlives.
+const (
+	leastHalf = time.Second
+	mostHalf  = 30 * time.Second
+)
+
+// relieved takes in a relief.
+func (s *settling) relieved(now time.Time, top mdp.MilliCPU, target mdp.Ratio) {
+	periods := float64(now.Sub(s.at)) / float64(defaultPeriod*time.Microsecond)
+	switch {
+	case s.at.IsZero():
+		s.half = leastHalf
+	case float64(target)*periods < 1:
+		s.half = min(mostHalf, 2*s.half)
+	default:
+		s.half = max(leastHalf, s.half/2)
+	}
+	s.at, s.top = now, top
+}
+
+// floor is the least limit now, when want is wanted.
+func (s *settling) floor(now time.Time, want mdp.MilliCPU) mdp.MilliCPU {
+	if s.at.IsZero() || want >= s.top {
+		return want
+	}
+	left := math.Exp2(-float64(now.Sub(s.at)) / float64(s.half))
+	return want + mdp.MilliCPU(math.Round(float64(s.top-want)*min(1, left)))
+}
+
+// hear takes in what the fast lane has done.
+func (c *managedContainer) hear(now time.Time, r relief) {
+	if !r.at.IsZero() {
+		c.settling.relieved(r.at, r.to.CPU(), c.target)
+		_ = c.on(now, restore.Event{Kind: restore.Raised, Change: r.to}) // an error is in c.problem
+		c.metrics.reliefs.Inc()
+		c.resizes++
+		c.log.Debug("relieved", "container", c.ref, "at", r.at, "cpu", r.to.CPU(), "half-life", c.settling.half)
+	}
+	if r.err != nil && !errors.Is(r.err, cgroup.ErrGone) && !errors.Is(r.err, cgroup.ErrReadOnly) {
+		c.problem = also(c.problem, r.err.Error())
+	}
+}
+
+// shut ends the fast lane, and takes in what it has done last.
+func (c *managedContainer) shut(now time.Time) {
+	c.sampler.Shut(c.track)
+	c.hear(now, c.sampler.Heard(c.track))
+}
+
+// relieve asks the container runtime for what the sampler could not write itself.
+func (a *Agent) relieve(ctx context.Context, now time.Time) {
+	for _, c := range a.rotated() {
+		r := a.sampler.Heard(c.track)
+		c.hear(now, r)
+		if !errors.Is(r.err, cgroup.ErrReadOnly) || c.task != acting {
+			continue
+		}
+		top := c.top().CPU()
+		if _, effect, err := c.Act(ctx, now, mdp.Action{}.WithCPU(top)); effect == mdp.Applied {
+			c.settling.relieved(now, top, c.target)
+			c.metrics.reliefs.Inc()
+		} else if err != nil {
+			a.log.Warn("no relief", "container", c.ref, "err", err)
+		}
+		c.arm(now, acting)
+	}
+}
+
+// tell brings the container runtime up to what was written directly, when the policy
+// wants no change.
+func (c *managedContainer) tell(ctx context.Context, now time.Time, d mdp.Decision) {
+	if !c.ownership.Behind || d.Action.Sets.Has(mdp.CPULimit) || c.inForce.CPU() <= 0 {
+		return
+	}
+	if _, _, err := c.Act(ctx, now, mdp.Action{}.WithCPU(c.inForce.CPU())); err != nil {
+		c.problem = also(c.problem, err.Error())
+	}
+}
+
+// settled is an action that does not take relief back at once.
+func (c *managedContainer) settled(now time.Time, a mdp.Action) mdp.Action {
+	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
+		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, a.Limit.CPU))))
+	}
+	return a
+}
+
+// top is the CPU limit that the lane raises to; 0 is none.
+func (c *managedContainer) top() cgroup.Limits {
+	if !c.envelope.Knobs.Has(mdp.CPULimit) || c.inForce.Period <= 0 {
+		return cgroup.Limits{}
+	}
+	return cgroup.Limits{Quota: cgroup.Quota(c.envelope.Bounds.CPU.Max, c.inForce.Period), Period: c.inForce.Period}
+}
+
+// reach is what may be set after a CPU limit without another entry in the journal: some
+// steps further down. The way up is what arm adds.
+func reach(change cgroup.Limits) restore.Span {
+	half := change.CPU() / 2 / restore.CPUStep * restore.CPUStep
+	if half < restore.CPUStep {
+		return restore.Span{}
+	}
+	return restore.Span{}.With(cgroup.Limits{Quota: cgroup.Quota(half, change.Period), Period: change.Period})
+}
+
+// arm opens the container's lane when its CPU limit is ours to raise, and shuts it
+// otherwise. The journal has the range up to the ceiling before.
+func (c *managedContainer) arm(now time.Time, t task) {
+	o, top := c.ownership, c.top()
+	if t != acting || !o.State.Touched() || o.Ours.Quota <= 0 || top.Quota <= 0 {
+		c.sampler.Shut(c.track)
+		return
+	}
+	if !o.Wrote.Covers(top) && c.on(now, restore.Event{Kind: restore.Widened, Reach: restore.Span{}.With(top)}) != nil {
+		c.sampler.Shut(c.track)
+		return
+	}
+	c.sampler.Open(c.track, lane{ref: c.ref, has: o.Ours, top: top, others: c.others})
+}

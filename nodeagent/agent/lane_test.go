@@ -1,0 +1,560 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/nodeagent/cri"
+	"golang.org/x/sys/unix"
+)
+
+// tick is one CFS period of work and one sample, without a step.
+func (g *rig) tick() {
+	g.t.Helper()
+	g.now = g.now.Add(100 * time.Millisecond)
+	for i := range g.stage.pods {
+		w := g.workers[i]
+		w.Demand, w.Memory = g.demand[i], g.memory[i]
+		w.Work(g.t, g.host, pathOf(i, g.stage.pods[i].Containers[0].ID))
+	}
+	g.agent.Sample(g.now)
+}
+
+// burst lets the first container ask for more than there is, and samples until its limit
+// is another one, which a step takes no part in. It fails when that takes three samples.
+func (g *rig) burst() mdp.MilliCPU {
+	g.t.Helper()
+	before := g.limit(0).CPU
+	g.demand[0] = 50000
+	for range 3 {
+		if g.tick(); g.limit(0).CPU != before {
+			return g.limit(0).CPU
+		}
+	}
+	g.t.Fatalf("three throttled periods, and the limit is still %v: %+v", before, g.summary(0))
+	return 0
+}
+
+// upTo is a grant's change: that CPU limit at most.
+func atMost(c mdp.MilliCPU) func(*api.Grant) { return func(m *api.Grant) { m.Bounds.CPU.Max = c } }
+
+func TestABurstIsRelievedInTheSampleThatShowsIt(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			low := g.shrunk().CPU
+			calls := len(g.server.Calls())
+			if l := g.burst(); l != web.CPU {
+				t.Errorf("relieved from %v to %v, want all of %v at once", low, l, web.CPU)
+			}
+			if n := len(g.server.Calls()); n != calls {
+				t.Errorf("%d calls of the container runtime: relief waited for it", n-calls)
+			}
+			g.run(2 * time.Second)
+			c := g.server.Calls()
+			if last := c[len(c)-1]; len(c) == calls || last.CpuQuota != cgroup.Quota(g.limit(0).CPU, 100000) {
+				t.Errorf("the runtime was told %v, and in force is %v", last, g.limit(0))
+			}
+			if s := g.summary(0); s.Problem != "" || s.Conflicts != 0 {
+				t.Errorf("its own raise is a problem: %+v", s)
+			}
+		})
+	}
+}
+
+// A policy that wants what is in force makes no call. The runtime must be told all the
+// same: its next update would bring back what it has.
+func TestTheRuntimeIsToldOfReliefAlsoWhenThePolicyWantsNothing(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	wants := mdp.Action{}.WithCPU(300)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.grant(api.Auto)
+	g.run(20 * time.Second)
+	if l := g.limit(0).CPU; l != 300 {
+		t.Fatalf("the limit is %v, want 300m", l)
+	}
+	wants = mdp.Action{}
+	g.burst()
+	g.run(3 * time.Second)
+	calls := g.server.Calls()
+	if last := calls[len(calls)-1]; last.CpuQuota != 100000 || g.limit(0).CPU != web.CPU {
+		t.Errorf("the last call was %v, in force is %v", last, g.limit(0))
+	}
+	n := len(calls)
+	if g.run(5 * time.Second); len(g.server.Calls()) != n {
+		t.Errorf("%d calls more when the runtime knew already", len(g.server.Calls())-n)
+	}
+}
+
+// wants makes every container's policy want that CPU limit.
+func (g *rig) wants(c mdp.MilliCPU) {
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(c), nil })
+	}
+	g.boot()
+}
+
+func TestReliefIsTakenBackSlowly(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.wants(200)
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	step := func() {
+		g.demand[0] = 100
+		g.grant(api.Auto)
+		g.run(time.Second)
+	}
+	for _, c := range []struct {
+		bursts, seconds int // after them
+		least, most     mdp.MilliCPU
+	}{
+		{1, 1, 350, 700},
+		{0, 15, 200, 250},
+		{8, 1, 900, 1000}, // the half-life is longer by now
+		{0, 10, 350, 900},
+		{0, 300, 200, 250},
+	} {
+		for range c.bursts {
+			if g.limit(0).CPU < web.CPU {
+				g.burst()
+			}
+			step()
+		}
+		for range c.seconds {
+			step()
+		}
+		if l := g.limit(0).CPU; l < c.least || l > c.most {
+			t.Errorf("%d s after %d bursts the limit is %v, want %v to %v", c.seconds, c.bursts, l, c.least, c.most)
+		}
+	}
+}
+
+// The half-life follows from how often relief was needed: each one is a throttled
+// period, and the target says how many of them may be.
+func TestTheHalfLifeFollowsFromTheBursts(t *testing.T) {
+	for name, c := range map[string]struct {
+		every  time.Duration
+		target mdp.Ratio
+		want   time.Duration
+	}{
+		"a burst in 2 s, one period in 50 allowed":  {2 * time.Second, 0.02, mostHalf},
+		"a burst in 10 s, one period in 50 allowed": {10 * time.Second, 0.02, leastHalf},
+		"a burst in 2 s, one period in 10 allowed":  {2 * time.Second, 0.1, leastHalf},
+		"a burst in an hour, none allowed":          {time.Hour, 0, mostHalf},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s settling
+			now := noon
+			for range 10 {
+				now = now.Add(c.every)
+				s.relieved(now, 1000, c.target)
+			}
+			if s.half != c.want {
+				t.Errorf("half-life %v, want %v", s.half, c.want)
+			}
+			last := mdp.MilliCPU(1000)
+			for i := range 100 {
+				f := s.floor(now.Add(time.Duration(i)*s.half/10), 200)
+				if i == 10 && f != 600 || f > last || f < 200 {
+					t.Errorf("after %d tenths of a half-life the floor is %v, before it was %v", i, f, last)
+				}
+				last = f
+			}
+			if f := s.floor(now, 1200); f != 1200 {
+				t.Errorf("with 1200m wanted the floor is %v", f)
+			}
+		})
+	}
+	if f := new(settling).floor(noon, 200); f != 200 {
+		t.Errorf("without relief the floor is %v", f)
+	}
+}
+
+// A policy that wants a little more than a moment ago, and less than there is, does not
+// get what the floor of its new wish would be.
+func TestSettlingRaisesNothing(t *testing.T) {
+	c := managedContainer{settling: settling{at: noon, top: 1000, half: 10 * time.Second}}
+	c.inForce = limitsOf(mdp.Size{CPU: 450})
+	now := noon.Add(10 * time.Second) // half of what is above the wish is left
+	for want, is := range map[mdp.MilliCPU]mdp.MilliCPU{400: 450, 200: 450, 0: 450, 450: 450, 600: 600} {
+		if got := c.settled(now, mdp.Action{}.WithCPU(want)); got.Limit.CPU != is {
+			t.Errorf("with %v wanted and 450m in force: %v, want %v", want, got.Limit.CPU, is)
+		}
+	}
+	later := noon.Add(30 * time.Second)
+	if got := c.settled(later, mdp.Action{}.WithCPU(200)); got.Limit.CPU != 300 {
+		t.Errorf("after three half-lives with 200m wanted: %v, want 300m", got.Limit.CPU)
+	}
+	if got := c.settled(now, mdp.Action{}.WithMemory(64*mdp.MiB)); got != (mdp.Action{}).WithMemory(64*mdp.MiB) {
+		t.Errorf("an action for memory only became %v", got)
+	}
+}
+
+func TestWhatIsForbiddenBetweenTwoStepsIsNotRelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(*rig)
+		after   mdp.MilliCPU // the next step; 0: what was in force before
+	}{
+		"central says observe":               {func(g *rig) { g.grant(api.Observe) }, web.CPU},
+		"central says off":                   {func(g *rig) { g.grant(api.Off) }, web.CPU},
+		"central pauses":                     {func(g *rig) { g.grant(api.Auto, func(m *api.Grant) { m.Paused = true }) }, 0},
+		"the container is no longer granted": {func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) }, web.CPU},
+		"the API's limit is lowered": {func(g *rig) {
+			g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 400, true })
+			g.agent.refresh(g.t.Context(), g.now)
+		}, 0},
+		"somebody else has written": {func(g *rig) {
+			if err := g.host.Tree.Write(pathOf(0, "c0"), cgroup.Limits{Quota: 33300, Period: 100000}); err != nil {
+				g.t.Fatal(err)
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, cgroup.V1, 1)
+			g.shrunk()
+			c.happens(g)
+			before := g.limit(0).CPU
+			g.demand[0] = 50000
+			for range 5 {
+				g.tick()
+				if l := g.limit(0).CPU; l != before {
+					t.Fatalf("raised from %v to %v", before, l)
+				}
+			}
+			g.agent.Step(t.Context(), g.now)
+			if l := g.limit(0).CPU; c.after > 0 && l != c.after {
+				t.Errorf("after the next step the limit is %v, want %v", l, c.after)
+			}
+			if name != "central pauses" {
+				return
+			}
+			for range 5 {
+				if g.tick(); g.limit(0).CPU != before {
+					t.Fatalf("raised from %v to %v in a pause", before, g.limit(0))
+				}
+			}
+		})
+	}
+}
+
+func TestReliefKeepsToALowerGrantAtOnce(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	low := g.shrunk().CPU
+	g.grant(api.Auto, atMost(500))
+	g.demand[0] = 50000
+	for range 3 {
+		g.tick()
+		if l := g.limit(0).CPU; l > 500 {
+			t.Fatalf("raised from %v to %v, granted 500m", low, l)
+		}
+	}
+	g.agent.Step(t.Context(), g.now)
+	if l := g.limit(0).CPU; l > 500 {
+		t.Errorf("the next step set %v", l)
+	}
+	g.run(2 * time.Second)
+	if l := g.limit(0).CPU; l != 500 {
+		t.Errorf("under load it has %v, want the 500m that are granted", l)
+	}
+}
+
+// The pod's own limits are the kubelet's. It may have lowered them before the news of it
+// are heard.
+func TestReliefKeepsToThePodsRoom(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.host.Put(t, filepath.Dir(pathOf(0, "c0")), "cpu.max", "65000 100000\n")
+	g.host.Put(t, filepath.Dir(pathOf(0, "c0")), "memory.max", "max\n")
+	g.shrunk()
+	if l := g.burst(); l != 650 {
+		t.Errorf("relieved to %v, and the pod has 650m", l)
+	}
+}
+
+// The next agent, or whoever restores next, must know a raised limit for ours, although
+// the journal was not written for it.
+func TestAReliefThatNobodyHeardOfIsRestored(t *testing.T) {
+	for name, ends := range map[string]func(*rig){
+		"the agent is killed": func(g *rig) { g.boot() },
+		"the agent ends": func(g *rig) {
+			if err := g.agent.Restore(g.t.Context(), g.now); err != nil {
+				g.t.Error(err)
+			}
+		},
+		"central is gone": func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}); g.agent.Step(g.t.Context(), g.now) },
+		"the owner opts out": func(g *rig) {
+			pods := g.stage.pods
+			g.stage.pods, g.stage.optedOut = nil, pods
+			g.agent.Step(g.t.Context(), g.now)
+			g.agent.Step(g.t.Context(), g.now.Add(time.Second))
+			g.stage.pods, g.stage.optedOut = pods, nil
+		},
+	} {
+		for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+			t.Run(fmt.Sprint(name, " ", version), func(t *testing.T) {
+				g := newRig(t, version, 1)
+				g.grant(api.Auto, atMost(705))
+				g.run(10 * time.Second)
+				if l := g.burst(); l != 705 {
+					t.Fatalf("relieved to %v, want 705m", l)
+				}
+				g.demand[0] = 100
+				ends(g)
+				if l := g.limit(0); l != web {
+					t.Errorf("limits %v, want the API's %v", l, web)
+				}
+				g.isRestored(name)
+			})
+		}
+	}
+}
+
+// hooked is a runtime with something that happens while a call is made.
+type hooked struct {
+	cri.Runtime
+	before, after func() // the cgroup is written
+}
+
+func (h hooked) Update(ctx context.Context, id string, c cri.Change) error {
+	h.before()
+	err := h.Runtime.Update(ctx, id, c)
+	h.after()
+	return err
+}
+
+// A shrink takes the runtime a while. A burst that comes meanwhile is relieved, whether
+// the shrink is in force already or not, and a late shrink does not take that back.
+func TestAShrinkThatIsOnItsWayDoesNotTakeReliefBack(t *testing.T) {
+	for _, when := range []string{"before it is in force", "when it is in force"} {
+		t.Run(when, func(t *testing.T) {
+			g := newRig(t, cgroup.V1, 1)
+			did := true
+			during := func() {
+				if did {
+					return
+				}
+				did = true
+				if l := g.burst(); l != web.CPU {
+					t.Errorf("relieved to %v", l)
+				}
+				g.demand[0] = 100
+			}
+			runtime := hooked{g.client, func() {}, func() {}}
+			if when == "before it is in force" {
+				runtime.before = during
+			} else {
+				runtime.after = during
+			}
+			g.runtime = runtime
+			g.boot()
+			g.demand[0] = 400
+			g.grant(api.Auto)
+			g.run(12 * time.Second)
+			if l := g.limit(0).CPU; l > 600 {
+				t.Fatalf("with 400m in use the limit is %v", l)
+			}
+			g.demand[0] = 100
+			did = false
+			for i := 0; !did; i++ {
+				if g.run(time.Second); i > 60 {
+					t.Fatalf("with 100m in use the limit stays %v", g.limit(0))
+				}
+			}
+			if l := g.limit(0).CPU; l != web.CPU {
+				t.Errorf("a shrink that was on its way left %v", l)
+			}
+			if s := g.summary(0); s.Conflicts != 0 {
+				t.Errorf("a conflict with itself: %+v", s)
+			}
+		})
+	}
+}
+
+// The limits are restored by a call of the runtime. A burst meanwhile is not relieved: the
+// call does that, and nothing is ours any more.
+func TestABurstWhileLimitsAreRestoredIsNotRelieved(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	tried := false
+	runtime := hooked{g.client, func() {
+		if len(g.agent.grants.byContainer) > 0 && g.agent.grants.byContainer[g.ref(0)].Mode == api.Auto {
+			return
+		}
+		tried = true
+		before := g.limit(0).CPU
+		g.demand[0] = 50000
+		for range 3 {
+			g.tick()
+		}
+		if l := g.limit(0).CPU; l != before {
+			t.Errorf("raised from %v to %v", before, l)
+		}
+	}, func() {}}
+	g.runtime = runtime
+	g.boot()
+	g.shrunk()
+	g.grant(api.Observe)
+	g.run(2 * time.Second)
+	if s := g.summary(0); !tried || s.Problem != "" {
+		t.Errorf("tried %v: %+v", tried, s)
+	}
+	g.isRestored("after observe")
+}
+
+// Each entry is synced to disk, which takes milliseconds on a busy one.
+func TestTheJournalIsNotWrittenForEachStep(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.grant(api.Auto)
+	path := filepath.Join(g.dir, "journal")
+	for i := range 60 {
+		g.demand[0] = mdp.MilliCPU(150 + 20*(i%7))
+		if i%10 == 9 {
+			g.burst()
+		}
+		g.run(time.Second)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves := g.summary(0).Resizes
+	if lines := strings.Count(string(b), "\n"); lines > 12 || moves < 15 {
+		t.Errorf("%d lines for %d resizes", lines, moves)
+	}
+}
+
+// An entry that is not on disk covers nothing: without it nothing is raised that a next
+// agent would not know.
+func TestWithoutAJournalTheLaneStaysShut(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.grant(api.Auto, atMost(600))
+	g.run(10 * time.Second)
+	before := g.limit(0).CPU
+	if before >= 600 {
+		t.Fatalf("the limit is %v", before)
+	}
+	if err := g.agent.journal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(g.dir, g.dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(api.Auto, atMost(900))
+	for range 2 {
+		g.now = g.now.Add(time.Second)
+		g.agent.Step(t.Context(), g.now)
+	}
+	g.demand[0] = 50000
+	for range 5 {
+		g.tick()
+	}
+	if l := g.limit(0).CPU; l > 600 {
+		t.Errorf("raised from %v to %v, and the journal has 600m at most", before, l)
+	}
+}
+
+// Where the cgroup may not be written the runtime is asked in the same moment, and not
+// at the next step.
+func TestWhereTheCgroupIsReadOnlyTheRuntimeIsAskedAtOnce(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	view := t.TempDir()
+	if err := unix.Mount(g.host.Tree.Root(), view, "", unix.MS_BIND, ""); errors.Is(err, unix.EPERM) {
+		t.Skip("mounting needs root: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(view, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", view, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := cgroup.Open(view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writable := g.host.Tree
+	g.host.Tree = tree
+	g.boot()
+	g.host.Tree = writable
+	g.shrunk()
+	g.demand[0] = 50000
+	for range 3 {
+		g.tick()
+	}
+	select {
+	case <-g.agent.stuck:
+		g.now = g.now.Add(time.Second) // the runtime's least time between two calls
+		g.agent.relieve(t.Context(), g.now)
+	default:
+		t.Fatal("the sampler could not write, and nobody was told")
+	}
+	if l := g.limit(0).CPU; l != web.CPU {
+		t.Errorf("the limit is %v", l)
+	}
+	g.demand[0] = 200
+	g.run(time.Second)
+	if l := g.limit(0).CPU; l < web.CPU/2 {
+		t.Errorf("a second later it is %v", l)
+	}
+}
+
+// BenchmarkRaise is the time from the sample's end to the return of the write, on this
+// host's cgroups. Compare with a bare write of the file:
+//
+//	go test -bench 'Raise' -count 6 ./nodeagent/agent | benchstat -
+func BenchmarkRaise(b *testing.B) {
+	host := cgrouptest.Real(b)
+	path := host.Parent + "/raise"
+	low, top := limitsOf(mdp.Size{CPU: 100}), limitsOf(mdp.Size{CPU: 1000})
+	host.Add(b, path, low)
+	group, err := host.Tree.Group(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &Sampler{tree: host.Tree}
+	t := s.Add(group)
+	defer s.Remove(t)
+	t.count, t.next = 2, 2
+	t.ring[0].Observed, t.ring[1].Observed = cgroup.Throttling, cgroup.Throttling
+	t.ring[1].ThrottledPeriods = 1
+	b.Run("lane", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			if err := host.Tree.Write(path, low); err != nil {
+				b.Fatal(err)
+			}
+			s.Open(t, lane{has: low, top: top})
+			b.StartTimer()
+			t.relieve(s.tree, noon)
+			if t.lane.news.at.IsZero() {
+				b.Fatal(t.lane.news.err)
+			}
+		}
+	})
+	b.Run("bare write", func(b *testing.B) {
+		f, err := os.OpenFile(filepath.Join(host.Tree.Root(), "cpu", path, "cpu.cfs_quota_us"), os.O_WRONLY, 0)
+		if err != nil {
+			b.Skip(err)
+		}
+		defer f.Close()
+		for i := 0; b.Loop(); i++ {
+			if _, err := f.WriteString([]string{"10000", "100000"}[i%2]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
