@@ -78,7 +78,6 @@ func apiConfig() (*rest.Config, error) {
 // run is the agent's life. It opens what the agent needs, each with its own
 // error, runs the agent, and closes everything.
 func run(ctx context.Context, s *settings) error {
-	log := klog.Background()
 	tree, err := cgroup.Open(s.cgroupRoot)
 	if err != nil {
 		return fmt.Errorf("flag --cgroup-root: %w", err)
@@ -88,6 +87,16 @@ func run(ctx context.Context, s *settings) error {
 		return fmt.Errorf("flag --state-dir: %w", err)
 	}
 	defer journal.Close()
+	log := klog.Background()
+	if s.oldStateDir != "" {
+		taken, err := journal.Import(s.oldStateDir)
+		if err != nil {
+			return fmt.Errorf("flag --old-state-dir: %w", err)
+		}
+		if taken > 0 {
+			log.Info("Took over the journal of an earlier release", "folder", s.oldStateDir, "containers", taken)
+		}
+	}
 	runtime, err := cri.Dial(ctx, s.criSocket)
 	if err != nil {
 		return fmt.Errorf("flag --cri-socket: %w", err)

@@ -20,6 +20,7 @@ type settings struct {
 	criSocket   string
 	procRoot    string
 	stateDir    string
+	oldStateDir string
 	central     string
 	centralName string
 	tokenFile   string
@@ -35,7 +36,7 @@ func defaults() *settings {
 		cgroupRoot: "/sys/fs/cgroup",
 		criSocket:  "/run/containerd/containerd.sock",
 		procRoot:   "/proc",
-		stateDir:   "/var/lib/aware-agent",
+		stateDir:   "/run/aware-agent",
 		tokenFile:  "/var/run/secrets/aware/token",
 		webAddress: ":10261",
 
@@ -59,7 +60,10 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.procRoot, "proc-root", s.procRoot,
 		"Where the host's proc is mounted, for the node's pressure and the pods' network counters.")
 	flags.StringVar(&s.stateDir, "state-dir", s.stateDir,
-		"The folder of the journal of what was touched. It must outlive the agent, and be on this node only.")
+		"The folder of the journal of what was touched. It must outlive the agent, and be on this node only. A reboot may "+
+			"empty it: limits do not survive one either.")
+	flags.StringVar(&s.oldStateDir, "old-state-dir", s.oldStateDir,
+		"The folder of an earlier release's journal, which is taken over and removed. Empty: none.")
 	flags.StringVar(&s.central, "central", s.central, "The URL of aware-central's link. Empty: observe only.")
 	flags.StringVar(&s.centralName, "central-name", s.centralName,
 		"The name in central's certificate. Default: the host of --central.")

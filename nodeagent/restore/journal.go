@@ -76,7 +76,7 @@ const compactAt = 1000
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf(
-			"state directory: %w; set --state-dir to a directory that lives longer than the agent's pod",
+			"state directory: %w; set --state-dir to a folder of the host: it must live longer than the agent's pod",
 			err,
 		)
 	}
@@ -202,6 +202,41 @@ func (j *Journal) apply(l line) {
 		delete(j.entries, l.Del)
 	}
 	j.lines++
+}
+
+// Import takes over the journal of an earlier release in another directory, which is
+// removed. An entry that is here already is newer, and stays. It returns how many
+// entries it took. A missing directory is none. A journal that another agent holds is an
+// error, as in [Open].
+func (j *Journal) Import(dir string) (int, error) {
+	if _, err := os.Stat(filepath.Join(dir, "journal")); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	old, err := Open(dir)
+	if err != nil {
+		return 0, fmt.Errorf("the journal of an earlier release: %w", err)
+	}
+	defer old.Close()
+	if old.damage != "" {
+		j.damage = strings.Trim(j.damage+"; "+old.damage, "; ")
+	}
+	n := 0
+	for id, e := range old.entries {
+		if _, known := j.entries[id]; known {
+			continue
+		}
+		if err := j.Put(e); err != nil {
+			return n, err
+		}
+		n++
+	}
+	// What is left in the directory is not ours.
+	for _, name := range []string{"journal", "lock"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return n, fmt.Errorf("the journal of an earlier release was taken over, but not removed: %w", err)
+		}
+	}
+	return n, nil
 }
 
 // Damage says what was wrong with the journal when it was opened; empty when

@@ -155,3 +155,45 @@ func TestNoFileContentKeepsTheAgentFromStarting(t *testing.T) {
 		j.Close()
 	}
 }
+
+// After an upgrade the journal of the release before is taken over: what it touched is
+// still to be restored.
+func TestTheJournalOfAnEarlierReleaseIsTakenOver(t *testing.T) {
+	was, is := filepath.Join(t.TempDir(), "was"), filepath.Join(t.TempDir(), "is")
+	j := open(t, is)
+	defer j.Close()
+	if n, err := j.Import(was); n != 0 || err != nil {
+		t.Fatalf("without one: %d, %v", n, err)
+	}
+	old := open(t, was)
+	put(t, old, entry("a", 1), entry("b", 2))
+	put(t, j, entry("b", 3))
+	if _, err := j.Import(was); err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("the other agent still runs: %v, want its process", err)
+	}
+	old.Close()
+	f, err := os.OpenFile(filepath.Join(was, "journal"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "half a li")
+	f.Close()
+	if n, err := j.Import(was); n != 1 || err != nil {
+		t.Errorf("took %d, %v, want the one that is not here", n, err)
+	}
+	if a, _ := j.Get("a"); a != entry("a", 1) {
+		t.Errorf("entry a is %+v", a)
+	}
+	if b, _ := j.Get("b"); b != entry("b", 3) {
+		t.Errorf("entry b is %+v, want the newer one", b)
+	}
+	if left, err := filepath.Glob(filepath.Join(was, "*")); err != nil || len(left) > 0 {
+		t.Errorf("the old folder still has %v, %v", left, err)
+	}
+	if !strings.Contains(j.Damage(), filepath.Join(was, "journal")) {
+		t.Errorf("damage %q, want that of the old journal", j.Damage())
+	}
+	if n, err := j.Import(was); n != 0 || err != nil {
+		t.Errorf("again: %d, %v", n, err)
+	}
+}
