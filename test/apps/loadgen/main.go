@@ -80,8 +80,8 @@ func command(stdout io.Writer) *cobra.Command {
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := c.Flags()
-	f.StringSliceVar(&s.load.Targets, "target", nil,
-		"URLs to GET in turn; loopback or private addresses only (required)")
+	f.StringArrayVar(&s.load.Targets, "target", nil,
+		"URL to GET; given several times, they are got in turn; loopback or private addresses only (required)")
 	f.StringVar(&s.trace, "trace", "", "file with a rate in requests/s per line, one per second (required)")
 	f.Float64Var(&s.timeScale, "time-scale", 1, "how many times as long the trace takes")
 	f.Float64Var(&s.rateScale, "rate-scale", 1, "how many times as high its rates are")

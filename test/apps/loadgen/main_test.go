@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,28 @@ import (
 )
 
 const shortTrace = "../traces/bursty-20s.txt"
+
+// A comma may be part of a query, such as Prometheus'.
+func TestATargetMayHaveACommaAndBeGivenSeveralTimes(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.URL.Query().Get("query")]++
+	}))
+	defer server.Close()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{
+		"--target", server.URL + "/?query=rate(x{a=\"1\",b=\"2\"}[1m])", "--target", server.URL + "/?query=up",
+		"--trace", shortTrace, "--time-scale", "0.02", "--rate-scale", "10", "--arrivals", "uniform",
+	}, &stdout, &stderr)
+	mu.Lock()
+	defer mu.Unlock()
+	if code != 0 || seen[`rate(x{a="1",b="2"}[1m])`] == 0 || seen["up"] == 0 || len(seen) != 2 {
+		t.Errorf("code %d, queries %v, %s", code, seen, &stderr)
+	}
+}
 
 func TestARunWritesSecondsAndASummaryThatAgree(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
