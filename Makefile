@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e fault fuzz race build cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit node api e2e fault fuzz race build images cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -58,6 +58,12 @@ build: ## the three binaries, into bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware ./cmd/aware-agent
 	go build -ldflags '$(CENTRAL_LDFLAGS)' -o bin/ ./cmd/aware-central
 	ln -sf aware bin/kubectl-aware
+
+REGISTRY ?=
+PLATFORMS ?= linux/$(shell go env GOARCH)
+images: ## build the images, push them to REGISTRY, write out/install for kubectl apply -k (PLATFORMS=linux/amd64,linux/arm64)
+	go run ./hack/images --registry '$(REGISTRY)' --platforms '$(PLATFORMS)' --ldflags 'aware-agent=$(LDFLAGS)' \
+	  --ldflags 'aware-central=$(CENTRAL_LDFLAGS)' $(IMAGES_FLAGS)
 
 bench-agent: ## what the node agent costs; the last line is JSON
 	go run ./test/perf/agent

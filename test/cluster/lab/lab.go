@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
+	"awarescale.dev/aware/hack/images/static"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -134,7 +136,7 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	if err := p.writeConfigs(); err != nil {
 		return nil, err
 	}
-	image, err := staticImage(map[string]string{"/pause": p.Binaries["pause"]}, []string{"/pause"})
+	image, err := static.Image(map[string]string{"/pause": p.Binaries["pause"]}, []string{"/pause"}, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}

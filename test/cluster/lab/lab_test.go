@@ -345,26 +345,6 @@ func TestInvalidConfigsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnImageHasItsFiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "program")
-	write(t, file, "#!")
-	image, err := staticImage(map[string]string{"/bin/program": file}, []string{"/bin/program"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := image.ConfigFile()
-	if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) ||
-		len(config.RootFS.DiffIDs) != 1 {
-		t.Errorf("got %+v, %v", config, err)
-	}
-	if _, err := staticImage(map[string]string{"program": file}, nil); err == nil {
-		t.Error("a relative path is accepted")
-	}
-	if _, err := staticImage(map[string]string{"/p": file + "s"}, nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v for a file that is not there", err)
-	}
-}
-
 // needLab skips a test where a lab cannot run, or only after ten minutes of building.
 func needLab(t *testing.T) {
 	t.Helper()
