@@ -206,7 +206,7 @@ func (c *managedContainer) hear(now time.Time, r relief) {
 		_ = c.on(now, restore.Event{Kind: restore.Raised, Change: r.to}) // an error is in c.problem
 		c.metrics.reliefs.Inc()
 		c.resizes++
-		c.log.Debug("relieved", "container", c.ref, "at", r.at, "cpu", r.to.CPU(), "half-life", c.settling.half)
+		c.log.Log(context.Background(), verbose, "relieved", "container", c.ref, "at", r.at, "cpu", r.to.CPU(), "half-life", c.settling.half)
 	}
 	if r.err != nil && !errors.Is(r.err, cgroup.ErrGone) && !errors.Is(r.err, cgroup.ErrReadOnly) {
 		c.problem = also(c.problem, r.err.Error())

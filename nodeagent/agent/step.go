@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -43,7 +44,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	report(&s, now, t, d)
 	if t == acting {
 		c.tell(ctx, now, d)
-		a.logResize(c, d, err)
+		a.logResize(ctx, c, d, err)
 	}
 	if t == restoring {
 		if err := c.restore(ctx, now); err != nil {
@@ -125,15 +126,19 @@ func report(s *api.Summary, now time.Time, t task, d mdp.Decision) {
 	}
 }
 
+// verbose is the level of what a busy node says many times a second: V(2) in Kubernetes'
+// logging.
+const verbose = slog.Level(-2)
+
 // logResize counts a resize, and logs it with its inputs.
-func (a *Agent) logResize(c *managedContainer, d mdp.Decision, err error) {
+func (a *Agent) logResize(ctx context.Context, c *managedContainer, d mdp.Decision, err error) {
 	if d.Action.Sets == 0 {
 		return
 	}
 	a.metrics.effects[d.Effect].Inc()
 	if d.Effect == mdp.Applied || d.Effect == mdp.Failed {
 		s := d.State
-		a.log.Info("resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped",
+		a.log.Log(ctx, verbose, "resize", "container", c.ref, "effect", d.Effect, "want", d.Action, "clipped",
 			d.Action.Clipped, "was", s.Limit, "cpu", s.Usage.CPU, "peak", s.CPUPeak, "throttled", s.Throttled,
 			"memory", s.Usage.Memory, "err", err)
 	}
