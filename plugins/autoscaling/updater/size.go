@@ -43,6 +43,31 @@ func MemoryRequest(template corev1.ResourceRequirements) mdp.Bytes {
 	return mdp.Bytes(out.Requests.Memory().Value())
 }
 
+// Wanted is the resources that an action gives a container of a pod: of what can be
+// resized, within the owner's bounds, in whole mebibytes. The template is the pod's.
+// It is what is written to pods/resize, and what a new pod is created with.
+func Wanted(template, now corev1.Container, b mdp.Bounds, a mdp.Action) corev1.ResourceRequirements {
+	a.Sets &= Knobs(now)
+	return Resize(template.Resources, now.Resources, Whole(b, a))
+}
+
+// Whole is an action within bounds, with its memory in whole mebibytes: rounded up, or
+// down where up is above the bounds. Where no whole number is within them, it is exact.
+func Whole(b mdp.Bounds, a mdp.Action) mdp.Action {
+	a = b.Clip(a)
+	if !a.Sets.Has(mdp.MemoryLimit) {
+		return a
+	}
+	up := mdp.Bytes(wholeMiB(int64(a.Limit.Memory)))
+	switch down := up - mdp.MiB; {
+	case up <= b.Memory.Max:
+		a.Limit.Memory = up
+	case down >= b.Memory.Min && down > 0:
+		a.Limit.Memory = down
+	}
+	return a
+}
+
 // Resize is a container's resources with the limits that an action sets.
 // Requests keep their proportion to the limits, as in VPA. The proportion is
 // the template's, so that rounding does not add up. The QoS class does not
@@ -60,20 +85,28 @@ func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.Reso
 		}
 	}
 	if a.Sets.Has(mdp.MemoryLimit) {
-		limit := wholeMiB(int64(a.Limit.Memory))
+		limit := int64(a.Limit.Memory)
 		out.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit, resource.BinarySI)
 		if _, ok := now.Requests[corev1.ResourceMemory]; ok {
-			request := wholeMiB(
-				proportion(limit, template.Requests.Memory().Value(), template.Limits.Memory().Value(),
-					int64(mdp.MiB)),
-			)
-			if template.Requests.Memory().Cmp(*template.Limits.Memory()) < 0 && request >= limit {
-				request = limit - int64(mdp.MiB)
-			}
-			out.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request, 1), resource.BinarySI)
+			request := memoryRequest(limit, template)
+			out.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 		}
 	}
 	return out
+}
+
+// memoryRequest is the memory request beside a limit, in whole mebibytes where it is
+// not the limit.
+func memoryRequest(limit int64, template corev1.ResourceRequirements) int64 {
+	request0, limit0 := template.Requests.Memory(), template.Limits.Memory()
+	if request0.Cmp(*limit0) >= 0 {
+		return limit
+	}
+	request := wholeMiB(proportion(limit, request0.Value(), limit0.Value(), int64(mdp.MiB)))
+	if request >= limit {
+		request = limit - int64(mdp.MiB)
+	}
+	return max(request, 1)
 }
 
 // proportion is limit * request0 / limit0, at least least, and below limit

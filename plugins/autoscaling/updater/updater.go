@@ -65,7 +65,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		return fail(err)
 	}
 	u.remember()
-	a = u.Bounds.Clip(a.Only(u.Knobs))
+	a = Whole(u.Bounds, a.Only(u.Knobs))
 	effect := mdp.Unchanged
 	resized, stuck := 0, 0
 	for i := range u.Workload.Pods {
@@ -140,11 +140,7 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 	if err != nil {
 		return mdp.Unchanged, nil // a pod of an older template
 	}
-	a.Sets &= Knobs(*now) | mdp.SetOf(mdp.Replicas)
-	if !a.Sets.Has(mdp.CPULimit) && !a.Sets.Has(mdp.MemoryLimit) {
-		return mdp.Unchanged, nil
-	}
-	want := Resize(template.Resources, now.Resources, a)
+	want := Wanted(*template, *now, u.Bounds, a)
 	if equal(want, now.Resources) {
 		return mdp.Unchanged, nil
 	}

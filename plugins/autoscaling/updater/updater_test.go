@@ -99,3 +99,42 @@ func TestATargetOfAnUnknownKindIsRefused(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 }
+
+// A limit in whole mebibytes is what people can read. It is never above what the owner
+// allows, also where that is no whole number: 200M is 190.7 MiB.
+func TestWholeMebibytesStayWithinTheOwnersBounds(t *testing.T) {
+	law := func(lowest, extra, asked uint32) bool {
+		b := mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 1},
+			CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: 1},
+			Memory:   mdp.Range[mdp.Bytes]{Min: mdp.Bytes(lowest) + 1, Max: mdp.Bytes(lowest) + 1 + mdp.Bytes(extra)},
+		}
+		got := updater.Whole(b, mdp.Action{}.WithMemory(mdp.Bytes(asked))).Limit.Memory
+		exact := b.Clip(mdp.Action{}.WithMemory(mdp.Bytes(asked))).Limit.Memory
+		whole := got%mdp.MiB == 0 || got == exact && b.Memory.Max-b.Memory.Min < mdp.MiB
+		return b.Memory.Min <= got && got <= b.Memory.Max && whole && max(got-exact, exact-got) < mdp.MiB
+	}
+	if err := quick.Check(law, &quick.Config{MaxCount: 5000}); err != nil {
+		t.Error(err)
+	}
+	narrow := func(mib uint8, asked uint32) bool { return law(uint32(mib)<<20, 1<<19, asked) }
+	if err := quick.Check(narrow, &quick.Config{MaxCount: 5000}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where only an exact limit is within the bounds, a Guaranteed container stays one.
+func TestAnExactLimitKeepsItsRequest(t *testing.T) {
+	equal := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100M")}
+	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: equal, Limits: equal}}
+	b := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 1},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: 1000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 90_000_000, Max: 90_000_000},
+	}
+	got := updater.Wanted(c, c, b, mdp.Action{}.WithCPU(500).WithMemory(70*mdp.MiB))
+	if got.Limits.Memory().Value() != 90_000_000 || got.Requests.Memory().Cmp(*got.Limits.Memory()) != 0 ||
+		got.Requests.Cpu().Cmp(*got.Limits.Cpu()) != 0 {
+		t.Errorf("resources %v, want a request as large as the limit of 90M", got)
+	}
+}

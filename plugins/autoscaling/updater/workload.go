@@ -54,7 +54,26 @@ func (e *NoSelectorError) Error() string {
 }
 
 // Load reads a workload and its pods.
-func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*Workload, error) {
+func Load(ctx context.Context, c client.Reader, namespace, kind, name string) (*Workload, error) {
+	w, err := Read(ctx, c, namespace, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: w.Selector}); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s %s/%s: %w", kind, namespace, name, err)
+	}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
+			p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
+			w.Pods = append(w.Pods, p)
+		}
+	}
+	return w, nil
+}
+
+// Read reads a workload without its pods.
+func Read(ctx context.Context, c client.Reader, namespace, kind, name string) (*Workload, error) {
 	w := &Workload{Kind: kind}
 	var selector *metav1.LabelSelector
 	var replicas *int32
@@ -100,16 +119,6 @@ func Load(ctx context.Context, c client.Client, namespace, kind, name string) (*
 	w.Replicas = 1
 	if replicas != nil {
 		w.Replicas = *replicas
-	}
-	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: w.Selector}); err != nil {
-		return nil, fmt.Errorf("listing the pods of %s %s: %w", kind, key, err)
-	}
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
-			p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
-			w.Pods = append(w.Pods, p)
-		}
 	}
 	return w, nil
 }
