@@ -340,6 +340,10 @@ type ContainerSize struct {
 	Name string `json:"name"`
 	// Its limits.
 	Limits Size `json:"limits"`
+	// The limits of the template's container that this was decided for. When the
+	// template's are others by now, new pods start with the template's size.
+	// +optional
+	Template *Size `json:"template,omitempty"`
 }
 
 // RewardStatus sums up episodes of 100 steps; an episode is worth 200 at most.

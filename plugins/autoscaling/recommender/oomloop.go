@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -34,6 +36,14 @@ const (
 // raisedMemory is the memory limit after a kill at a limit.
 func raisedMemory(limit mdp.Bytes) mdp.Bytes {
 	return max(limit+oomLeastMiB, mdp.Bytes(float64(limit)*oomRaise))
+}
+
+// NeedsMemory reports whether a workload's containers are, or were a short while ago, in an
+// OOM loop, as their object says: a pod was evicted for one that is to have more memory.
+func NeedsMemory(now time.Time, status v1alpha1.MultidimPodAutoscalerStatus) bool {
+	last := status.LastOOMEviction
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.OOMLoop) ||
+		last != nil && now.Sub(last.Time.Time) < oomWindow
 }
 
 // oomKey is one container of one pod.

@@ -50,9 +50,11 @@ type loop struct {
 	sensor  Sensor
 	relief  relief // the policy, and more memory in an OOM loop
 	updater updater.Updater
-	knobs   mdp.Set // of the container and the workload; a canary moves fewer
-	version string  // of the policy
-	last    mdp.Decision
+	// template is the limits that the workload's template gives the container; 0 is none.
+	template mdp.Size
+	knobs    mdp.Set // of the container and the workload; a canary moves fewer
+	version  string  // of the policy
+	last     mdp.Decision
 }
 
 // fingerprint is what loops are made for: when it changes, new ones are made.
@@ -122,7 +124,7 @@ func (c *Config) newLoops(
 		if err != nil {
 			return nil, fmt.Errorf("the policy of container %s: %w", container.Name, err)
 		}
-		l := &loop{version: version, knobs: knobs}
+		l := &loop{version: version, knobs: knobs, template: updater.Limits(container.Resources)}
 		l.sensor = Sensor{Fleet: c.Fleet, Container: container.Name, MaxAge: maxReportAge}
 		l.updater = updater.Updater{
 			Client:    c.Client,

@@ -170,7 +170,18 @@ func sameConditions(a, b []metav1.Condition) bool {
 }
 
 func sameSize(a, b v1alpha1.ContainerSize) bool {
-	return a.Name == b.Name && near(a.Limits.CPU, b.Limits.CPU) && near(a.Limits.Memory, b.Limits.Memory)
+	return a.Name == b.Name && near(a.Limits.CPU, b.Limits.CPU) && near(a.Limits.Memory, b.Limits.Memory) &&
+		SameLimits(a.Template, b.Template)
+}
+
+// SameLimits reports whether two sizes are the same. One that is not known is not the
+// same as another.
+func SameLimits(a, b *v1alpha1.Size) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	same := func(a, b *resource.Quantity) bool { return (a == nil) == (b == nil) && (a == nil || a.Cmp(*b) == 0) }
+	return same(a.CPU, b.CPU) && same(a.Memory, b.Memory)
 }
 
 func near(a, b *resource.Quantity) bool {
@@ -179,6 +190,15 @@ func near(a, b *resource.Quantity) bool {
 	}
 	one, other := a.AsApproximateFloat64(), b.AsApproximateFloat64()
 	return math.Abs(one-other) <= materialSize*max(one, other)
+}
+
+// MaxStatusAge is how old the newest decision of a status may be when all is well: twice
+// the interval in which statuses are written when nothing material changes, and a half
+// more. every is the Config's StatusEvery.
+func MaxStatusAge(every time.Duration, objects int) time.Duration {
+	w := newWrites(every)
+	w.count(objects)
+	return w.interval() * 5 / 2
 }
 
 // numbers are what changes in a text while it says the same: times and measures.

@@ -70,6 +70,9 @@ func TestWhatIsMaterialInAStatus(t *testing.T) {
 		"memory by 6 %": {func(s *v1alpha1.MultidimPodAutoscalerStatus) {
 			s.Recommendation[0].Limits.Memory = resource.NewQuantity(int64(94*mdp.MiB), resource.BinarySI)
 		}, true},
+		"the template that it was decided for": {func(s *v1alpha1.MultidimPodAutoscalerStatus) {
+			s.Recommendation[0].Template = TemplateSize(mdp.Size{CPU: 400})
+		}, true},
 		"no recommendation":    {func(s *v1alpha1.MultidimPodAutoscalerStatus) { s.Recommendation = nil }, true},
 		"replicas":             {func(s *v1alpha1.MultidimPodAutoscalerStatus) { s.Replicas.Current = 1 }, true},
 		"the stage":            {func(s *v1alpha1.MultidimPodAutoscalerStatus) { s.Stage = v1alpha1.StageServing }, true},

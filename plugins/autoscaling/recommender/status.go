@@ -106,8 +106,10 @@ type outcome struct {
 	container string
 	policy    string // version of the policy that decided
 	decision  mdp.Decision
-	reason    string // of the effect, for people
-	resizes   int64  // through the API, in this step
+	limits    mdp.Action // that the decision asks for, as they are written to pods
+	template  mdp.Size   // the limits that the template gives the container; 0 is none
+	reason    string     // of the effect, for people
+	resizes   int64      // through the API, in this step
 }
 
 // decided is a step's decisions as the API and the stream have them.
@@ -145,9 +147,10 @@ func record(status *v1alpha1.MultidimPodAutoscalerStatus, all []v1alpha1.Decisio
 func recommendation(all []outcome) []v1alpha1.ContainerSize {
 	var sizes []v1alpha1.ContainerSize
 	for _, o := range all {
-		a := o.decision.Action
-		if a.Sets.Has(mdp.CPULimit) || a.Sets.Has(mdp.MemoryLimit) {
-			sizes = append(sizes, v1alpha1.ContainerSize{Name: o.container, Limits: *apiSizeOf(a)})
+		if o.limits.Sets.Has(mdp.CPULimit) || o.limits.Sets.Has(mdp.MemoryLimit) {
+			sizes = append(sizes, v1alpha1.ContainerSize{
+				Name: o.container, Limits: *exactSize(o.limits), Template: TemplateSize(o.template),
+			})
 		}
 	}
 	return sizes
@@ -171,14 +174,26 @@ func apiSize(s mdp.Size) *v1alpha1.Size {
 	}
 }
 
-// apiSizeOf is the limits that an action sets.
-func apiSizeOf(a mdp.Action) *v1alpha1.Size {
-	size := apiSize(a.Limit)
-	if !a.Sets.Has(mdp.CPULimit) {
-		size.CPU = nil
+// exactSize is the limits that an action sets.
+func exactSize(a mdp.Action) *v1alpha1.Size {
+	size := new(v1alpha1.Size)
+	if a.Sets.Has(mdp.CPULimit) {
+		size.CPU = resource.NewMilliQuantity(int64(a.Limit.CPU), resource.DecimalSI)
 	}
-	if !a.Sets.Has(mdp.MemoryLimit) {
-		size.Memory = nil
+	if a.Sets.Has(mdp.MemoryLimit) {
+		size.Memory = resource.NewQuantity(int64(a.Limit.Memory), resource.BinarySI)
 	}
 	return size
+}
+
+// TemplateSize is a template's limits as a recommendation has them. No limit is left out.
+func TemplateSize(limits mdp.Size) *v1alpha1.Size {
+	a := mdp.Action{}
+	if limits.CPU > 0 {
+		a = a.WithCPU(limits.CPU)
+	}
+	if limits.Memory > 0 {
+		a = a.WithMemory(limits.Memory)
+	}
+	return exactSize(a)
 }

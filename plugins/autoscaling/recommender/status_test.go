@@ -127,17 +127,23 @@ func TestDecisionsAreKeptNewestFirst(t *testing.T) {
 }
 
 func TestRecommendationHasOnlyWhatWasDecided(t *testing.T) {
-	size := mdp.Size{CPU: 250, Memory: 100*mdp.MiB + 1}
 	got := recommendation([]outcome{
-		{container: "web", decision: mdp.Decision{Action: mdp.Action{}.WithCPU(size.CPU).WithMemory(size.Memory)}},
-		{container: "proxy", decision: mdp.Decision{Action: mdp.Action{}.WithCPU(50)}},
-		{container: "idle", decision: mdp.Decision{Action: mdp.Action{}.WithReplicas(3)}},
+		{container: "web", limits: mdp.Action{}.WithCPU(250).WithMemory(100 * mdp.MiB),
+			template: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}},
+		{container: "proxy", limits: mdp.Action{}.WithCPU(50), template: mdp.Size{CPU: 100}},
+		{container: "idle", limits: mdp.Action{}.WithReplicas(3)},
 	})
 	if len(got) != 2 || got[0].Name != "web" || got[0].Limits.CPU.String() != "250m" || got[0].Limits.Memory.String() != "100Mi" {
 		t.Fatalf("recommendation %+v: want web's whole size first", got)
 	}
 	if got[1].Name != "proxy" || got[1].Limits.CPU.String() != "50m" || got[1].Limits.Memory != nil {
 		t.Errorf("recommendation %+v: want proxy's CPU alone", got[1])
+	}
+	if of := got[0].Template; of == nil || of.CPU.String() != "400m" || of.Memory.String() != "128Mi" {
+		t.Errorf("web's template %+v, want 400m and 128Mi", of)
+	}
+	if of := got[1].Template; of == nil || of.CPU.String() != "100m" || of.Memory != nil {
+		t.Errorf("proxy's template %+v, want 100m and no memory", of)
 	}
 }
 

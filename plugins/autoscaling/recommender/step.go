@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -71,6 +72,8 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		container: l.sensor.Container,
 		policy:    l.version,
 		decision:  d,
+		limits:    updater.Whole(l.updater.Bounds, d.Action.Only(l.knobs)),
+		template:  l.template,
 		reason:    l.updater.Reason,
 		resizes:   l.updater.Resizes - resizes,
 	}
