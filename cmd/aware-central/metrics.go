@@ -6,6 +6,7 @@ import (
 
 	"awarescale.dev/aware/learner/experience/trajectory"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/admission"
 	"awarescale.dev/aware/plugins/fleet"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -46,6 +47,23 @@ func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 		took.Observe(d.Seconds())
 		effects.WithLabelValues(effect.String()).Inc()
 	}
+}
+
+// measureAdmission registers the counter of the admission webhook's requests, and returns
+// the function that counts one. It is called once in a process.
+func measureAdmission() func(admission.Result) {
+	requests := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace:      "aware",
+		Subsystem:      "admission",
+		Name:           "requests_total",
+		Help:           "Requests of the admission webhook, by what came of them. Only \"sized\" changes a pod; none denies one.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	legacyregistry.MustRegister(requests)
+	for _, r := range admission.Results {
+		requests.WithLabelValues(string(r))
+	}
+	return func(r admission.Result) { requests.WithLabelValues(string(r)).Inc() }
 }
 
 // measureMirror registers the age of the copy of the autoscaler's reports. It is called

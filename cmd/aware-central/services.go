@@ -13,6 +13,7 @@ import (
 	"awarescale.dev/aware/cmd/web"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/admission"
 	"awarescale.dev/aware/plugins/autoscaling/decisions"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
@@ -48,7 +49,9 @@ type services struct {
 	deciding atomic.Bool // this instance holds the autoscaler's lease
 	linked   atomic.Bool // the link is served
 	placed   placement
-	log      *decisions.Log // what was decided, for its readers
+	cert     *fleet.Certificate // of the link and of the admission webhook
+	admits   admission.Sources  // what the admission webhook knows, while the caches are filled
+	log      *decisions.Log     // what was decided, for its readers
 	sync.WaitGroup
 }
 
@@ -105,7 +108,12 @@ func (b *services) decide(ctx context.Context) error {
 	}
 	if s.has(autoscaler) {
 		b.decided = measure(b.fleet)
+		b.cert = &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
 		b.supervise(ctx, "link", b.serveLink)
+		if s.admitAddress != "" {
+			handler := b.admissionHandler(ctx, measureAdmission())
+			b.supervise(ctx, "admission", func(ctx context.Context) error { return b.serveAdmission(ctx, handler) })
+		}
 		b.supervise(ctx, "autoscaler", b.autoscale)
 	}
 	return nil
@@ -151,13 +159,12 @@ func (b *services) pages(readers *web.Readers) http.Handler {
 // serveLink keeps the certificate up to date, and serves the agents.
 func (b *services) serveLink(ctx context.Context) error {
 	s := b.settings
-	cert := &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
-	if err := cert.Ensure(ctx); err != nil {
+	if err := b.cert.Ensure(ctx); err != nil {
 		return err
 	}
 	log := klog.FromContext(ctx)
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := cert.Ensure(ctx); err != nil {
+		if err := b.cert.Ensure(ctx); err != nil {
 			log.Error(err, "Renewing the link's certificate")
 		}
 	}, 6*time.Hour)
@@ -184,7 +191,7 @@ func (b *services) serveLink(ctx context.Context) error {
 	routes.Handle(decisions.Pattern, decisions.NewServer(b.log, decisions.Reviews{Client: b.client}, b.deciding.Load))
 	http2 := &http.Server{
 		Handler:           routes,
-		TLSConfig:         cert.Config(),
+		TLSConfig:         b.cert.Config(),
 		ReadHeaderTimeout: 10 * time.Second,
 		// An agent's machine may vanish: without a sign of life its connection ends.
 		HTTP2: &http.HTTP2Config{
@@ -254,6 +261,11 @@ func (b *services) autoscale(ctx context.Context) error {
 		}
 		if err := optIn.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("setting up the opt-in of %ss: %w", kind, err)
+		}
+	}
+	if b.settings.admitAddress != "" {
+		if err := mgr.Add(knows{b, mgr}); err != nil {
+			return fmt.Errorf("adding the facts of the admission webhook: %w", err)
 		}
 	}
 	// Runnables that are added start once the lease is held and the caches are filled.

@@ -27,6 +27,7 @@ type settings struct {
 	namespace    string // ours, for leases, certificates and the agents' account
 	linkAddress  string
 	linkName     string
+	admitAddress string // of the webhook that sizes new pods; empty for none
 	account      string // of the agents, in our namespace
 	schedulers   string // account of the schedulers in other processes, in our namespace
 	central      string // URL of the autoscaler's link, for a scheduler in another process
@@ -43,17 +44,18 @@ type settings struct {
 
 func defaults() *settings {
 	s := &settings{
-		roles:       allRoles,
-		namespace:   os.Getenv("POD_NAMESPACE"),
-		linkAddress: ":9443",
-		account:     "aware-agent",
-		schedulers:  "aware-scheduler",
-		tokenFile:   "/var/run/secrets/aware/token",
-		webAddress:  ":10260",
-		step:        10 * time.Second,
-		patience:    30 * time.Second,
-		statusEvery: time.Minute,
-		grantTTL:    10 * time.Minute,
+		roles:        allRoles,
+		namespace:    os.Getenv("POD_NAMESPACE"),
+		linkAddress:  ":9443",
+		admitAddress: ":9444",
+		account:      "aware-agent",
+		schedulers:   "aware-scheduler",
+		tokenFile:    "/var/run/secrets/aware/token",
+		webAddress:   ":10260",
+		step:         10 * time.Second,
+		patience:     30 * time.Second,
+		statusEvery:  time.Minute,
+		grantTTL:     10 * time.Minute,
 	}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
@@ -69,6 +71,8 @@ func (s *settings) register(flags *pflag.FlagSet) {
 		"Where the link to the node agents is served (role autoscaler).")
 	flags.StringVar(&s.linkName, "link-name", s.linkName,
 		"The name in the link's certificate. Default: aware-central.NAMESPACE.svc.")
+	flags.StringVar(&s.admitAddress, "admission-bind-address", s.admitAddress,
+		"Where the API server asks for the sizes of new pods (role autoscaler). Empty: they start with their template's size.")
 	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
 	flags.StringVar(&s.schedulers, "scheduler-service-account", s.schedulers,
 		"The service account of schedulers that run without the role autoscaler.")

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,18 @@ type Certificate struct {
 	Name      string // in the certificate, such as aware-central.aware-system.svc
 	Now       func() time.Time
 
-	current atomic.Pointer[tls.Certificate]
+	ensuring sync.Mutex
+	current  atomic.Pointer[tls.Certificate]
+	ca       atomic.Pointer[[]byte]
+}
+
+// CA is the authorities that are trusted for the certificate, in PEM: those that the
+// secret had when it was read last; nil before.
+func (c *Certificate) CA() []byte {
+	if ca := c.ca.Load(); ca != nil {
+		return *ca
+	}
+	return nil
 }
 
 // Config is a TLS configuration that serves the current certificate.
@@ -58,8 +70,10 @@ func (c *Certificate) Config() *tls.Config {
 }
 
 // Ensure reads the certificate, and publishes its authority. It makes a new
-// certificate when there is none, or when it ends soon.
+// certificate when there is none, or when it ends soon. One call works at a time.
 func (c *Certificate) Ensure(ctx context.Context) error {
+	c.ensuring.Lock()
+	defer c.ensuring.Unlock()
 	secrets := c.Client.CoreV1().Secrets(c.Namespace)
 	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
 	switch {
@@ -96,6 +110,8 @@ func (c *Certificate) Ensure(ctx context.Context) error {
 		return err
 	}
 	c.current.Store(&cert)
+	ca := secret.Data[api.CAKey]
+	c.ca.Store(&ca)
 	return nil
 }
 

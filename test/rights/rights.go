@@ -68,6 +68,8 @@ var Table = []Right{
 	{Who: Autoscaler, Resources: "pods/eviction", Verbs: "create", Why: "to evict a pod in an OOM loop, where its owner allows it"},
 	{Who: Autoscaler, Group: "apps", Resources: "deployments/scale statefulsets/scale replicasets/scale", Verbs: "patch",
 		Why: "to act: replicas"},
+	{Who: Autoscaler, Group: "admissionregistration.k8s.io", Resources: "mutatingwebhookconfigurations",
+		Names: "aware-autoscaler", Verbs: "get update", Why: "its certificate authority in its webhook's configuration"},
 	{Who: Autoscaler, Resources: "events", Verbs: "create patch", Why: "to report"},
 	{Who: Autoscaler, Group: "events.k8s.io", Resources: "events", Verbs: "create patch", Why: "to report"},
 	{Who: Autoscaler, Own: true, Group: "coordination.k8s.io", Resources: "leases", Verbs: "create", Why: "for leader election"},

@@ -45,10 +45,13 @@ func patch(
 	return nil
 }
 
+// Resizable is the resources of a container that central sets.
+var Resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
 // resizable keeps the resources that can be resized.
 func resizable(l corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range Resizable {
 		if q, ok := l[name]; ok {
 			out[name] = q
 		}
@@ -56,13 +59,13 @@ func resizable(l corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// equal reports whether CPU and memory are the same.
-func equal(a, b corev1.ResourceRequirements) bool {
+// Equal reports whether CPU and memory are the same.
+func Equal(a, b corev1.ResourceRequirements) bool {
 	return same(a.Limits, b.Limits) && same(a.Requests, b.Requests)
 }
 
 func same(a, b corev1.ResourceList) bool {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+	for _, name := range Resizable {
 		one := a[name]
 		if one.Cmp(b[name]) != 0 {
 			return false
@@ -153,7 +156,7 @@ func (u *Updater) giveUp(ctx context.Context, pod *corev1.Pod) (mdp.Effect, erro
 		}
 		want = sizeOf(allocatedTo(pod, u.Container), template.Resources)
 	}
-	if equal(want, now.Resources) {
+	if Equal(want, now.Resources) {
 		return mdp.Unchanged, nil
 	}
 	return u.write(ctx, pod, want)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,8 +60,8 @@ func Resized(pod *corev1.Pod, container, manager string) []corev1.ResourceName {
 		if err := json.Unmarshal(one.FieldsV1.GetRawBytes(), &owned); err != nil {
 			continue // of another version of the format: it is not known to be ours
 		}
-		of := owned.Spec.Containers[fmt.Sprintf("k:{%q:%q}", "name", container)].Resources
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		of := owned.Spec.Containers[containerKey(container)].Resources
+		for _, name := range Resizable {
 			_, limit := of.Limits["f:"+string(name)]
 			_, request := of.Requests["f:"+string(name)]
 			if (limit || request) && !slices.Contains(names, name) {
@@ -70,6 +71,39 @@ func Resized(pod *corev1.Pod, container, manager string) []corev1.ResourceName {
 	}
 	return names
 }
+
+// Mark is the entry in the managed fields of a new pod that was given other resources than
+// its template's: those of its containers by name. [Resized] reads it as it reads what the
+// API server writes down of a resize, and the API server takes it back in the same way.
+func Mark(now time.Time, set map[string][]corev1.ResourceName) (metav1.ManagedFieldsEntry, error) {
+	containers := map[string]any{}
+	for container, names := range set {
+		fields := map[string]any{}
+		for _, name := range names {
+			fields["f:"+string(name)] = struct{}{}
+		}
+		containers[containerKey(container)] = map[string]any{
+			"f:resources": map[string]any{"f:limits": fields, "f:requests": fields},
+		}
+	}
+	owned, err := json.Marshal(map[string]any{"f:spec": map[string]any{"f:containers": containers}})
+	if err != nil {
+		return metav1.ManagedFieldsEntry{}, fmt.Errorf("writing down the resources of a new pod: %w", err)
+	}
+	at := metav1.NewTime(now)
+	return metav1.ManagedFieldsEntry{
+		Manager:     Manager,
+		Operation:   metav1.ManagedFieldsOperationUpdate,
+		APIVersion:  "v1",
+		Time:        &at,
+		FieldsType:  "FieldsV1",
+		FieldsV1:    &metav1.FieldsV1{Raw: owned},
+		Subresource: "resize",
+	}, nil
+}
+
+// containerKey is a container in managed fields.
+func containerKey(name string) string { return fmt.Sprintf("k:{%q:%q}", "name", name) }
 
 // Restore resizes what a manager resized of a workload's pods to the template's
 // resources, but of the pod of the name except, which is left alone. It tries every pod, and
@@ -87,7 +121,7 @@ func Restore(ctx context.Context, c client.Client, w *Workload, manager, except 
 				continue // a pod of an older template
 			}
 			want := restoredTo(now.Resources, withRequests(t.Resources), Resized(pod, t.Name, manager))
-			if equal(want, now.Resources) {
+			if Equal(want, now.Resources) {
 				continue
 			}
 			switch failed := patch(ctx, c, manager, pod, t.Name, want); {

@@ -133,6 +133,21 @@ func withRequests(template corev1.ResourceRequirements) corev1.ResourceRequireme
 	return out
 }
 
+// AsTemplate reports whether a pod's container has the template's amounts of the resources
+// that knobs move.
+func AsTemplate(template, now corev1.Container, knobs mdp.Set) bool {
+	of := withRequests(template.Resources)
+	for knob, name := range map[mdp.Signal]corev1.ResourceName{
+		mdp.CPULimit: corev1.ResourceCPU, mdp.MemoryLimit: corev1.ResourceMemory,
+	} {
+		limit, request := of.Limits[name], of.Requests[name]
+		if knobs.Has(knob) && (limit.Cmp(now.Resources.Limits[name]) != 0 || request.Cmp(now.Resources.Requests[name]) != 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // sizeOf is the size that a container has when its node has allocated these
 // requests: its limits keep the template's proportion, as Resize makes them. What
 // is not allocated is the template's.

@@ -141,7 +141,7 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 		return mdp.Unchanged, nil // a pod of an older template
 	}
 	want := Wanted(*template, *now, u.Bounds, a)
-	if equal(want, now.Resources) {
+	if Equal(want, now.Resources) {
 		return mdp.Unchanged, nil
 	}
 	return u.write(ctx, pod, want)
