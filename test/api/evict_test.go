@@ -14,15 +14,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// as is a client with an account's rights.
-func as(t *testing.T, account string) client.Client {
-	t.Helper()
+// accountConfig is a configuration with an account's rights.
+func accountConfig(name string) *rest.Config {
 	config := cluster.REST()
 	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + rights.Namespace + ":" + account,
+		UserName: "system:serviceaccount:" + rights.Namespace + ":" + name,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + rights.Namespace, "system:authenticated"},
 	}
-	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+	return config
+}
+
+// as is a client with an account's rights.
+func as(t *testing.T, name string) client.Client {
+	t.Helper()
+	c, err := client.New(accountConfig(name), client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

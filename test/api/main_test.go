@@ -46,6 +46,7 @@ var (
 	kube    client.Client            // of the cluster's API server
 	agents  = fleet.New(time.Minute) // the controllers' view of the nodes
 	decided = decisions.NewLog()     // by the controllers
+	cached  client.Reader            // the controllers' cache
 )
 
 // step is the controllers' step. It is short, because tests wait for it.
@@ -118,6 +119,7 @@ func start(ctx context.Context) error {
 			return err
 		}
 	}
+	cached = mgr.GetCache()
 	go mgr.Start(ctx)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		return fmt.Errorf("the caches were not filled")
@@ -250,6 +252,13 @@ func (s *shop) pod(name string) *corev1.Pod {
 	if err := kube.Create(s.t.Context(), p); err != nil {
 		s.t.Fatal(err)
 	}
+	s.runs(p)
+	return p
+}
+
+// runs says that a pod is running and ready, as the kubelet does.
+func (s *shop) runs(p *corev1.Pod) {
+	s.t.Helper()
 	s.status(p, func(st *corev1.PodStatus) {
 		st.Phase = corev1.PodRunning
 		st.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -258,12 +267,11 @@ func (s *shop) pod(name string) *corev1.Pod {
 			Ready:              true,
 			Image:              "none",
 			ImageID:            "none",
-			ContainerID:        "containerd://" + name,
+			ContainerID:        "containerd://" + p.Name,
 			AllocatedResources: p.Spec.Containers[0].Resources.Requests,
 			Resources:          p.Spec.Containers[0].Resources.DeepCopy(),
 		}}
 	})
-	return p
 }
 
 // status changes a pod's status, as the kubelet does.

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -75,14 +74,17 @@ func (s *Source) owner(ctx context.Context, pod *corev1.Pod) (kind, name string,
 	if of := metav1.GetControllerOf(pod); of == nil || of.Kind != "ReplicaSet" {
 		return updater.Owner(ctx, s.Reader, pod)
 	}
-	late := wait.PollUntilContextTimeout(ctx, ownerEvery, ownerIn, true, func(ctx context.Context) (bool, error) {
-		kind, name, ok, err = updater.Owner(ctx, s.Reader, pod)
-		return ok, err
-	})
-	if wait.Interrupted(late) {
-		return "", "", false, nil
+	for waited := time.Duration(0); waited < ownerIn; waited += ownerEvery {
+		if kind, name, ok, err = updater.Owner(ctx, s.Reader, pod); ok || err != nil {
+			return kind, name, ok, err
+		}
+		select {
+		case <-ctx.Done():
+			return "", "", false, ctx.Err()
+		case <-time.After(ownerEvery):
+		}
 	}
-	return kind, name, ok, err
+	return "", "", false, nil
 }
 
 // object finds the object that decides on a workload. Of several it is the one that central
