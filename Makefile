@@ -44,15 +44,16 @@ fault: cluster api e2e ## every fault: hostile pods and nodes, outages, late cal
 	PATH="$$(hack/prometheus/build):$$PATH" go test -count=1 -timeout 45m ./test/fault/... $(FAULTS)
 
 FUZZTIME ?= 10m
-fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations; FUZZTIME each
+fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations, reviews; FUZZTIME each
 	go test -run '^$$' -fuzz FuzzReportFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
 	go test -run '^$$' -fuzz FuzzGrantsFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
 	go test -run '^$$' -fuzz FuzzOf -fuzztime $(FUZZTIME) ./nodeagent/envelope
 	go test -run '^$$' -fuzz FuzzHistogram -fuzztime $(FUZZTIME) ./nodeagent/agent
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./plugins/autoscaling/optin
+	go test -run '^$$' -fuzz FuzzReview -fuzztime $(FUZZTIME) ./plugins/autoscaling/admission
 
 race: ## the concurrent parts under the race detector
-	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./cmd/web/... ./cmd/aware/live/... ./test/apps/load/...
+	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./plugins/autoscaling/admission ./cmd/web/... ./cmd/aware/live/... ./test/apps/load/...
 
 build: ## the three binaries, into bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware ./cmd/aware-agent

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os/exec"
@@ -16,8 +17,11 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/link"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -425,6 +429,36 @@ func Test05bHostileNodesStopNobody(t *testing.T) {
 	}
 }
 
+// A new pod would start at the size that the running one has. It is not made (dry run), so
+// that it takes no load from the workload.
+func Test05cANewPodStartsAtThePresentSize(t *testing.T) {
+	checkInvariants(t)
+	acting(t)
+	template := mdp.Size{CPU: 500, Memory: 192 * mdp.MiB}
+	eventually(t, 90*time.Second, "a new pod has the size that was decided", func() (bool, string) {
+		pods, err := shop(t.Context())
+		m, err2 := object(t)
+		var d appsv1.Deployment
+		err3 := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &d)
+		if err = errors.Join(err, err2, err3); err != nil || len(pods) == 0 || len(m.Status.Recommendation) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", GenerateName: "try-", Labels: pods[0].Labels, OwnerReferences: pods[0].OwnerReferences,
+			},
+			Spec: d.Spec.Template.Spec,
+		}
+		if err := kube.Create(t.Context(), p, client.DryRunAll); err != nil {
+			return false, err.Error()
+		}
+		want := m.Status.Recommendation[0].Limits
+		got := limits(p)
+		return got != template && want.CPU != nil && want.Memory != nil && int64(got.CPU) == want.CPU.MilliValue() &&
+			int64(got.Memory) == want.Memory.Value(), fmt.Sprintf("%v, and %v %v was decided", got, want.CPU, want.Memory)
+	})
+}
+
 // The deployment is paused, so that removing the label from its template does not
 // replace its pods. Their sizes are restored while they run.
 func Test06OptingOutRestoresTheTemplatesSizes(t *testing.T) {
@@ -468,6 +502,10 @@ func Test07UninstallingRestoresEveryContainer(t *testing.T) {
 	if err := kube.List(context.Background(), &pods, client.InNamespace("aware-system")); err != nil ||
 		len(pods.Items) != 0 {
 		t.Errorf("pods left in aware-system: %d, %v", len(pods.Items), err)
+	}
+	var hooks admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := kube.List(context.Background(), &hooks); err != nil || len(hooks.Items) != 0 {
+		t.Errorf("webhooks left: %+v, %v", hooks.Items, err)
 	}
 	var evicted corev1.EventList
 	if err := kube.List(context.Background(), &evicted); err != nil {

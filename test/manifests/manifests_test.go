@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/admission"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,6 +25,7 @@ type installed struct {
 	pods     map[string]corev1.PodTemplateSpec // by the name of their Deployment or DaemonSet
 	services []corev1.Service
 	policies []networkingv1.NetworkPolicy
+	webhooks []admissionregistrationv1.MutatingWebhookConfiguration
 }
 
 // build builds kustomizations of the folder manifests.
@@ -45,6 +49,8 @@ func build(t *testing.T, folders ...string) *installed {
 				all.pods[o.GetName()] = decode[appsv1.DaemonSet](t, text).Spec.Template
 			case "Service":
 				all.services = append(all.services, decode[corev1.Service](t, text))
+			case "MutatingWebhookConfiguration":
+				all.webhooks = append(all.webhooks, decode[admissionregistrationv1.MutatingWebhookConfiguration](t, text))
 			case "NetworkPolicy":
 				all.policies = append(all.policies, decode[networkingv1.NetworkPolicy](t, text))
 			}
@@ -117,6 +123,64 @@ func TestTheLinkLeadsToTheAutoscaler(t *testing.T) {
 	t.Error("there is no service aware-central")
 }
 
+// The API server asks the autoscaler about new pods of tenants that opted in, waits two
+// seconds at most, and makes the pod without an answer. It is a part of what is installed,
+// so that it is removed with it.
+func TestTheWebhookIsAskedAboutNewPodsThatOptedInAndIsNeverInTheWay(t *testing.T) {
+	for _, folder := range []string{"default", "default-scheduler"} {
+		all := build(t, folder)
+		if len(all.webhooks) != 1 || all.webhooks[0].Name != admission.ConfigurationName || len(all.webhooks[0].Webhooks) != 1 {
+			t.Fatalf("%s: webhooks %+v, want one", folder, all.webhooks)
+		}
+		w := all.webhooks[0].Webhooks[0]
+		if w.Name != admission.WebhookName || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds > 2 ||
+			*w.SideEffects != admissionregistrationv1.SideEffectClassNone {
+			t.Errorf("%s: %s, failurePolicy %s, %d s, side effects %s",
+				folder, w.Name, *w.FailurePolicy, *w.TimeoutSeconds, *w.SideEffects)
+		}
+		if len(w.Rules) != 1 || !slices.Equal(w.Rules[0].Resources, []string{"pods"}) ||
+			!slices.Equal(w.Rules[0].Operations, []admissionregistrationv1.OperationType{admissionregistrationv1.Create}) {
+			t.Errorf("%s: rules %+v, want the creation of pods", folder, w.Rules)
+		}
+		matches := func(s *metav1.LabelSelector, set labels.Set) bool {
+			selector, err := metav1.LabelSelectorAsSelector(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return selector.Matches(set)
+		}
+		for label, want := range map[string]bool{"true": true, "false": false, "": false} {
+			if matches(w.ObjectSelector, labels.Set{v1alpha1.ManagedLabel: label}) != want {
+				t.Errorf("%s: a pod with %s=%q is asked about: %v", folder, v1alpha1.ManagedLabel, label, !want)
+			}
+		}
+		for namespace, want := range map[string]bool{"shop": true, "kube-system": false, "aware-system": false} {
+			if matches(w.NamespaceSelector, labels.Set{"kubernetes.io/metadata.name": namespace}) != want {
+				t.Errorf("%s: a pod of %s is asked about: %v", folder, namespace, !want)
+			}
+		}
+		all.leads(t, *w.ClientConfig.Service)
+	}
+}
+
+// leads checks that a webhook's service is a port of the autoscaler.
+func (all *installed) leads(t *testing.T, to admissionregistrationv1.ServiceReference) {
+	t.Helper()
+	if *to.Path != admission.Path || to.Namespace != "aware-system" {
+		t.Errorf("the webhook is %+v", to)
+	}
+	for _, s := range all.services {
+		for _, p := range s.Spec.Ports {
+			named := func(c corev1.ContainerPort) bool { return c.Name == p.TargetPort.StrVal }
+			if s.Name == to.Name && p.Port == *to.Port &&
+				slices.ContainsFunc(all.pods["aware-autoscaler"].Spec.Containers[0].Ports, named) {
+				return
+			}
+		}
+	}
+	t.Errorf("there is no service %s with port %d of the autoscaler", to.Name, *to.Port)
+}
+
 // The kubelet asks over TLS, because metrics and health share a port.
 func TestTheKubeletAsksOverTLS(t *testing.T) {
 	for name, pod := range build(t, "default").pods {
@@ -155,6 +219,9 @@ func (all *installed) admits(t *testing.T, from peer, to corev1.PodTemplateSpec,
 			if !slices.ContainsFunc(rule.Ports, func(one networkingv1.NetworkPolicyPort) bool { return one.Port.StrVal == port }) {
 				continue
 			}
+			if len(rule.From) == 0 { // from everywhere
+				return true
+			}
 			for _, f := range rule.From {
 				inside := f.NamespaceSelector == nil && from.namespace == nil ||
 					f.NamespaceSelector != nil && matches(f.NamespaceSelector, from.namespace)
@@ -185,6 +252,8 @@ func TestOnlyWhoMustConnects(t *testing.T) {
 		{"a tenant does not reach the link", tenant, "aware-autoscaler", "link", false},
 		{"a tenant's pod with an agent's label does not reach the link", pretender, "aware-autoscaler", "link", false},
 		{"who reads metrics does not reach the link", monitoring, "aware-autoscaler", "link", false},
+		{"the API server, which has no label, reaches the webhook", peer{namespace: labels.Set{}}, "aware-autoscaler", "admission", true},
+		{"the API server does not reach the link", peer{namespace: labels.Set{}}, "aware-autoscaler", "link", false},
 		{"metrics of an agent", monitoring, "aware-agent", "web", true},
 		{"metrics of the autoscaler", monitoring, "aware-autoscaler", "web", true},
 		{"metrics of the scheduler", monitoring, "aware-scheduler", "web", true},
