@@ -9,6 +9,10 @@
 // instance of central can answer, and no answer asks the API server. [Handler] is the HTTP
 // part, and [Registration] tells the API server which certificate authority to trust.
 //
+// It is the third controller of AWARE's framework (ATC'23, section 4.1), beside the recommender
+// and the updater: it takes what was decided from the object. We depart from the paper in that
+// it sizes pods only where the updater moves the running ones (mode auto).
+//
 // It never denies a pod. A pod about which it is not sure starts with its template's size,
 // and is resized by central's next step, as if there were no webhook.
 //

@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -113,7 +114,20 @@ func (s *shop) facts() admission.Facts {
 	return admission.Facts{Now: noon, MaxAge: 10 * time.Minute, Workload: s.workload(), Object: s.object}
 }
 
-func (s *shop) judge() admission.Verdict { return admission.Judge(s.pod, s.facts()) }
+// judge judges the pod as it comes over the wire.
+func (s *shop) judge(t *testing.T) admission.Verdict {
+	t.Helper()
+	raw, err := json.Marshal(s.pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := admission.ParsePod(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Namespace = s.pod.Namespace
+	return admission.Judge(pod, s.facts())
+}
 
 // template is the template's container, of which the pod's is a copy.
 func (s *shop) template() *corev1.Container { return &s.deployment.Spec.Template.Spec.Containers[0] }
@@ -214,7 +228,7 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open()
 			c.change(s)
-			v := s.judge()
+			v := s.judge(t)
 			if got := after(s.pod, v, 0); got != c.want || v.Result != c.result {
 				t.Errorf("%s %s (%s), want %s %s", v.Result, got, v.Reason, c.result, c.want)
 			}
@@ -310,7 +324,7 @@ func TestAPodThatIsLeftAsItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open()
 			c.change(s)
-			v := s.judge()
+			v := s.judge(t)
 			if v.Result != c.result || !strings.Contains(v.Reason, c.says) || len(v.Containers) != 0 {
 				t.Errorf("%s: %s, %d containers; want %s saying %q", v.Result, v.Reason, len(v.Containers), c.result, c.says)
 			}
@@ -338,7 +352,7 @@ func TestOtherContainersAreNotTouched(t *testing.T) {
 	s.pod.Spec.Containers = []corev1.Container{
 		{Name: "mesh", Resources: other}, {Name: "undecided", Resources: other}, s.pod.Spec.Containers[0],
 	}
-	v := s.judge()
+	v := s.judge(t)
 	if v.Result != admission.Sized || len(v.Containers) != 1 || v.Containers[0].Index != 2 || v.Containers[0].Name != "web" {
 		t.Fatalf("%+v, want the third container sized alone", v)
 	}
@@ -355,18 +369,20 @@ func TestOneContainerThatDiffersLeavesTheWholePod(t *testing.T) {
 	second := s.object.Status.Recommendation[0]
 	second.Name = "proxy"
 	s.object.Status.Recommendation = append(s.object.Status.Recommendation, second)
-	if v := s.judge(); v.Result != admission.Different || v.Containers != nil {
+	if v := s.judge(t); v.Result != admission.Different || v.Containers != nil {
 		t.Errorf("%+v, want the pod left as it is", v)
 	}
 	s.pod.Spec.Containers = append(s.pod.Spec.Containers, s.deployment.Spec.Template.Spec.Containers[1])
-	if v := s.judge(); v.Result != admission.Sized || len(v.Containers) != 2 {
+	if v := s.judge(t); v.Result != admission.Sized || len(v.Containers) != 2 {
 		t.Errorf("%+v, want both containers sized", v)
 	}
 }
 
 func TestThePodIsNotWrittenTo(t *testing.T) {
 	s := open()
-	s.judge()
+	if v := admission.Judge(s.pod, s.facts()); v.Result != admission.Sized {
+		t.Fatal(v)
+	}
 	if got := after(s.pod, admission.Verdict{}, 0); got != "200m/400m 64Mi/128Mi" {
 		t.Errorf("the pod has %s after it was judged", got)
 	}
@@ -427,7 +443,7 @@ func TestASizedPodIsWithinItsOwnersBoundsAndKeepsItsQoSClass(t *testing.T) {
 		}
 		s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{own}
 		s.object.Status.Recommendation[0].Limits = *bound()
-		v := s.judge()
+		v := s.judge(t)
 		seen[v.Result]++
 		if v.Result != admission.Sized {
 			continue
@@ -499,12 +515,17 @@ func TestASizedPodSaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open()
 			c.change(s)
-			made := apply(t, s.pod, s.judge())
+			made := apply(t, s.pod, s.judge(t))
 			if got := updater.Resized(made, "web", updater.Manager); !sameNames(got, c.want) {
 				t.Errorf("the pod says %v, want %v: %+v", got, c.want, made.ManagedFields)
 			}
 			if len(made.ManagedFields) != len(s.pod.ManagedFields)+1 {
-				t.Errorf("%d managers, want one more than %d", len(made.ManagedFields), len(s.pod.ManagedFields))
+				t.Fatalf("%d managers, want one more than %d", len(made.ManagedFields), len(s.pod.ManagedFields))
+			}
+			// The updater's resizes go into the same entry, so that there is one to take back.
+			one := made.ManagedFields[len(made.ManagedFields)-1]
+			if one.Subresource != "resize" || one.Operation != metav1.ManagedFieldsOperationUpdate || !one.Time.Time.Equal(noon) {
+				t.Errorf("the entry is %+v, want one as of a resize", one)
 			}
 			made.Namespace, made.Name, made.UID, made.Status.Phase = "shop", "web-1-a", types.UID("a"), corev1.PodRunning
 			restored(t, s, made)

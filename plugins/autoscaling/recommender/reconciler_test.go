@@ -272,3 +272,35 @@ func TestAStepIsMadeWhenItIsDue(t *testing.T) {
 		c.now = c.now.Add(5 * time.Second)
 	}
 }
+
+// New pods start with what the object recommends, so that it must be what the others got,
+// to the byte, and say for which template.
+func TestARecommendationIsWhatPodsGot(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			return mdp.Action{}.WithCPU(300).WithMemory(99_900_000), nil
+		}), "fixed/1", nil
+	}
+	least, most := resource.MustParse("50M"), resource.MustParse("100M") // 95.4 MiB
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{
+			Name: "*", Min: &v1alpha1.Size{Memory: &least}, Max: &v1alpha1.Size{Memory: &most},
+		}}
+	})
+	all := c.reconcile("web").Status.Recommendation
+	var p corev1.Pod
+	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web-1"}, &p); err != nil {
+		t.Fatal(err)
+	}
+	got := p.Spec.Containers[0].Resources.Limits
+	if got.Cpu().String() != "300m" || got.Memory().String() != "95Mi" {
+		t.Errorf("the pod got %v, want 300m and the whole mebibytes within 100M", got)
+	}
+	if len(all) != 1 || all[0].Limits.CPU.Cmp(*got.Cpu()) != 0 || all[0].Limits.Memory.Cmp(*got.Memory()) != 0 {
+		t.Fatalf("recommendation %+v, and the pod got %v", all, got)
+	}
+	if of := all[0].Template; of == nil || of.CPU.String() != "400m" || of.Memory.String() != "128Mi" {
+		t.Errorf("the template is %+v, want 400m and 128Mi", of)
+	}
+}
