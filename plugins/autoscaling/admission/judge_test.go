@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -529,6 +530,53 @@ func TestASizedPodSaysSo(t *testing.T) {
 			}
 			made.Namespace, made.Name, made.UID, made.Status.Phase = "shop", "web-1-a", types.UID("a"), corev1.PodRunning
 			restored(t, s, made)
+		})
+	}
+}
+
+// What does not change is not in the patch: a field that is named belongs to us afterwards.
+func TestThePatchNamesOnlyWhatItChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*shop)
+		paths  []string
+		set    []corev1.ResourceName
+	}{
+		"CPU alone": {func(s *shop) { s.object.Status.Recommendation[0].Limits.Memory = nil },
+			[]string{"limits/cpu", "requests/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
+		// Requests are in whole mebibytes, as the updater writes them: 100M are 95.4 MiB.
+		"a request alone": {func(s *shop) {
+			s.made(amounts("200m", "100M"), amounts("400m", "256Mi"))
+			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("400m"), Memory: quantity("256Mi")}
+		}, []string{"requests/memory"}, []corev1.ResourceName{corev1.ResourceMemory}},
+		"a limit alone": {func(s *shop) {
+			s.made(amounts("1m", "64Mi"), amounts("400m", "128Mi"))
+			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("300m")}
+		}, []string{"limits/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open()
+			c.change(s)
+			v := s.judge(t)
+			body, err := v.Patch(s.pod, noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var patch []struct{ Op, Path string }
+			if err := json.Unmarshal(body, &patch); err != nil {
+				t.Fatalf("%s: %v", body, err)
+			}
+			var paths []string
+			for _, one := range patch {
+				if path, ok := strings.CutPrefix(one.Path, "/spec/containers/0/resources/"); ok {
+					paths = append(paths, path)
+				}
+			}
+			if !slices.Equal(paths, c.paths) || len(patch) != len(c.paths)+1 {
+				t.Errorf("patch %s, want %v and the managed fields", body, c.paths)
+			}
+			if got := updater.Resized(apply(t, s.pod, v), "web", updater.Manager); !sameNames(got, c.set) {
+				t.Errorf("the pod says %v, want %v", got, c.set)
+			}
 		})
 	}
 }
