@@ -7,54 +7,40 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
+
+	"awarescale.dev/aware/test/debian"
 )
 
-// requirement is a program or a feature of the host that the lab uses.
-type requirement struct {
-	what string // a name for messages
-	why  string
-	pkg  string // Debian's package
-	have func() bool
-}
-
-func program(names ...string) func() bool {
-	return func() bool {
-		for _, name := range names {
-			if _, err := exec.LookPath(name); err != nil {
-				return false
-			}
-		}
-		return true
-	}
-}
-
 // requirements is in reading order.
-func requirements() []requirement {
-	rs := []requirement{
-		{"ip", "it makes the lab's link", "iproute2", program("ip")},
-		{"mount", "the kubelet calls it", "mount", program("mount", "umount")},
-		{"nsenter", "it runs programs inside the lab", "util-linux", program("nsenter")},
-		{"nft", "kube-proxy calls it", "nftables", program("nft")},
-		{"conntrack", "kube-proxy forgets connections with it", "conntrack", program("conntrack")},
-		{"the CNI plugins ptp, host-local and loopback in " + cniPlugins, "they connect the pods",
-			"containernetworking-plugins", func() bool {
+func requirements() []debian.Requirement {
+	rs := []debian.Requirement{
+		{What: "ip", Why: "it makes the lab's link", Package: "iproute2", Have: debian.Program("ip")},
+		{What: "mount", Why: "the kubelet calls it", Package: "mount", Have: debian.Program("mount", "umount")},
+		{What: "nsenter", Why: "it runs programs inside the lab", Package: "util-linux",
+			Have: debian.Program("nsenter")},
+		{What: "nft", Why: "kube-proxy calls it", Package: "nftables", Have: debian.Program("nft")},
+		{What: "conntrack", Why: "kube-proxy forgets connections with it", Package: "conntrack",
+			Have: debian.Program("conntrack")},
+		{What: "the CNI plugins ptp, host-local and loopback in " + cniPlugins, Why: "they connect the pods",
+			Package: "containernetworking-plugins", Have: func() bool {
 				return exists(cniPlugins+"/ptp") && exists(cniPlugins+"/host-local") &&
 					exists(cniPlugins+"/loopback")
 			}},
 	}
 	// The needs of runc's C code matter only until runc is built.
 	if cached, _ := filepath.Glob(filepath.Join(cacheBase(), "runc-*")); len(cached) == 0 {
-		rs = append(rs,
-			requirement{"gcc", "runc is built with it", "gcc", program("gcc")},
-			requirement{"pkg-config", "runc's build looks for libseccomp with it", "pkg-config",
-				program("pkg-config")},
-			requirement{"the headers of libseccomp", "runc is built with them", "libseccomp-dev", func() bool {
-				return program("pkg-config")() &&
-					exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
-			}})
+		rs = append(rs, []debian.Requirement{
+			{What: "gcc", Why: "runc is built with it", Package: "gcc", Have: debian.Program("gcc")},
+			{What: "pkg-config", Why: "runc's build looks for libseccomp with it", Package: "pkg-config",
+				Have: debian.Program("pkg-config")},
+			{What: "the headers of libseccomp", Why: "runc is built with them", Package: "libseccomp-dev",
+				Have: func() bool {
+					return debian.Program("pkg-config")() &&
+						exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
+				}},
+		}...)
 	}
 	return rs
 }
@@ -62,20 +48,14 @@ func requirements() []requirement {
 // Missing lists what the host lacks for a lab: one sentence for each requirement, with
 // the reason and the way to get it. It is empty when a lab can run here.
 func Missing() []string {
-	var lacks []string
-	for _, r := range requirements() {
-		if !r.have() {
-			lacks = append(lacks, fmt.Sprintf("%s is missing: %s; apt-get install %s", r.what, r.why, r.pkg))
-		}
-	}
-	return append(lacks, forbidden()...)
+	return append(debian.Missing(requirements()), forbidden()...)
 }
 
 // Preflight returns an error that names everything that a lab lacks on this host.
 // With install, root on Debian gets the missing packages first.
 func Preflight(ctx context.Context, install bool) error {
-	if install && os.Geteuid() == 0 {
-		if err := installPackages(ctx); err != nil {
+	if install {
+		if err := debian.Install(ctx, requirements()); err != nil {
 			return err
 		}
 	}
@@ -84,28 +64,6 @@ func Preflight(ctx context.Context, install bool) error {
 		return nil
 	}
 	return errors.New("a lab cannot run here:\n  " + strings.Join(lacks, "\n  "))
-}
-
-func installPackages(ctx context.Context) error {
-	var packages []string
-	for _, r := range requirements() {
-		if !r.have() {
-			packages = append(packages, r.pkg)
-		}
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil || len(packages) == 0 {
-		return nil
-	}
-	slices.Sort(packages)
-	for _, args := range [][]string{{"update"},
-		append([]string{"install", "--yes", "--no-install-recommends"}, slices.Compact(packages)...)} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
 }
 
 // forbidden lists what the kernel, or the container of this process, does not permit.
