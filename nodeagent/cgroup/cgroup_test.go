@@ -13,6 +13,8 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"golang.org/x/sys/unix"
 )
 
 func TestOpenNamesABadRoot(t *testing.T) {
@@ -213,48 +215,197 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 }
 
 func TestWriteLowersABurstAboveTheQuota(t *testing.T) {
-	host := cgrouptest.Fixture(t, cgroup.V2)
-	host.Add(t, "c", cgroup.Limits{Quota: 50000, Period: 100000})
-	host.Put(t, "c", "cpu.max.burst", "40000\n")
-	if err := host.Tree.Write("c", cgroup.Limits{Quota: 20000, Period: 100000}); err != nil {
+	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
+		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
+		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := start(t)
+			if host.Tree.Version() == cgroup.V1 {
+				t.Skip("cgroup v1: cpu.max.burst is a file of v2")
+			}
+			path := host.Parent + "/c"
+			host.Add(t, path, cgroup.Limits{Quota: 50000, Period: 100000})
+			burst := filepath.Join(host.Tree.Root(), path, "cpu.max.burst")
+			if err := os.WriteFile(burst, []byte("40000\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := host.Tree.Write(path, cgroup.Limits{Quota: 20000, Period: 100000}); err != nil {
+				t.Fatal(err)
+			}
+			if b, _ := os.ReadFile(burst); strings.TrimSpace(string(b)) != "0" {
+				t.Errorf("burst is %q: the kernel refuses a quota below it", b)
+			}
+			if l := host.Limits(t, path); l.Quota != 20000 {
+				t.Errorf("quota %d, want 20000", l.Quota)
+			}
+		})
+	}
+}
+
+func TestRoomIsThePodsLimitsWithoutThoseOfTheOthers(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
+		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
+		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
+		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := start(t)
+			pod := host.Parent + "/pod"
+			host.Add(t, pod, cgroup.Limits{Quota: 150000, Period: 100000, Memory: 192 * mdp.MiB})
+			host.Add(t, pod+"/app", cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
+			host.Add(t, pod+"/sidecar", cgroup.Limits{Quota: 30000, Period: 100000, Memory: 32 * mdp.MiB})
+			host.Add(t, pod+"/pause", cgroup.Limits{})
+			room, err := host.Tree.Room(pod+"/app", nil)
+			if want := (mdp.Size{CPU: 1200, Memory: 160 * mdp.MiB}); err != nil || room != want {
+				t.Errorf("room %v, %v; want %v", room, err, want)
+			}
+			room, err = host.Tree.Room(pod+"/app", func(path string) cgroup.Limits {
+				if path != pod+"/sidecar" {
+					return cgroup.Limits{}
+				}
+				return cgroup.Limits{Quota: 60000, Period: 100000, Memory: 96 * mdp.MiB}
+			})
+			if want := (mdp.Size{CPU: 900, Memory: 96 * mdp.MiB}); err != nil || room != want {
+				t.Errorf("room %v, %v; want %v, because the sidecar gets more back", room, err, want)
+			}
+		})
+	}
+}
+
+// A process of a real group is this test binary again. It begins to work when it is in its group.
+const childEnv = "AWARE_CGROUP_TEST_CHILD" // which work, and its file
+
+func TestMain(m *testing.M) {
+	work, file, _ := strings.Cut(os.Getenv(childEnv), " ")
+	if work == "" {
+		os.Exit(m.Run())
+	}
+	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+		os.Exit(1)
+	}
+	switch work {
+	case "burn":
+		take(4 * mdp.MiB)
+		for {
+			held[0][0]++
+		}
+	case "grow":
+		for {
+			take(mdp.MiB)
+		}
+	case "store":
+		if err := store(file); err != nil {
+			os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+	}
+}
+
+// held is the memory that a process has taken.
+var held [][]byte
+
+// take takes memory and uses it: each page is written.
+func take(n mdp.Bytes) {
+	b := make([]byte, n)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	held = append(held, b)
+}
+
+// stored is what store writes.
+const stored = mdp.MiB
+
+// store writes a file past the page cache, so that the group which writes it is charged.
+func store(file string) error {
+	fd, err := unix.Open(file, unix.O_CREAT|unix.O_WRONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// The kernel wants a page's address and length, and a mapping begins with a page.
+	b, err := unix.Mmap(-1, 0, int(stored), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, b)
+	return err
+}
+
+// start starts work in a group. The process ends with the test.
+func start(t *testing.T, host *cgrouptest.Host, path, work string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+work)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := os.ReadFile(filepath.Join(host.Tree.Root(), "c", "cpu.max.burst")); strings.TrimSpace(string(b)) != "0" {
-		t.Errorf("burst is %q: the kernel refuses a quota below it", b)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { stop(cmd) })
+	host.Enter(t, path, cmd.Process.Pid)
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func stop(cmd *exec.Cmd) {
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// until reads a group until it is as wanted, or half a minute has passed: a machine may be busy or emulated.
+func until(t *testing.T, g *cgroup.Group, want func(cgroup.Usage) bool) (u cgroup.Usage) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err := g.Read(&u); err != nil {
+			t.Fatal(err)
+		}
+		if want(u) {
+			break
+		}
+	}
+	return u
+}
+
+// group makes a real group and opens it.
+func group(t *testing.T, host *cgrouptest.Host, path string, l cgroup.Limits) *cgroup.Group {
+	t.Helper()
+	host.Add(t, path, l)
+	g, err := host.Tree.Group(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
 }
 
 func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 	host := cgrouptest.Real(t)
 	path := host.Parent + "/c"
-	host.Add(t, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
-	g, err := host.Tree.Group(path)
-	if err != nil {
-		t.Fatal(err)
+	g := group(t, host, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
+	burn := start(t, host, path, "burn")
+	figures := cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills | cgroup.IOBytes
+	pressure := false
+	if _, err := os.Stat("/proc/pressure/cpu"); err == nil && host.Tree.Version() == cgroup.V2 {
+		figures |= cgroup.CPUPressure | cgroup.MemoryPressure | cgroup.IOPressure
+		pressure = true
 	}
-	defer g.Close()
-	burn := exec.Command("sh", "-c", "read go; x=$(head -c 4000000 /dev/zero | tr '\\0' x); while :; do :; done")
-	in, err := burn.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	u := until(t, g, func(u cgroup.Usage) bool {
+		return u.Usage > 0 && u.ThrottledPeriods > 0 && u.ThrottledTime > 0 && u.WorkingSet >= 4*mdp.MiB &&
+			(u.CPUSome > 0) == pressure
+	})
+	stop(burn)
+	if u.Observed != figures {
+		t.Errorf("observed %b, want %b", u.Observed, figures)
 	}
-	if err := burn.Start(); err != nil {
-		t.Fatal(err)
-	}
-	host.Enter(t, path, burn.Process.Pid)
-	in.Write([]byte("\n"))
-	time.Sleep(600 * time.Millisecond)
-	var u cgroup.Usage
-	err = g.Read(&u)
-	burn.Process.Kill()
-	burn.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !u.Observed.Has(cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills) {
-		t.Errorf("observed %b", u.Observed)
-	}
-	if u.Usage <= 0 || u.ThrottledPeriods == 0 || u.ThrottledTime == 0 || u.WorkingSet <= 0 {
+	if u.Usage <= 0 || u.ThrottledPeriods == 0 || u.ThrottledTime == 0 || u.WorkingSet < 4*mdp.MiB ||
+		(u.CPUSome > 0) != pressure {
 		t.Errorf("a busy loop with a tenth of a core: %+v", u)
 	}
 	host.Remove(t, path)
@@ -263,6 +414,49 @@ func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 	}
 	if _, err := host.Tree.Group(path); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("opening it: %v, want ErrGone", err)
+	}
+}
+
+func TestARealGroupCountsTheKillsForWantOfMemory(t *testing.T) {
+	if swaps, _ := os.ReadFile("/proc/swaps"); strings.Count(string(swaps), "\n") > 1 {
+		t.Skip("this machine swaps: what a group has no memory for goes there")
+	}
+	host := cgrouptest.Real(t)
+	path := host.Parent + "/c"
+	g := group(t, host, path, cgroup.Limits{Memory: 32 * mdp.MiB})
+	grow := start(t, host, path, "grow")
+	u := until(t, g, func(u cgroup.Usage) bool { return u.OOMKills > 0 })
+	if u.OOMKills != 1 {
+		stop(grow)
+		t.Fatalf("%d kills of a process that takes memory without end: %+v", u.OOMKills, u)
+	}
+	if err := grow.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the process ended with %v", err)
+	}
+}
+
+// In v1 a new kernel counts the bytes only of disks on which some group has a throttle.
+func TestARealGroupCountsWhatItWritesToADisk(t *testing.T) {
+	dir := t.TempDir()
+	var info unix.Stat_t
+	if err := unix.Stat(dir, &info); err != nil {
+		t.Fatal(err)
+	}
+	if unix.Major(info.Dev) == 0 {
+		t.Skipf("%s is on no block device of its own", dir)
+	}
+	host := cgrouptest.Real(t)
+	if host.Tree.Version() == cgroup.V1 {
+		t.Skip("cgroup v1: what is not throttled need not be counted")
+	}
+	path := host.Parent + "/c"
+	g := group(t, host, path, cgroup.Limits{Memory: 64 * mdp.MiB})
+	if err := start(t, host, path, "store "+filepath.Join(dir, "file")).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	u := until(t, g, func(u cgroup.Usage) bool { return u.IOBytes >= uint64(stored) })
+	if u.IOBytes < uint64(stored) || !u.Observed.Has(cgroup.IOBytes) {
+		t.Errorf("%d bytes, and a process of the group wrote %d", u.IOBytes, stored)
 	}
 }
 
@@ -321,21 +515,62 @@ func BenchmarkRead(b *testing.B) {
 		}
 	})
 	b.Run("containerd/cgroups Stat, everything", func(b *testing.B) {
-		if host.Tree.Version() != cgroup.V1 {
-			b.Skip("written for v1")
+		stat := libraryStat(b, host, path)
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := stat(); err != nil {
+				b.Fatal(err)
+			}
 		}
-		root := host.Tree.Root()
-		lib, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) {
-			return []cgroup1.Subsystem{
-				cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root),
-			}, nil
-		}))
+	})
+}
+
+// libraryStat reads a group as the library does.
+func libraryStat(b *testing.B, host *cgrouptest.Host, path string) func() error {
+	root := host.Tree.Root()
+	if host.Tree.Version() == cgroup.V2 {
+		lib, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(root))
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := lib.Stat(cgroup1.IgnoreNotExist); err != nil {
+		return func() error { _, err := lib.Stat(); return err }
+	}
+	lib, err := cgroup1.Load(cgroup1.StaticPath("/"+path), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) {
+		return []cgroup1.Subsystem{
+			cgroup1.NewCpu(root), cgroup1.NewCpuacct(root), cgroup1.NewMemory(root), cgroup1.NewBlkio(root),
+		}, nil
+	}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func() error { _, err := lib.Stat(cgroup1.IgnoreNotExist); return err }
+}
+
+// Compare within one run: go test -bench Write ./nodeagent/cgroup. The bare write is what the kernel takes for it.
+func BenchmarkWrite(b *testing.B) {
+	host := cgrouptest.Real(b)
+	path := host.Parent + "/c"
+	host.Add(b, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
+	b.Run("a quota, with all checks", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			l := cgroup.Limits{Quota: 10000 + int64(i%2)*1000, Period: 100000}
+			if err := host.Tree.Write(path, l); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("a quota, the bare write", func(b *testing.B) {
+		file, values := filepath.Join(path, "cpu.max"), []string{"10000 100000", "11000 100000"}
+		if host.Tree.Version() == cgroup.V1 {
+			file, values = filepath.Join("cpu", path, "cpu.cfs_quota_us"), []string{"10000", "11000"}
+		}
+		f, err := os.OpenFile(filepath.Join(host.Tree.Root(), file), os.O_WRONLY, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer f.Close()
+		for i := 0; b.Loop(); i++ {
+			if _, err := f.WriteAt([]byte(values[i%2]), 0); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -190,8 +190,15 @@ func (h *Host) Remove(tb testing.TB, path string) {
 		return
 	}
 	if h.Tree.Version() == cgroup.V2 {
-		if m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(h.Tree.Root())); err == nil {
-			m.Delete()
+		if !h.Tree.Exists(path) {
+			return
+		}
+		m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(h.Tree.Root()))
+		if err == nil {
+			err = m.Delete()
+		}
+		if err != nil {
+			tb.Errorf("removing cgroup %s: %v", path, err)
 		}
 		return
 	}
@@ -209,7 +216,8 @@ func (h *Host) Remove(tb testing.TB, path string) {
 
 func (h *Host) create(path string, l cgroup.Limits) error {
 	if h.Tree.Version() == cgroup.V2 {
-		r := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{}}
+		// What is not nil is enabled for the group, as the kubelet does it.
+		r := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{}, IO: &cgroup2.IO{}}
 		if l.Quota > 0 {
 			p := uint64(l.Period)
 			r.CPU.Max = cgroup2.NewCPUMax(&l.Quota, &p)
