@@ -87,43 +87,44 @@ func TestABurstSecondsAfterADecreaseTakesItBackInOneStep(t *testing.T) {
 }
 
 func TestTheEndOfAGrantRestores(t *testing.T) {
+	grant := func(mode api.Mode) func(*rig) {
+		return func(g *rig) { g.grant(mode); g.run(2 * time.Second) }
+	}
 	for name, end := range map[string]func(*rig){
-		"central silent for longer than its grants hold": func(g *rig) { g.run(time.Minute) },
-		"observe":              func(g *rig) { g.grant(api.Observe) },
-		"recommend":            func(g *rig) { g.grant(api.Recommend) },
-		"off":                  func(g *rig) { g.grant(api.Off) },
-		"no longer listed":     func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}) },
-		"a deleted pod":        func(g *rig) { g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true }) },
-		"an agent that ends":   func(g *rig) { g.agent.Restore(g.t.Context(), g.now) },
-		"an agent that starts": func(g *rig) { g.boot() },
+		"central silent for longer than its grants hold": func(g *rig) { g.run(time.Minute + 2*time.Second) },
+		"observe":   grant(api.Observe),
+		"recommend": grant(api.Recommend),
+		"off":       grant(api.Off),
+		"no longer listed": func(g *rig) {
+			g.agent.Apply(g.now, api.Grants{TTL: time.Minute})
+			g.run(2 * time.Second)
+		},
+		"a deleted pod": func(g *rig) {
+			g.stage.change(0, func(p *Pod, _ *Container) { p.Deleting = true })
+			g.run(2 * time.Second)
+		},
+		"opting out": func(g *rig) {
+			pods := g.stage.pods
+			g.stage.pods, g.stage.optedOut = nil, pods
+			g.agent.Step(g.t.Context(), g.now.Add(time.Second))
+			g.stage.pods, g.stage.optedOut = pods, nil
+		},
+		"an agent that ends": func(g *rig) {
+			if err := g.agent.Restore(g.t.Context(), g.now); err != nil {
+				g.t.Error(err)
+			}
+		},
+		"an agent that starts": func(g *rig) { g.boot(); g.run(2 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, cgroup.V1, 1)
-			g.shrunk()
-			end(g)
-			g.run(2 * time.Second)
-			if name != "an agent that ends" { // the test lets it go on
+			cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+				g := newRigOn(t, host, 1)
+				g.shrunk()
+				end(g)
 				g.isRestored(name)
-			}
+			})
 		})
 	}
-	t.Run("opting out", func(t *testing.T) {
-		g := newRig(t, cgroup.V2, 1)
-		g.shrunk()
-		pods := g.stage.pods
-		g.stage.pods, g.stage.optedOut = nil, pods
-		g.agent.Step(t.Context(), g.now.Add(time.Second))
-		g.stage.pods, g.stage.optedOut = pods, nil
-		g.isRestored("opting out")
-	})
-	t.Run("an agent that ends", func(t *testing.T) {
-		g := newRig(t, cgroup.V2, 1)
-		g.shrunk()
-		if err := g.agent.Restore(t.Context(), g.now); err != nil {
-			t.Error(err)
-		}
-		g.isRestored("the end")
-	})
 }
 
 func TestAPauseKeepsWhatIsInForce(t *testing.T) {
@@ -141,34 +142,37 @@ func TestAPauseKeepsWhatIsInForce(t *testing.T) {
 }
 
 func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
-	g := newRig(t, cgroup.V1, 1)
-	g.shrunk()
-	for i := range 3 {
-		if err := g.host.Tree.Write(pathOf(0, "c0"), cgroup.Limits{Quota: int64(95000 - 1000*i), Period: 100000}); err != nil {
-			t.Fatal(err)
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		g.shrunk()
+		for i := range 3 {
+			l := cgroup.Limits{Quota: int64(95000 - 1000*i), Period: 100000}
+			if err := g.host.Tree.Write(g.pathOf(0, "c0"), l); err != nil {
+				t.Fatal(err)
+			}
+			g.grant(api.Auto)
+			g.run(4 * time.Second)
 		}
-		g.grant(api.Auto)
-		g.run(4 * time.Second)
-	}
-	s := g.summary(0)
-	if s.Conflicts != 3 || !strings.Contains(s.Problem, "ConflictDetected") {
-		t.Fatalf("conflicts %d, problem %q", s.Conflicts, s.Problem)
-	}
-	before := len(g.server.Calls())
-	for range 8 {
-		g.grant(api.Auto)
-		g.run(30 * time.Second)
-	}
-	if n := len(g.server.Calls()); n != before {
-		t.Errorf("%d calls to a container that is left alone", n-before)
-	}
-	for range 3 {
-		g.grant(api.Auto)
-		g.run(30 * time.Second)
-	}
-	if n := len(g.server.Calls()); n == before {
-		t.Error("after five minutes it is still left alone")
-	}
+		s := g.summary(0)
+		if s.Conflicts != 3 || !strings.Contains(s.Problem, "ConflictDetected") {
+			t.Fatalf("conflicts %d, problem %q", s.Conflicts, s.Problem)
+		}
+		before := len(g.server.Calls())
+		for range 8 {
+			g.grant(api.Auto)
+			g.run(30 * time.Second)
+		}
+		if n := len(g.server.Calls()); n != before {
+			t.Errorf("%d calls to a container that is left alone", n-before)
+		}
+		for range 3 {
+			g.grant(api.Auto)
+			g.run(30 * time.Second)
+		}
+		if n := len(g.server.Calls()); n == before {
+			t.Error("after five minutes it is still left alone")
+		}
+	})
 }
 
 func TestAChangeOfTheKubeletIsAdoptedWithoutAConflict(t *testing.T) {
@@ -206,17 +210,20 @@ func TestAChangeOfTheKubeletIsAdoptedWithoutAConflict(t *testing.T) {
 // At an uninstall the API's sizes become the template's while the agent ends: the
 // kubelet may have written values that the agent does not know yet.
 func TestEndingKeepsWhatTheKubeletHasJustWritten(t *testing.T) {
-	g := newRig(t, cgroup.V1, 1)
-	g.shrunk()
-	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 70000, Period: 100000, Memory: 512 * mdp.MiB}); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.agent.Restore(t.Context(), g.now); err != nil {
-		t.Fatal(err)
-	}
-	if l := g.limit(0); l.CPU != 700 || l.Memory != 512*mdp.MiB {
-		t.Errorf("limits %v, want the kubelet's 700m and 512Mi", l)
-	}
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		g.shrunk()
+		c := cri.Change{Quota: 70000, Period: 100000, Memory: 512 * mdp.MiB}
+		if err := g.client.Update(t.Context(), "c0", c); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.agent.Restore(t.Context(), g.now); err != nil {
+			t.Fatal(err)
+		}
+		if l := g.limit(0); l.CPU != 700 || l.Memory != 512*mdp.MiB {
+			t.Errorf("limits %v, want the kubelet's 700m and 512Mi", l)
+		}
+	})
 }
 
 func TestALoweredAPILimitHoldsAtOnce(t *testing.T) {
@@ -232,34 +239,36 @@ func TestALoweredAPILimitHoldsAtOnce(t *testing.T) {
 }
 
 func TestANewInstanceStartsFromTheAllocatedValues(t *testing.T) {
-	g := newRig(t, cgroup.V1, 1)
-	g.shrunk()
-	g.host.Remove(t, pathOf(0, "c0"))
-	g.server.Remove("c0")
-	g.grant(api.Observe)
-	g.run(time.Second) // the API shows it later
-	g.add(0, "d0", web)
-	g.workers[0] = new(cgrouptest.Worker)
-	g.stage.change(0, func(_ *Pod, c *Container) { c.ID, c.OOMKilled = "d0", g.now })
-	g.run(7 * time.Second)
-	g.isRestored("a new instance")
-	s := g.summary(0)
-	if !s.State.Knows(mdp.CPUUsage) || s.Problem != "" || s.Resizes == 0 || s.Conflicts != 0 {
-		t.Errorf("summary %+v: want it observed, with the counts of its earlier instance", s)
-	}
-	// The count of kills went with the cgroup. The policy must know of the kill anyway.
-	g.grant(api.Auto)
-	g.run(50 * time.Second)
-	if l := g.limit(0); l.Memory < web.Memory {
-		t.Errorf("memory shrunk to %v right after an OOM kill", l.Memory)
-	}
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		g.shrunk()
+		g.host.Remove(t, g.pathOf(0, "c0"))
+		g.server.Remove("c0")
+		g.grant(api.Observe)
+		g.run(time.Second) // the API shows it later
+		g.add(0, "d0", web)
+		g.workers[0] = new(cgrouptest.Worker)
+		g.stage.change(0, func(_ *Pod, c *Container) { c.ID, c.OOMKilled = "d0", g.now })
+		g.run(7 * time.Second)
+		g.isRestored("a new instance")
+		s := g.summary(0)
+		if !s.State.Knows(mdp.CPUUsage) || s.Problem != "" || s.Resizes == 0 || s.Conflicts != 0 {
+			t.Errorf("summary %+v: want it observed, with the counts of its earlier instance", s)
+		}
+		// The count of kills went with the cgroup. The policy must know of the kill anyway.
+		g.grant(api.Auto)
+		g.run(50 * time.Second)
+		if l := g.limit(0); l.Memory < web.Memory {
+			t.Errorf("memory shrunk to %v right after an OOM kill", l.Memory)
+		}
+	})
 }
 
 func TestOOMKillsAreReportedFor15Seconds(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	g.grant(api.Observe)
 	g.run(3 * time.Second)
-	g.host.Put(t, pathOf(0, "c0"), "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n")
+	g.host.Put(t, g.pathOf(0, "c0"), "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\n")
 	g.run(10 * time.Second)
 	if s := g.summary(0).State; s.OOMKills != 2 || !s.Knows(mdp.OOMKills) {
 		t.Errorf("ten seconds later %d kills are reported, want 2", s.OOMKills)
@@ -271,31 +280,33 @@ func TestOOMKillsAreReportedFor15Seconds(t *testing.T) {
 }
 
 func TestWithoutARuntimeLimitsAreWrittenDirectlyAndTheRuntimeIsUpdatedLater(t *testing.T) {
-	g := newRig(t, cgroup.V1, 1)
-	g.shrunk()
-	low := g.limit(0)
-	g.server.Fail(errors.New("shim is gone"))
-	g.grant(api.Observe)
-	g.run(2 * time.Second)
-	if l := g.limit(0); l != web {
-		t.Fatalf("limits %v: without a runtime the API's values are written directly", l)
-	}
-	if s := g.summary(0); !strings.Contains(s.Problem, "does not know yet") || s.Conflicts != 0 {
-		t.Errorf("problem %q", s.Problem)
-	}
-	// The agent is killed. The next one finds the right values in the cgroup, and
-	// must still update the runtime, which has ours.
-	g.boot()
-	g.server.Fail(nil)
-	g.grant(api.Observe)
-	g.run(3 * time.Second)
-	g.isRestored("the runtime is there again")
-	if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
-		t.Fatal(err)
-	}
-	if l := g.limit(0); l != web {
-		t.Errorf("a kubelet's memory update brought %v back (ours were %v)", l, low)
-	}
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		g.shrunk()
+		low := g.limit(0)
+		g.server.Fail(errors.New("shim is gone"))
+		g.grant(api.Observe)
+		g.run(2 * time.Second)
+		if l := g.limit(0); l != web {
+			t.Fatalf("limits %v: without a runtime the API's values are written directly", l)
+		}
+		if s := g.summary(0); !strings.Contains(s.Problem, "does not know yet") || s.Conflicts != 0 {
+			t.Errorf("problem %q", s.Problem)
+		}
+		// The agent is killed. The next one finds the right values in the cgroup, and
+		// must still update the runtime, which has ours.
+		g.boot()
+		g.server.Fail(nil)
+		g.grant(api.Observe)
+		g.run(3 * time.Second)
+		g.isRestored("the runtime is there again")
+		if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
+			t.Fatal(err)
+		}
+		if l := g.limit(0); l != web {
+			t.Errorf("a kubelet's memory update brought %v back (ours were %v)", l, low)
+		}
+	})
 }
 
 // late is a runtime whose next update misses its deadline, and lands when the test
@@ -318,28 +329,30 @@ func (l *late) Update(ctx context.Context, id string, c cri.Change) error {
 // A call that lands long after its deadline is ours: no conflict, and it is
 // restored in the end. In between the container was sensed with the old value.
 func TestACallThatLandsLateIsOursAndIsRestored(t *testing.T) {
-	g := newRig(t, cgroup.V1, 1)
-	slow := &late{Runtime: g.client, next: true}
-	g.runtime = slow
-	g.boot()
-	g.grant(api.Auto)
-	g.run(10 * time.Second)
-	if slow.land == nil || g.limit(0) != web {
-		t.Fatalf("limits %v: want a first call that has not landed", g.limit(0))
-	}
-	if err := slow.land(); err != nil {
-		t.Fatal(err)
-	}
-	if g.limit(0) == web {
-		t.Fatal("the call did not land")
-	}
-	g.run(2 * time.Second)
-	if s := g.summary(0); s.Conflicts != 0 {
-		t.Errorf("%d conflicts: the late call is taken for somebody else's", s.Conflicts)
-	}
-	g.grant(api.Observe)
-	g.run(2 * time.Minute) // the breaker is open for a while
-	g.isRestored("after a late call")
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		slow := &late{Runtime: g.client, next: true}
+		g.runtime = slow
+		g.boot()
+		g.grant(api.Auto)
+		g.run(10 * time.Second)
+		if slow.land == nil || g.limit(0) != web {
+			t.Fatalf("limits %v: want a first call that has not landed", g.limit(0))
+		}
+		if err := slow.land(); err != nil {
+			t.Fatal(err)
+		}
+		if g.limit(0) == web {
+			t.Fatal("the call did not land")
+		}
+		g.run(2 * time.Second)
+		if s := g.summary(0); s.Conflicts != 0 {
+			t.Errorf("%d conflicts: the late call is taken for somebody else's", s.Conflicts)
+		}
+		g.grant(api.Observe)
+		g.run(2 * time.Minute) // the breaker is open for a while
+		g.isRestored("after a late call")
+	})
 }
 
 func TestAnIllegalActionRestores(t *testing.T) {
@@ -435,7 +448,7 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 					foreign[id] = false
 				case 6: // somebody else writes
 					foreign[id] = true
-					if err := g.host.Tree.Write(pathOf(i, id), cgroup.Limits{
+					if err := g.host.Tree.Write(g.pathOf(i, id), cgroup.Limits{
 						Quota:  int64(5000 + rng.IntN(300000)),
 						Period: 100000,
 					}); err != nil {
@@ -481,39 +494,41 @@ func change(s mdp.Size) cri.Change {
 }
 
 func TestRunInRealTime(t *testing.T) {
-	g := newRig(t, cgroup.V1, 2)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	done := make(chan error, 1)
-	a := g.agent
-	begin := time.Now()
-	go func() { done <- a.Run(ctx) }()
-	g.now = begin
-	for a.Ready(time.Now()) != nil && time.Since(begin) < 5*time.Second {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err := a.Ready(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	g.grant(api.Auto, func(m *api.Grant) { m.Bounds.CPU.Max = 500 })
-	for g.limit(0).CPU > 500 && time.Since(begin) < 10*time.Second {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if l := g.limit(0); l.CPU > 500 {
-		t.Errorf("limit %v, the grant allows 500m", l.CPU)
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	for i := range 2 {
-		if l := g.limit(i); l != web {
-			t.Errorf("after SIGTERM container %d has %v", i, l)
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 2)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan error, 1)
+		a := g.agent
+		begin := time.Now()
+		go func() { done <- a.Run(ctx) }()
+		g.now = begin
+		for a.Ready(time.Now()) != nil && time.Since(begin) < 5*time.Second {
+			time.Sleep(20 * time.Millisecond)
 		}
-	}
-	if err := a.Live(time.Now().Add(10 * time.Second)); err == nil {
-		t.Error("an agent whose loop stopped is not alive")
-	}
+		if err := a.Ready(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		g.grant(api.Auto, func(m *api.Grant) { m.Bounds.CPU.Max = 500 })
+		for g.limit(0).CPU > 500 && time.Since(begin) < 10*time.Second {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if l := g.limit(0); l.CPU > 500 {
+			t.Errorf("limit %v, the grant allows 500m", l.CPU)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for i := range 2 {
+			if l := g.limit(i); l != web {
+				t.Errorf("after SIGTERM container %d has %v", i, l)
+			}
+		}
+		if err := a.Live(time.Now().Add(10 * time.Second)); err == nil {
+			t.Error("an agent whose loop stopped is not alive")
+		}
+	})
 }
 
 func TestAContainerThatCannotBeAttachedSaysWhy(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/restore"
 )
@@ -52,41 +53,43 @@ func child() {
 func TestTheNextAgentRestoresWhatAKilledOneTouched(t *testing.T) {
 	for name, slow := range map[string]time.Duration{"between two calls": 0, "in the middle of a call": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, cgroup.V1, 1)
-			g.server.Slow(slow)
-			g.agent.journal.Close() // the child takes the lock
-			cmd := exec.Command(os.Args[0], "-test.run=^$")
-			cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{
-				g.host.Tree.Root(), g.server.Socket(), g.dir,
-			}, "\n"))
-			cmd.Stderr = os.Stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			begin := time.Now()
-			acting := func() bool {
-				if slow == 0 {
-					return g.limit(0).CPU < web.CPU
+			cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+				g := newRigOn(t, host, 1)
+				g.server.Slow(slow)
+				g.agent.journal.Close() // the child takes the lock
+				cmd := exec.Command(os.Args[0], "-test.run=^$")
+				cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{
+					g.host.Tree.Root(), g.server.Socket(), g.dir,
+				}, "\n"))
+				cmd.Stderr = os.Stderr
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
 				}
-				b, _ := os.ReadFile(filepath.Join(g.dir, "journal"))
-				return len(b) > 0 // written before the call, which is running
-			}
-			for !acting() && time.Since(begin) < 20*time.Second {
-				time.Sleep(10 * time.Millisecond)
-			}
-			if _, err := restore.Open(g.dir); err == nil || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
-				t.Errorf("a second agent on the node: %v, want an error that names process %d", err, cmd.Process.Pid)
-			}
-			cmd.Process.Kill()
-			cmd.Wait()
-			if b, _ := os.ReadFile(filepath.Join(g.dir, "journal")); len(b) == 0 {
-				t.Fatal("nothing in the journal: it never acted")
-			}
-			g.server.Slow(0)
-			g.agent = nil
-			g.boot()
-			time.Sleep(slow) // a call that outlived its caller
-			g.isRestored("after SIGKILL")
+				begin := time.Now()
+				acting := func() bool {
+					if slow == 0 {
+						return g.limit(0).CPU < web.CPU
+					}
+					b, _ := os.ReadFile(filepath.Join(g.dir, "journal"))
+					return len(b) > 0 // written before the call, which is running
+				}
+				for !acting() && time.Since(begin) < 20*time.Second {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if _, err := restore.Open(g.dir); err == nil || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
+					t.Errorf("a second agent on the node: %v, want an error that names process %d", err, cmd.Process.Pid)
+				}
+				cmd.Process.Kill()
+				cmd.Wait()
+				if b, _ := os.ReadFile(filepath.Join(g.dir, "journal")); len(b) == 0 {
+					t.Fatal("nothing in the journal: it never acted")
+				}
+				g.server.Slow(0)
+				g.agent = nil
+				g.boot()
+				time.Sleep(slow) // a call that outlived its caller
+				g.isRestored("after SIGKILL")
+			})
 		})
 	}
 }

@@ -25,7 +25,7 @@ func (g *rig) tick() {
 	for i := range g.stage.pods {
 		w := g.workers[i]
 		w.Demand, w.Memory = g.demand[i], g.memory[i]
-		w.Work(g.t, g.host, pathOf(i, g.stage.pods[i].Containers[0].ID))
+		w.Work(g.t, g.host, g.pathOf(i, g.stage.pods[i].Containers[0].ID))
 	}
 	g.agent.Sample(g.now)
 }
@@ -217,7 +217,7 @@ func TestWhatIsForbiddenBetweenTwoStepsIsNotRelieved(t *testing.T) {
 			g.agent.refresh(g.t.Context(), g.now)
 		}, 0},
 		"somebody else has written": {func(g *rig) {
-			if err := g.host.Tree.Write(pathOf(0, "c0"), cgroup.Limits{Quota: 33300, Period: 100000}); err != nil {
+			if err := g.host.Tree.Write(g.pathOf(0, "c0"), cgroup.Limits{Quota: 33300, Period: 100000}); err != nil {
 				g.t.Fatal(err)
 			}
 		}, 0},
@@ -275,8 +275,8 @@ func TestReliefKeepsToALowerGrantAtOnce(t *testing.T) {
 // are heard.
 func TestReliefKeepsToThePodsRoom(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
-	g.host.Put(t, filepath.Dir(pathOf(0, "c0")), "cpu.max", "65000 100000\n")
-	g.host.Put(t, filepath.Dir(pathOf(0, "c0")), "memory.max", "max\n")
+	g.host.Put(t, filepath.Dir(g.pathOf(0, "c0")), "cpu.max", "65000 100000\n")
+	g.host.Put(t, filepath.Dir(g.pathOf(0, "c0")), "memory.max", "max\n")
 	g.shrunk()
 	if l := g.burst(); l != 650 {
 		t.Errorf("relieved to %v, and the pod has 650m", l)

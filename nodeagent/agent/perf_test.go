@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"awarescale.dev/aware/nodeagent/api"
-	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/restore"
@@ -66,34 +65,28 @@ func thirty(tb testing.TB, host *cgrouptest.Host) *Agent {
 }
 
 func TestSamplingThirtyContainersAllocatesNothing(t *testing.T) {
-	for name, host := range map[string]func(*testing.T) *cgrouptest.Host{
-		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
-		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
-		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := thirty(t, host(t))
-			now := noon
-			if n := testing.AllocsPerRun(100, func() {
-				now = now.Add(100 * time.Millisecond)
-				a.Sample(now)
-			}); n != 0 {
-				t.Errorf("%v allocations for one loop over 30 containers", n)
-			}
-			// Reading a container in a step allocates nothing either. Reporting does.
-			for _, r := range a.containers {
-				if n := testing.AllocsPerRun(20, func() {
-					now = now.Add(time.Second)
-					if _, _, _, err := a.sampler.Look(r.track, now); err != nil {
-						t.Fatal(err)
-					}
-				}); n != 0 {
-					t.Errorf("%v allocations for one look", n)
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		a := thirty(t, host)
+		now := noon
+		if n := testing.AllocsPerRun(100, func() {
+			now = now.Add(100 * time.Millisecond)
+			a.Sample(now)
+		}); n != 0 {
+			t.Errorf("%v allocations for one loop over 30 containers", n)
+		}
+		// Reading a container in a step allocates nothing either. Reporting does.
+		for _, r := range a.containers {
+			if n := testing.AllocsPerRun(20, func() {
+				now = now.Add(time.Second)
+				if _, _, _, err := a.sampler.Look(r.track, now); err != nil {
+					t.Fatal(err)
 				}
-				break
+			}); n != 0 {
+				t.Errorf("%v allocations for one look", n)
 			}
-		})
-	}
+			break
+		}
+	})
 }
 
 // BenchmarkSample30 is the work of one tenth of a second: go test -bench 30

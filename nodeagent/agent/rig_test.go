@@ -79,7 +79,8 @@ func (s *stage) change(i int, f func(*Pod, *Container)) {
 }
 
 // rig is a node in virtual time: a directory tree in which a small CFS runs, an
-// honest runtime on a real socket, and an agent on top.
+// honest runtime on a real socket, and an agent on top. On this machine's own control
+// groups the containers hold memory and use no CPU.
 type rig struct {
 	t       testing.TB
 	host    *cgrouptest.Host
@@ -106,7 +107,13 @@ func limitsOf(s mdp.Size) cgroup.Limits {
 
 func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 	t.Helper()
-	g := &rig{t: t, host: cgrouptest.Fixture(t, version), stage: &stage{ch: make(chan struct{}, 1)}, dir: t.TempDir(), now: noon}
+	return newRigOn(t, cgrouptest.Fixture(t, version), n)
+}
+
+// newRigOn makes a rig with n pods of one container.
+func newRigOn(t testing.TB, host *cgrouptest.Host, n int) *rig {
+	t.Helper()
+	g := &rig{t: t, host: host, stage: &stage{ch: make(chan struct{}, 1)}, dir: t.TempDir(), now: noon}
 	g.server = critest.Start(t, g.host.Tree)
 	client, err := cri.Dial(t.Context(), g.server.Socket())
 	if err != nil {
@@ -136,13 +143,18 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 	return g
 }
 
-func pathOf(i int, id string) string { return fmt.Sprintf("kubepods/burstable/podu%d/%s", i, id) }
+func (g *rig) pathOf(i int, id string) string {
+	return fmt.Sprintf("%s/burstable/podu%d/%s", g.host.Parent, i, id)
+}
 
 // add makes a container: its group, and its entry in the runtime.
 func (g *rig) add(i int, id string, size mdp.Size) {
 	g.t.Helper()
-	g.host.Add(g.t, pathOf(i, id), limitsOf(size))
-	g.server.Add(id, "/"+pathOf(i, id), limitsOf(size))
+	g.host.Add(g.t, g.pathOf(i, id), limitsOf(size))
+	g.server.Add(id, "/"+g.pathOf(i, id), limitsOf(size))
+	if g.host.IsReal() {
+		g.host.Start(g.t, g.pathOf(i, id), cgrouptest.Hold)
+	}
 }
 
 // config is the default, with a runtime that a busy test machine may slow down.
@@ -188,12 +200,12 @@ func (g *rig) run(d time.Duration) {
 		g.now = g.now.Add(100 * time.Millisecond)
 		for i, p := range g.stage.Snapshot() {
 			id := p.Containers[0].ID
-			if !g.host.Tree.Exists(pathOf(i, id)) {
+			if !g.host.Tree.Exists(g.pathOf(i, id)) {
 				continue
 			}
 			w := g.workers[i]
 			w.Demand, w.Memory = g.demand[i], g.memory[i]
-			w.Work(g.t, g.host, pathOf(i, id))
+			w.Work(g.t, g.host, g.pathOf(i, id))
 		}
 		g.agent.Sample(g.now)
 		if g.each != nil {
@@ -208,7 +220,7 @@ func (g *rig) run(d time.Duration) {
 // limit is what is in force for a pod's container.
 func (g *rig) limit(i int) mdp.Size {
 	g.t.Helper()
-	return g.host.Limits(g.t, pathOf(i, g.stage.Snapshot()[i].Containers[0].ID)).Size()
+	return g.host.Limits(g.t, g.pathOf(i, g.stage.Snapshot()[i].Containers[0].ID)).Size()
 }
 
 func (g *rig) ref(i int) api.ContainerRef {

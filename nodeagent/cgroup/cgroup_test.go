@@ -3,7 +3,6 @@ package cgroup_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,40 +147,33 @@ func TestMissingFilesAreNotObserved(t *testing.T) {
 }
 
 func TestWriteAndReadLimits(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
-		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
-		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
-		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			host := start(t)
-			path := host.Parent + "/pod/c"
-			host.Add(t, host.Parent+"/pod", cgroup.Limits{})
-			host.Add(t, path, cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
-			for _, change := range []cgroup.Limits{
-				{Quota: 20000, Period: 100000}, {Memory: 32 * mdp.MiB}, {Quota: 90000, Period: 100000, Memory: 128 * mdp.MiB},
-			} {
-				before := host.Limits(t, path)
-				if err := host.Tree.Write(path, change); err != nil {
-					t.Fatal(err)
-				}
-				want := before
-				if change.Quota > 0 {
-					want.Quota = change.Quota
-				}
-				if change.Memory > 0 {
-					want.Memory = change.Memory
-				}
-				if got := host.Limits(t, path); !got.SameCPU(want) || !got.SameMemory(want) {
-					t.Errorf("after %+v: %+v, want %+v", change, got, want)
-				}
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		path := host.Parent + "/pod/c"
+		host.Add(t, host.Parent+"/pod", cgroup.Limits{})
+		host.Add(t, path, cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
+		for _, change := range []cgroup.Limits{
+			{Quota: 20000, Period: 100000}, {Memory: 32 * mdp.MiB}, {Quota: 90000, Period: 100000, Memory: 128 * mdp.MiB},
+		} {
+			before := host.Limits(t, path)
+			if err := host.Tree.Write(path, change); err != nil {
+				t.Fatal(err)
 			}
-			err := host.Tree.Write(host.Parent+"/pod/other", cgroup.Limits{Quota: 5000, Period: 100000})
-			if !errors.Is(err, cgroup.ErrGone) {
-				t.Errorf("writing to a group that is not there: %v, want ErrGone", err)
+			want := before
+			if change.Quota > 0 {
+				want.Quota = change.Quota
 			}
-		})
-	}
+			if change.Memory > 0 {
+				want.Memory = change.Memory
+			}
+			if got := host.Limits(t, path); !got.SameCPU(want) || !got.SameMemory(want) {
+				t.Errorf("after %+v: %+v, want %+v", change, got, want)
+			}
+		}
+		err := host.Tree.Write(host.Parent+"/pod/other", cgroup.Limits{Quota: 5000, Period: 100000})
+		if !errors.Is(err, cgroup.ErrGone) {
+			t.Errorf("writing to a group that is not there: %v, want ErrGone", err)
+		}
+	})
 }
 
 func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
@@ -244,119 +236,26 @@ func TestWriteLowersABurstAboveTheQuota(t *testing.T) {
 }
 
 func TestRoomIsThePodsLimitsWithoutThoseOfTheOthers(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
-		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
-		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
-		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			host := start(t)
-			pod := host.Parent + "/pod"
-			host.Add(t, pod, cgroup.Limits{Quota: 150000, Period: 100000, Memory: 192 * mdp.MiB})
-			host.Add(t, pod+"/app", cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
-			host.Add(t, pod+"/sidecar", cgroup.Limits{Quota: 30000, Period: 100000, Memory: 32 * mdp.MiB})
-			host.Add(t, pod+"/pause", cgroup.Limits{})
-			room, err := host.Tree.Room(pod+"/app", nil)
-			if want := (mdp.Size{CPU: 1200, Memory: 160 * mdp.MiB}); err != nil || room != want {
-				t.Errorf("room %v, %v; want %v", room, err, want)
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		pod := host.Parent + "/pod"
+		host.Add(t, pod, cgroup.Limits{Quota: 150000, Period: 100000, Memory: 192 * mdp.MiB})
+		host.Add(t, pod+"/app", cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB})
+		host.Add(t, pod+"/sidecar", cgroup.Limits{Quota: 30000, Period: 100000, Memory: 32 * mdp.MiB})
+		host.Add(t, pod+"/pause", cgroup.Limits{})
+		room, err := host.Tree.Room(pod+"/app", nil)
+		if want := (mdp.Size{CPU: 1200, Memory: 160 * mdp.MiB}); err != nil || room != want {
+			t.Errorf("room %v, %v; want %v", room, err, want)
+		}
+		room, err = host.Tree.Room(pod+"/app", func(path string) cgroup.Limits {
+			if path != pod+"/sidecar" {
+				return cgroup.Limits{}
 			}
-			room, err = host.Tree.Room(pod+"/app", func(path string) cgroup.Limits {
-				if path != pod+"/sidecar" {
-					return cgroup.Limits{}
-				}
-				return cgroup.Limits{Quota: 60000, Period: 100000, Memory: 96 * mdp.MiB}
-			})
-			if want := (mdp.Size{CPU: 900, Memory: 96 * mdp.MiB}); err != nil || room != want {
-				t.Errorf("room %v, %v; want %v, because the sidecar gets more back", room, err, want)
-			}
+			return cgroup.Limits{Quota: 60000, Period: 100000, Memory: 96 * mdp.MiB}
 		})
-	}
-}
-
-// A process of a real group is this test binary again. It begins to work when it is in its group.
-const childEnv = "AWARE_CGROUP_TEST_CHILD" // which work, and its file
-
-func TestMain(m *testing.M) {
-	work, file, _ := strings.Cut(os.Getenv(childEnv), " ")
-	if work == "" {
-		os.Exit(m.Run())
-	}
-	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
-		os.Exit(1)
-	}
-	switch work {
-	case "burn":
-		take(4 * mdp.MiB)
-		for {
-			held[0][0]++
+		if want := (mdp.Size{CPU: 900, Memory: 96 * mdp.MiB}); err != nil || room != want {
+			t.Errorf("room %v, %v; want %v, because the sidecar gets more back", room, err, want)
 		}
-	case "grow":
-		for {
-			take(mdp.MiB)
-		}
-	case "store":
-		if err := store(file); err != nil {
-			os.Stderr.WriteString(err.Error())
-			os.Exit(1)
-		}
-	}
-}
-
-// held is the memory that a process has taken.
-var held [][]byte
-
-// take takes memory and uses it: each page is written.
-func take(n mdp.Bytes) {
-	b := make([]byte, n)
-	for i := 0; i < len(b); i += 4096 {
-		b[i] = 1
-	}
-	held = append(held, b)
-}
-
-// stored is what store writes.
-const stored = mdp.MiB
-
-// store writes a file past the page cache, so that the group which writes it is charged.
-func store(file string) error {
-	fd, err := unix.Open(file, unix.O_CREAT|unix.O_WRONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	// The kernel wants a page's address and length, and a mapping begins with a page.
-	b, err := unix.Mmap(-1, 0, int(stored), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return err
-	}
-	_, err = unix.Write(fd, b)
-	return err
-}
-
-// start starts work in a group. The process ends with the test.
-func start(t *testing.T, host *cgrouptest.Host, path, work string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+work)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(cmd) })
-	host.Enter(t, path, cmd.Process.Pid)
-	if _, err := in.Write([]byte("\n")); err != nil {
-		t.Fatal(err)
-	}
-	return cmd
-}
-
-func stop(cmd *exec.Cmd) {
-	cmd.Process.Kill()
-	cmd.Wait()
+	})
 }
 
 // until reads a group until it is as wanted, or half a minute has passed: a machine may be busy or emulated.
@@ -389,7 +288,7 @@ func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 	host := cgrouptest.Real(t)
 	path := host.Parent + "/c"
 	g := group(t, host, path, cgroup.Limits{Quota: 10000, Period: 100000, Memory: 64 * mdp.MiB})
-	burn := start(t, host, path, "burn")
+	burn := host.Start(t, path, cgrouptest.Burn)
 	figures := cgroup.CPUUsage | cgroup.Throttling | cgroup.MemoryUsage | cgroup.WorkingSet | cgroup.OOMKills | cgroup.IOBytes
 	pressure := false
 	if _, err := os.Stat("/proc/pressure/cpu"); err == nil && host.Tree.Version() == cgroup.V2 {
@@ -397,14 +296,15 @@ func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 		pressure = true
 	}
 	u := until(t, g, func(u cgroup.Usage) bool {
-		return u.Usage > 0 && u.ThrottledPeriods > 0 && u.ThrottledTime > 0 && u.WorkingSet >= 4*mdp.MiB &&
+		return u.Usage > 0 && u.ThrottledPeriods > 0 && u.ThrottledTime > 0 && u.WorkingSet >= cgrouptest.Held &&
 			(u.CPUSome > 0) == pressure
 	})
-	stop(burn)
+	burn.Process.Kill()
+	burn.Wait()
 	if u.Observed != figures {
 		t.Errorf("observed %b, want %b", u.Observed, figures)
 	}
-	if u.Usage <= 0 || u.ThrottledPeriods == 0 || u.ThrottledTime == 0 || u.WorkingSet < 4*mdp.MiB ||
+	if u.Usage <= 0 || u.ThrottledPeriods == 0 || u.ThrottledTime == 0 || u.WorkingSet < cgrouptest.Held ||
 		(u.CPUSome > 0) != pressure {
 		t.Errorf("a busy loop with a tenth of a core: %+v", u)
 	}
@@ -424,10 +324,9 @@ func TestARealGroupCountsTheKillsForWantOfMemory(t *testing.T) {
 	host := cgrouptest.Real(t)
 	path := host.Parent + "/c"
 	g := group(t, host, path, cgroup.Limits{Memory: 32 * mdp.MiB})
-	grow := start(t, host, path, "grow")
+	grow := host.Start(t, path, cgrouptest.Grow)
 	u := until(t, g, func(u cgroup.Usage) bool { return u.OOMKills > 0 })
 	if u.OOMKills != 1 {
-		stop(grow)
 		t.Fatalf("%d kills of a process that takes memory without end: %+v", u.OOMKills, u)
 	}
 	if err := grow.Wait(); err == nil || err.Error() != "signal: killed" {
@@ -451,12 +350,12 @@ func TestARealGroupCountsWhatItWritesToADisk(t *testing.T) {
 	}
 	path := host.Parent + "/c"
 	g := group(t, host, path, cgroup.Limits{Memory: 64 * mdp.MiB})
-	if err := start(t, host, path, "store "+filepath.Join(dir, "file")).Wait(); err != nil {
+	if err := host.Start(t, path, cgrouptest.Store(filepath.Join(dir, "file"))).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	u := until(t, g, func(u cgroup.Usage) bool { return u.IOBytes >= uint64(stored) })
-	if u.IOBytes < uint64(stored) || !u.Observed.Has(cgroup.IOBytes) {
-		t.Errorf("%d bytes, and a process of the group wrote %d", u.IOBytes, stored)
+	u := until(t, g, func(u cgroup.Usage) bool { return u.IOBytes >= uint64(cgrouptest.Stored) })
+	if u.IOBytes < uint64(cgrouptest.Stored) || !u.Observed.Has(cgroup.IOBytes) {
+		t.Errorf("%d bytes, and a process of the group wrote %d", u.IOBytes, cgrouptest.Stored)
 	}
 }
 

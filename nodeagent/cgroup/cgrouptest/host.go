@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,8 +24,14 @@ import (
 type Host struct {
 	Tree   *cgroup.Tree
 	Parent string // the test's groups are below it
-	real   bool
+
+	real      bool
+	processes map[string][]*exec.Cmd // that Start started, by their groups
 }
+
+// IsReal reports whether the groups are the kernel's. They can have processes, and their
+// files cannot be Put.
+func (h *Host) IsReal() bool { return h.real }
 
 // Real makes a parent group on this machine. It is removed, with all groups
 // below it, when the test ends. Where that is not possible the test is skipped,
@@ -39,15 +46,25 @@ func Real(tb testing.TB) *Host {
 		tb.Skipf("no cgroups here: %v", err)
 	}
 	h := &Host{
-		Tree:   tree,
-		real:   true,
-		Parent: fmt.Sprintf("aware-test-%d-%d", os.Getpid(), time.Now().UnixNano()),
+		Tree:      tree,
+		Parent:    fmt.Sprintf("aware-test-%d-%d", os.Getpid(), time.Now().UnixNano()),
+		real:      true,
+		processes: map[string][]*exec.Cmd{},
 	}
 	tb.Cleanup(func() { h.Remove(tb, h.Parent) })
 	if err := h.create(h.Parent, cgroup.Limits{}); err != nil {
 		tb.Skipf("making cgroup %s: %v", h.Parent, err)
 	}
 	return h
+}
+
+// Each runs a test on three machines: a fixture of each version, and this machine.
+func Each(t *testing.T, run func(*testing.T, *Host)) {
+	t.Helper()
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String()+" fixture", func(t *testing.T) { run(t, Fixture(t, version)) })
+	}
+	t.Run("this host", func(t *testing.T) { run(t, Real(t)) })
 }
 
 // Fixture is a directory that looks like a cgroup root of the given version.
@@ -181,7 +198,7 @@ func (h *Host) Enter(tb testing.TB, path string, pid int) {
 	}
 }
 
-// Remove removes a group.
+// Remove removes a group, and ends its processes that Start started.
 func (h *Host) Remove(tb testing.TB, path string) {
 	if !h.real {
 		for _, dir := range []string{"", "cpu", "cpuacct", "memory", "blkio"} {
@@ -189,6 +206,7 @@ func (h *Host) Remove(tb testing.TB, path string) {
 		}
 		return
 	}
+	h.stop(path)
 	if h.Tree.Version() == cgroup.V2 {
 		if !h.Tree.Exists(path) {
 			return
