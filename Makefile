@@ -13,18 +13,21 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit node api e2e fault fuzz race build images cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e fault fuzz race build images cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
 demo: ## a real cluster, a bursty load, static against HPA+VPA against AWARE (KEEP=1 keeps the cluster)
 	go run ./test/demo $(if $(KEEP),--keep)
 
-test: unit node api e2e ## all tests, on a real cluster that is built if need be
+test: unit vm node api e2e ## all tests, on a real cluster that is built if need be
 	@go run ./test/cluster check-clean labtest api e2e
 
 unit: ## the tests that need no cluster
-	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|api|e2e|fault/lab)')
+	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|vm|api|e2e|fault/lab)')
+
+vm: ## the node's tests on cgroup v2, in a virtual machine
+	go test -count=1 -timeout 15m -v ./test/vm/...
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build

@@ -52,15 +52,25 @@ func TestDialNamesAWrongSocketAndItsFlag(t *testing.T) {
 }
 
 func TestUpdateChangesOnlyTheFieldsOfTheChange(t *testing.T) {
-	host := cgrouptest.Fixture(t, cgroup.V2)
+	t.Run("v2 fixture, with systemd's names", func(t *testing.T) {
+		updateChangesOnlyItsFields(t, cgrouptest.Fixture(t, cgroup.V2), "kubepods-pod1.slice:cri-containerd:abc")
+	})
+	t.Run("this host", func(t *testing.T) {
+		host := cgrouptest.Real(t)
+		updateChangesOnlyItsFields(t, host, "/"+host.Parent+"/pod1/abc")
+	})
+}
+
+func updateChangesOnlyItsFields(t *testing.T, host *cgrouptest.Host, cgroupsPath string) {
+	t.Helper()
 	server := critest.Start(t, host.Tree)
 	before := cgroup.Limits{Quota: 50000, Period: 100000, Memory: 64 * mdp.MiB}
-	path, err := host.Tree.Path("kubepods-pod1.slice:cri-containerd:abc")
+	path, err := host.Tree.Path(cgroupsPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	host.Add(t, path, before)
-	server.Add("abc", "kubepods-pod1.slice:cri-containerd:abc", before)
+	server.Add("abc", cgroupsPath, before)
 	client, err := cri.Dial(t.Context(), server.Socket())
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +80,7 @@ func TestUpdateChangesOnlyTheFieldsOfTheChange(t *testing.T) {
 		t.Errorf("version %q", got)
 	}
 	c, err := client.Container(t.Context(), "abc")
-	if err != nil || c.CgroupsPath != "kubepods-pod1.slice:cri-containerd:abc" || c.PID == 0 {
+	if err != nil || c.CgroupsPath != cgroupsPath || c.PID == 0 {
 		t.Fatalf("Container = %+v, %v", c, err)
 	}
 	if _, err := client.Container(t.Context(), "xyz"); !errors.Is(err, cri.ErrNoContainer) {

@@ -46,3 +46,22 @@ func TestReadReadsTheNodesPressure(t *testing.T) {
 		t.Error("a proc root that is not there was taken")
 	}
 }
+
+func TestReadReadsThePressureOfThisMachine(t *testing.T) {
+	if _, err := os.Stat("/proc/pressure/cpu"); err != nil {
+		t.Skipf("this kernel has no PSI: %v", err)
+	}
+	r, err := pressure.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := r.Read()
+	if want := mdp.SetOf(mdp.CPUPressure, mdp.MemoryPressure, mdp.IOPressure); err != nil || n.Observed != want {
+		t.Errorf("observed %v, %v; want %v", n.Observed, err, want)
+	}
+	for _, share := range []mdp.Ratio{n.CPUSome, n.MemoryFull, n.IOFull} {
+		if share < 0 || share > 1 {
+			t.Errorf("%+v: a share is not in [0, 1]", n)
+		}
+	}
+}
