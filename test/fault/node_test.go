@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 )
 
@@ -36,8 +37,8 @@ func TestAnOldJournalRestoresNothingAboveTheLiveLimits(t *testing.T) {
 		"with an unlimited sidecar, the server is away": {two(web, mdp.Size{}), two(small, mdp.Size{}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachVersion(t, func(t *testing.T, v cgroup.Version) {
-				n := newNode(t, v, c.before)
+			cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+				n := newNode(t, host, c.before)
 				n.grant(api.Auto)
 				n.run(10 * time.Second)
 				// The agent dies when its values are what the API's become.
@@ -75,7 +76,7 @@ func TestALateWatchDoesNotRaiseAboveWhatTheKubeletHasSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, touched := range []bool{true, false} {
-				n := newNode(t, cgroup.V2, c.before)
+				n := newNode(t, cgrouptest.Fixture(t, cgroup.V2), c.before)
 				n.run(3 * time.Second)
 				if touched {
 					n.shrunk()
@@ -110,7 +111,7 @@ func TestALateWatchDoesNotRaiseAboveThePodsOwnLimits(t *testing.T) {
 	side := mdp.Size{CPU: 500, Memory: 64 * mdp.MiB}
 	for name, before := range map[string]map[string]mdp.Size{"one container": one(web), "with a sidecar": two(web, side)} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, cgroup.V2, before)
+			n := newNode(t, cgrouptest.Fixture(t, cgroup.V2), before)
 			n.grant(api.Auto)
 			n.run(10 * time.Second)
 			after := map[string]mdp.Size{}
@@ -142,7 +143,7 @@ func TestALateWatchDoesNotRaiseAboveThePodsOwnLimits(t *testing.T) {
 // The kubelet gives the sidecar what it had, and the application exactly what we had set.
 func TestALateWatchDoesNotRaiseAboveTheContainersShare(t *testing.T) {
 	side := mdp.Size{CPU: 500, Memory: 64 * mdp.MiB}
-	n := newNode(t, cgroup.V1, two(web, side))
+	n := newNode(t, cgrouptest.Fixture(t, cgroup.V1), two(web, side))
 	n.grant(api.Auto)
 	n.run(10 * time.Second)
 	ours := n.limit("app")
@@ -157,44 +158,48 @@ func TestALateWatchDoesNotRaiseAboveTheContainersShare(t *testing.T) {
 // The pod has less room than the API's news say. What is put back is what there is room
 // for, and the rest as soon as there is room.
 func TestPuttingBackGoesOnWhenThePodGetsRoom(t *testing.T) {
-	n := newNode(t, cgroup.V2, one(web))
-	n.shrunk()
-	n.pod(one(mdp.Size{CPU: 600, Memory: web.Memory}))
-	n.forget()
-	n.grant(api.Observe)
-	n.run(5 * time.Second)
-	n.never("app", mdp.Size{CPU: 600, Memory: web.Memory})
-	n.is("app", mdp.Size{CPU: 600, Memory: web.Memory}, "with little room")
-	if len(n.journal.Entries()) == 0 {
-		t.Error("forgotten, and not put back")
-	}
-	n.pod(one(web))
-	n.run(3 * time.Second)
-	n.is("app", web, "with room")
-	n.forgotten()
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
+		n.shrunk()
+		n.pod(one(mdp.Size{CPU: 600, Memory: web.Memory}))
+		n.forget()
+		n.grant(api.Observe)
+		n.run(5 * time.Second)
+		n.never("app", mdp.Size{CPU: 600, Memory: web.Memory})
+		n.is("app", mdp.Size{CPU: 600, Memory: web.Memory}, "with little room")
+		if len(n.journal.Entries()) == 0 {
+			t.Error("forgotten, and not put back")
+		}
+		n.pod(one(web))
+		n.run(3 * time.Second)
+		n.is("app", web, "with room")
+		n.forgotten()
+	})
 }
 
 // Somebody else sets the CPU limit, and nothing else. That is left as it is, and our
 // memory limit is put back.
 func TestSomebodyElsesCPULimitDoesNotKeepOurMemoryLimit(t *testing.T) {
-	n := newNode(t, cgroup.V2, one(web))
-	n.shrunk()
-	if l := n.limit("app").Memory; l >= web.Memory {
-		t.Fatalf("memory is %v, and not ours", l)
-	}
-	if err := n.host.Tree.Write(path("app"), cgroup.Limits{Quota: 70000, Period: 100000}); err != nil {
-		t.Fatal(err)
-	}
-	n.run(2 * time.Second)
-	n.grant(api.Observe)
-	n.run(10 * time.Second)
-	n.is("app", mdp.Size{CPU: 700, Memory: web.Memory}, "after the change")
-	n.forgotten()
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
+		n.shrunk()
+		if l := n.limit("app").Memory; l >= web.Memory {
+			t.Fatalf("memory is %v, and not ours", l)
+		}
+		if err := n.host.Tree.Write(n.path("app"), cgroup.Limits{Quota: 70000, Period: 100000}); err != nil {
+			t.Fatal(err)
+		}
+		n.run(2 * time.Second)
+		n.grant(api.Observe)
+		n.run(10 * time.Second)
+		n.is("app", mdp.Size{CPU: 700, Memory: web.Memory}, "after the change")
+		n.forgotten()
+	})
 }
 
 // The kubelet's 205m are near our 200m, and are not ours.
 func TestAValueNearOursIsNotTakenForOurs(t *testing.T) {
-	n := newNode(t, cgroup.V1, two(web, mdp.Size{}))
+	n := newNode(t, cgrouptest.Fixture(t, cgroup.V1), two(web, mdp.Size{}))
 	n.shrunk()
 	ours := n.limit("app").CPU
 	near := mdp.Size{CPU: ours + 5, Memory: n.limit("app").Memory}
@@ -209,7 +214,7 @@ func TestAValueNearOursIsNotTakenForOurs(t *testing.T) {
 // use less than theirs.
 func TestARaiseKeepsToTheContainersOwnShareOfItsPod(t *testing.T) {
 	side := mdp.Size{CPU: 500, Memory: 64 * mdp.MiB}
-	n := newNode(t, cgroup.V2, two(web, side))
+	n := newNode(t, cgrouptest.Fixture(t, cgroup.V2), two(web, side))
 	n.shrunk()
 	n.forget()
 	n.demand["app"], n.demand["sidecar"] = 5000, 10
@@ -223,8 +228,8 @@ func TestARaiseKeepsToTheContainersOwnShareOfItsPod(t *testing.T) {
 
 // A call misses its deadline, another one succeeds, and then the first one lands.
 func TestACallThatLandsAfterALaterOneIsPutBack(t *testing.T) {
-	eachVersion(t, func(t *testing.T, v cgroup.Version) {
-		n := newNode(t, v, one(web))
+	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
 		slow := &late{Runtime: n.client, hung: true}
 		n.runtime = slow
 		n.demand["app"] = 500
@@ -258,7 +263,7 @@ func TestACallThatLandsAfterALaterOneIsPutBack(t *testing.T) {
 // the same, in the second one it is a new one.
 func TestACallThatLandsAfterEverythingWasRestoredIsPutBack(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		n := newNode(t, cgroup.V1, one(web))
+		n := newNode(t, cgrouptest.Fixture(t, cgroup.V1), one(web))
 		slow := &late{Runtime: n.client, hung: true}
 		n.runtime = slow
 		n.boot()
@@ -290,7 +295,7 @@ func TestACallThatLandsAfterEverythingWasRestoredIsPutBack(t *testing.T) {
 // The API gives less memory than is in use now: the kernel would kill.
 func TestPuttingBackWaitsForTheMemoryInUse(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		n := newNode(t, cgroup.V2, one(web))
+		n := newNode(t, cgrouptest.Fixture(t, cgroup.V2), one(web))
 		n.memory["app"] = 100 * mdp.MiB
 		n.shrunk() // memory too: to 1.25 times what is in use, or more
 		n.memory["app"] = 120 * mdp.MiB
@@ -315,8 +320,8 @@ func TestPuttingBackWaitsForTheMemoryInUse(t *testing.T) {
 
 // The runtime hangs, and its breaker is open. The application needs more now.
 func TestABurstWhileTheBreakerIsOpenGetsItsCPU(t *testing.T) {
-	eachVersion(t, func(t *testing.T, v cgroup.Version) {
-		n := newNode(t, v, one(web))
+	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
 		n.shrunk()
 		slow := &late{Runtime: n.client, hung: true}
 		n.runtime = slow
@@ -367,9 +372,9 @@ func TestABurstWhileTheBreakerIsOpenGetsItsCPU(t *testing.T) {
 // An agent starts while the API server is away: it restores at once, it is alive, and
 // it is not ready.
 func TestAnAgentThatStartsWithoutTheAPIServerRestoresAtOnce(t *testing.T) {
-	eachVersion(t, func(t *testing.T, v cgroup.Version) {
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
 		side := mdp.Size{CPU: 500, Memory: 64 * mdp.MiB}
-		n := newNode(t, v, two(web, side))
+		n := newNode(t, host, two(web, side))
 		n.grant(api.Auto)
 		n.run(10 * time.Second)
 		n.api.away(true)
@@ -402,52 +407,58 @@ func TestAnAgentThatStartsWithoutTheAPIServerRestoresAtOnce(t *testing.T) {
 // The owner opted out while no agent ran, and the API's limits are others by now: the
 // pod is not watched any more, and is asked for.
 func TestAPodThatWasOptedOutWhileNoAgentRanGetsItsLiveLimits(t *testing.T) {
-	small := mdp.Size{CPU: 600, Memory: 200 * mdp.MiB}
-	n := newNode(t, cgroup.V1, two(web, mdp.Size{}))
-	n.shrunk()
-	n.forget()
-	n.api.says("app", small, false) // but the kubelet has not been there yet
-	n.api.pods, n.api.hidden = nil, clone(n.api.pods)
-	n.boot()
-	n.run(2 * time.Second)
-	n.never("app", small)
-	n.is("app", small, "after the opt-out")
-	n.forgotten()
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		small := mdp.Size{CPU: 600, Memory: 200 * mdp.MiB}
+		n := newNode(t, host, two(web, mdp.Size{}))
+		n.shrunk()
+		n.forget()
+		n.api.says("app", small, false) // but the kubelet has not been there yet
+		n.api.pods, n.api.hidden = nil, clone(n.api.pods)
+		n.boot()
+		n.run(2 * time.Second)
+		n.never("app", small)
+		n.is("app", small, "after the opt-out")
+		n.forgotten()
+	})
 }
 
 // And a raise is pending: it is not known whether the kubelet has allocated it.
 func TestAPodThatWasOptedOutWhileARaiseWasPendingGetsTheSmallerLimits(t *testing.T) {
-	n := newNode(t, cgroup.V2, two(web, mdp.Size{}))
-	n.shrunk()
-	n.forget()
-	n.api.says("app", mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, true)
-	n.api.pods, n.api.hidden = nil, clone(n.api.pods)
-	n.boot()
-	n.run(5 * time.Second)
-	smaller := mdp.Size{CPU: web.CPU, Memory: 128 * mdp.MiB}
-	n.is("app", smaller, "while the raise is pending")
-	if len(n.journal.Entries()) == 0 {
-		t.Error("forgotten before it is known what is allocated")
-	}
-	// It is carried out.
-	n.kubelet(two(mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, mdp.Size{}))
-	n.api.hidden[0].Containers[0].ResizePending = false
-	n.api.hidden[0].Containers[len(n.api.hidden[0].Containers)-1].ResizePending = false
-	n.never("app", mdp.Size{CPU: 3000, Memory: web.Memory})
-	n.forgotten()
-	n.is("app", mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, "once it is carried out")
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, two(web, mdp.Size{}))
+		n.shrunk()
+		n.forget()
+		n.api.says("app", mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, true)
+		n.api.pods, n.api.hidden = nil, clone(n.api.pods)
+		n.boot()
+		n.run(5 * time.Second)
+		smaller := mdp.Size{CPU: web.CPU, Memory: 128 * mdp.MiB}
+		n.is("app", smaller, "while the raise is pending")
+		if len(n.journal.Entries()) == 0 {
+			t.Error("forgotten before it is known what is allocated")
+		}
+		// It is carried out.
+		n.kubelet(two(mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, mdp.Size{}))
+		n.api.hidden[0].Containers[0].ResizePending = false
+		n.api.hidden[0].Containers[len(n.api.hidden[0].Containers)-1].ResizePending = false
+		n.never("app", mdp.Size{CPU: 3000, Memory: web.Memory})
+		n.forgotten()
+		n.is("app", mdp.Size{CPU: 3000, Memory: 128 * mdp.MiB}, "once it is carried out")
+	})
 }
 
 // The pod is not opted out because the API server does not answer.
 func TestAnOutageOfTheAPIServerEndsNothing(t *testing.T) {
-	n := newNode(t, cgroup.V2, one(web))
-	n.shrunk()
-	low := n.limit("app")
-	n.api.away(true)
-	n.run(time.Minute)
-	if l := n.limit("app"); l.CPU > low.CPU+100 {
-		t.Errorf("limits went from %v to %v in an outage, within the grants", low, l)
-	}
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
+		n.shrunk()
+		low := n.limit("app")
+		n.api.away(true)
+		n.run(time.Minute)
+		if l := n.limit("app"); l.CPU > low.CPU+100 {
+			t.Errorf("limits went from %v to %v in an outage, within the grants", low, l)
+		}
+	})
 }
 
 var _ agent.Pods = (*apiServer)(nil)

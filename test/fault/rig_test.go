@@ -95,14 +95,16 @@ func (s *apiServer) says(name string, l mdp.Size, pending bool) {
 	}
 }
 
-// node is a node in virtual time with one pod.
+// node is a node in virtual time with one pod. On this machine's own control groups the
+// containers hold memory and use no CPU.
 type node struct {
 	t       *testing.T
 	host    *cgrouptest.Host
 	server  *critest.Server
 	client  *cri.Client
 	api     *apiServer
-	runtime cri.Runtime // what the agent calls; nil is the client
+	runtime cri.Runtime         // what the agent calls; nil is the client
+	sizes   map[string]mdp.Size // that the kubelet has set
 	dir     string
 	journal *restore.Journal
 	agent   *agent.Agent
@@ -113,17 +115,17 @@ type node struct {
 	peak    map[string]mdp.Size // the largest limits in force since they were forgotten
 }
 
-const podPath = "kubepods/burstable/podu0"
+func (n *node) podPath() string { return n.host.Parent + "/burstable/podu0" }
 
-func path(id string) string { return podPath + "/" + id }
+func (n *node) path(id string) string { return n.podPath() + "/" + id }
 
 // newNode makes a node whose pod has these containers; the pod's group has the sum of
 // their limits, as the kubelet makes it. A container without a CPU limit leaves the pod
 // without one.
-func newNode(t *testing.T, version cgroup.Version, sizes map[string]mdp.Size) *node {
+func newNode(t *testing.T, host *cgrouptest.Host, sizes map[string]mdp.Size) *node {
 	t.Helper()
 	n := &node{
-		t: t, host: cgrouptest.Fixture(t, version), dir: t.TempDir(), now: noon,
+		t: t, host: host, dir: t.TempDir(), now: noon, sizes: sizes,
 		api:    &apiServer{changed: make(chan struct{}, 1)},
 		demand: map[string]mdp.MilliCPU{}, memory: map[string]mdp.Bytes{},
 		workers: map[string]*cgrouptest.Worker{}, peak: map[string]mdp.Size{},
@@ -137,8 +139,11 @@ func newNode(t *testing.T, version cgroup.Version, sizes map[string]mdp.Size) *n
 	n.client = client
 	pod := agent.Pod{Namespace: "shop", Name: "web-0", UID: "u0", QoS: "Burstable"}
 	for id, size := range sizes {
-		n.host.Add(t, path(id), limits(size))
-		n.server.Add(id, "/"+path(id), limits(size))
+		n.host.Add(t, n.path(id), limits(size))
+		n.server.Add(id, "/"+n.path(id), limits(size))
+		if n.host.IsReal() {
+			n.host.Start(t, n.path(id), cgrouptest.Hold)
+		}
 		pod.Containers = append(pod.Containers, agent.Container{
 			Name: id, ID: id, Running: true, Limits: size, Requests: mdp.Size{CPU: 100},
 		})
@@ -168,7 +173,7 @@ func (n *node) pod(sizes map[string]mdp.Size) {
 	if !memory {
 		sum.Memory = 0
 	}
-	n.host.Add(n.t, podPath, limits(sum))
+	n.host.Add(n.t, n.podPath(), limits(sum))
 }
 
 func limits(s mdp.Size) cgroup.Limits {
@@ -209,7 +214,7 @@ func (n *node) run(d time.Duration) {
 		for id := range n.demand {
 			w := n.workers[id]
 			w.Demand, w.Memory = n.demand[id], n.memory[id]
-			w.Work(n.t, n.host, path(id))
+			w.Work(n.t, n.host, n.path(id))
 		}
 		n.agent.Sample(n.now)
 		if n.now.Nanosecond() == 0 {
@@ -232,7 +237,7 @@ func (n *node) forget() { clear(n.peak) }
 
 func (n *node) limit(id string) mdp.Size {
 	n.t.Helper()
-	return n.host.Limits(n.t, path(id)).Size()
+	return n.host.Limits(n.t, n.path(id)).Size()
 }
 
 func ref(id string) api.ContainerRef {
@@ -251,10 +256,12 @@ func (n *node) grant(mode api.Mode) {
 	n.agent.Apply(n.now, m)
 }
 
-// kubelet carries out a resize: the containers, then the pod's group. Whether the API
-// server's news reach the agent is another matter.
+// kubelet carries out a resize. As in the real one the pod's group grows before the
+// containers and shrinks after them: v1 refuses a container with more CPU than its pod.
+// Whether the API server's news reach the agent is another matter.
 func (n *node) kubelet(sizes map[string]mdp.Size) {
 	n.t.Helper()
+	n.pod(larger(n.sizes, sizes))
 	for id, size := range sizes {
 		l := limits(size)
 		if err := n.client.Update(n.t.Context(), id, cri.Change{Quota: l.Quota, Period: l.Period, Memory: l.Memory}); err != nil {
@@ -262,6 +269,24 @@ func (n *node) kubelet(sizes map[string]mdp.Size) {
 		}
 	}
 	n.pod(sizes)
+	n.sizes = sizes
+}
+
+// larger is the larger size of each container. Zero is no limit, which is the largest.
+func larger(a, b map[string]mdp.Size) map[string]mdp.Size {
+	both := map[string]mdp.Size{}
+	for id, x := range a {
+		y := b[id]
+		most := mdp.Size{CPU: max(x.CPU, y.CPU), Memory: max(x.Memory, y.Memory)}
+		if min(x.CPU, y.CPU) == 0 {
+			most.CPU = 0
+		}
+		if min(x.Memory, y.Memory) == 0 {
+			most.Memory = 0
+		}
+		both[id] = most
+	}
+	return both
 }
 
 // problem is what the agent reports of a container.
@@ -337,10 +362,10 @@ func (l *late) hang(is bool) {
 	l.hung = is
 }
 
-// eachVersion runs a test on both cgroup versions.
-func eachVersion(t *testing.T, run func(*testing.T, cgroup.Version)) {
+// eachFixture runs a test in which containers use CPU on a fixture of each cgroup version.
+func eachFixture(t *testing.T, run func(*testing.T, *cgrouptest.Host)) {
 	for _, v := range []cgroup.Version{cgroup.V1, cgroup.V2} {
-		t.Run(v.String(), func(t *testing.T) { run(t, v) })
+		t.Run(v.String(), func(t *testing.T) { run(t, cgrouptest.Fixture(t, v)) })
 	}
 }
 

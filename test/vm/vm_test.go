@@ -56,6 +56,16 @@ var suites = []suite{
 		"TestSamplingThirtyContainersAllocatesNothing" + onThisHost,
 		"TestAManagedContainerIsAWorld" + onThisHost,
 	}},
+	{pkg: "test/fault", only: true, real: []string{
+		"TestAnOldJournalRestoresNothingAboveTheLiveLimits/with_a_sidecar" + onThisHost,
+		"TestAnOldJournalRestoresNothingAboveTheLiveLimits/with_an_unlimited_sidecar" + onThisHost,
+		"TestPuttingBackGoesOnWhenThePodGetsRoom" + onThisHost,
+		"TestSomebodyElsesCPULimitDoesNotKeepOurMemoryLimit" + onThisHost,
+		"TestAnAgentThatStartsWithoutTheAPIServerRestoresAtOnce" + onThisHost,
+		"TestAPodThatWasOptedOutWhileNoAgentRanGetsItsLiveLimits" + onThisHost,
+		"TestAPodThatWasOptedOutWhileARaiseWasPendingGetsTheSmallerLimits" + onThisHost,
+		"TestAnOutageOfTheAPIServerEndsNothing" + onThisHost,
+	}},
 }
 
 // name is the package's last folder.

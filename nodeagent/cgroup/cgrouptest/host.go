@@ -87,7 +87,8 @@ func Fixture(tb testing.TB, version cgroup.Version) *Host {
 	return &Host{Tree: tree, Parent: "kubepods"}
 }
 
-// Add makes a group with limits; the zero ones are none.
+// Add makes a group with limits, or changes the limits of one that is there. The zero ones
+// are none.
 func (h *Host) Add(tb testing.TB, path string, l cgroup.Limits) {
 	tb.Helper()
 	if h.real {
@@ -198,7 +199,7 @@ func (h *Host) Enter(tb testing.TB, path string, pid int) {
 	}
 }
 
-// Remove removes a group, and ends its processes that Start started.
+// Remove removes a group and those below it, and ends their processes that Start started.
 func (h *Host) Remove(tb testing.TB, path string) {
 	if !h.real {
 		for _, dir := range []string{"", "cpu", "cpuacct", "memory", "blkio"} {
@@ -232,30 +233,42 @@ func (h *Host) Remove(tb testing.TB, path string) {
 	}
 }
 
+// create makes a real group with limits, or changes those of one that is there.
 func (h *Host) create(path string, l cgroup.Limits) error {
 	if h.Tree.Version() == cgroup.V2 {
-		// What is not nil is enabled for the group, as the kubelet does it.
-		r := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{}, IO: &cgroup2.IO{}}
-		if l.Quota > 0 {
-			p := uint64(l.Period)
-			r.CPU.Max = cgroup2.NewCPUMax(&l.Quota, &p)
-		}
-		if n := int64(l.Memory); n > 0 {
-			r.Memory.Max = &n
-		}
-		_, err := cgroup2.NewManager(h.Tree.Root(), "/"+path, r)
-		return err
+		return h.create2(path, l)
 	}
-	r := &specs.LinuxResources{}
+	quota, memory := int64(-1), int64(-1) // none
+	cpu := &specs.LinuxCPU{Quota: &quota}
 	if l.Quota > 0 {
-		p := uint64(l.Period)
-		r.CPU = &specs.LinuxCPU{Quota: &l.Quota, Period: &p}
+		quota = l.Quota
+		period := uint64(l.Period)
+		cpu.Period = &period
 	}
-	if n := int64(l.Memory); n > 0 {
-		r.Memory = &specs.LinuxMemory{Limit: &n}
+	if l.Memory > 0 {
+		memory = int64(l.Memory)
 	}
+	r := &specs.LinuxResources{CPU: cpu, Memory: &specs.LinuxMemory{Limit: &memory}}
 	_, err := cgroup1.New(cgroup1.StaticPath("/"+path), r, cgroup1.WithHierarchy(h.hierarchies))
 	return err
+}
+
+func (h *Host) create2(path string, l cgroup.Limits) error {
+	// What is not nil is enabled for the group, as the kubelet does it.
+	cpu := &cgroup2.CPU{Max: cgroup2.NewCPUMax(nil, nil)}
+	r := &cgroup2.Resources{CPU: cpu, Memory: &cgroup2.Memory{}, IO: &cgroup2.IO{}}
+	if l.Quota > 0 {
+		period := uint64(l.Period)
+		cpu.Max = cgroup2.NewCPUMax(&l.Quota, &period)
+	}
+	if _, err := cgroup2.NewManager(h.Tree.Root(), "/"+path, r); err != nil {
+		return err
+	}
+	memory := "max" // which the library cannot write
+	if l.Memory > 0 {
+		memory = strconv.FormatInt(int64(l.Memory), 10)
+	}
+	return os.WriteFile(filepath.Join(h.Tree.Root(), path, "memory.max"), []byte(memory), 0o644)
 }
 
 func (h *Host) hierarchies() ([]cgroup1.Subsystem, error) {

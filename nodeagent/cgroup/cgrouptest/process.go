@@ -130,11 +130,16 @@ func (h *Host) Start(tb testing.TB, path string, work Work) *exec.Cmd {
 	return cmd
 }
 
-// stop ends the processes of a group.
+// stop ends the processes of a group and of those below it.
 func (h *Host) stop(path string) {
-	for _, cmd := range h.processes[path] {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+	for in, processes := range h.processes {
+		if in != path && !strings.HasPrefix(in, path+"/") {
+			continue
+		}
+		for _, cmd := range processes {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		delete(h.processes, in)
 	}
-	delete(h.processes, path)
 }
