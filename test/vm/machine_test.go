@@ -216,9 +216,10 @@ func TestWithoutAKernelTheReasonIsItsFolder(t *testing.T) {
 }
 
 func TestOutputOfFailedTestsIsWhatIsShown(t *testing.T) {
-	const good = "=== RUN   TestA\n--- PASS: TestA (0s)\n"
-	const bad = "=== RUN   TestB\n    b_test.go:1: oh\n--- FAIL: TestB (0s)\n"
-	if got := failures(good + bad); strings.Contains(got, "TestA") || !strings.Contains(got, "b_test.go:1: oh") {
+	const output = "=== RUN   TestA\n    a_test.go:1: fine\n--- PASS: TestA (0s)\n" +
+		"=== RUN   TestB\n=== RUN   TestB/one\n    b_test.go:1: oh\n=== RUN   TestB/two\n    b_test.go:2: well\n" +
+		"--- FAIL: TestB (0s)\n    --- FAIL: TestB/one (0s)\n    --- PASS: TestB/two (0s)\n"
+	if got := failures(output); strings.Contains(got, "TestA") || !strings.Contains(got, "b_test.go:1: oh") {
 		t.Errorf("failures = %q", got)
 	}
 	if got := failures("exec format error"); got != "exec format error" {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -103,7 +104,7 @@ func TestNodeTestsPassOnCgroupV2(t *testing.T) {
 			Args: []string{"-test.run=^$", "-test.bench=.", "-test.benchtime=200x", "-test.timeout=5m"}})
 	}
 	begun := time.Now()
-	results, failed := Run(t.Context(), Config{}, programs...)
+	results, failed := Run(t.Context(), Config{Limit: 8 * time.Minute}, programs...)
 	t.Logf("the machine ran for %v", time.Since(begun).Round(100*time.Millisecond))
 	for i, s := range suites {
 		t.Run(s.name(), func(t *testing.T) {
@@ -164,9 +165,14 @@ func passed(t *testing.T, r Result) {
 // failures is the output of a test binary without the tests that passed. When it finds no
 // test that failed it is everything.
 func failures(output string) string {
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(`--- FAIL: (\S+)`).FindAllStringSubmatch(output, -1) {
+		names[m[1]] = true
+	}
 	var failed []string
-	for _, one := range regexp.MustCompile(`(?m)^=== RUN `).Split(output, -1) {
-		if strings.Contains(one, "--- FAIL: ") || strings.Contains(one, "panic: ") {
+	for _, one := range regexp.MustCompile(`(?m)^=== RUN +`).Split(output, -1) {
+		name, _, _ := strings.Cut(one, "\n")
+		if names[name] || strings.Contains(one, "--- FAIL: ") || strings.Contains(one, "panic: ") {
 			failed = append(failed, one)
 		}
 	}
@@ -179,7 +185,7 @@ func failures(output string) string {
 // build compiles the suites' test binaries.
 func build(t *testing.T, dir string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args := []string{"test", "-c", "-ldflags=-s -w", "-o", dir + "/"}
 	for _, s := range suites {
@@ -198,11 +204,21 @@ func needsMachine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a virtual machine: not with -short")
 	}
-	if err := Preflight(t.Context(), true); err != nil {
-		fmt.Println("the tests on cgroup v2 are skipped:", err) // also without -v
+	if err := preflight(); err != nil {
 		t.Skip(err)
 	}
 }
+
+// preflight gets what is missing, once: without a network that takes minutes.
+var preflight = sync.OnceValue(func() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	err := Preflight(ctx, true)
+	if err != nil {
+		fmt.Println("the tests on cgroup v2 are skipped:", err) // also without -v
+	}
+	return err
+})
 
 func isDir(path string) bool {
 	info, err := os.Stat(path)
