@@ -72,6 +72,42 @@ func TestABurstIsRelievedInTheSampleThatShowsIt(t *testing.T) {
 	}
 }
 
+// The same with a kernel that throttles, on this machine's own groups. However slow the
+// machine is: no sample shows throttling and leaves the limit.
+func TestARealBurstIsRelievedInTheSampleThatShowsIt(t *testing.T) {
+	host := cgrouptest.Real(t)
+	path := host.Parent + "/pod/c"
+	low, top := limitsOf(mdp.Size{CPU: 50}), limitsOf(mdp.Size{CPU: 400})
+	host.Add(t, host.Parent+"/pod", limitsOf(mdp.Size{CPU: 1000}))
+	host.Add(t, path, low)
+	group, err := host.Tree.Group(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Sampler{tree: host.Tree}
+	track := s.Add(group)
+	defer s.Remove(track)
+	s.Open(track, lane{has: low, top: top})
+	s.Sample(time.Now())
+	host.Start(t, path, cgrouptest.Burn)
+	for begun := time.Now(); ; {
+		time.Sleep(100 * time.Millisecond)
+		s.Sample(time.Now())
+		if is := host.Limits(t, path).CPU(); track.throttled() && is != 400 || !track.throttled() && is != 50 {
+			t.Fatalf("throttled %v, and the limit is %v: %+v", track.throttled(), is, s.Heard(track))
+		}
+		if track.throttled() {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal("a process that uses all CPU was not throttled in a minute")
+		}
+	}
+	if r := s.Heard(track); r.err != nil || r.to != (cgroup.Limits{Quota: top.Quota, Period: top.Period}) {
+		t.Errorf("relief %+v", r)
+	}
+}
+
 // A policy that wants what is in force makes no call. The runtime must be told all the
 // same: its next update would bring back what it has.
 func TestTheRuntimeIsToldOfReliefAlsoWhenThePolicyWantsNothing(t *testing.T) {
@@ -546,13 +582,17 @@ func BenchmarkRaise(b *testing.B) {
 		}
 	})
 	b.Run("bare write", func(b *testing.B) {
-		f, err := os.OpenFile(filepath.Join(host.Tree.Root(), "cpu", path, "cpu.cfs_quota_us"), os.O_WRONLY, 0)
+		file, values := filepath.Join(host.Tree.Root(), "cpu", path, "cpu.cfs_quota_us"), []string{"10000", "100000"}
+		if host.Tree.Version() == cgroup.V2 {
+			file, values = filepath.Join(host.Tree.Root(), path, "cpu.max"), []string{"10000 100000", "100000 100000"}
+		}
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
 		if err != nil {
-			b.Skip(err)
+			b.Fatal(err)
 		}
 		defer f.Close()
 		for i := 0; b.Loop(); i++ {
-			if _, err := f.WriteString([]string{"10000", "100000"}[i%2]); err != nil {
+			if _, err := f.WriteString(values[i%2]); err != nil {
 				b.Fatal(err)
 			}
 		}
