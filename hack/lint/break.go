@@ -49,7 +49,7 @@ var breaches = []breach{
 	imports("plugins/autoscaling/updater", module+"nodeagent/agent"),
 	imports("plugins/autoscaling/slo", module+"learner/policy/guard"),
 	imports("plugins/fleet", module+"cmd/draw"),
-	imports("plugins/autoscaling/slo", module+"plugins/autoscaling/admission"),
+	imports("plugins/scheduling/headroom", module+"plugins/autoscaling/admission"),
 	imports("nodeagent/agent", module+"plugins/fleet"),
 	imports("nodeagent/cgroup", module+"cmd/draw"),
 	imports("nodeagent/agent", module+"learner/train"),

@@ -156,7 +156,8 @@ func (h *Handler) answer(ctx context.Context, r *admissionv1.AdmissionRequest) (
 
 // judge reads a request's pod and decides on it.
 func (h *Handler) judge(ctx context.Context, r *admissionv1.AdmissionRequest) (*corev1.Pod, Verdict, error) {
-	if r.Operation != admissionv1.Create || r.SubResource != "" || r.Resource.Group != "" || r.Resource.Resource != "pods" {
+	pods := r.Resource.Group == "" && r.Resource.Resource == "pods"
+	if r.Operation != admissionv1.Create || r.SubResource != "" || !pods {
 		return nil, keep(NotManaged, "%s of %s is not the creation of a pod", r.Operation, r.Resource.Resource), nil
 	}
 	pod, err := ParsePod(r.Object.Raw)
