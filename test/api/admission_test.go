@@ -181,15 +181,15 @@ func (s *shop) settled(most mdp.MilliCPU) *corev1.Pod {
 	p := s.made()
 	s.runs(p)
 	s.eventually("the first pod has grown", func() (bool, string) {
-		s.reports(most-20, func(sum *api.Summary) { sum.State.Limit = limit(p) }, p)
+		s.reports(most-20, func(sum *api.Summary) { sum.State.Limit = size(p) }, p)
 		s.get(p, p.Name)
 		m, err := s.mpa()
 		if err != nil || len(m.Status.Recommendation) == 0 {
 			return false, fmt.Sprint(err)
 		}
 		of := m.Status.Recommendation[0].Limits
-		return limit(p).CPU == most && of.CPU.MilliValue() == int64(most) && of.Memory.Value() == int64(limit(p).Memory),
-			fmt.Sprintf("%v, %+v", limit(p), m.Status.Recommendation)
+		return size(p).CPU == most && of.CPU.MilliValue() == int64(most) && of.Memory.Value() == int64(size(p).Memory),
+			fmt.Sprintf("%v, %+v", size(p), m.Status.Recommendation)
 	})
 	return p
 }
@@ -206,14 +206,14 @@ func (s *shop) sizes(like *corev1.Pod) bool {
 	if err := kube.Create(s.t.Context(), p, client.DryRunAll); err != nil {
 		s.t.Fatal(err)
 	}
-	return limit(p).CPU != 400
+	return size(p).CPU != 400
 }
 
 func TestANewPodOfADeploymentStartsAtThePresentSize(t *testing.T) {
 	serveAdmission(t)
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	first := s.settled(900)
-	if got := limit(first); got.CPU != 900 {
+	if got := size(first); got.CPU != 900 {
 		t.Fatalf("the first pod has %v", got)
 	}
 	s.eventually("the API server asks the webhook", func() (bool, string) {
@@ -240,8 +240,7 @@ func TestANewPodOfADeploymentStartsAtThePresentSize(t *testing.T) {
 	s.eventually("both pods have the template's size again", func() (bool, string) {
 		s.get(first, first.Name)
 		s.get(second, second.Name)
-		template := mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
-		return limit(first) == template && limit(second) == template, fmt.Sprint(limit(first), limit(second))
+		return asTemplate(first) && asTemplate(second), fmt.Sprint(size(first), size(second))
 	})
 	if s.sizes(first) {
 		t.Error("in mode observe a new pod is sized")
@@ -281,14 +280,14 @@ func TestWithoutTheWebhookAPodIsMadeAtOnceAndResizedLater(t *testing.T) {
 			}
 			s.scale(2)
 			second := s.made(first)
-			if second.Generation <= 1 && limit(second).CPU != 400 {
-				t.Errorf("the new pod starts with %v", limit(second))
+			if second.Generation <= 1 && size(second).CPU != 400 {
+				t.Errorf("the new pod starts with %v", size(second))
 			}
 			s.runs(second)
 			s.eventually("the new pod is resized", func() (bool, string) {
 				s.reports(880, func(sum *api.Summary) { sum.State.Limit.CPU = 900 }, first, second)
 				s.get(second, second.Name)
-				return limit(second).CPU > 400, limit(second).String()
+				return size(second).CPU > 400, size(second).String()
 			})
 		})
 	}

@@ -22,7 +22,7 @@ func (s *shop) grown(p *corev1.Pod) {
 	s.eventually("pod "+p.Name+" is resized", func() (bool, string) {
 		s.reports(395, nil, p)
 		s.get(p, p.Name)
-		return limit(p).CPU > 400, limit(p).String()
+		return size(p).CPU > 400, size(p).String()
 	})
 }
 
@@ -31,9 +31,9 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 	p := s.pod("one")
 	s.grown(p)
 	r := p.Spec.Containers[0].Resources
-	if p.Status.QOSClass != corev1.PodQOSBurstable ||
-		r.Requests.Cpu().MilliValue()*2 != r.Limits.Cpu().MilliValue() {
-		t.Errorf("QoS %s, requests %v, limits %v; want the template's one to two",
+	if p.Status.QOSClass != corev1.PodQOSBurstable || r.Limits.Cpu().MilliValue() != 900 ||
+		r.Requests.Memory().Value()*2 != r.Limits.Memory().Value() {
+		t.Errorf("QoS %s, requests %v, limits %v; want the owner's ceiling of 900m, and memory as the template's one to two",
 			p.Status.QOSClass, r.Requests, r.Limits)
 	}
 	if p.Status.ContainerStatuses[0].RestartCount != 0 {
@@ -59,7 +59,7 @@ func TestTheOtherModesChangeNothing(t *testing.T) {
 			s.never("the pod was resized", func() bool {
 				s.reports(395, nil, p)
 				s.get(p, "one")
-				return limit(p) != mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}
+				return !asTemplate(p)
 			})
 			if m, ok := s.grant(p); m.Mode != granted || ok != (granted != "") {
 				t.Errorf("grant %q, %v; want %q", m.Mode, ok, granted)
@@ -94,7 +94,7 @@ func TestACanaryIsOnePodAndIsRestoredWhenTheSLOIsViolated(t *testing.T) {
 	s.eventually("the first pod by name is resized", func() (bool, string) {
 		s.reports(395, served(0.01), one, two)
 		s.get(one, "one")
-		return limit(one).CPU > 400, limit(one).String()
+		return size(one).CPU > 400, size(one).String()
 	})
 	s.eventually("the canary's grant is auto, the other's recommend", func() (bool, string) {
 		m1, _ := s.grant(one)
@@ -102,13 +102,13 @@ func TestACanaryIsOnePodAndIsRestoredWhenTheSLOIsViolated(t *testing.T) {
 		s.reports(395, served(0.01), one, two) // asking for grants was an empty report
 		return m1.Mode == api.Auto && m2.Mode == api.Recommend, fmt.Sprintf("%q and %q", m1.Mode, m2.Mode)
 	})
-	if s.get(two, "two"); limit(two).CPU != 400 {
-		t.Errorf("the other pod was resized to %v", limit(two))
+	if s.get(two, "two"); !asTemplate(two) {
+		t.Errorf("the other pod was resized to %v", size(two))
 	}
 	s.eventually("with a violated SLO the canary has the template's size again", func() (bool, string) {
 		s.reports(395, served(1), one, two)
 		s.get(one, "one")
-		return limit(one).CPU == 400, limit(one).String()
+		return asTemplate(one), size(one).String()
 	})
 	s.event("CanaryReverted", "SLO is violated")
 }
@@ -139,11 +139,11 @@ func TestPausedKeepsTheLimitsInForce(t *testing.T) {
 	s.condition(v1alpha1.Paused, metav1.ConditionTrue)
 	s.condition(v1alpha1.Active, metav1.ConditionFalse)
 	s.get(p, "one")
-	before := limit(p)
+	before := size(p)
 	s.never("the size was changed or restored", func() bool {
 		s.reports(50, nil, p)
 		s.get(p, "one")
-		return limit(p) != before
+		return size(p) != before
 	})
 	if m, ok := s.grant(p); !ok || !m.Paused {
 		t.Errorf("grant %+v, %v; want a paused one", m, ok)
@@ -165,7 +165,7 @@ func TestAResourceWhoseResizeRestartsTheContainerIsNotResized(t *testing.T) {
 	})
 	p := s.pod("one")
 	s.grown(p) // its CPU is resized
-	if got := limit(p).Memory; got != 128*mdp.MiB {
+	if got := size(p).Memory; got != 128*mdp.MiB {
 		t.Errorf("memory became %v: that restarts the container", got)
 	}
 }
@@ -187,8 +187,8 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		s.get(p, "one")
-		return *d.Spec.Replicas >= 2 && limit(p).CPU == 400,
-			fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, limit(p))
+		return *d.Spec.Replicas >= 2 && size(p).CPU == 400,
+			fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, size(p))
 	})
 	s.event("ResizeDeferred", "scaling out instead")
 }
@@ -207,7 +207,7 @@ func TestAnInfeasibleResizeIsRevertedAndReported(t *testing.T) {
 	s.condition(v1alpha1.ResizeDeferred, metav1.ConditionTrue, "can never have room")
 	s.eventually("the size is restored", func() (bool, string) {
 		s.get(p, "one")
-		return limit(p).CPU == 400, limit(p).String()
+		return asTemplate(p), size(p).String()
 	})
 }
 

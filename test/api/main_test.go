@@ -6,6 +6,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,6 +61,23 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// established waits for the CRDs of a file. kubectl wait fails at once for one whose status has
+// no conditions yet.
+func established(ctx context.Context, file string) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "-f", file)
+		if err != nil {
+			last = fmt.Errorf("%w: %s", err, out)
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w", file, errors.Join(err, last))
+	}
+	return nil
+}
+
 // start installs the CRDs and runs the controllers.
 func start(ctx context.Context) error {
 	for _, file := range []string{"../../manifests/base/autoscaling.awarescale.dev_multidimpodautoscalers.yaml",
@@ -70,9 +89,8 @@ func start(ctx context.Context) error {
 		if out, err := cluster.Kubectl(ctx, "apply", "--server-side", "-f", path); err != nil {
 			return fmt.Errorf("kubectl apply %s: %w: %s", file, err, out)
 		}
-		if out, err := cluster.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s",
-			"-f", path); err != nil {
-			return fmt.Errorf("waiting for %s: %w: %s", file, err, out)
+		if err := established(ctx, path); err != nil {
+			return err
 		}
 	}
 	scheme := runtime.NewScheme()

@@ -127,7 +127,7 @@ func TestOptingOutRemovesTheGrantsAndRestoresTheSizes(t *testing.T) {
 	s.eventually("the pod is resized", func() (bool, string) {
 		s.reports(395, nil, p)
 		s.get(p, "one")
-		return limit(p).CPU != 400, limit(p).String()
+		return size(p).CPU != 400, size(p).String()
 	})
 	s.eventually("its grant is auto", func() (bool, string) {
 		m, ok := s.grant(p)
@@ -138,14 +138,25 @@ func TestOptingOutRemovesTheGrantsAndRestoresTheSizes(t *testing.T) {
 		_, err := s.mpa()
 		_, granted := s.grant(p)
 		s.get(p, "one")
-		return apierrors.IsNotFound(err) && !granted && limit(p) == mdp.Size{CPU: 400, Memory: 128 * mdp.MiB},
-			fmt.Sprint(err, granted, limit(p))
+		return apierrors.IsNotFound(err) && !granted && asTemplate(p),
+			fmt.Sprint(err, granted, size(p))
 	})
 }
 
-func limit(p *corev1.Pod) mdp.Size {
-	l := p.Spec.Containers[0].Resources.Limits
-	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
+// size is the size of a pod of the template that requests half of its limits.
+func size(p *corev1.Pod) mdp.Size {
+	r := p.Spec.Containers[0].Resources
+	return mdp.Size{CPU: mdp.MilliCPU(2 * r.Requests.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
+}
+
+// asTemplate reports whether a pod has the template's size and ceiling.
+func asTemplate(p *corev1.Pod) bool {
+	return size(p) == (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) && ceiling(p) == 400
+}
+
+// ceiling is a pod's CPU limit.
+func ceiling(p *corev1.Pod) mdp.MilliCPU {
+	return mdp.MilliCPU(p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue())
 }
 
 // The API server refuses an invalid object, and its error names the rule.

@@ -338,7 +338,9 @@ type ReplicaStatus struct {
 type ContainerSize struct {
 	// The container's name.
 	Name string `json:"name"`
-	// Its limits.
+	// Its size: the memory limit, and the CPU limit that is in the template's proportion
+	// to the CPU request. The pod gets that request; its own CPU limit is the ceiling
+	// for bursts, the owner's maximum, unless the template requests as much as its limit.
 	Limits Size `json:"limits"`
 	// The limits of the template's container that this was decided for. When the
 	// template's are others by now, new pods start with the template's size.

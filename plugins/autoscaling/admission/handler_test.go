@@ -211,11 +211,11 @@ func TestTheAnswerIsAPatchOfTheNewPod(t *testing.T) {
 	s := open()
 	h := serve(cache(t, interceptor.Funcs{}, s.set(), s.deployment, s.object), at)
 	a := ask(t, h, review(t, s.pod, nil))
-	if got := after(patched(t, s.pod, a.Patch), admission.Verdict{}, 0); got != "150m/300m 50Mi/100Mi" {
+	if got := after(patched(t, s.pod, a.Patch), admission.Verdict{}, 0); got != "150m/400m 50Mi/100Mi" {
 		t.Errorf("the new pod has %s: %s", got, a.Patch)
 	}
 	h.counted(t, admission.Sized)
-	if len(h.lines) != 1 || !strings.Contains(h.lines[0], "shop/web-1-*") || !strings.Contains(h.lines[0], "cpu 150m/300m") {
+	if len(h.lines) != 1 || !strings.Contains(h.lines[0], "shop/web-1-*") || !strings.Contains(h.lines[0], "cpu 150m/400m") {
 		t.Errorf("logged %q, want the pod and its size", h.lines)
 	}
 }

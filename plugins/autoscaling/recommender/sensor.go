@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sensor looks at one container of a workload over all its pods: its limits as
-// the API has them, its usage as the nodes report it, and the workload's
+// Sensor looks at one container of a workload over all its pods: its size as
+// the API has it (updater.Size), its usage as the nodes report it, and the workload's
 // latency. Before each step the caller sets Workload and Reading to what was
 // just loaded and measured.
 type Sensor struct {
@@ -49,8 +49,9 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 				continue
 			}
 			limit := updater.Limits(c.Resources)
-			state.Limit.CPU += limit.CPU
-			state.Limit.Memory += limit.Memory
+			size := s.Workload.Size(c)
+			state.Limit.CPU += size.CPU
+			state.Limit.Memory += size.Memory
 			limits++
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {

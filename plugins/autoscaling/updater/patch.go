@@ -154,7 +154,7 @@ func (u *Updater) giveUp(ctx context.Context, pod *corev1.Pod) (mdp.Effect, erro
 		if err != nil {
 			return mdp.Failed, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
 		}
-		want = sizeOf(allocatedTo(pod, u.Container), template.Resources)
+		want = sizeOf(allocatedTo(pod, u.Container), now.Resources.Limits, template.Resources)
 	}
 	if Equal(want, now.Resources) {
 		return mdp.Unchanged, nil

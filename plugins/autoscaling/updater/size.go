@@ -44,11 +44,11 @@ func MemoryRequest(template corev1.ResourceRequirements) mdp.Bytes {
 }
 
 // Wanted is the resources that an action gives a container of a pod: of what can be
-// resized, within the owner's bounds, in whole mebibytes. The template is the pod's.
+// resized, within the owner's bounds, in whole mebibytes. The ceiling is the owner's maximum. The template is the pod's.
 // It is what is written to pods/resize, and what a new pod is created with.
 func Wanted(template, now corev1.Container, b mdp.Bounds, a mdp.Action) corev1.ResourceRequirements {
 	a.Sets &= Knobs(now)
-	return Resize(template.Resources, now.Resources, Whole(b, a))
+	return Resize(template.Resources, now.Resources, b.CPU.Max, Whole(b, a))
 }
 
 // Whole is an action within bounds, with its memory in whole mebibytes: rounded up, or
@@ -68,18 +68,26 @@ func Whole(b mdp.Bounds, a mdp.Action) mdp.Action {
 	return a
 }
 
-// Resize is a container's resources with the limits that an action sets.
-// Requests keep their proportion to the limits, as in VPA. The proportion is
-// the template's, so that rounding does not add up. The QoS class does not
-// change: what was equal stays equal, and what was less stays less.
-func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.ResourceRequirements {
+// Resize is a container's resources with the size that an action sets (ADR 18).
+//
+// A size is in the proportion of the template: its requests follow it, as in VPA, and the
+// proportion is the template's, so that rounding does not add up. The memory limit
+// is the size. The CPU limit is the ceiling, up to which the node agent lets bursts go at
+// once: it does not follow the size. A container whose CPU request is its limit keeps
+// it so. The QoS class does not change: what was equal stays equal, and what was less
+// stays less.
+func Resize(template, now corev1.ResourceRequirements, ceiling mdp.MilliCPU, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
 	template = withRequests(template)
 	if a.Sets.Has(mdp.CPULimit) {
-		limit := int64(a.Limit.CPU)
+		size := int64(a.Limit.CPU)
+		limit := size
+		if bursts(template) {
+			limit = max(size, int64(ceiling))
+		}
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
 		if _, ok := now.Requests[corev1.ResourceCPU]; ok {
-			request := proportion(limit, template.Requests.Cpu().MilliValue(),
+			request := proportion(size, template.Requests.Cpu().MilliValue(),
 				template.Limits.Cpu().MilliValue(), 1)
 			out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(request, resource.DecimalSI)
 		}
@@ -93,6 +101,28 @@ func Resize(template, now corev1.ResourceRequirements, a mdp.Action) corev1.Reso
 		}
 	}
 	return out
+}
+
+// Size is the size that a pod's container has: what Resize was given. Of CPU it follows
+// from the request, because the limit is the ceiling.
+func Size(template, now corev1.ResourceRequirements) mdp.Size {
+	size := Limits(now)
+	template = withRequests(template)
+	request, known := now.Requests[corev1.ResourceCPU]
+	if !known || !bursts(template) || size.CPU == 0 {
+		return size
+	}
+	request0, limit0 := template.Requests.Cpu().MilliValue(), template.Limits.Cpu().MilliValue()
+	if request0 == 0 {
+		return size // the template reserves nothing, so what is reserved says nothing of a size
+	}
+	size.CPU = mdp.MilliCPU((request.MilliValue()*limit0 + request0 - 1) / request0)
+	return size
+}
+
+// bursts reports whether a template's container may use more CPU than it requests.
+func bursts(template corev1.ResourceRequirements) bool {
+	return template.Requests.Cpu().Cmp(*template.Limits.Cpu()) < 0
 }
 
 // memoryRequest is the memory request beside a limit, in whole mebibytes where it is
@@ -149,9 +179,9 @@ func AsTemplate(template, now corev1.Container, knobs mdp.Set) bool {
 }
 
 // sizeOf is the size that a container has when its node has allocated these
-// requests: its limits keep the template's proportion, as Resize makes them. What
-// is not allocated is the template's.
-func sizeOf(allocated corev1.ResourceList, template corev1.ResourceRequirements) corev1.ResourceRequirements {
+// requests: its limits keep the template's proportion, as Resize makes them, but for a CPU
+// limit that is a ceiling, which stays. What is not allocated is the template's.
+func sizeOf(allocated, limits corev1.ResourceList, template corev1.ResourceRequirements) corev1.ResourceRequirements {
 	out := withRequests(template)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, known := allocated[name]
@@ -168,8 +198,8 @@ func sizeOf(allocated corev1.ResourceList, template corev1.ResourceRequirements)
 		case request0.Cmp(limit0) >= 0:
 			out.Limits[name] = request
 		case name == corev1.ResourceCPU:
-			limit := int64(float64(request.MilliValue()) * share)
-			out.Limits[name] = *resource.NewMilliQuantity(max(limit, request.MilliValue()+1), resource.DecimalSI)
+			ceiling := limits[name]
+			out.Limits[name] = *resource.NewMilliQuantity(max(ceiling.MilliValue(), request.MilliValue()+1), resource.DecimalSI)
 		default:
 			limit := wholeMiB(int64(float64(request.Value()) * share))
 			out.Limits[name] = *resource.NewQuantity(max(limit, wholeMiB(request.Value()+1)), resource.BinarySI)

@@ -23,14 +23,16 @@ func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.Re
 	return corev1.ResourceRequirements{Requests: list(requestCPU, requestMiB), Limits: list(limitCPU, limitMiB)}
 }
 
-// For every template and every action: the limits are those of the action, a
-// request that was less than its limit stays less, one that was equal stays
-// equal, and nothing is zero. So the QoS class cannot change.
+// For every template and every action: the size is the action's, and is read back as
+// such, a request that was less than its limit stays less, one that was equal stays
+// equal, and nothing is zero. So the QoS class cannot change. The CPU limit of a container
+// that may burst is the ceiling.
 func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
-	law := func(request, extra uint16, mib, extraMiB uint8, cpu uint16, memory uint16) bool {
+	law := func(request, extra uint16, mib, extraMiB uint8, cpu, above uint16, memory uint16) bool {
 		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))
 		limit := mdp.Size{CPU: mdp.MilliCPU(cpu) + 2, Memory: mdp.Bytes(memory)<<12 + 4*mdp.MiB}
-		got := updater.Resize(template, template, mdp.Action{}.WithCPU(limit.CPU).WithMemory(limit.Memory))
+		ceiling := limit.CPU + mdp.MilliCPU(above)
+		got := updater.Resize(template, template, ceiling, mdp.Action{}.WithCPU(limit.CPU).WithMemory(limit.Memory))
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			before0, before1 := template.Requests[name], template.Limits[name]
 			after0, after1 := got.Requests[name], got.Limits[name]
@@ -39,8 +41,16 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 				return false
 			}
 		}
-		return updater.Limits(got).CPU == limit.CPU && updater.Limits(got).Memory >= limit.Memory &&
-			updater.Limits(got).Memory < limit.Memory+mdp.MiB
+		is := updater.Size(template, got)
+		again := updater.Resize(template, got, ceiling, mdp.Action{}.WithCPU(is.CPU).WithMemory(is.Memory))
+		if !updater.Equal(again, got) {
+			t.Logf("a size of %v was read as %v, and comes to %v instead of %v", limit, is, again, got)
+			return false
+		}
+		if extra == 0 {
+			ceiling = limit.CPU
+		}
+		return updater.Limits(got).CPU == ceiling && is.Memory >= limit.Memory && is.Memory < limit.Memory+mdp.MiB
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
 		t.Error(err)
@@ -49,13 +59,53 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 
 func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 	now := resources(150, 300, 50, 100)
-	got := updater.Resize(resources(100, 200, 64, 128), now, mdp.Action{}.WithCPU(500))
-	if got.Limits.Cpu().MilliValue() != 500 || got.Requests.Cpu().MilliValue() != 250 ||
+	got := updater.Resize(resources(100, 200, 64, 128), now, 900, mdp.Action{}.WithCPU(500))
+	if got.Limits.Cpu().MilliValue() != 900 || got.Requests.Cpu().MilliValue() != 250 ||
 		got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
 		t.Errorf("resources %v", got)
 	}
 	if now.Limits.Cpu().MilliValue() != 300 {
 		t.Error("the pod's own resources were written to")
+	}
+}
+
+// A shrink frees what is reserved, and leaves the ceiling: a burst finds it at once.
+func TestAShrinkLeavesTheCeiling(t *testing.T) {
+	b := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 1},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 128 * mdp.MiB},
+	}
+	template := corev1.Container{Resources: resources(250, 1000, 64, 128)}
+	now := template
+	for _, size := range []mdp.MilliCPU{800, 400, 60, 1600, 9000} {
+		now.Resources = updater.Wanted(template, now, b, mdp.Action{}.WithCPU(size))
+		size = min(size, b.CPU.Max)
+		if request, limit := now.Resources.Requests.Cpu().MilliValue(), now.Resources.Limits.Cpu().MilliValue(); limit != 2000 ||
+			request != int64(size)/4 {
+			t.Errorf("at a size of %v the request is %dm and the limit %dm, want %v and the owner's 2000m", size, request, limit, size/4)
+		}
+		if is := updater.Size(template.Resources, now.Resources); is.CPU != size {
+			t.Errorf("a size of %v is read as %v", size, is.CPU)
+		}
+	}
+	b.CPU.Max = 500 // the owner wants less
+	if got := updater.Wanted(template, now, b, mdp.Action{}.WithCPU(9000)); got.Limits.Cpu().MilliValue() != 500 {
+		t.Errorf("the limit is %v, want the owner's new 500m", got.Limits.Cpu())
+	}
+}
+
+// What is not in the proportion of any size is its limit: a template without a request,
+// or a pod of one.
+func TestASizeWithoutAProportionIsTheLimit(t *testing.T) {
+	for name, c := range map[string]struct{ template, now corev1.ResourceRequirements }{
+		"request and limit are equal": {resources(200, 200, 1, 1), resources(300, 300, 1, 1)},
+		"the request is zero":         {resources(0, 200, 1, 1), resources(0, 300, 1, 1)},
+		"the pod has no request":      {resources(100, 200, 1, 1), corev1.ResourceRequirements{Limits: resources(0, 300, 1, 1).Limits}},
+	} {
+		if got := updater.Size(c.template, c.now); got.CPU != 300 {
+			t.Errorf("%s: %v, want 300m", name, got.CPU)
+		}
 	}
 }
 

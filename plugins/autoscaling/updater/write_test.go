@@ -152,14 +152,14 @@ func TestGivingUpGoesBackToTheSizeThatWasSettledLast(t *testing.T) {
 		st.ContainerStatuses[0].AllocatedResources = s.pod().Spec.Containers[0].Resources.Requests
 	})
 	s.act(u, mdp.Action{}.WithCPU(3000).WithMemory(1024*mdp.MiB))
-	if got := s.size(); got != [4]int64{1500, 3000, 512, 1024} {
+	if got := s.size(); got != [4]int64{1500, 4000, 512, 1024} {
 		t.Fatalf("size %v after the second resize", got)
 	}
 	s.kubelet(infeasible)
 	if effect := s.act(u, mdp.Action{}.WithCPU(3000)); effect != mdp.Infeasible {
 		t.Errorf("effect %v", effect)
 	}
-	if got := s.size(); got != [4]int64{750, 1500, 256, 512} {
+	if got := s.size(); got != [4]int64{750, 4000, 256, 512} {
 		t.Errorf("size %v, want the first resize's", got)
 	}
 }
@@ -173,9 +173,9 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 		want      [4]int64
 	}{
 		"the template's size":     {resources(500, 1000, 128, 256), resources(500, 0, 128, 0), [4]int64{500, 1000, 128, 256}},
-		"a larger one":            {resources(500, 1000, 128, 256), resources(750, 0, 200, 0), [4]int64{750, 1500, 200, 400}},
+		"a larger one":            {resources(500, 1000, 128, 256), resources(750, 0, 200, 0), [4]int64{750, 4000, 200, 400}},
 		"requests like limits":    {resources(500, 500, 128, 128), resources(400, 0, 100, 0), [4]int64{400, 400, 100, 100}},
-		"a tiny one stays legal":  {resources(999, 1000, 128, 129), resources(1, 0, 1, 0), [4]int64{1, 2, 1, 2}},
+		"a tiny one stays legal":  {resources(999, 1000, 128, 129), resources(1, 0, 1, 0), [4]int64{1, 4000, 1, 2}},
 		"nothing is said of them": {resources(500, 1000, 128, 256), corev1.ResourceRequirements{}, [4]int64{500, 1000, 128, 256}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestAStaleUpdaterLoses(t *testing.T) {
 	if err != nil || effect != mdp.Refused || executed.Sets != 0 || !strings.Contains(stale.Reason, "another writer") {
 		t.Errorf("executed %v, effect %v, reason %q, %v; want a refusal, and no error", executed, effect, stale.Reason, err)
 	}
-	if got, w := s.size(), s.load(); got[1] != 1500 || w.Replicas != 2 {
+	if got, w := s.size(), s.load(); got[0] != 750 || w.Replicas != 2 {
 		t.Errorf("size %v and %d replicas: the stale updater won", got, w.Replicas)
 	}
 	// The next step reads again, and is no longer stale.
@@ -224,7 +224,7 @@ func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 	if _, effect, err := stale.Act(t.Context(), noon, mdp.Action{}.WithCPU(3000)); err != nil || effect != mdp.Refused {
 		t.Errorf("effect %v, %v; want a refusal", effect, err)
 	}
-	if got := s.size(); got[1] != 3000 {
+	if got := s.size(); got[0] != 1500 {
 		t.Errorf("size %v: a resize that was made was given up", got)
 	}
 }
@@ -234,7 +234,8 @@ func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 func TestATemplateWithoutRequestsKeepsTheQoSClass(t *testing.T) {
 	template := resources(1000, 1000, 256, 256)
 	template.Requests = nil
-	got := updater.Resize(template, resources(1000, 1000, 256, 256), mdp.Action{}.WithCPU(500).WithMemory(128*mdp.MiB))
+	got := updater.Resize(template, resources(1000, 1000, 256, 256), 1000,
+		mdp.Action{}.WithCPU(500).WithMemory(128*mdp.MiB))
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if request, limit := got.Requests[name], got.Limits[name]; request.Cmp(limit) != 0 {
 			t.Errorf("%s: request %v, limit %v; want them equal", name, &request, &limit)
