@@ -542,7 +542,7 @@ func TestThePatchNamesOnlyWhatItChanges(t *testing.T) {
 		set    []corev1.ResourceName
 	}{
 		"CPU alone": {func(s *shop) { s.object.Status.Recommendation[0].Limits.Memory = nil },
-			[]string{"limits/cpu", "requests/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
+			[]string{"requests/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
 		// Requests are in whole mebibytes, as the updater writes them: 100M are 95.4 MiB.
 		"a request alone": {func(s *shop) {
 			s.made(amounts("200m", "100M"), amounts("400m", "256Mi"))
@@ -551,6 +551,7 @@ func TestThePatchNamesOnlyWhatItChanges(t *testing.T) {
 		"a limit alone": {func(s *shop) {
 			s.made(amounts("1m", "64Mi"), amounts("400m", "128Mi"))
 			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("300m")}
+			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web", Max: &v1alpha1.Size{CPU: quantity("2")}}}
 		}, []string{"limits/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
 	} {
 		t.Run(name, func(t *testing.T) {
