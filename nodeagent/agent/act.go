@@ -66,6 +66,7 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return fail(err)
 	}
 	c.wrote = true
+	c.requests = c.facts.Requests
 	c.sampler.Expect(c.track, changed(m.call.Change))
 	err := do()
 	c.sampler.Again(c.track)
@@ -99,9 +100,19 @@ func (m move) relief() move {
 	return m
 }
 
-// move is the call that brings the limits in force to those of an Action.
+// move is the call that brings the limits in force to those of an Action. What the runtime
+// does not know yet goes with it: its update of one limit brings back what it knows of the
+// others.
 func (c *managedContainer) move(a mdp.Action) move {
 	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size(), Commit: c.ownership.Behind}}
+	if o := c.ownership; o.Behind && a.Sets != 0 {
+		if o.Ours.Quota > 0 && !a.Sets.Has(mdp.CPULimit) {
+			a = a.WithCPU(c.inForce.CPU())
+		}
+		if o.Ours.Memory > 0 && !a.Sets.Has(mdp.MemoryLimit) {
+			a = a.WithMemory(c.inForce.Memory)
+		}
+	}
 	if a.Sets.Has(mdp.CPULimit) && c.inForce.Period > 0 && c.inForce.Quota > 0 {
 		c.moveCPU(&m, a.Limit.CPU)
 	}

@@ -141,6 +141,24 @@ func TestAPauseKeepsWhatIsInForce(t *testing.T) {
 	}
 }
 
+func TestForeignChangesThatAreFarApartAreNoFight(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	for _, c := range g.agent.containers {
+		c.backoff = 10 * time.Second
+	}
+	for i := range 4 {
+		if err := g.host.Tree.Write(g.pathOf(0, "c0"), cgroup.Limits{Quota: int64(95000 - 1000*i), Period: 100000}); err != nil {
+			t.Fatal(err)
+		}
+		g.grant(api.Auto)
+		g.run(15 * time.Second)
+	}
+	if s := g.summary(0); s.Conflicts != 4 || s.Problem != "" {
+		t.Errorf("conflicts %d, problem %q; want four, and nothing done about it", s.Conflicts, s.Problem)
+	}
+}
+
 func TestAfterThreeForeignChangesAContainerIsLeftAlone(t *testing.T) {
 	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
 		g := newRigOn(t, host, 1)

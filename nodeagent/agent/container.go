@@ -42,10 +42,12 @@ type managedContainer struct {
 
 	settling settling // after relief by the fast lane
 
+	requests   mdp.Size      // the API's when limits were set last
 	resizes    uint64        // of this instance
 	conflicts  uint64        // changes by somebody else, of this instance
 	wrote      bool          // limits were set since the last Sense
-	strikes    int           // conflicts since the last backoff
+	strikes    int           // conflicts since the last backoff, none of them long after the one before
+	struckAt   time.Time     // the last conflict
 	maxStrikes int           // after which the container is backed off from
 	backoff    time.Duration // how long
 	leftUntil  time.Time     // the container is backed off from until then
@@ -119,10 +121,15 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	c.facts.Foreign = c.foreign.limits
 }
 
-// strike notes that somebody else has changed a limit that was ours.
+// strike notes that somebody else has changed a limit that was ours. With the API's
+// requests the kubelet sets the limits anew, also when those are what they were.
 func (c *managedContainer) strike(now time.Time) {
-	adopted := c.facts.ResizePending || c.ownership.SetWith != c.api()
+	adopted := c.facts.ResizePending || c.ownership.SetWith != c.api() || c.requests != c.facts.Requests
 	if !adopted {
+		if now.Sub(c.struckAt) > c.backoff {
+			c.strikes = 0 // long ago: not the same fight
+		}
+		c.struckAt = now
 		c.conflicts++
 		c.strikes++
 		c.metrics.conflicts.Inc()

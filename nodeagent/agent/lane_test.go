@@ -448,6 +448,70 @@ func TestABurstWhileLimitsAreRestoredIsNotRelieved(t *testing.T) {
 	g.isRestored("after observe")
 }
 
+// The runtime's update of one limit sets the others to what it knows of them. So what it
+// was not told goes with each call: otherwise it would take our own raise back, and that
+// would pass for somebody else's change.
+func TestACallForMemoryDoesNotTakeReliefBack(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			wants := mdp.Action{}.WithCPU(300)
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+			}
+			g.boot()
+			g.grant(api.Auto)
+			g.run(20 * time.Second)
+			wants = mdp.Action{}.WithMemory(128 * mdp.MiB)
+			g.burst()
+			g.now = g.now.Truncate(time.Second).Add(2 * time.Second)
+			g.agent.Step(t.Context(), g.now)
+			if l := g.limit(0); l.CPU != web.CPU || l.Memory >= web.Memory {
+				t.Fatalf("after a call for memory the limits are %v", l)
+			}
+			g.demand[0] = 100
+			g.run(3 * time.Second)
+			if s := g.summary(0); s.Conflicts != 0 || g.limit(0).CPU != web.CPU {
+				t.Errorf("limits %v: %+v", g.limit(0), s)
+			}
+			g.grant(api.Observe)
+			g.run(2 * time.Second)
+			g.isRestored("after observe")
+		})
+	}
+}
+
+// Central changes requests, and the ceiling stays. The kubelet sets all that the API has,
+// the limit with it. That is no conflict, however often. Here the memory limit is ours, and
+// as large as the API's.
+func TestAResizeOfRequestsIsNoConflict(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	wants := mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.demand[0] = 100
+	g.grant(api.Auto)
+	g.run(20 * time.Second)
+	wants = mdp.Action{}.WithCPU(300).WithMemory(web.Memory)
+	for i := range 6 {
+		g.grant(api.Auto)
+		g.run(15 * time.Second)
+		if l := g.limit(0); l.CPU != 300 || l.Memory != web.Memory {
+			t.Fatalf("after %d resizes the limits are %v: %+v", i, l, g.summary(0))
+		}
+		g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+		if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.run(time.Second)
+	if s := g.summary(0); s.Conflicts != 0 || strings.Contains(s.Problem, "ConflictDetected") {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Each entry is synced to disk, which takes milliseconds on a busy one.
 func TestTheJournalIsNotWrittenForEachStep(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
