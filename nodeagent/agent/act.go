@@ -35,7 +35,7 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	if err := a.Check(); err != nil {
 		return fail(err)
 	}
-	a = c.envelope.Bounds.Clip(c.settled(now, a.Only(c.envelope.Knobs)))
+	a = c.envelope.Bounds.Clip(c.slowly(now, a.Only(c.envelope.Knobs)))
 	m := c.move(a)
 	if relief := m.call.Relief(); !relief.Change.Empty() {
 		c.fit()
@@ -66,7 +66,7 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return fail(err)
 	}
 	c.wrote = true
-	c.requests = c.facts.Requests
+	c.setWith = c.settled
 	c.sampler.Expect(c.track, changed(m.call.Change))
 	err := do()
 	c.sampler.Again(c.track)

@@ -73,6 +73,7 @@ func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 	settled := c.facts.Settled
 	if !one.ResizePending {
 		settled = one.Limits
+		c.settled = asked{one.Limits, one.Requests}
 		c.foreign.heard(now, one.Limits)
 	}
 	c.others = p.others(one.Name)

@@ -42,7 +42,8 @@ type managedContainer struct {
 
 	settling settling // after relief by the fast lane
 
-	requests   mdp.Size      // the API's when limits were set last
+	settled    asked         // what the kubelet has carried out, as far as is known
+	setWith    asked         // settled, when limits were set last
 	resizes    uint64        // of this instance
 	conflicts  uint64        // changes by somebody else, of this instance
 	wrote      bool          // limits were set since the last Sense
@@ -52,6 +53,9 @@ type managedContainer struct {
 	backoff    time.Duration // how long
 	leftUntil  time.Time     // the container is backed off from until then
 }
+
+// asked is what the API asks for of a container, and the kubelet has carried out.
+type asked struct{ limits, requests mdp.Size }
 
 // api is the API's limits in the form in which the kubelet writes them. While a
 // resize is pending it is the smaller of old and new, which is allocated in any
@@ -121,10 +125,11 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	c.facts.Foreign = c.foreign.limits
 }
 
-// strike notes that somebody else has changed a limit that was ours. With the API's
-// requests the kubelet sets the limits anew, also when those are what they were.
+// strike notes that somebody else has changed a limit that was ours. It was the kubelet
+// when the API's limits or requests are others than when we set ours: with either of them
+// it sets all limits anew.
 func (c *managedContainer) strike(now time.Time) {
-	adopted := c.facts.ResizePending || c.ownership.SetWith != c.api() || c.requests != c.facts.Requests
+	adopted := c.facts.ResizePending || c.setWith != c.settled
 	if !adopted {
 		if now.Sub(c.struckAt) > c.backoff {
 			c.strikes = 0 // long ago: not the same fight

@@ -249,8 +249,8 @@ func (c *managedContainer) tell(ctx context.Context, now time.Time, d mdp.Decisi
 	}
 }
 
-// settled is an action that does not take relief back at once.
-func (c *managedContainer) settled(now time.Time, a mdp.Action) mdp.Action {
+// slowly is an action that does not take relief back at once.
+func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
 		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, a.Limit.CPU))))
 	}

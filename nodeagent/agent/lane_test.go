@@ -226,15 +226,15 @@ func TestSettlingRaisesNothing(t *testing.T) {
 	c.inForce = limitsOf(mdp.Size{CPU: 450})
 	now := noon.Add(10 * time.Second) // half of what is above the wish is left
 	for want, is := range map[mdp.MilliCPU]mdp.MilliCPU{400: 450, 200: 450, 0: 450, 450: 450, 600: 600} {
-		if got := c.settled(now, mdp.Action{}.WithCPU(want)); got.Limit.CPU != is {
+		if got := c.slowly(now, mdp.Action{}.WithCPU(want)); got.Limit.CPU != is {
 			t.Errorf("with %v wanted and 450m in force: %v, want %v", want, got.Limit.CPU, is)
 		}
 	}
 	later := noon.Add(30 * time.Second)
-	if got := c.settled(later, mdp.Action{}.WithCPU(200)); got.Limit.CPU != 300 {
+	if got := c.slowly(later, mdp.Action{}.WithCPU(200)); got.Limit.CPU != 300 {
 		t.Errorf("after three half-lives with 200m wanted: %v, want 300m", got.Limit.CPU)
 	}
-	if got := c.settled(now, mdp.Action{}.WithMemory(64*mdp.MiB)); got != (mdp.Action{}).WithMemory(64*mdp.MiB) {
+	if got := c.slowly(now, mdp.Action{}.WithMemory(64*mdp.MiB)); got != (mdp.Action{}).WithMemory(64*mdp.MiB) {
 		t.Errorf("an action for memory only became %v", got)
 	}
 }

@@ -24,14 +24,13 @@ type Event struct {
 // from before the first call until no call can land any more. A value in that range is
 // known for ours with the entry that is on disk: it is written without another one.
 type Ownership struct {
-	State   State
-	Ours    cgroup.Limits // what we set; 0 is a limit that is not ours
-	Before  cgroup.Limits // what was in force before; with Behind what the runtime has
-	API     cgroup.Limits // what is to be restored
-	SetWith cgroup.Limits // the API's values when we set ours; zero when that is not known
-	Wrote   Span          // what calls of ours may have set, or may still set
-	Late    bool          // a call of ours failed, and may still land
-	Behind  bool          // Ours was written to the cgroup, and the runtime does not know
+	State  State
+	Ours   cgroup.Limits // what we set; 0 is a limit that is not ours
+	Before cgroup.Limits // what was in force before; with Behind what the runtime has
+	API    cgroup.Limits // what is to be restored
+	Wrote  Span          // what calls of ours may have set, or may still set
+	Late   bool          // a call of ours failed, and may still land
+	Behind bool          // Ours was written to the cgroup, and the runtime does not know
 }
 
 // Journaling is what to do with the container's entry in the journal.
@@ -149,7 +148,7 @@ func (o Ownership) intend(e Event) Ownership {
 		before = o.Before // the runtime still has it
 	}
 	return Ownership{
-		Ours: held, Before: before, API: e.API, SetWith: e.API,
+		Ours: held, Before: before, API: e.API,
 		Wrote: wrote, Late: o.Late, Behind: o.Behind,
 	}
 }

@@ -31,7 +31,7 @@ var (
 
 // example is an ownership in each state.
 func example(s State) Ownership {
-	o := Ownership{State: s, Ours: our, Before: before, API: fromAPI, SetWith: fromAPI, Wrote: Span{}.With(our)}
+	o := Ownership{State: s, Ours: our, Before: before, API: fromAPI, Wrote: Span{}.With(our)}
 	switch s {
 	case Untouched, Released, Ended:
 		return Ownership{State: s, API: fromAPI}
@@ -154,16 +154,16 @@ func values(o Ownership) Ownership {
 
 func TestIntendKeepsWhatIsInForceOfTheOtherLimit(t *testing.T) {
 	// A call failed, and its memory limit did not land. The next call sets CPU only.
-	o := Ownership{State: InDoubt, Ours: our, Before: before, API: fromAPI, SetWith: fromAPI}
+	o := Ownership{State: InDoubt, Ours: our, Before: before, API: fromAPI}
 	inForce := cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory}
 	step, err := o.Next(Event{Kind: Intend, Change: limits(200, 0), InForce: inForce, API: fromAPI})
-	want := Ownership{State: InDoubt, Ours: limits(200, 128), Before: inForce, API: fromAPI, SetWith: fromAPI}
+	want := Ownership{State: InDoubt, Ours: limits(200, 128), Before: inForce, API: fromAPI}
 	if err != nil || values(step.Ownership) != want {
 		t.Errorf("%+v, %v; want %+v", step.Ownership, err, want)
 	}
 	// A limit that the call does not set is not ours.
 	step, err = Ownership{}.Next(Event{Kind: Intend, Change: limits(200, 0), InForce: fromAPI, API: fromAPI})
-	want = Ownership{State: InDoubt, Ours: limits(200, 0), Before: fromAPI, API: fromAPI, SetWith: fromAPI}
+	want = Ownership{State: InDoubt, Ours: limits(200, 0), Before: fromAPI, API: fromAPI}
 	if err != nil || values(step.Ownership) != want {
 		t.Errorf("%+v, %v; want %+v", step.Ownership, err, want)
 	}
