@@ -66,7 +66,7 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return fail(err)
 	}
 	c.wrote = true
-	c.setWith = c.settled
+	c.settledThen = c.settled
 	c.sampler.Expect(c.track, changed(m.call.Change))
 	err := do()
 	c.sampler.Again(c.track)

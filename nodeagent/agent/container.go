@@ -42,16 +42,16 @@ type managedContainer struct {
 
 	settling settling // after relief by the fast lane
 
-	settled    asked         // what the kubelet has carried out, as far as is known
-	setWith    asked         // settled, when limits were set last
-	resizes    uint64        // of this instance
-	conflicts  uint64        // changes by somebody else, of this instance
-	wrote      bool          // limits were set since the last Sense
-	strikes    int           // conflicts since the last backoff, none of them long after the one before
-	struckAt   time.Time     // the last conflict
-	maxStrikes int           // after which the container is backed off from
-	backoff    time.Duration // how long
-	leftUntil  time.Time     // the container is backed off from until then
+	settled     asked         // what the kubelet has carried out, as far as is known
+	settledThen asked         // settled, when limits were set last
+	resizes     uint64        // of this instance
+	conflicts   uint64        // changes by somebody else, of this instance
+	wrote       bool          // limits were set since the last Sense
+	strikes     int           // conflicts since the last backoff, none of them long after the one before
+	struckAt    time.Time     // the last conflict
+	maxStrikes  int           // after which the container is backed off from
+	backoff     time.Duration // how long
+	leftUntil   time.Time     // the container is backed off from until then
 }
 
 // asked is what the API asks for of a container, and the kubelet has carried out.
@@ -129,7 +129,7 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 // when the API's limits or requests are others than when we set ours: with either of them
 // it sets all limits anew.
 func (c *managedContainer) strike(now time.Time) {
-	adopted := c.facts.ResizePending || c.setWith != c.settled
+	adopted := c.facts.ResizePending || c.settledThen != c.settled
 	if !adopted {
 		if now.Sub(c.struckAt) > c.backoff {
 			c.strikes = 0 // long ago: not the same fight
