@@ -63,7 +63,8 @@ func command() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.registry, "registry", "", "where the images go, such as registry.example.com/aware; the login is docker's or podman's")
+	f.StringVar(&o.registry, "registry", "",
+		"where the images go, such as registry.example.com/aware; the login is docker's or podman's")
 	f.StringVar(&o.tag, "tag", "", "their tag (default: the one that manifests/base names)")
 	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64"}, "of your nodes, such as linux/amd64,linux/arm64")
 	f.BoolVar(&o.insecure, "insecure", false, "the registry speaks plain HTTP")
@@ -136,7 +137,8 @@ func (o options) publish(ctx context.Context, image *types.Image) error {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}})
 	}
-	if err := remote.WriteIndex(ref, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	login := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if err := remote.WriteIndex(ref, index, remote.WithContext(ctx), login); err != nil {
 		return fmt.Errorf("pushing %s: %w", ref, err)
 	}
 	digest, err := index.Digest()
@@ -152,7 +154,8 @@ func (o options) publish(ctx context.Context, image *types.Image) error {
 func (o options) build(ctx context.Context, program, platform string) (v1.Image, error) {
 	arch, linux := strings.CutPrefix(platform, "linux/")
 	if !linux || arch == "" || strings.Contains(arch, "/") {
-		return nil, fmt.Errorf("flag --platforms: %q: it must be linux/ and an architecture of Go's, such as linux/arm64", platform)
+		return nil, fmt.Errorf("flag --platforms: %q: it must be linux/ and an architecture of Go's, such as linux/arm64",
+			platform)
 	}
 	file, err := filepath.Abs(filepath.Join(o.bin, arch, program))
 	if err != nil {
@@ -187,6 +190,6 @@ func writeOverlay(o options, images []types.Image) error {
 	if err := os.MkdirAll(o.overlay, 0o755); err != nil {
 		return err
 	}
-	file := filepath.Join(o.overlay, "kustomization.yaml")
-	return os.WriteFile(file, append([]byte("# Written by make images. Add your patches in a folder of your own.\n"), text...), 0o644)
+	const head = "# Written by make images. Add your patches in a folder of your own.\n"
+	return os.WriteFile(filepath.Join(o.overlay, "kustomization.yaml"), append([]byte(head), text...), 0o644)
 }

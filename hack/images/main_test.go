@@ -47,12 +47,17 @@ func tiny(t *testing.T, host string) options {
 			"resources: [pod.yaml]\nimages: [{name: example.com/tiny, newTag: v7}]\n",
 		"manifests/base/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: tiny}\n" +
 			"spec: {containers: [{name: tiny, image: example.com/tiny}]}\n",
-		"manifests/default/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\n",
+		"manifests/default/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" +
+			"resources: [../base]\n",
 	})
 	return options{
-		registry: host + "/team/aware", platforms: []string{"linux/amd64", "linux/arm64"}, source: dir,
-		base: filepath.Join(dir, "manifests/base"), overlay: filepath.Join(dir, "out/install"), bin: filepath.Join(dir, "out/bin"),
-		ldflags: map[string]string{"tiny": "-X main.say=hello"},
+		registry:  host + "/team/aware",
+		platforms: []string{"linux/amd64", "linux/arm64"},
+		source:    dir,
+		base:      filepath.Join(dir, "manifests/base"),
+		overlay:   filepath.Join(dir, "out/install"),
+		bin:       filepath.Join(dir, "out/bin"),
+		ldflags:   map[string]string{"tiny": "-X main.say=hello"},
 	}
 }
 
@@ -130,14 +135,16 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		change func(*options)
 		says   []string
 	}{
-		"no registry":            {func(o *options) { o.registry = "" }, []string{"--registry"}},
-		"no name of a registry":  {func(o *options) { o.registry = "https://" + host }, []string{"--registry", "https:"}},
-		"no tag":                 {func(o *options) { o.tag = "a b" }, []string{"--tag", "a b"}},
-		"no platform of Linux":   {func(o *options) { o.platforms = []string{"windows/amd64"} }, []string{"--platforms", "windows/amd64"}},
-		"no architecture of Go":  {func(o *options) { o.platforms = []string{"linux/pdp11"} }, []string{"linux/pdp11"}},
-		"nobody serves there":    {func(o *options) { o.registry = "127.0.0.1:1/x" }, []string{"127.0.0.1:1/x/tiny:v7"}},
-		"no manifests":           {func(o *options) { o.base = "/nowhere" }, []string{"/nowhere/kustomization.yaml"}},
-		"manifests and no image": {func(o *options) { o.base = filepath.Join(o.source, "manifests/default") }, []string{"has no images"}},
+		"no registry":           {func(o *options) { o.registry = "" }, []string{"--registry"}},
+		"no name of a registry": {func(o *options) { o.registry = "https://" + host }, []string{"--registry", "https:"}},
+		"no tag":                {func(o *options) { o.tag = "a b" }, []string{"--tag", "a b"}},
+		"no platform of Linux": {func(o *options) { o.platforms = []string{"windows/amd64"} },
+			[]string{"--platforms", "windows/amd64"}},
+		"no architecture of Go": {func(o *options) { o.platforms = []string{"linux/pdp11"} }, []string{"linux/pdp11"}},
+		"nobody serves there":   {func(o *options) { o.registry = "127.0.0.1:1/x" }, []string{"127.0.0.1:1/x/tiny:v7"}},
+		"no manifests":          {func(o *options) { o.base = "/nowhere" }, []string{"/nowhere/kustomization.yaml"}},
+		"manifests and no image": {func(o *options) { o.base = filepath.Join(o.source, "manifests/default") },
+			[]string{"has no images"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tiny(t, host)

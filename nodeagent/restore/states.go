@@ -69,7 +69,8 @@ const (
 )
 
 var eventNames = [eventKinds]string{
-	"Intend", "Confirmed", "WrittenDirectly", "Widened", "Raised", "Failed", "OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
+	"Intend", "Confirmed", "WrittenDirectly", "Widened", "Raised", "Failed",
+	"OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
 	"ForeignAll", "APIChanged", "Restored", "LateOver", "Forgotten", "Gone",
 }
 

@@ -216,7 +216,8 @@ func (all *installed) admits(t *testing.T, from peer, to corev1.PodTemplateSpec,
 		}
 		selected = true
 		for _, rule := range p.Spec.Ingress {
-			if !slices.ContainsFunc(rule.Ports, func(one networkingv1.NetworkPolicyPort) bool { return one.Port.StrVal == port }) {
+			named := func(one networkingv1.NetworkPolicyPort) bool { return one.Port.StrVal == port }
+			if !slices.ContainsFunc(rule.Ports, named) {
 				continue
 			}
 			if len(rule.From) == 0 { // from everywhere
@@ -252,7 +253,8 @@ func TestOnlyWhoMustConnects(t *testing.T) {
 		{"a tenant does not reach the link", tenant, "aware-autoscaler", "link", false},
 		{"a tenant's pod with an agent's label does not reach the link", pretender, "aware-autoscaler", "link", false},
 		{"who reads metrics does not reach the link", monitoring, "aware-autoscaler", "link", false},
-		{"the API server, which has no label, reaches the webhook", peer{namespace: labels.Set{}}, "aware-autoscaler", "admission", true},
+		{"the API server, which has no label, reaches the webhook", peer{namespace: labels.Set{}},
+			"aware-autoscaler", "admission", true},
 		{"the API server does not reach the link", peer{namespace: labels.Set{}}, "aware-autoscaler", "link", false},
 		{"metrics of an agent", monitoring, "aware-agent", "web", true},
 		{"metrics of the autoscaler", monitoring, "aware-autoscaler", "web", true},

@@ -149,7 +149,8 @@ func permission(t *testing.T, status int, body []byte) *admissionv1.AdmissionRes
 		t.Fatalf("%d %s: %v", status, body, err)
 	}
 	a := answer.Response
-	if answer.APIVersion != "admission.k8s.io/v1" || answer.Kind != "AdmissionReview" || a == nil || a.UID != "question" || !a.Allowed {
+	if answer.APIVersion != "admission.k8s.io/v1" || answer.Kind != "AdmissionReview" ||
+		a == nil || a.UID != "question" || !a.Allowed {
 		t.Fatalf("answer %s, want a permission of the question", body)
 	}
 	if (a.Patch == nil) != (a.PatchType == nil) || a.PatchType != nil && *a.PatchType != admissionv1.PatchTypeJSONPatch {
@@ -239,7 +240,8 @@ func TestWhateverGoesWrongThePodIsAllowedAndUnchanged(t *testing.T) {
 	fails := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return errors.New("the cache is broken")
 	}}
-	panics := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panics := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object,
+		...client.GetOption) error {
 		panic("a nil map")
 	}}
 	raw := func(text string) func(*admissionv1.AdmissionRequest) {
@@ -284,7 +286,8 @@ func TestWhateverGoesWrongThePodIsAllowedAndUnchanged(t *testing.T) {
 				t.Errorf("patch %s", a.Patch)
 			}
 			h.counted(t, c.result)
-			if logged := strings.Join(h.lines, "\n"); c.logs != "" && !strings.Contains(logged, c.logs) || c.logs == "" && logged != "" {
+			logged := strings.Join(h.lines, "\n")
+			if !strings.Contains(logged, c.logs) || c.logs == "" && logged != "" {
 				t.Errorf("logged %q, want %q", logged, c.logs)
 			}
 		})
@@ -479,7 +482,8 @@ func TestTheWebhookIsServedOverTLSWithTheAuthorityThatIsRegistered(t *testing.T)
 		if ok, err := registration.Ensure(t.Context(), cert.CA()); !ok || err != nil {
 			t.Fatalf("registered %v, %v", ok, err)
 		}
-		c, err := api.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "aware-autoscaler", metav1.GetOptions{})
+		configurations := api.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		c, err := configurations.Get(t.Context(), "aware-autoscaler", metav1.GetOptions{})
 		if err != nil || string(c.Webhooks[0].ClientConfig.CABundle) != "theirs" {
 			t.Fatalf("%v: another webhook's authority is %q", err, c.Webhooks[0].ClientConfig.CABundle)
 		}
@@ -500,7 +504,8 @@ func TestTheWebhookIsServedOverTLSWithTheAuthorityThatIsRegistered(t *testing.T)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(bundle)
 		caller := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: service, Time: func() time.Time { return now }}, DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: service, Time: func() time.Time { return now }},
+			DisableKeepAlives: true,
 		}}
 		answer, err := caller.Post("https://"+l.Addr().String()+admission.Path, "application/json",
 			bytes.NewReader(review(t, s.pod, nil)))
@@ -573,7 +578,8 @@ func TestRegisteringWritesTheAuthorityAndNothingElse(t *testing.T) {
 func FuzzReview(f *testing.F) {
 	s := open()
 	f.Add(review(f, s.pod, nil))
-	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"question","operation":"CREATE",` +
+	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1",` +
+		`"request":{"uid":"question","operation":"CREATE",` +
 		`"resource":{"version":"v1","resource":"pods"},"object":` + limited(`"07E1000000000000"`) + `}}`))
 	f.Add([]byte(`{}`))
 	h := serve(cache(f, interceptor.Funcs{}, s.set(), s.deployment, s.object), at)

@@ -175,7 +175,8 @@ func TestARestartOfCentralNeitherRaisesMemoryAgainNorSaysTheLoopAgain(t *testing
 func TestMemoryIsNotTakenFromAContainerInALoop(t *testing.T) {
 	c := inLoop(t, api.Auto, false)
 	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithMemory(130 * mdp.MiB), nil }), "small/1", nil
+		small := func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithMemory(130 * mdp.MiB), nil }
+		return mdp.PolicyFunc(small), "small/1", nil
 	}
 	c.reconcile("web")
 	if got := c.memory("web-1"); got != "228Mi" {

@@ -145,7 +145,8 @@ func TestPrometheusWithoutAnAnswerIsUnknown(t *testing.T) {
 func TestAServerThatAnswersIsReadNow(t *testing.T) {
 	var rate atomic.Int64
 	p := answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"le":"+Inf"},"value":[0,"%d"]}]}}`, rate.Load())
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"le":"+Inf"},"value":[0,"%d"]}]}}`,
+			rate.Load())
 	})
 	read := web(t, p)
 	eventually(t, "the rate of this very step", func() slo.Reading {
