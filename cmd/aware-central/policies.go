@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
@@ -15,9 +16,19 @@ func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
 	c.SLO = b.SLO
 	c.Largest = mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
+	// A replica that is settled beneath its ceiling costs its reservation only, and the
+	// next burst needs it at once: HPA's own default. VPA's own percentile is for the
+	// typical use, too.
+	c.Stabilization = 5 * time.Minute
+	c.BurstUtilization = 90
+	c.Percentile = 0.9
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}
-	place := guard.Place{Bounds: func() mdp.Bounds { return b.Bounds }, SLO: b.SLO}
+	place := guard.Place{
+		Bounds: func() mdp.Bounds { return b.Bounds },
+		Knobs:  func() mdp.Set { return mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit) },
+		SLO:    b.SLO,
+	}
 	return guard.Standard(hpavpa.New(c), guard.Central, place), "hpavpa/1", nil
 }

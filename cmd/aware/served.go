@@ -86,7 +86,7 @@ func (p served) Begin(
 		},
 	}
 	for _, s := range app.Services {
-		spaces := workload.Spaces{Service: s.Name, Knobs: mdp.Knobs, Bounds: s.Bounds, Signals: workload.Seen}
+		spaces := workload.Spaces{Service: s.Name, Knobs: mdp.LimitKnobs, Bounds: s.Bounds, Signals: workload.Seen}
 		r.spaces = append(r.spaces, spaces)
 		q.Services = append(q.Services, gym.ServiceToWire(spaces))
 	}

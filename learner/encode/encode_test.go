@@ -54,7 +54,7 @@ func random(r *rand.Rand) mdp.State {
 }
 
 func TestAStateSurvivesTheVector(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	obs := make([]float64, e.Form().Dim())
 	law := func(seed uint64) bool {
 		s := random(rand.New(rand.NewPCG(seed, 1)))
@@ -83,7 +83,7 @@ func TestAStateSurvivesTheVector(t *testing.T) {
 // What was not observed looks the same whatever garbage stands in its place,
 // and unlike an observed zero.
 func TestUnknownIsNotZero(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	for one := range mdp.Signals() {
 		s := mdp.State{Observed: mdp.All}
 		zero := make([]float64, e.Form().Dim())
@@ -107,7 +107,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 }
 
 func TestWhatIsNotFiniteIsRefused(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	obs := slices.Repeat([]float64{5}, e.Form().Dim())
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
 		s := mdp.State{Observed: mdp.All, Throttled: mdp.Ratio(bad)}
@@ -121,7 +121,7 @@ func TestWhatIsNotFiniteIsRefused(t *testing.T) {
 		if err := e.Observe(s, slices.Clone(obs)); err != nil {
 			t.Errorf("garbage that was not observed: %v", err)
 		}
-		box := encoder(t, encode.Box(mdp.Knobs))
+		box := encoder(t, encode.Box(mdp.LimitKnobs))
 		if _, err := box.FromBox([]float64{0, bad, 0}); err == nil {
 			t.Errorf("a box with %v was taken", bad)
 		}
@@ -134,7 +134,7 @@ func TestWhatIsNotFiniteIsRefused(t *testing.T) {
 // Every legal choice gives a legal Action within the bounds that changes
 // something, and is its own nearest choice.
 func TestLegalChoicesChangeSomethingWithinTheBounds(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	legal := make([]bool, e.Form().NumActions())
 	law := func(seed uint64) bool {
 		s := random(rand.New(rand.NewPCG(seed, 2)))
@@ -177,8 +177,8 @@ func TestLegalChoicesChangeSomethingWithinTheBounds(t *testing.T) {
 }
 
 func TestARulesJumpIsProjected(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
-	s := mdp.State{Observed: mdp.Knobs, Replicas: 4, Limit: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}}
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
+	s := mdp.State{Observed: mdp.LimitKnobs, Replicas: 4, Limit: mdp.Size{CPU: 1000, Memory: 256 * mdp.MiB}}
 	for _, c := range []struct {
 		name string
 		a    mdp.Action
@@ -207,7 +207,7 @@ func TestOutsideTheBoundsOnlyTheWayBackIsLegal(t *testing.T) {
 		20:   mdp.Action{}.WithCPU(50),
 		9000: mdp.Action{}.WithCPU(4000),
 	} {
-		s := mdp.State{Observed: mdp.Knobs, Limit: mdp.Size{CPU: limit}}
+		s := mdp.State{Observed: mdp.LimitKnobs, Limit: mdp.Size{CPU: limit}}
 		e.Legal(s, legal)
 		for i, ok := range legal {
 			name := e.Form().Names()[i]
@@ -228,7 +228,7 @@ func TestOutsideTheBoundsOnlyTheWayBackIsLegal(t *testing.T) {
 // it, always.
 func TestTheFirstOfEqualChoicesIsTheNearest(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.SetOf(mdp.CPULimit)))
-	s := mdp.State{Observed: mdp.Knobs, Limit: mdp.Size{CPU: 3900}}
+	s := mdp.State{Observed: mdp.LimitKnobs, Limit: mdp.Size{CPU: 3900}}
 	first, equal := -1, 0
 	for i := range e.Form().NumActions() {
 		if a, err := e.Choice(s, i); err == nil && a == (mdp.Action{}).WithCPU(4000) {
@@ -247,7 +247,7 @@ func TestTheFirstOfEqualChoicesIsTheNearest(t *testing.T) {
 }
 
 func TestABoxCoversTheBounds(t *testing.T) {
-	e := encoder(t, encode.Box(mdp.Knobs))
+	e := encoder(t, encode.Box(mdp.LimitKnobs))
 	for x, want := range map[float64]mdp.Action{
 		-9: mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(32 * mdp.MiB),
 		-1: mdp.Action{}.WithReplicas(1).WithCPU(50).WithMemory(32 * mdp.MiB),
@@ -276,7 +276,7 @@ func TestABoxCoversTheBounds(t *testing.T) {
 }
 
 func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
-	for _, f := range []encode.Form{encode.Discrete(mdp.Knobs), encode.Box(mdp.SetOf(mdp.CPULimit))} {
+	for _, f := range []encode.Form{encode.Discrete(mdp.LimitKnobs), encode.Box(mdp.SetOf(mdp.CPULimit))} {
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, err, f.Same(got))
 		}
 	}
-	if err := encode.Discrete(mdp.Knobs).Same(encode.Box(mdp.Knobs)); err == nil || !strings.Contains(err.Error(), "factors") {
+	if err := encode.Discrete(mdp.LimitKnobs).Same(encode.Box(mdp.LimitKnobs)); err == nil || !strings.Contains(err.Error(), "factors") {
 		t.Errorf("%v, want the difference", err)
 	}
 	for want, change := range map[string]func(*encode.Form){
@@ -298,7 +298,7 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 		"not among":   func(f *encode.Form) { f.Signals = mdp.SetOf(mdp.Latency) },
 		"factor +Inf": func(f *encode.Form) { f.Factors = []float64{math.Inf(1)} },
 	} {
-		f := encode.Discrete(mdp.Knobs)
+		f := encode.Discrete(mdp.LimitKnobs)
 		change(&f)
 		if _, err := encode.New(f, place); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -311,7 +311,7 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 
 // A decision on the node encodes once a second for each container.
 func TestEncodingDoesNotAllocate(t *testing.T) {
-	e := encoder(t, encode.Discrete(mdp.Knobs))
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	s := random(rand.New(rand.NewPCG(1, 1)))
 	s.Observed = mdp.All
 	obs, legal := make([]float64, e.Form().Dim()), make([]bool, e.Form().NumActions())

@@ -637,7 +637,7 @@ func TestEverySignalIsInTheMessages(t *testing.T) {
 	}
 	s := &gym.Server{Now: time.Now, Open: func(context.Context, gym.OpenRequest) (workload.Environment, error) {
 		return workload.Live(workload.Pair{Sensor: &blind{}, Actuator: &blind{}}, workload.Spaces{
-			Knobs:   mdp.Knobs,
+			Knobs:   mdp.LimitKnobs,
 			Signals: 1<<all - 1,
 			Step:    step,
 			Bounds:  shop().Services[0].Bounds,

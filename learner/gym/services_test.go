@@ -116,7 +116,7 @@ func TestEpisodeOverAllServicesEqualsTheEpisodeOfLoops(t *testing.T) {
 // sameState compares a State with what came over the wire, its vector included.
 func sameState(t *testing.T, got *gymv1.State, want mdp.State, spaces workload.Spaces) {
 	t.Helper()
-	e, err := encode.New(encode.Discrete(mdp.Knobs), encode.Place{Bounds: spaces.Bounds, SLO: spaces.SLO})
+	e, err := encode.New(encode.Discrete(mdp.LimitKnobs), encode.Place{Bounds: spaces.Bounds, SLO: spaces.SLO})
 	if err != nil {
 		t.Fatal(err)
 	}

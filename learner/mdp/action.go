@@ -9,10 +9,11 @@ import (
 // Action is what a policy wants of a workload: absolute values, not steps. A
 // field counts only when its signal is in Sets; the rest stays as it is.
 type Action struct {
-	Sets     Set
-	Replicas int
-	Limit    Size  // of each replica
-	Clipped  Clips // who changed the Action on its way to the actuator, and why
+	Sets        Set
+	Replicas    int
+	Limit       Size     // of each replica
+	Reservation MilliCPU // of each replica
+	Clipped     Clips    // who changed the Action on its way to the actuator, and why
 }
 
 // knobRow is a row of the table of knobs. Whatever handles all knobs (bounds,
@@ -70,14 +71,31 @@ var knobs = [...]knobRow{
 		},
 		format: func(v int64) string { return Bytes(v).String() },
 	},
+	{
+		signal: CPUReservation, least: 1, tolerance: 10,
+		of:     func(s State) int64 { return int64(s.Reservation) },
+		get:    func(a Action) int64 { return int64(a.Reservation) },
+		set:    func(a Action, v int64) Action { a.Reservation = MilliCPU(v); return a },
+		bounds: func(b Bounds) Range[int64] { return widened(b.Reservation) },
+		rebound: func(b Bounds, r Range[int64]) Bounds {
+			b.Reservation = Range[MilliCPU]{MilliCPU(r.Min), MilliCPU(r.Max)}
+			return b
+		},
+		format: func(v int64) string { return MilliCPU(v).String() },
+	},
 }
 
 func widened[T ~int | ~int64](r Range[T]) Range[int64] {
 	return Range[int64]{int64(r.Min), int64(r.Max)}
 }
 
-// Knobs are the signals that an Action can set.
-const Knobs Set = 1<<Replicas | 1<<CPULimit | 1<<MemoryLimit
+// Knobs are the signals that an Action can set. No world has all of them.
+const Knobs Set = LimitKnobs | 1<<CPUReservation
+
+// LimitKnobs are the knobs of a world in which limits are set directly, as the simulator and
+// the published policies have it. Through an API server the CPU reservation is set, and
+// the ceiling stays; the limit in force is the node's matter.
+const LimitKnobs Set = 1<<Replicas | 1<<CPULimit | 1<<MemoryLimit
 
 // knobOf finds the row of a knob; nil for a signal that is none.
 func knobOf(s Signal) *knobRow {
@@ -131,6 +149,9 @@ func (a Action) WithReplicas(n int) Action { return a.WithKnob(Replicas, int64(n
 
 // WithCPU is the Action with that CPU limit for each replica.
 func (a Action) WithCPU(c MilliCPU) Action { return a.WithKnob(CPULimit, int64(c)) }
+
+// WithReservation is the Action with that CPU reservation for each replica.
+func (a Action) WithReservation(c MilliCPU) Action { return a.WithKnob(CPUReservation, int64(c)) }
 
 // WithMemory is the Action with that memory limit for each replica.
 func (a Action) WithMemory(m Bytes) Action { return a.WithKnob(MemoryLimit, int64(m)) }
@@ -220,9 +241,10 @@ func (r Range[T]) Has(v T) bool { return r.Min <= v && v <= r.Max }
 // Bounds is what an Action may do at most: its owner's constraints, or a
 // container's envelope.
 type Bounds struct {
-	Replicas Range[int]
-	CPU      Range[MilliCPU]
-	Memory   Range[Bytes]
+	Replicas    Range[int]
+	CPU         Range[MilliCPU] // of the limit
+	Memory      Range[Bytes]
+	Reservation Range[MilliCPU] // of CPU; zero where there is none to set
 }
 
 // Knob is the interval of a knob.
@@ -240,7 +262,11 @@ func (b Bounds) WithKnob(s Signal, r Range[int64]) Bounds {
 func (b Bounds) Check() error {
 	for i := range knobs {
 		k := &knobs[i]
-		if r := k.bounds(b); r.Min < k.least || r.Max < r.Min {
+		r := k.bounds(b)
+		if r == (Range[int64]{}) && !LimitKnobs.Has(k.signal) {
+			continue // it is not set
+		}
+		if r.Min < k.least || r.Max < r.Min {
 			name := strings.TrimSuffix(k.signal.String(), "-limit")
 			return fmt.Errorf("%s bounds [%s, %s]: need %s <= min <= max",
 				name, k.format(r.Min), k.format(r.Max), k.format(k.least))

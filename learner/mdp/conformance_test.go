@@ -46,13 +46,14 @@ func (p *plain) Act(ctx context.Context, _ time.Time, a mdp.Action) (mdp.Action,
 func TestTheSuitesPassWhatIsRight(t *testing.T) {
 	bounds := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: 1, Max: 7}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 950},
-		Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 10, Max: 900},
 	}
 	t.Run("world", func(t *testing.T) {
 		mdptest.World(t, func(*testing.T) mdptest.Setup {
 			w := &plain{
 				bounds: bounds,
-				state:  mdp.State{Observed: mdp.Knobs, Replicas: 1, Limit: mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}},
+				state:  mdp.State{Observed: mdp.Knobs, Replicas: 1, Limit: mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}, Reservation: 50},
 			}
 			now := noon
 			return mdptest.Setup{Sensor: w, Actuator: w, Bounds: bounds, Knobs: mdp.Knobs,

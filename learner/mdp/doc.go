@@ -41,6 +41,7 @@
 //
 //	action         what a policy wants: absolute values of knobs
 //	bounds         the interval of each knob that is allowed: an owner's constraints, or a container's envelope
+//	ceiling        CPU that a replica may burst to at once: its limit in the API
 //	central        the aware-central binary: scheduler plugins, autoscaling controllers, learners
 //	effect         what an actuator did with an action
 //	encoding       how states and actions become numbers for a network
@@ -50,11 +51,12 @@
 //	fallback       the rule that decides when the policy cannot
 //	grant          what central lets a node do with one container, for a time to live
 //	guard          a check between a policy and an actuator
-//	knob           a signal that an action can set: replicas, CPU limit, memory limit
+//	knob           a signal that an action can set: replicas, CPU limit, memory limit, CPU reservation
 //	legal          a choice or an action that can be carried out and changes something
-//	limit          what the kernel enforces on a container; the API's limit is its ceiling
+//	limit          what the kernel enforces on a container: the limit in force, beneath the ceiling
 //	observed       measured in this step; the opposite is unknown
 //	policy         decides: a rule (heuristic) or a network (learned)
+//	reservation    CPU that scheduling keeps for a replica: its request in the API
 //	restore        bring a container back to its API values
 //	reward         what a state is worth to its owner
 //	signal         one measured value of a workload

@@ -35,6 +35,9 @@ const (
 	Missed                       // share of the clients' requests that were lost or slower than the SLO's latency
 	Lost                         // share of the clients' requests that got no answer: failed, dropped, killed or timed out
 	BackgroundLate               // share of background work that failed or was not done in its time
+	CPUReservation               // CPU that scheduling reserves for a replica: its request in the API
+	CPUCeiling                   // CPU that a replica may burst to at once: its limit in the API; the limit in force is below it
+	CPUBurst                     // highest mean CPU usage of a replica over one second, among recent seconds
 )
 
 // State is what is known of a workload at one time. A field is meaningful only
@@ -63,6 +66,9 @@ type State struct {
 	Missed         Ratio
 	Lost           Ratio
 	BackgroundLate Ratio
+	Reservation    MilliCPU // per replica
+	Ceiling        MilliCPU // per replica
+	CPUBurst       MilliCPU
 }
 
 // Unit is what a signal is measured in.
@@ -148,6 +154,9 @@ var signals = [...]signalRow{
 	Missed:         float("missed", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.Missed }),
 	Lost:           float("lost", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.Lost }),
 	BackgroundLate: float("background-late", RatioUnit, OfWorkload, func(s *State) *Ratio { return &s.BackgroundLate }),
+	CPUReservation: integer("cpu-reservation", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Reservation }),
+	CPUCeiling:     integer("cpu-ceiling", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Ceiling }),
+	CPUBurst:       integer("cpu-burst", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.CPUBurst }),
 }
 
 // SignalCount is how many signals there are; their numbers are below it.

@@ -74,7 +74,7 @@ func (s *sensor) Sense(ctx context.Context, _ time.Time) (mdp.State, error) {
 	if late.Observed == 0 {
 		late.At = state.At
 	}
-	late.Observed |= mdp.Knobs
+	late.Observed |= mdp.LimitKnobs
 	late.Replicas, late.Limit = state.Replicas, state.Limit
 	return late, nil
 }
@@ -82,7 +82,7 @@ func (s *sensor) Sense(ctx context.Context, _ time.Time) (mdp.State, error) {
 // read returns the State of the time since the last read.
 func (s *sensor) read() mdp.State {
 	w, svc := s.w, &s.w.services[s.s]
-	state := mdp.State{At: w.Now(), Observed: mdp.Knobs, Replicas: w.live(svc), Limit: svc.size}
+	state := mdp.State{At: w.Now(), Observed: mdp.LimitKnobs, Replicas: w.live(svc), Limit: svc.size}
 	if len(svc.replicas) > 0 {
 		state.Limit = svc.replicas[0].size
 	}

@@ -52,7 +52,7 @@ func TestSensorsAndActuatorsPassTheWorldSuite(t *testing.T) {
 					w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Fidelity: level})
 					w.Advance(5 * time.Second)
 					h := w.Services()[0]
-					knobs := mdp.Knobs
+					knobs := mdp.LimitKnobs
 					if path != sim.L2 {
 						knobs = knobs.Without(mdp.SetOf(mdp.Replicas))
 					}
@@ -319,7 +319,7 @@ func TestDelayedMetricsAreUnknownAtFirst(t *testing.T) {
 	w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 1, Metrics: 15 * time.Second})
 	sensor := w.Services()[0].Sensor()
 	w.Advance(10 * time.Second)
-	if s, _ := sensor.Sense(t.Context(), w.Now()); s.Observed != mdp.Knobs {
+	if s, _ := sensor.Sense(t.Context(), w.Now()); s.Observed != mdp.LimitKnobs {
 		t.Errorf("after 10 s of metrics that are 15 s late %v is known", s.Observed)
 	}
 	w.Advance(20 * time.Second)

@@ -37,7 +37,8 @@ type Agent struct {
 	retryAfter time.Time                        // until then the runtime is not asked where containers are
 	askAfter   time.Time                        // until then the API server is not asked for pods
 
-	stuck     chan struct{} // gets a value when the sampler could not raise a limit itself
+	wanted    chan struct{} // gets a value when the sampler wants the step: see Sampler.Sample
+	urgent    chan struct{} // gets a value when something is to be reported at once
 	steppedAt atomic.Int64  // unix nanoseconds of the last Step
 	started   atomic.Bool   // the journal was replayed
 
@@ -78,7 +79,8 @@ func New(c Config, d Deps) (*Agent, error) {
 		containers: make(map[api.ContainerRef]*managedContainer),
 		absent:     make(map[api.ContainerRef]absence),
 		orphans:    make(map[string]*claim),
-		stuck:      make(chan struct{}, 1),
+		wanted:     make(chan struct{}, 1),
+		urgent:     make(chan struct{}, 1),
 		oomSeen:    make(map[api.ContainerRef]time.Time),
 		totals:     make(map[api.ContainerRef]api.Summary),
 	}, nil
@@ -98,7 +100,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-a.deps.Pods.Changed():
 			a.refresh(ctx, time.Now())
-		case <-a.stuck:
+		case <-a.wanted:
 			a.relieve(ctx, time.Now())
 		case <-tick.C:
 			a.Step(ctx, time.Now())
@@ -149,7 +151,7 @@ func (a *Agent) Sample(now time.Time) {
 	begin := time.Now()
 	if a.sampler.Sample(now) {
 		select {
-		case a.stuck <- struct{}{}:
+		case a.wanted <- struct{}{}:
 		default: // Run has not taken the last one yet
 		}
 	}
@@ -184,6 +186,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 				s.Problem = also(s.Problem, api.Clean(err.Error()))
 			}
 		}
+		a.urge(now, c, s) // of a container without a lane, nobody has seen it before
 		summaries = append(summaries, s)
 	}
 	for ref, one := range a.absent {

@@ -40,7 +40,8 @@ type managedContainer struct {
 	loop    mdp.Loop
 	task    task // of the last step
 
-	settling settling // after relief by the fast lane
+	settling settling  // after relief by the fast lane
+	urgedAt  time.Time // when it was last reported at once, at its ceiling
 
 	settled     asked         // what the kubelet has carried out, as far as is known
 	settledThen asked         // settled, when limits were set last

@@ -28,7 +28,14 @@ type lane struct {
 	top    cgroup.Limits // what is raised to, if the pod has room
 	others others        // what the API gives to the other containers of the pod
 	news   relief        // that the step has not heard of
+	atTop  time.Time     // of the last sample that was throttled at the ceiling
+	met    bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
+	metAt  time.Time     // when that was so last
 }
+
+// meets is the time within which a container is throttled twice at its ceiling before
+// that counts. The first time may be of before the raise.
+const meets = 500 * time.Millisecond
 
 // relief is what the lane has done since the step looked last.
 type relief struct {
@@ -41,7 +48,9 @@ type relief struct {
 func (s *Sampler) Open(t *Track, l lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.news = t.lane.news
+	was := t.lane
+	l.news, l.atTop = was.news, was.atTop
+	l.met, l.metAt = was.met, was.metAt
 	t.lane = l
 	t.lane.open = true
 }
@@ -86,6 +95,23 @@ func (s *Sampler) Heard(t *Track) relief {
 	return t.lane.take()
 }
 
+// Met reports, once, whether a container has met its ceiling, and brings what the samples
+// say into its State.
+func (s *Sampler) Met(t *Track, now time.Time, state *mdp.State) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !t.lane.met {
+		return false
+	}
+	t.lane.met = false
+	state.At = now
+	state.Limit.CPU = t.lane.top.CPU()
+	state.Observed |= mdp.SetOf(mdp.CPULimit)
+	t.lastSecond(now, state)
+	t.lastSamples(now, state)
+	return true
+}
+
 func (l *lane) take() relief {
 	news := l.news
 	l.news = relief{}
@@ -106,6 +132,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) {
 		return
 	}
 	if inForce.CPU() >= l.top.CPU() {
+		l.meet(now)
 		return
 	}
 	if !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) {
@@ -115,6 +142,16 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) {
 	if to := l.within(tree, t.group.Path(), inForce); to.CPU() > inForce.CPU() {
 		t.raise(tree, now, to)
 	}
+}
+
+// meet notes that the container is throttled at its ceiling. Nobody hears of it more
+// often than of anything else.
+func (l *lane) meet(now time.Time) {
+	if now.Sub(l.atTop) <= meets && now.Sub(l.metAt) >= api.ReportEvery {
+		l.met = true
+		l.metAt = now
+	}
+	l.atTop = now
 }
 
 // within is the ceiling, or what of it the pod has room for: the kubelet may have lowered
@@ -219,7 +256,8 @@ func (c *managedContainer) shut(now time.Time) {
 	c.hear(now, c.sampler.Heard(c.track))
 }
 
-// relieve asks the container runtime for what the sampler could not write itself.
+// relieve asks the container runtime for what the sampler could not write itself, and
+// says at once which containers have met their ceiling.
 func (a *Agent) relieve(ctx context.Context, now time.Time) {
 	for _, c := range a.rotated() {
 		r := a.sampler.Heard(c.track)
@@ -236,7 +274,37 @@ func (a *Agent) relieve(ctx context.Context, now time.Time) {
 		}
 		c.arm(now, acting)
 	}
+	a.press(now)
 }
+
+// press renews what is reported of the containers that have met their ceiling: only more
+// replicas, or a higher ceiling, can help them now.
+func (a *Agent) press(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.summaries {
+		s := &a.summaries[i]
+		if c := a.containers[s.Container]; c != nil && a.sampler.Met(c.track, now, &s.State) {
+			a.urge(now, c, *s)
+		}
+	}
+}
+
+// urge has a summary reported at once when it says that the ceiling is met, as often as
+// it would be reported anyway.
+func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
+	if !s.AtCeiling() || now.Sub(c.urgedAt) < api.ReportEvery {
+		return
+	}
+	c.urgedAt = now
+	select {
+	case a.urgent <- struct{}{}:
+	default: // what is sent next has it
+	}
+}
+
+// Urgent gets a value when something is to be reported at once.
+func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 
 // tell brings the container runtime up to what was written directly, when the policy
 // wants no change.

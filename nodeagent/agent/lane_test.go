@@ -596,7 +596,7 @@ func TestWhereTheCgroupIsReadOnlyTheRuntimeIsAskedAtOnce(t *testing.T) {
 		g.tick()
 	}
 	select {
-	case <-g.agent.stuck:
+	case <-g.agent.wanted:
 		g.now = g.now.Add(time.Second) // the runtime's least time between two calls
 		g.agent.relieve(t.Context(), g.now)
 	default:
@@ -610,6 +610,85 @@ func TestWhereTheCgroupIsReadOnlyTheRuntimeIsAskedAtOnce(t *testing.T) {
 	if l := g.limit(0).CPU; l < web.CPU/2 {
 		t.Errorf("a second later it is %v", l)
 	}
+}
+
+// urgent reports whether a report may not wait.
+func (g *rig) urgent() bool {
+	select {
+	case <-g.agent.wanted:
+		g.agent.relieve(g.t.Context(), g.now)
+	default:
+	}
+	select {
+	case <-g.agent.Urgent():
+		return true
+	default:
+		return false
+	}
+}
+
+// When the ceiling is met only more replicas help, and they take seconds to start. So it
+// is reported within two samples, without a step, and then as often as anything else.
+func TestACeilingThatIsMetIsReportedAtOnce(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 2)
+			g.shrunk()
+			if g.urgent() {
+				t.Fatal("urgent without a burst")
+			}
+			g.burst()
+			if g.urgent() {
+				t.Error("urgent as soon as it is relieved")
+			}
+			samples := 0
+			for ; samples < 20 && !g.urgent(); samples++ {
+				g.tick()
+			}
+			if samples > 3 {
+				t.Errorf("not urgent before %d samples at the ceiling", samples)
+			}
+			s := g.summary(0)
+			if !s.AtCeiling() || s.State.Limit.CPU != web.CPU || !s.State.Knows(mdp.CPUBurst) || s.State.Usage.CPU == 0 {
+				t.Errorf("the report is %+v", s)
+			}
+			if g.summary(1).AtCeiling() {
+				t.Error("its neighbour has met its ceiling too")
+			}
+			again := g.now
+			for !g.urgent() && g.now.Sub(again) < time.Minute {
+				g.tick()
+			}
+			if after := g.now.Sub(again); after < api.ReportEvery || after > api.ReportEvery+time.Second {
+				t.Errorf("urgent again after %v, want as often as it is reported anyway", after)
+			}
+			g.demand[0] = 1
+			g.run(2 * time.Second)
+			g.urgent()
+			for range 100 {
+				if g.tick(); g.urgent() {
+					t.Fatal("urgent without load")
+				}
+			}
+		})
+	}
+}
+
+// A container that was never touched has no lane. Its ceiling is the API's limit.
+func TestACeilingIsMetAlsoByAContainerThatWasNeverTouched(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.demand[0] = 50000
+	g.grant(api.Observe)
+	for range 3 {
+		g.run(time.Second)
+		if g.urgent() {
+			if s := g.summary(0); !s.AtCeiling() {
+				t.Errorf("the report is %+v", s)
+			}
+			return
+		}
+	}
+	t.Errorf("never urgent: %+v", g.summary(0))
 }
 
 // BenchmarkRaise is the time from the sample's end to the return of the write, on this

@@ -14,6 +14,9 @@ import (
 // is what a captain looks at.
 const samples = 50
 
+// second is the least time that counts as one second: samples jitter.
+const second = 950 * time.Millisecond
+
 // reported is how long an OOM kill is reported.
 const reported = 15 * time.Second
 
@@ -89,8 +92,9 @@ func (s *Sampler) Len() int {
 }
 
 // Sample reads the CPU figures of every group, and relieves those that are throttled. It
-// reports whether the step is needed for that: some cgroup may not be written directly.
-func (s *Sampler) Sample(now time.Time) (stuck bool) {
+// reports whether the step is needed: some cgroup may not be written directly, or some
+// container is throttled at its ceiling.
+func (s *Sampler) Sample(now time.Time) (wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tracks {
@@ -106,9 +110,9 @@ func (s *Sampler) Sample(now time.Time) (stuck bool) {
 		t.next = (t.next + 1) % samples
 		t.count = min(t.count+1, samples)
 		t.relieve(s.tree, now)
-		stuck = stuck || errors.Is(t.lane.news.err, cgroup.ErrReadOnly)
+		wanted = wanted || errors.Is(t.lane.news.err, cgroup.ErrReadOnly) || t.lane.met
 	}
-	return stuck
+	return wanted
 }
 
 // back is the i-th newest sample.
@@ -166,7 +170,7 @@ func (t *Track) lastSecond(now time.Time, state *mdp.State) {
 	oldest := newest
 	for i := 1; i < t.count; i++ {
 		oldest = t.back(i)
-		if newest.at.Sub(oldest.at) >= 950*time.Millisecond {
+		if newest.at.Sub(oldest.at) >= second {
 			break
 		}
 	}
@@ -210,9 +214,32 @@ func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 		n++
 	}
 	mean := sum / n
+	if burst, ok := t.burst(); ok {
+		state.CPUBurst = burst
+		state.Observed |= mdp.SetOf(mdp.CPUBurst)
+	}
 	state.CPUPeak = peak
 	state.CPUDeviation = mdp.MilliCPU(math.Sqrt(max(0, squares/n-mean*mean)))
 	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
+}
+
+// burst is the highest mean usage over one second, among the samples; ok is false when
+// they do not cover a second. All of them have a usage.
+func (t *Track) burst() (highest mdp.MilliCPU, ok bool) {
+	first := 1
+	for last := range t.count - 1 {
+		newest := t.back(last)
+		for first < t.count && newest.at.Sub(t.back(first).at) < second {
+			first++
+		}
+		if first == t.count {
+			break
+		}
+		oldest := t.back(first)
+		highest = max(highest, per(newest.Usage-oldest.Usage, newest.at.Sub(oldest.at)))
+		ok = true
+	}
+	return highest, ok
 }
 
 // change sets what the counters say about the time between two Looks.

@@ -54,6 +54,16 @@ type Summary struct {
 	Problem   string     // why something could not be done or read, for people; empty when all is well
 }
 
+// pressing is the share of throttled periods from which a container at its ceiling counts.
+const pressing mdp.Ratio = 0.1
+
+// AtCeiling reports whether the container is throttled at its ceiling: it has all the CPU
+// that it may have, and it is not enough.
+func (s Summary) AtCeiling() bool {
+	return s.State.Knows(mdp.CPULimit, mdp.Throttled) && s.State.Throttled >= pressing &&
+		s.Bounds.CPU.Max > 0 && s.State.Limit.CPU >= s.Bounds.CPU.Max
+}
+
 // ReportEvery is how often an agent reports: 5,000 nodes with 110 containers each then
 // cost central half a core.
 const ReportEvery = 5 * time.Second

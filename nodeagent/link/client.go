@@ -25,6 +25,8 @@ type Node interface {
 	Report(now time.Time) api.Report
 	Apply(now time.Time, m api.Grants)
 	Renew(now time.Time) // the last grants go on to hold
+	// Urgent gets a value when the next report may not wait.
+	Urgent() <-chan struct{}
 }
 
 // Client keeps one node's stream to central.
@@ -56,6 +58,8 @@ const (
 	// worthIt is the size from which a report is compressed: full ones, once a minute.
 	// Central keeps a few buffers of that size for each of its connections.
 	worthIt = 4 << 10
+	// urgentEvery is the least time between a report and an urgent one.
+	urgentEvery = time.Second
 )
 
 // Run dials until the context ends. The agent goes on within its grants.
@@ -119,6 +123,12 @@ func (c *Client) exchange(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
+		case <-c.Node.Urgent():
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(urgentEvery - c.Now().Sub(now)):
+			}
 		}
 	}
 }

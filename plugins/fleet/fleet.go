@@ -22,6 +22,10 @@ import (
 type Fleet struct {
 	// TTL is how long a grant holds on a node that gets no new message.
 	TTL time.Duration
+	// Pressed, when it is set, is called with a workload one of whose containers is
+	// reported to be throttled at its ceiling. It must not wait. It is set before the
+	// first report.
+	Pressed func(workload string)
 
 	open    atomic.Bool   // see Open
 	changes atomic.Uint64 // of grants, so far
@@ -137,7 +141,30 @@ func (f *Fleet) node(name string) *node {
 // Accept takes in a node's report. Containers of other nodes do not change.
 func (f *Fleet) Accept(now time.Time, r api.Report) {
 	f.sweep(now)
-	f.node(r.Node).accept(f, now, r)
+	n := f.node(r.Node)
+	n.accept(f, now, r)
+	if f.Pressed == nil {
+		return
+	}
+	for _, s := range r.Containers {
+		if s.AtCeiling() {
+			if workload, ok := n.workloadOf(s.Container); ok {
+				f.Pressed(workload)
+			}
+		}
+	}
+}
+
+// workloadOf is the workload that has a grant for a container.
+func (n *node) workloadOf(c api.ContainerRef) (workload string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for workload, all := range n.grants {
+		if slices.ContainsFunc(all, func(g api.Grant) bool { return idOf(g.Container) == idOf(c) }) {
+			return workload, true
+		}
+	}
+	return "", false
 }
 
 func (n *node) accept(f *Fleet, now time.Time, r api.Report) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/fleet"
 )
@@ -100,5 +101,43 @@ func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	}
 	if n := f.Nodes(later, time.Minute); n != 1 {
 		t.Errorf("%d nodes, want 1", n)
+	}
+}
+
+// A workload whose container has met its ceiling is named, as often as it is reported.
+func TestAWorkloadAtItsCeilingIsNamed(t *testing.T) {
+	f := fleet.New(time.Minute)
+	var pressed []string
+	f.Pressed = func(workload string) { pressed = append(pressed, workload) }
+	one := api.Summary{Container: api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "u", Container: "web"}}
+	one.Bounds.CPU.Max = 900
+	one.State = mdp.State{Observed: mdp.SetOf(mdp.CPULimit, mdp.Throttled), Limit: mdp.Size{CPU: 900}, Throttled: 0.5}
+	report := func(change func(*api.Summary)) []string {
+		pressed = nil
+		s := one
+		change(&s)
+		f.Accept(noon, api.Report{Node: "node", Full: true, Containers: []api.Summary{s}})
+		return pressed
+	}
+	if got := report(func(*api.Summary) {}); got != nil {
+		t.Errorf("%v is pressed, and nobody has a grant", got)
+	}
+	f.Grant("shop/Deployment/web", map[string][]api.Grant{"node": {{Container: one.Container, Mode: api.Auto}}})
+	for range 2 {
+		if got := report(func(*api.Summary) {}); len(got) != 1 || got[0] != "shop/Deployment/web" {
+			t.Errorf("pressed %v", got)
+		}
+	}
+	for name, change := range map[string]func(*api.Summary){
+		"beneath its ceiling":     func(s *api.Summary) { s.State.Limit.CPU = 890 },
+		"not throttled":           func(s *api.Summary) { s.State.Throttled = 0.09 },
+		"throttling is not known": func(s *api.Summary) { s.State.Observed = mdp.SetOf(mdp.CPULimit) },
+		"the limit is not known":  func(s *api.Summary) { s.State.Observed = mdp.SetOf(mdp.Throttled) },
+		"it has no ceiling":       func(s *api.Summary) { s.Bounds.CPU.Max = 0 },
+		"another container":       func(s *api.Summary) { s.Container.Container = "proxy" },
+	} {
+		if got := report(change); got != nil {
+			t.Errorf("%s: pressed %v", name, got)
+		}
 	}
 }

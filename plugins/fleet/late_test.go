@@ -84,3 +84,32 @@ func TestASilentCentralIsDialledAgain(t *testing.T) {
 		}
 	})
 }
+
+// What may not wait is sent before its time, and no more often than once a second.
+func TestAnUrgentReportDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, "one")
+		s.client.Every = time.Hour
+		s.node.urgent = make(chan struct{}, 1)
+		s.run(t)
+		time.Sleep(20 * time.Second)
+		before := len(s.central.reports())
+		s.node.urgent <- struct{}{}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if n := len(s.central.reports()) - before; n != 1 {
+			t.Errorf("%d urgent reports, want one", n)
+		}
+		s.node.urgent <- struct{}{}
+		time.Sleep(800 * time.Millisecond)
+		synctest.Wait()
+		if n := len(s.central.reports()) - before; n != 1 {
+			t.Errorf("%d urgent reports within a second", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if n := len(s.central.reports()) - before; n != 2 {
+			t.Errorf("%d urgent reports, want one a second", n)
+		}
+	})
+}

@@ -70,6 +70,7 @@ type node struct {
 	report  api.Report
 	applied []api.Grants
 	renewed atomic.Int32
+	urgent  chan struct{} // nil: nothing ever is
 }
 
 func (n *node) Report(time.Time) api.Report {
@@ -86,6 +87,8 @@ func (n *node) reports(all []api.Summary) {
 }
 
 func (n *node) Renew(time.Time) { n.renewed.Add(1) }
+
+func (n *node) Urgent() <-chan struct{} { return n.urgent }
 
 func (n *node) Apply(_ time.Time, m api.Grants) {
 	n.mu.Lock()

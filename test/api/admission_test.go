@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/admission"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
 	"awarescale.dev/aware/test/rights"
@@ -181,14 +182,14 @@ func (s *shop) settled(most mdp.MilliCPU) *corev1.Pod {
 	p := s.made()
 	s.runs(p)
 	s.eventually("the first pod has grown", func() (bool, string) {
-		s.reports(most-20, func(sum *api.Summary) { sum.State.Limit = size(p) }, p)
+		s.reports(most-20, nil, p)
 		s.get(p, p.Name)
 		m, err := s.mpa()
 		if err != nil || len(m.Status.Recommendation) == 0 {
 			return false, fmt.Sprint(err)
 		}
-		of := m.Status.Recommendation[0].Limits
-		return size(p).CPU == most && of.CPU.MilliValue() == int64(most) && of.Memory.Value() == int64(size(p).Memory),
+		of := recommender.Decided(m.Status.Recommendation[0])
+		return size(p).CPU == most-1 && of.Reservation == most-1 && of.Limit.Memory == size(p).Memory,
 			fmt.Sprintf("%v, %+v", size(p), m.Status.Recommendation)
 	})
 	return p
@@ -206,14 +207,14 @@ func (s *shop) sizes(like *corev1.Pod) bool {
 	if err := kube.Create(s.t.Context(), p, client.DryRunAll); err != nil {
 		s.t.Fatal(err)
 	}
-	return size(p).CPU != 400
+	return size(p).CPU != 200
 }
 
 func TestANewPodOfADeploymentStartsAtThePresentSize(t *testing.T) {
 	serveAdmission(t)
 	s := open(t, "mode", "auto", "max-cpu", "900m")
 	first := s.settled(900)
-	if got := size(first); got.CPU != 900 {
+	if got := size(first); got.CPU != 899 {
 		t.Fatalf("the first pod has %v", got)
 	}
 	s.eventually("the API server asks the webhook", func() (bool, string) {
@@ -280,14 +281,14 @@ func TestWithoutTheWebhookAPodIsMadeAtOnceAndResizedLater(t *testing.T) {
 			}
 			s.scale(2)
 			second := s.made(first)
-			if second.Generation <= 1 && size(second).CPU != 400 {
+			if second.Generation <= 1 && size(second).CPU != 200 {
 				t.Errorf("the new pod starts with %v", size(second))
 			}
 			s.runs(second)
 			s.eventually("the new pod is resized", func() (bool, string) {
 				s.reports(880, func(sum *api.Summary) { sum.State.Limit.CPU = 900 }, first, second)
 				s.get(second, second.Name)
-				return size(second).CPU > 400, size(second).String()
+				return size(second).CPU > 200, size(second).String()
 			})
 		})
 	}

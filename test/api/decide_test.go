@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// grown waits until the pod was resized above its template's 400m.
+// grown waits until the pod was resized above its template's 200m.
 func (s *shop) grown(p *corev1.Pod) {
 	s.t.Helper()
 	s.eventually("pod "+p.Name+" is resized", func() (bool, string) {
 		s.reports(395, nil, p)
 		s.get(p, p.Name)
-		return size(p).CPU > 400, size(p).String()
+		return size(p).CPU > 200, size(p).String()
 	})
 }
 
@@ -66,7 +66,7 @@ func TestTheOtherModesChangeNothing(t *testing.T) {
 			}
 			if mode == "recommend" {
 				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 ||
-					m.Status.Recommendation[0].Limits.CPU.MilliValue() <= 400 {
+					m.Status.Recommendation[0].Requests.CPU.MilliValue() <= 200 {
 					t.Errorf("recommendation = %+v, want more CPU", m.Status.Recommendation)
 				}
 			}
@@ -94,7 +94,7 @@ func TestACanaryIsOnePodAndIsRestoredWhenTheSLOIsViolated(t *testing.T) {
 	s.eventually("the first pod by name is resized", func() (bool, string) {
 		s.reports(395, served(0.01), one, two)
 		s.get(one, "one")
-		return size(one).CPU > 400, size(one).String()
+		return size(one).CPU > 200, size(one).String()
 	})
 	s.eventually("the canary's grant is auto, the other's recommend", func() (bool, string) {
 		m1, _ := s.grant(one)
@@ -187,7 +187,7 @@ func TestAResizeDeferredForTooLongBecomesAScaleOut(t *testing.T) {
 		var d appsv1.Deployment
 		s.get(&d, "web")
 		s.get(p, "one")
-		return *d.Spec.Replicas >= 2 && size(p).CPU == 400,
+		return *d.Spec.Replicas >= 2 && size(p).CPU == 200,
 			fmt.Sprintf("%d replicas, %v", *d.Spec.Replicas, size(p))
 	})
 	s.event("ResizeDeferred", "scaling out instead")

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -77,14 +78,13 @@ func TestGymsExampleDrivesARealWorkload(t *testing.T) {
 	// Central decides every second, and the times of decisions are whole seconds. So a
 	// step sometimes has no new decision, or two.
 	if rewards < 50 || !strings.Contains(string(out),
-		"real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs cpu-limit, memory-limit") ||
+		"real workload "+target.String()+", service web: step 1 s, episode 100 steps, knobs memory-limit, cpu-reservation") ||
 		!strings.Contains(string(out), "100 steps, 1 episodes") ||
 		!strings.Contains(lines[len(lines)-1], " pending") {
 		t.Errorf("the example printed\n%s", out)
 	}
-	if !strings.Contains(string(out), `"cpu-limit": 900.0`) &&
-		!strings.Contains(string(out), `"cpu-limit": 900`) {
-		t.Error("the limit never reached the 830m that 500m at 60 % need")
+	if !regexp.MustCompile(`"cpu-reservation": 8[0-9]{2}`).Match(out) {
+		t.Error("the reservation never reached the 830m that 500m at 60 % need")
 	}
 	if s.get(p, "one"); !asTemplate(p) {
 		t.Errorf("after Close the pod's limit is %v; it was not restored", size(p))
@@ -134,8 +134,8 @@ func TestGymRefusesToActWhenCentralMovesTheWorkload(t *testing.T) {
 	if _, err := env.Reset(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	out, err := env.Step(t.Context(), mdp.Action{}.WithCPU(600).WithReplicas(2))
-	if err != nil || out.Effect != mdp.Pending || out.State.Limit.CPU != 600 || out.State.Replicas != 1 {
+	out, err := env.Step(t.Context(), mdp.Action{}.WithReservation(300).WithReplicas(2))
+	if err != nil || out.Effect != mdp.Pending || out.State.Reservation != 300 || out.State.Replicas != 1 {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	s.annotate("mode", "auto")
@@ -143,7 +143,7 @@ func TestGymRefusesToActWhenCentralMovesTheWorkload(t *testing.T) {
 		m, err := s.mpa()
 		return err == nil && m.Spec.Mode == "auto", m.Spec.Mode
 	})
-	if out, err = env.Step(t.Context(), mdp.Action{}.WithCPU(700)); err != nil || out.Effect != mdp.Refused ||
+	if out, err = env.Step(t.Context(), mdp.Action{}.WithReservation(700)); err != nil || out.Effect != mdp.Refused ||
 		!strings.Contains(out.Text, "mode is auto") {
 		t.Errorf("while central acts: %+v, %v", out, err)
 	}
@@ -152,7 +152,7 @@ func TestGymRefusesToActWhenCentralMovesTheWorkload(t *testing.T) {
 		m, err := s.mpa()
 		return err == nil && m.Spec.Mode == "observe", m.Spec.Mode
 	})
-	s.never("central restored what was resized from here", func() bool { s.get(p, "one"); return size(p).CPU != 600 })
+	s.never("central restored what was resized from here", func() bool { s.get(p, "one"); return size(p).CPU != 300 })
 	if err := env.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func TestOptingOutRemovesTheGrantsAndRestoresTheSizes(t *testing.T) {
 	s.eventually("the pod is resized", func() (bool, string) {
 		s.reports(395, nil, p)
 		s.get(p, "one")
-		return size(p).CPU != 400, size(p).String()
+		return size(p).CPU != 200, size(p).String()
 	})
 	s.eventually("its grant is auto", func() (bool, string) {
 		m, ok := s.grant(p)
@@ -143,15 +143,15 @@ func TestOptingOutRemovesTheGrantsAndRestoresTheSizes(t *testing.T) {
 	})
 }
 
-// size is the size of a pod of the template that requests half of its limits.
+// size is what a pod reserves of CPU, and may use of memory.
 func size(p *corev1.Pod) mdp.Size {
 	r := p.Spec.Containers[0].Resources
-	return mdp.Size{CPU: mdp.MilliCPU(2 * r.Requests.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
+	return mdp.Size{CPU: mdp.MilliCPU(r.Requests.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
 }
 
 // asTemplate reports whether a pod has the template's size and ceiling.
 func asTemplate(p *corev1.Pod) bool {
-	return size(p) == (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) && ceiling(p) == 400
+	return size(p) == (mdp.Size{CPU: 200, Memory: 128 * mdp.MiB}) && ceiling(p) == 400
 }
 
 // ceiling is a pod's CPU limit.

@@ -69,7 +69,10 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 			Replicas: mdp.Range[int]{Min: 1, Max: 1},
 			CPU:      mdp.Range[mdp.MilliCPU]{Min: 100, Max: 700},
 			Memory:   mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB},
+
+			Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 690},
 		}
+		knobs := mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit)
 		w := &world{
 			s:      s,
 			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},
@@ -77,7 +80,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 				Client:    kube,
 				Container: "web",
 				Bounds:    bounds,
-				Knobs:     mdp.Knobs,
+				Knobs:     knobs,
 				Patience:  time.Hour,
 				Manager:   "test", // central restores what is its own, and this is not
 			},
@@ -89,7 +92,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 			Sensor:   w,
 			Actuator: w,
 			Bounds:   bounds,
-			Knobs:    mdp.Knobs,
+			Knobs:    knobs,
 			Now:      func() time.Time { return now },
 			Advance: func(d time.Duration) {
 				w.settle(t)

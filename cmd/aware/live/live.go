@@ -227,11 +227,12 @@ func (w *world) Sense(ctx context.Context, now time.Time) (mdp.State, error) {
 	if err != nil {
 		return pods, err
 	}
-	// The pods have the newest knobs; the rest is central's.
+	// The API has the newest knobs; the rest is central's.
 	figures.At = now
-	figures.Observed = figures.Observed.Without(mdp.Knobs) | pods.Observed
-	figures.Replicas = pods.Replicas
-	figures.Limit = pods.Limit
+	for one := range mdp.SetOf(mdp.Replicas, mdp.MemoryLimit, mdp.CPUReservation, mdp.CPUCeiling).Signals() {
+		figures.Observed = figures.Observed.Without(mdp.SetOf(one)) | pods.Observed&mdp.SetOf(one)
+		one.SetInt(&figures, one.Int(&pods))
+	}
 	return figures, nil
 }
 

@@ -164,15 +164,16 @@ func TestEachDecisionOfCentralIsReadOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure)
+	api := mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.CPUCeiling, mdp.MemoryLimit) // what the API says
+	want := api | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput, mdp.CPUPressure)
 	if s.Observed != want || s.Usage != (mdp.Size{CPU: 180, Memory: 40 * mdp.MiB}) ||
 		s.Latency != 12340*time.Microsecond || s.Throughput != 9.5 {
 		t.Errorf("the first state is %+v: want central's figures of web", s)
 	}
-	if s.Replicas != 1 || s.Limit != (mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}) {
-		t.Errorf("the first state is %+v: want the pods' own replicas and limits", s)
+	if s.Replicas != 1 || s.Reservation != 400 || s.Ceiling != 400 || s.Limit.Memory != 128*mdp.MiB {
+		t.Errorf("the first state is %+v: want what the API says of the pods", s)
 	}
-	if s, err = env.Reset(t.Context(), 0); err != nil || s.Observed != mdp.Knobs {
-		t.Errorf("with no new decision: %+v, %v; want the knobs alone", s, err)
+	if s, err = env.Reset(t.Context(), 0); err != nil || s.Observed != api {
+		t.Errorf("with no new decision: %+v, %v; want what the API says alone", s, err)
 	}
 }

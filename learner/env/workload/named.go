@@ -53,9 +53,9 @@ func Make(name string, box bool) (Encoded, error) {
 	if err != nil {
 		return fail(err)
 	}
-	form := encode.Discrete(mdp.Knobs)
+	form := encode.Discrete(mdp.LimitKnobs)
 	if box {
-		form = encode.Box(mdp.Knobs)
+		form = encode.Box(mdp.LimitKnobs)
 	}
 	return Encode(name, world, form, Length)
 }

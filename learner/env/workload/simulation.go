@@ -12,7 +12,7 @@ import (
 )
 
 // Seen is what a simulated world's sensor can observe.
-const Seen = mdp.Knobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.CPUDeviation | 1<<mdp.Throttled |
+const Seen = mdp.LimitKnobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.CPUDeviation | 1<<mdp.Throttled |
 	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
 	1<<mdp.Lost | 1<<mdp.BackgroundLate
 
@@ -88,7 +88,7 @@ func newApplication(
 			return nil, &NotFoundError{Key: "service", Value: name, Known: all}
 		}
 		spaces := Spaces{
-			World: Simulated, Workload: c.App.Name, Service: name, Knobs: mdp.Knobs, Bounds: h.Bounds(),
+			World: Simulated, Workload: c.App.Name, Service: name, Knobs: mdp.LimitKnobs, Bounds: h.Bounds(),
 			Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
 		}
 		if err := spaces.Check(); err != nil {

@@ -93,7 +93,7 @@ func TestTheGuardsAreBetween(t *testing.T) {
 // Each choice that the mask allows is taken, and what takes force is that
 // choice or what the guards left of it.
 func TestLegalChoicesAreCarriedOut(t *testing.T) {
-	e := encoded(t, encode.Discrete(mdp.Knobs), 60)
+	e := encoded(t, encode.Discrete(mdp.LimitKnobs), 60)
 	obs, legal, executed := make([]float64, e.Observation().Dim()), make([]bool, e.Action().N), []float64{0}
 	if err := e.Reset(3, obs); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestLegalChoicesAreCarriedOut(t *testing.T) {
 // A box of all knobs at once is what the papers have; central's guards leave of
 // it what is a small step.
 func TestABoxIsCarriedOutAndReported(t *testing.T) {
-	e := encoded(t, encode.Box(mdp.Knobs), 5)
+	e := encoded(t, encode.Box(mdp.LimitKnobs), 5)
 	obs, executed := make([]float64, e.Observation().Dim()), make([]float64, 3)
 	if err := e.Reset(3, obs); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestABoxIsCarriedOutAndReported(t *testing.T) {
 // on-policy learner would take it for another action: a limit is rounded, and
 // at a bound two choices come to one value.
 func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
-	box, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Box(mdp.Knobs), 50)
+	box, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Box(mdp.LimitKnobs), 50)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
 			t.Fatalf("step %d: proposed %v, executed %v", i, x, executed)
 		}
 	}
-	choices, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Discrete(mdp.Knobs), 50)
+	choices, err := workload.Encode("sim:shop/steady", environment(t, guard.Published), encode.Discrete(mdp.LimitKnobs), 50)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestWhatIsCarriedOutAsProposedIsReportedAsProposed(t *testing.T) {
 
 // An episode that is saved and restored in the middle goes on bit by bit.
 func TestARestoredEpisodeGoesOnBitByBit(t *testing.T) {
-	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.Knobs), "box": encode.Box(mdp.Knobs)} {
+	for name, form := range map[string]encode.Form{"choices": encode.Discrete(mdp.LimitKnobs), "box": encode.Box(mdp.LimitKnobs)} {
 		t.Run(name, func(t *testing.T) {
 			one, two := encoded(t, form, 20), encoded(t, form, 20)
 			n := one.Observation().Dim()

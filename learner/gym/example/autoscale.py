@@ -6,8 +6,8 @@
 
 With --all it drives every service of a simulated application, each by the same rule.
 
-The rule keeps CPU usage at 60 % of the CPU limit: the limit goes to usage / 0.6, or up by half while requests are slower
-than they may be. What was not observed is not in the state; then the rule leaves the workload as it is.
+The rule keeps CPU usage at 60 % of the CPU limit, or of the CPU reservation where that is set: it goes to usage / 0.6, or up by
+half while requests are slower than they may be. What was not observed is not in the state; then the rule leaves the workload as it is.
 """
 
 import argparse
@@ -66,13 +66,14 @@ class Gym:
 
 def decide(state, knobs, slow):
     """The action for a state: a dict of knobs, empty to leave all as it is."""
-    if "cpu-limit" not in knobs or "cpu-usage" not in state or "cpu-limit" not in state:
+    name = "cpu-reservation" if "cpu-reservation" in knobs else "cpu-limit"
+    if name not in knobs or "cpu-usage" not in state or name not in state:
         return {}
     want = state["cpu-usage"] / TARGET
     if slow is not None and state.get("latency", 0) > slow:
-        want = max(want, 1.5 * state["cpu-limit"])
-    knob = knobs["cpu-limit"]
-    return {"cpu-limit": round(min(knob["max"], max(knob["min"], want)))}
+        want = max(want, 1.5 * state[name])
+    knob = knobs[name]
+    return {name: round(min(knob["max"], max(knob["min"], want)))}
 
 
 def main():

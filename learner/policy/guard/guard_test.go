@@ -32,7 +32,7 @@ func within(b mdp.Bounds) guard.Place { return guard.Place{Bounds: func() mdp.Bo
 // latency of 10 ms.
 func at(cpu mdp.MilliCPU, memory mdp.Bytes) mdp.State {
 	return mdp.State{
-		At: noon, Observed: mdp.Knobs | mdp.SetOf(mdp.MemoryUsage, mdp.Latency), Replicas: 3,
+		At: noon, Observed: mdp.LimitKnobs | mdp.SetOf(mdp.MemoryUsage, mdp.Latency), Replicas: 3,
 		Limit: mdp.Size{CPU: cpu, Memory: memory}, Usage: mdp.Size{Memory: memory / 2}, Latency: 10 * time.Millisecond,
 	}
 }

@@ -42,7 +42,7 @@ func policy(f encode.Form, h kernel.Head, outputs int) learned.File {
 
 // all are a policy of each head.
 func all() map[string]learned.File {
-	choices, box := encode.Discrete(mdp.Knobs), encode.Box(mdp.Knobs)
+	choices, box := encode.Discrete(mdp.LimitKnobs), encode.Box(mdp.LimitKnobs)
 	n := choices.NumActions()
 	low, high := []float64{-1, -1, -1}, []float64{1, 1, 1}
 	return map[string]learned.File{
@@ -83,7 +83,7 @@ func TestOnlyLegalChoicesAreTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := mdp.State{Observed: mdp.Knobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 128 * mdp.MiB}}
+		s := mdp.State{Observed: mdp.LimitKnobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 128 * mdp.MiB}}
 		if a, err := p.Decide(s); err != nil || a != (mdp.Action{}).WithCPU(2000) {
 			t.Errorf("%s: %v, %v; want twice the CPU", name, a, err)
 		}
@@ -116,7 +116,7 @@ func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
 	for want, spoil := range map[string]func(*learned.File){
 		"choices":    func(f *learned.File) { f.Form.Factors = f.Form.Factors[1:] },
 		"version 9":  func(f *learned.File) { f.Form.Version = 9 },
-		"numbers":    func(f *learned.File) { f.Form.Signals = mdp.Knobs },
+		"numbers":    func(f *learned.File) { f.Form.Signals = mdp.LimitKnobs },
 		"parameters": func(f *learned.File) { f.Snapshot.Theta = f.Snapshot.Theta[1:] },
 		"head":       func(f *learned.File) { f.Snapshot.Head.Kind = "sideways" },
 		"is NaN": func(f *learned.File) {

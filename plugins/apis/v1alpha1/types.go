@@ -334,14 +334,17 @@ type ReplicaStatus struct {
 	Desired int32 `json:"desired"`
 }
 
-// ContainerSize is a size for one container.
+// ContainerSize is what was decided for one container.
 type ContainerSize struct {
 	// The container's name.
 	Name string `json:"name"`
-	// Its size: the memory limit, and the CPU limit that is in the template's proportion
-	// to the CPU request. The pod gets that request; its own CPU limit is the ceiling
-	// for bursts, the owner's maximum, unless the template requests as much as its limit.
-	Limits Size `json:"limits"`
+	// What scheduling reserves for it: its CPU request. Its CPU limit is the ceiling for
+	// bursts, the owner's maximum, unless the template requests as much as its limit.
+	// +optional
+	Requests *Size `json:"requests,omitempty"`
+	// Its memory limit. The memory request follows in the template's proportion.
+	// +optional
+	Limits Size `json:"limits,omitempty"`
 	// The limits of the template's container that this was decided for. When the
 	// template's are others by now, new pods start with the template's size.
 	// +optional

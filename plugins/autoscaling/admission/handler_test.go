@@ -435,7 +435,7 @@ func TestTheObjectThatDecidesCounts(t *testing.T) {
 		other := s.object.DeepCopy()
 		other.Name = taken
 		other.Status.Conditions[0].Status = metav1.ConditionFalse
-		other.Status.Recommendation[0].Limits.CPU = quantity("111m")
+		other.Status.Recommendation[0].Requests.CPU = quantity("111m")
 		h := serve(cache(t, interceptor.Funcs{}, s.set(), s.deployment, s.object, other), at)
 		a := ask(t, h, review(t, s.pod, nil))
 		if a.Patch == nil || strings.Contains(string(a.Patch), "111m") {

@@ -203,7 +203,7 @@ func size(pod *corev1.Pod, f Facts, decision v1alpha1.ContainerSize) (c Containe
 	if err != nil {
 		return refuse(Problem, "%v", err)
 	}
-	a := action(decision.Limits).Only(knobs)
+	a := recommender.Decided(decision).Only(knobs)
 	if recommender.NeedsMemory(f.Now, f.Object.Status) && a.Limit.Memory < limits.Memory {
 		a = a.Without(mdp.SetOf(mdp.MemoryLimit)) // more memory is what it is to have, and the template has more
 	}
@@ -213,18 +213,6 @@ func size(pod *corev1.Pod, f Facts, decision v1alpha1.ContainerSize) (c Containe
 		return refuse(Different, "its resources are not the template's: %s", resources(now.Resources))
 	}
 	return Container{Index: index, Name: now.Name, Before: now.Resources, After: after}, nil
-}
-
-// action is the action that sets limits.
-func action(limits v1alpha1.Size) mdp.Action {
-	var a mdp.Action
-	if limits.CPU != nil {
-		a = a.WithCPU(mdp.MilliCPU(limits.CPU.MilliValue()))
-	}
-	if limits.Memory != nil {
-		a = a.WithMemory(mdp.Bytes(limits.Memory.Value()))
-	}
-	return a
 }
 
 // find finds a container by its name.

@@ -43,7 +43,7 @@ func quantity(text string) *resource.Quantity {
 }
 
 // shop is a new pod of the Deployment shop/web, and what is known of it: in mode auto,
-// where its siblings were given a size of 300m and 100Mi instead of the template's 400m and 128Mi.
+// where its siblings were given a reservation of 150m and a limit of 100Mi instead of the template's 200m and 128Mi.
 type shop struct {
 	pod        *corev1.Pod
 	deployment *appsv1.Deployment
@@ -90,7 +90,8 @@ func open() *shop {
 				ObservedGeneration: 3,
 				Recommendation: []v1alpha1.ContainerSize{{
 					Name:     "web",
-					Limits:   v1alpha1.Size{CPU: quantity("300m"), Memory: quantity("100Mi")},
+					Requests: &v1alpha1.Size{CPU: quantity("150m")},
+					Limits:   v1alpha1.Size{Memory: quantity("100Mi")},
 					Template: &v1alpha1.Size{CPU: quantity("400m"), Memory: quantity("128Mi")},
 				}},
 				Decisions: []v1alpha1.DecisionStatus{{Time: metav1.NewTime(noon.Add(-time.Minute)), Effect: "unchanged"}},
@@ -158,6 +159,12 @@ func after(pod *corev1.Pod, v admission.Verdict, container int) string {
 		r.Requests.Memory().String() + "/" + r.Limits.Memory().String()
 }
 
+// decided has the last step have decided otherwise.
+func (s *shop) decided(reservation, memory string) {
+	s.object.Status.Recommendation[0].Requests = &v1alpha1.Size{CPU: quantity(reservation)}
+	s.object.Status.Recommendation[0].Limits = v1alpha1.Size{Memory: quantity(memory)}
+}
+
 func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*shop)
@@ -168,11 +175,11 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		"more, as the owner allows": {func(s *shop) {
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "*",
 				Max: &v1alpha1.Size{CPU: quantity("2"), Memory: quantity("1Gi")}}}
-			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("1"), Memory: quantity("512Mi")}
+			s.decided("500m", "512Mi")
 		}, "500m/2 256Mi/512Mi", admission.Sized},
 		"not more than the owner allows by now": {func(s *shop) {
-			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("1"), Memory: quantity("512Mi")}
-		}, "200m/400m 64Mi/128Mi", admission.SameSize},
+			s.decided("1", "512Mi")
+		}, "399m/400m 64Mi/128Mi", admission.Sized},
 		"not less than the owner allows": {func(s *shop) {
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web",
 				Min: &v1alpha1.Size{CPU: quantity("350m"), Memory: quantity("120Mi")}}}
@@ -192,13 +199,13 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 			s.made(amounts("400m", "128Mi"), amounts("400m", "128Mi"))
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "*",
 				Min: &v1alpha1.Size{Memory: quantity("64Mi")}}}
-		}, "300m/300m 100Mi/100Mi", admission.Sized},
+		}, "150m/150m 100Mi/100Mi", admission.Sized},
 		"a request that is left out is the limit": {func(s *shop) {
 			s.made(nil, amounts("400m", "128Mi"))
 			s.pod.Spec.Containers[0].Resources.Requests = amounts("400m", "128Mi") // the API server's default
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "*",
 				Min: &v1alpha1.Size{Memory: quantity("64Mi")}}}
-		}, "300m/300m 100Mi/100Mi", admission.Sized},
+		}, "150m/150m 100Mi/100Mi", admission.Sized},
 		"the second call for one pod": {func(s *shop) {
 			s.pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
 				Requests: amounts("150m", "50Mi"), Limits: amounts("400m", "100Mi")}
@@ -443,7 +450,9 @@ func TestASizedPodIsWithinItsOwnersBoundsAndKeepsItsQoSClass(t *testing.T) {
 			own.Min = bound()
 		}
 		s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{own}
-		s.object.Status.Recommendation[0].Limits = *bound()
+		decided := bound()
+		s.object.Status.Recommendation[0].Requests = &v1alpha1.Size{CPU: decided.CPU}
+		s.object.Status.Recommendation[0].Limits = v1alpha1.Size{Memory: decided.Memory}
 		v := s.judge(t)
 		seen[v.Result]++
 		if v.Result != admission.Sized {
@@ -467,8 +476,7 @@ func TestASizedPodIsWithinItsOwnersBoundsAndKeepsItsQoSClass(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := updater.Wanted(*s.template(), sized.Containers[0], bounds,
-			mdp.Action{}.WithCPU(mdp.MilliCPU(s.object.Status.Recommendation[0].Limits.CPU.MilliValue())).
-				WithMemory(mdp.Bytes(s.object.Status.Recommendation[0].Limits.Memory.Value())).Only(knobs))
+			recommender.Decided(s.object.Status.Recommendation[0]).Only(knobs))
 		if !updater.Equal(again, got) {
 			t.Fatalf("the updater would write %v onto %v", again, got)
 		}
@@ -493,6 +501,9 @@ func within(t *testing.T, own v1alpha1.ContainerConstraints, got corev1.Resource
 	}
 	if template.CPU == 0 { // it has no limit of CPU, and gets none
 		most.CPU, least.CPU = math.MaxInt64, 0
+	}
+	if r := updater.Reserved(got); template.CPU > 0 && r > most.CPU {
+		t.Fatalf("a reservation of %v, and the owner allows %v", r, most.CPU)
 	}
 	if limit.CPU > most.CPU || limit.Memory > most.Memory || limit.CPU < least.CPU || limit.Memory < least.Memory {
 		t.Fatalf("limits %v, and the owner allows %v to %v", limit, least, most)
@@ -546,11 +557,11 @@ func TestThePatchNamesOnlyWhatItChanges(t *testing.T) {
 		// Requests are in whole mebibytes, as the updater writes them: 100M are 95.4 MiB.
 		"a request alone": {func(s *shop) {
 			s.made(amounts("200m", "100M"), amounts("400m", "256Mi"))
-			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("400m"), Memory: quantity("256Mi")}
+			s.decided("200m", "256Mi")
 		}, []string{"requests/memory"}, []corev1.ResourceName{corev1.ResourceMemory}},
 		"a limit alone": {func(s *shop) {
 			s.made(amounts("1m", "64Mi"), amounts("400m", "128Mi"))
-			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{CPU: quantity("300m")}
+			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{}
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web", Max: &v1alpha1.Size{CPU: quantity("2")}}}
 		}, []string{"limits/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},
 	} {

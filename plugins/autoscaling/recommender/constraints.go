@@ -37,14 +37,21 @@ const (
 	defaultMinMemory              = 32 * mdp.MiB
 )
 
-// Envelope is what may be done with one container: the bounds of its limits and
-// of the workload's replicas, and the knobs that may be moved. The constraints
+// leastReservation is the least CPU that is reserved, where the template reserves as much:
+// VPA's own.
+const leastReservation mdp.MilliCPU = 25
+
+// Envelope is what may be done with one container: the bounds of its limits, of its CPU
+// reservation and of the workload's replicas, and the knobs that may be moved. The upper
+// bound of CPU is the ceiling. The least reservation is the least limit, in the
+// template's proportion. The constraints
 // of the container's name count before those of "*". The default maximum is the
 // template's limit. A memory limit goes below the template's request only when its
 // owner asks for it with a minimum or a maximum there.
 func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp.Bounds, mdp.Set, error) {
 	own := constraintsOf(all, c.Name)
-	knobs := updater.Knobs(c).Without(uncontrolled(own.ControlledResources))
+	not := uncontrolled(own.ControlledResources)
+	knobs := updater.Knobs(c).Without(not)
 	limits := updater.Limits(c.Resources)
 	minCPU := min(defaultMinCPU, orDefault(mdp.MilliCPU(c.Resources.Requests.Cpu().MilliValue()), defaultMinCPU))
 	maxMemory := memoryOf(own.Max, limits.Memory)
@@ -55,15 +62,30 @@ func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: cpuOf(own.Min, minCPU), Max: cpuOf(own.Max, limits.CPU)},
 		Memory:   mdp.Range[mdp.Bytes]{Min: memoryOf(own.Min, minMemory), Max: maxMemory},
 	}
+	b.Reservation = mdp.Range[mdp.MilliCPU]{
+		Min: updater.Proportion(c.Resources, b.CPU.Min, min(leastReservation, updater.Reserved(c.Resources))),
+		Max: b.CPU.Max,
+	}
+	if updater.Bursts(c.Resources) {
+		b.Reservation.Max = max(b.Reservation.Min, b.CPU.Max-1) // the QoS class stays
+	}
 	if r := all.Replicas; r != nil {
 		b.Replicas = mdp.Range[int]{Min: int(max(1, r.Min)), Max: int(r.Max)}
 	}
-	// A knob that is never moved gets a range that is valid.
-	if !knobs.Has(mdp.CPULimit) {
+	// A knob that is never moved gets a range that is valid. What its owner does not let us
+	// control stays where it is, on the node too.
+	if !knobs.Has(mdp.CPUReservation) {
 		b.CPU = mdp.Range[mdp.MilliCPU]{Min: 1, Max: max(1, limits.CPU)}
+		b.Reservation = mdp.Range[mdp.MilliCPU]{}
 	}
 	if !knobs.Has(mdp.MemoryLimit) {
 		b.Memory = mdp.Range[mdp.Bytes]{Min: 1, Max: max(1, limits.Memory)}
+	}
+	if not.Has(mdp.CPUReservation) {
+		b.CPU.Min = b.CPU.Max
+	}
+	if not.Has(mdp.MemoryLimit) {
+		b.Memory.Min = b.Memory.Max
 	}
 	if err := b.Check(); err != nil {
 		return mdp.Bounds{}, 0, fmt.Errorf("constraints of container %s: %w", c.Name, err)
@@ -90,7 +112,7 @@ func uncontrolled(controlled []corev1.ResourceName) mdp.Set {
 		return knobs
 	}
 	if !slices.Contains(controlled, corev1.ResourceCPU) {
-		knobs |= mdp.SetOf(mdp.CPULimit)
+		knobs |= mdp.SetOf(mdp.CPUReservation)
 	}
 	if !slices.Contains(controlled, corev1.ResourceMemory) {
 		knobs |= mdp.SetOf(mdp.MemoryLimit)

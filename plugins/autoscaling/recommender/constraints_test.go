@@ -47,19 +47,27 @@ func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 		"without constraints: the template's limit at most, the default or the request at least": {
 			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400},
 			memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
-			knobs:  mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+			knobs:  mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit),
 		},
 		"constraints of every container": {
 			constraints: []v1alpha1.ContainerConstraints{all},
 			cpu:         mdp.Range[mdp.MilliCPU]{Min: 20, Max: 900},
 			memory:      mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 128 * mdp.MiB},
-			knobs:       mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+			knobs:       mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit),
 		},
 		"constraints by name count before those of *": {
 			constraints: []v1alpha1.ContainerConstraints{mine, all},
-			cpu:         mdp.Range[mdp.MilliCPU]{Min: 1, Max: 400},
+			cpu:         mdp.Range[mdp.MilliCPU]{Min: 400, Max: 400},
 			memory:      mdp.Range[mdp.Bytes]{Min: 100 * mdp.MiB, Max: 128 * mdp.MiB},
 			knobs:       mdp.SetOf(mdp.MemoryLimit),
+		},
+		"what is not controlled stays, on the node too": {
+			constraints: []v1alpha1.ContainerConstraints{{
+				Name: "*", ControlledResources: []corev1.ResourceName{corev1.ResourceCPU},
+			}},
+			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 400},
+			memory: mdp.Range[mdp.Bytes]{Min: 128 * mdp.MiB, Max: 128 * mdp.MiB},
+			knobs:  mdp.SetOf(mdp.CPUReservation),
 		},
 		"a maximum that no number can hold is the largest one": {
 			constraints: []v1alpha1.ContainerConstraints{{
@@ -67,13 +75,42 @@ func TestEnvelopeCombinesConstraintsAndTemplate(t *testing.T) {
 			}},
 			cpu:    mdp.Range[mdp.MilliCPU]{Min: 20, Max: 1e18},
 			memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 1e15},
-			knobs:  mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+			knobs:  mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, knobs, err := recommender.Envelope(v1alpha1.Constraints{Containers: c.constraints}, web(), 1)
 			if err != nil || b.CPU != c.cpu || b.Memory != c.memory || knobs != c.knobs {
 				t.Errorf("bounds %+v, knobs %v, err %v; want %v, %v, %v", b, knobs, err, c.cpu, c.memory, c.knobs)
+			}
+		})
+	}
+}
+
+// A minimum is of the limit. What is reserved is at least its share of that, as in the
+// template, and at least what VPA reserves, but for a template that reserves less.
+func TestTheLeastReservationIsOfTheMinimumInTheTemplatesProportion(t *testing.T) {
+	for name, c := range map[string]struct {
+		request, limit, minimum string
+		want                    mdp.Range[mdp.MilliCPU]
+	}{
+		"half of the minimum":               {"200m", "400m", "300m", mdp.Range[mdp.MilliCPU]{Min: 150, Max: 899}},
+		"no minimum, so VPA's":              {"200m", "4", "", mdp.Range[mdp.MilliCPU]{Min: 25, Max: 899}},
+		"no minimum, and a small template":  {"20m", "400m", "", mdp.Range[mdp.MilliCPU]{Min: 20, Max: 899}},
+		"Guaranteed: the two are one":       {"400m", "400m", "300m", mdp.Range[mdp.MilliCPU]{Min: 300, Max: 900}},
+		"a minimum below what VPA reserves": {"200m", "400m", "10m", mdp.Range[mdp.MilliCPU]{Min: 10, Max: 899}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := web()
+			w.Resources.Requests[corev1.ResourceCPU] = *quantity(c.request)
+			w.Resources.Limits[corev1.ResourceCPU] = *quantity(c.limit)
+			own := v1alpha1.ContainerConstraints{Name: "*", Max: &v1alpha1.Size{CPU: quantity("900m")}}
+			if c.minimum != "" {
+				own.Min = &v1alpha1.Size{CPU: quantity(c.minimum)}
+			}
+			b, _, err := recommender.Envelope(v1alpha1.Constraints{Containers: []v1alpha1.ContainerConstraints{own}}, w, 1)
+			if err != nil || b.Reservation != c.want {
+				t.Errorf("reservation %v, %v; want %v", b.Reservation, err, c.want)
 			}
 		})
 	}

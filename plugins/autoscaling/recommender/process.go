@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -37,6 +38,8 @@ type process struct {
 	indicators indicators
 	reading    slo.Reading // of the last step
 	stepped    time.Time   // when the last step was made
+	scaled     time.Time   // when the number of replicas was last set
+	pressed    atomic.Bool // a container is throttled at its ceiling, and no step has been made since
 	canary     canary
 	ooms       oomLoops // nil before the first step
 	acting     bool     // the last step could resize pods
@@ -151,12 +154,13 @@ func (p *process) run(ctx context.Context, now time.Time, mpa *object, t subject
 	p.sayConflict(mpa, t.conflicts)
 	p.say(mpa, paused(mpa.Spec.Paused))
 	violated := false
-	due := now.Sub(p.stepped) >= p.config.Step-100*time.Millisecond || p.generation != mpa.Generation
+	due := p.due(now) || p.generation != mpa.Generation
 	if due {
 		violated = p.measure(ctx, now, mpa, t)
 	}
 	p.chooseCanary(ctx, now, mpa, t, violated)
 	if due {
+		p.pressed.Store(false)
 		p.step(ctx, now, mpa, t)
 		p.stepped = now
 		p.generation = mpa.Generation
@@ -172,6 +176,30 @@ func (p *process) run(ctx context.Context, now time.Time, mpa *object, t subject
 		}
 	}
 }
+
+// due reports whether a step is to be made. One comes before its time while a container
+// is throttled at its ceiling: what helps it takes seconds to start.
+func (p *process) due(now time.Time) bool {
+	since := now.Sub(p.stepped)
+	return since >= p.config.Step-100*time.Millisecond || p.pressed.Load() && since >= p.config.Pressing
+}
+
+// next is how long to wait for the next look. After the number of replicas was set there
+// are new pods soon, which have no grants yet.
+func (p *process) next(now time.Time) time.Duration {
+	at := p.stepped.Add(p.config.Step)
+	if p.pressed.Load() {
+		at = p.stepped.Add(p.config.Pressing)
+	}
+	wait := max(time.Second, at.Sub(now))
+	if now.Sub(p.scaled) < starting {
+		wait = time.Second
+	}
+	return wait
+}
+
+// starting is how long new pods are looked for after the number of replicas was set.
+const starting = 20 * time.Second
 
 // measure reads latency and throughput, and writes into the status what was
 // found. It reports whether a canary that is being moved violates the SLO.

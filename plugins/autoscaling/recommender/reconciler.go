@@ -26,8 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // PolicyRequest is what a policy is made for.
@@ -64,6 +66,9 @@ type Config struct {
 	Decided func(took time.Duration, effect mdp.Effect)
 	// Step is the time between two decisions of a workload, 10 s as in AWARE.
 	Step time.Duration
+	// Pressing is the least time between two decisions of a workload while a container of
+	// it is throttled at its ceiling; 0 is 2 s.
+	Pressing time.Duration
 	// StatusEvery is how often a status is written in which nothing material has
 	// changed, at most. Zero is a minute.
 	StatusEvery time.Duration
@@ -83,15 +88,40 @@ type Reconciler struct {
 	listed    time.Time                   // when waiting was made
 	opened    bool                        // the fleet was
 	writes    *writes
+	pressed   chan event.GenericEvent // objects whose workloads are throttled at their ceilings
 }
 
 // New makes a Reconciler.
 func New(c Config) *Reconciler {
-	return &Reconciler{
+	if c.Pressing == 0 {
+		c.Pressing = 2 * time.Second
+	}
+	r := &Reconciler{
 		config:    c,
 		processes: map[client.ObjectKey]*process{},
 		owners:    map[string]client.ObjectKey{},
 		writes:    newWrites(c.StatusEvery),
+		pressed:   make(chan event.GenericEvent, 1024),
+	}
+	c.Fleet.Pressed = r.press
+	return r
+}
+
+// press has a workload stepped before its time: it has all the CPU that its replicas may
+// have, and it is not enough.
+func (r *Reconciler) press(workload string) {
+	r.mu.Lock()
+	key, owned := r.owners[workload]
+	p := r.processes[key]
+	r.mu.Unlock()
+	if !owned || p == nil || p.pressed.Swap(true) {
+		return // nobody's, or it is known already
+	}
+	object := &v1alpha1.MultidimPodAutoscaler{}
+	object.Namespace, object.Name = key.Namespace, key.Name
+	select {
+	case r.pressed <- event.GenericEvent{Object: object}:
+	default: // too many at once: its next reconciliation finds it
 	}
 }
 
@@ -106,6 +136,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, name string) error {
 	return ctrl.NewControllerManagedBy(mgr).Named(name).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, SkipNameValidation: &skip}).
 		For(&v1alpha1.MultidimPodAutoscaler{}, builder.WithPredicates(changed)).
+		WatchesRawSource(source.Channel(r.pressed, &handler.EnqueueRequestForObject{})).
 		Complete(r)
 }
 
@@ -147,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	mpa.Status.Resizes.API += p.uncounted
 	mpa.Status.ObservedGeneration = mpa.Generation
 	p.uncounted = 0
-	next := max(time.Second, p.stepped.Add(r.config.Step).Sub(now))
+	next := p.next(now)
 	if looked {
 		r.looked(request.NamespacedName)
 	} else if !r.isOpen() {

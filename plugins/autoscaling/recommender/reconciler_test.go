@@ -2,6 +2,7 @@ package recommender
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"awarescale.dev/aware/plugins/fleet"
 	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -114,6 +116,9 @@ func (c *cluster) faults() interceptor.Funcs {
 			if c.fail != nil && c.fail(sub, o) {
 				return errAway
 			}
+			if sub == "scale" {
+				return scale(ctx, w, o, p)
+			}
 			return w.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 		SubResourceApply: func(ctx context.Context, w client.Client, sub string, o runtime.ApplyConfiguration,
@@ -134,6 +139,25 @@ func (c *cluster) faults() interceptor.Funcs {
 	}
 }
 
+// scale is what an API server does with a patch of a Deployment's scale, which the one in
+// memory does not do.
+func scale(ctx context.Context, w client.Client, o client.Object, p client.Patch) error {
+	body, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	var want autoscalingv1.Scale
+	if err := json.Unmarshal(body, &want); err != nil {
+		return err
+	}
+	var d appsv1.Deployment
+	if err := w.Get(ctx, client.ObjectKeyFromObject(o), &d); err != nil {
+		return err
+	}
+	d.Spec.Replicas = &want.Spec.Replicas
+	return w.Update(ctx, &d)
+}
+
 var errAway = errors.New("the API server is away")
 
 // start starts central, as after a restart: it remembers nothing. Its writes wait
@@ -148,7 +172,7 @@ func (c *cluster) start() {
 		Patience: time.Minute,
 		Now:      func() time.Time { return c.now },
 		Policies: func(PolicyRequest) (mdp.Policy, string, error) {
-			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(200), nil }), "fixed/1", nil
+			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithReservation(200), nil }), "fixed/1", nil
 		},
 		StatusEvery: time.Nanosecond,
 	})
@@ -279,7 +303,7 @@ func TestARecommendationIsWhatPodsGot(t *testing.T) {
 	c := newCluster(t, api.Auto)
 	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
-			return mdp.Action{}.WithCPU(300).WithMemory(99_900_000), nil
+			return mdp.Action{}.WithReservation(300).WithMemory(99_900_000), nil
 		}), "fixed/1", nil
 	}
 	least, most := resource.MustParse("50M"), resource.MustParse("100M") // 95.4 MiB
@@ -297,10 +321,89 @@ func TestARecommendationIsWhatPodsGot(t *testing.T) {
 	if got.Cpu().String() != "300m" || got.Memory().String() != "95Mi" {
 		t.Errorf("the pod got %v, want 300m and the whole mebibytes within 100M", got)
 	}
-	if len(all) != 1 || all[0].Limits.CPU.Cmp(*got.Cpu()) != 0 || all[0].Limits.Memory.Cmp(*got.Memory()) != 0 {
+	if len(all) != 1 || all[0].Requests.CPU.Cmp(*got.Cpu()) != 0 || all[0].Limits.Memory.Cmp(*got.Memory()) != 0 {
 		t.Fatalf("recommendation %+v, and the pod got %v", all, got)
 	}
 	if of := all[0].Template; of == nil || of.CPU.String() != "400m" || of.Memory.String() != "128Mi" {
 		t.Errorf("the template is %+v, want 400m and 128Mi", of)
+	}
+}
+
+// pressing has the node report that the container of a pod is throttled at its ceiling.
+func (c *cluster) pressing(pod string) {
+	s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
+	s.Container = api.ContainerRef{Namespace: "shop", Pod: pod, PodUID: "uid-" + pod, Container: "web"}
+	s.State.Observed = mdp.SetOf(mdp.CPULimit, mdp.Throttled, mdp.CPUUsage)
+	s.State.Limit.CPU, s.State.Usage.CPU, s.State.Throttled = 400, 400, 0.5
+	s.Bounds.CPU = mdp.Range[mdp.MilliCPU]{Min: 10, Max: 400}
+	c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
+}
+
+// A workload that is throttled at its ceilings is decided on at once and not at the next
+// step, and the pods that it gets have their grants as soon as they run.
+func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	decisions, replicas := 0, 2
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			decisions++
+			return mdp.Action{}.WithReplicas(replicas), nil
+		}), "fixed/1", nil
+	}
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.Constraints.Replicas = &v1alpha1.ReplicaConstraints{Min: 1, Max: 5}
+	})
+	look := func() time.Duration {
+		t.Helper()
+		result, err := c.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: "web"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.RequeueAfter
+	}
+	look()
+	if decisions != 1 {
+		t.Fatalf("%d decisions", decisions)
+	}
+	c.now = c.now.Add(time.Second)
+	if look(); decisions != 1 {
+		t.Error("a decision before its time, and nobody asked for it")
+	}
+	c.pressing("web-1")
+	select {
+	case e := <-c.r.pressed:
+		if e.Object.GetNamespace() != "shop" || e.Object.GetName() != "web" {
+			t.Errorf("woken: %v", e.Object)
+		}
+	default:
+		t.Fatal("nobody was woken")
+	}
+	c.pressing("web-1")
+	if len(c.r.pressed) != 0 {
+		t.Error("woken twice for one thing")
+	}
+	if next := look(); decisions != 1 || next != time.Second {
+		t.Errorf("%d decisions a second after the last one, the next look after %v: want the least time of 2 s", decisions, next)
+	}
+	c.now = c.now.Add(time.Second)
+	replicas = 3
+	if next := look(); decisions != 2 || next != time.Second {
+		t.Errorf("%d decisions, the next look after %v: want one more, and then to look for new pods", decisions, next)
+	}
+	var p corev1.Pod
+	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web-1"}, &p); err != nil {
+		t.Fatal(err)
+	}
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web-3", UID: "web-3", Labels: p.Labels, OwnerReferences: p.OwnerReferences}
+	if err := c.client.Create(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	c.now = c.now.Add(time.Second)
+	if look(); decisions != 2 || c.grants()["web-3"] != api.Auto {
+		t.Errorf("%d decisions, grants %v: want one for the new pod, and no decision", decisions, c.grants())
+	}
+	c.now = c.now.Add(30 * time.Second)
+	if next := look(); next != 10*time.Second {
+		t.Errorf("the next look after %v: the new pods are there", next)
 	}
 }

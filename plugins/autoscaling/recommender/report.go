@@ -170,8 +170,9 @@ func sameConditions(a, b []metav1.Condition) bool {
 }
 
 func sameSize(a, b v1alpha1.ContainerSize) bool {
-	return a.Name == b.Name && near(a.Limits.CPU, b.Limits.CPU) && near(a.Limits.Memory, b.Limits.Memory) &&
-		SameLimits(a.Template, b.Template)
+	x, y := Decided(a), Decided(b)
+	return a.Name == b.Name && x.Sets == y.Sets && near(int64(x.Reservation), int64(y.Reservation)) &&
+		near(int64(x.Limit.Memory), int64(y.Limit.Memory)) && SameLimits(a.Template, b.Template)
 }
 
 // SameLimits reports whether two sizes are the same. One that is not known is not the
@@ -184,13 +185,8 @@ func SameLimits(a, b *v1alpha1.Size) bool {
 	return same(a.CPU, b.CPU) && same(a.Memory, b.Memory)
 }
 
-func near(a, b *resource.Quantity) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	one, other := a.AsApproximateFloat64(), b.AsApproximateFloat64()
-	return math.Abs(one-other) <= materialSize*max(one, other)
-}
+// near reports whether two amounts differ by a few percent at most.
+func near(a, b int64) bool { return math.Abs(float64(a-b)) <= materialSize*float64(max(a, b)) }
 
 // MaxStatusAge is how old the newest decision of a status may be when all is well: twice
 // the interval in which statuses are written when nothing material changes, and a half

@@ -33,7 +33,8 @@ func TestWhatIsMaterialInAStatus(t *testing.T) {
 			Policy:             &v1alpha1.PolicyStatus{Version: "rule/1", Source: "rule"},
 			Effective:          apiSize(mdp.Size{CPU: 200, Memory: 64 * mdp.MiB}),
 			Recommendation: []v1alpha1.ContainerSize{
-				{Name: "web", Limits: *apiSize(mdp.Size{CPU: 1000, Memory: 100 * mdp.MiB})}},
+				{Name: "web", Requests: &v1alpha1.Size{CPU: resource.NewMilliQuantity(1000, resource.DecimalSI)},
+					Limits: v1alpha1.Size{Memory: resource.NewQuantity(int64(100*mdp.MiB), resource.BinarySI)}}},
 			Decisions: []v1alpha1.DecisionStatus{{Time: metav1.NewTime(noon), Effect: "deferred", Reason: "no room for 10s"}},
 			Conditions: []metav1.Condition{
 				{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Valid", Message: "valid"},
@@ -62,10 +63,10 @@ func TestWhatIsMaterialInAStatus(t *testing.T) {
 			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Theirs"})
 		}, false},
 		"a size by 4 %": {func(s *v1alpha1.MultidimPodAutoscalerStatus) {
-			s.Recommendation[0].Limits.CPU = resource.NewMilliQuantity(1040, resource.DecimalSI)
+			s.Recommendation[0].Requests.CPU = resource.NewMilliQuantity(1040, resource.DecimalSI)
 		}, false},
 		"a size by 6 %": {func(s *v1alpha1.MultidimPodAutoscalerStatus) {
-			s.Recommendation[0].Limits.CPU = resource.NewMilliQuantity(1060, resource.DecimalSI)
+			s.Recommendation[0].Requests.CPU = resource.NewMilliQuantity(1060, resource.DecimalSI)
 		}, true},
 		"memory by 6 %": {func(s *v1alpha1.MultidimPodAutoscalerStatus) {
 			s.Recommendation[0].Limits.Memory = resource.NewQuantity(int64(94*mdp.MiB), resource.BinarySI)
@@ -182,7 +183,7 @@ func TestAThousandWorkloadsCostAtMostTenWritesASecond(t *testing.T) {
 				if decisions%2000 == 0 {
 					size = 300
 				}
-				return mdp.Action{}.WithCPU(size), nil
+				return mdp.Action{}.WithReservation(size), nil
 			}), "fixed/1", nil
 		},
 	})

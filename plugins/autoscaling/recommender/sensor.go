@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sensor looks at one container of a workload over all its pods: its size as
-// the API has it (updater.Size), its usage as the nodes report it, and the workload's
-// latency. Before each step the caller sets Workload and Reading to what was
+// Sensor looks at one container of a workload over all its pods: its CPU reservation, CPU
+// ceiling and memory limit as the API has them, its CPU limit in force and its usage as
+// the nodes report them, and the workload's latency. Before each step the caller sets Workload and Reading to what was
 // just loaded and measured.
 type Sensor struct {
 	Fleet     *fleet.Fleet
@@ -41,7 +41,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
-	limits, reports := 0, merged{}
+	pods, reports := 0, merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
@@ -49,10 +49,10 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 				continue
 			}
 			limit := updater.Limits(c.Resources)
-			size := s.Workload.Size(c)
-			state.Limit.CPU += size.CPU
-			state.Limit.Memory += size.Memory
-			limits++
+			state.Reservation += updater.Reserved(c.Resources)
+			state.Ceiling += limit.CPU
+			state.Limit.Memory += limit.Memory
+			pods++
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {
 				reports.add(summary.State, limit)
@@ -62,14 +62,18 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			}
 		}
 	}
-	if limits > 0 {
-		state.Limit.CPU /= mdp.MilliCPU(limits)
-		state.Limit.Memory /= mdp.Bytes(limits)
-		if state.Limit.CPU > 0 {
-			state.Observed |= mdp.SetOf(mdp.CPULimit)
-		}
-		if state.Limit.Memory > 0 {
-			state.Observed |= mdp.SetOf(mdp.MemoryLimit)
+	if pods > 0 {
+		state.Reservation /= mdp.MilliCPU(pods)
+		state.Ceiling /= mdp.MilliCPU(pods)
+		state.Limit.Memory /= mdp.Bytes(pods)
+		for signal, there := range map[mdp.Signal]bool{
+			mdp.CPUReservation: state.Reservation > 0,
+			mdp.CPUCeiling:     state.Ceiling > 0,
+			mdp.MemoryLimit:    state.Limit.Memory > 0,
+		} {
+			if there {
+				state.Observed |= mdp.SetOf(signal)
+			}
 		}
 	}
 	reports.into(&state)
@@ -83,9 +87,9 @@ type merged struct {
 	count [mdp.SignalCount]int
 }
 
-// merges are the signals that the nodes report of a container. The limits are
-// read from the API, and Throttled is treated apart.
-const merges = mdp.All &^ (mdp.Knobs | 1<<mdp.Throttled)
+// merges are the signals that the nodes report of a container. What the API has is
+// read there, and Throttled is treated apart.
+const merges = mdp.All &^ (1<<mdp.Replicas | 1<<mdp.CPUReservation | 1<<mdp.CPUCeiling | 1<<mdp.MemoryLimit | 1<<mdp.Throttled)
 
 func (m *merged) add(s mdp.State, allocated mdp.Size) {
 	for one := range (s.Observed & merges).Signals() {

@@ -25,7 +25,7 @@ func Signals(s mdp.State) map[string]resource.Quantity {
 
 // Sets is what an Action sets, in the form of [Signals].
 func Sets(a mdp.Action) map[string]resource.Quantity {
-	return Signals(mdp.State{Observed: a.Sets & mdp.Knobs, Replicas: a.Replicas, Limit: a.Limit})
+	return Signals(mdp.State{Observed: a.Sets & mdp.Knobs, Replicas: a.Replicas, Limit: a.Limit, Reservation: a.Reservation})
 }
 
 // StateOf is the State that [Signals] were written from. A signal with a name

@@ -106,7 +106,7 @@ type outcome struct {
 	container string
 	policy    string // version of the policy that decided
 	decision  mdp.Decision
-	limits    mdp.Action // that the decision asks for, as they are written to pods
+	sets      mdp.Action // what the decision asks for, as they are written to pods
 	template  mdp.Size   // the limits that the template gives the container; 0 is none
 	reason    string     // of the effect, for people
 	resizes   int64      // through the API, in this step
@@ -147,10 +147,8 @@ func record(status *v1alpha1.MultidimPodAutoscalerStatus, all []v1alpha1.Decisio
 func recommendation(all []outcome) []v1alpha1.ContainerSize {
 	var sizes []v1alpha1.ContainerSize
 	for _, o := range all {
-		if o.limits.Sets.Has(mdp.CPULimit) || o.limits.Sets.Has(mdp.MemoryLimit) {
-			sizes = append(sizes, v1alpha1.ContainerSize{
-				Name: o.container, Limits: *exactSize(o.limits), Template: TemplateSize(o.template),
-			})
+		if o.sets.Sets.Without(mdp.SetOf(mdp.Replicas)) != 0 {
+			sizes = append(sizes, containerSize(o))
 		}
 	}
 	return sizes
@@ -174,26 +172,38 @@ func apiSize(s mdp.Size) *v1alpha1.Size {
 	}
 }
 
-// exactSize is the limits that an action sets.
-func exactSize(a mdp.Action) *v1alpha1.Size {
-	size := new(v1alpha1.Size)
-	if a.Sets.Has(mdp.CPULimit) {
-		size.CPU = resource.NewMilliQuantity(int64(a.Limit.CPU), resource.DecimalSI)
+// containerSize is what an outcome sets, as a recommendation.
+func containerSize(o outcome) v1alpha1.ContainerSize {
+	size := v1alpha1.ContainerSize{Name: o.container, Template: TemplateSize(o.template)}
+	if o.sets.Sets.Has(mdp.CPUReservation) {
+		size.Requests = &v1alpha1.Size{CPU: resource.NewMilliQuantity(int64(o.sets.Reservation), resource.DecimalSI)}
 	}
-	if a.Sets.Has(mdp.MemoryLimit) {
-		size.Memory = resource.NewQuantity(int64(a.Limit.Memory), resource.BinarySI)
+	if o.sets.Sets.Has(mdp.MemoryLimit) {
+		size.Limits.Memory = resource.NewQuantity(int64(o.sets.Limit.Memory), resource.BinarySI)
 	}
 	return size
 }
 
+// Decided is the inverse: the action that a recommendation was made from.
+func Decided(size v1alpha1.ContainerSize) mdp.Action {
+	var a mdp.Action
+	if r := size.Requests; r != nil && r.CPU != nil {
+		a = a.WithReservation(mdp.MilliCPU(r.CPU.MilliValue()))
+	}
+	if size.Limits.Memory != nil {
+		a = a.WithMemory(mdp.Bytes(size.Limits.Memory.Value()))
+	}
+	return a
+}
+
 // TemplateSize is a template's limits as a recommendation has them. No limit is left out.
 func TemplateSize(limits mdp.Size) *v1alpha1.Size {
-	a := mdp.Action{}
+	size := new(v1alpha1.Size)
 	if limits.CPU > 0 {
-		a = a.WithCPU(limits.CPU)
+		size.CPU = resource.NewMilliQuantity(int64(limits.CPU), resource.DecimalSI)
 	}
 	if limits.Memory > 0 {
-		a = a.WithMemory(limits.Memory)
+		size.Memory = resource.NewQuantity(int64(limits.Memory), resource.BinarySI)
 	}
-	return exactSize(a)
+	return size
 }

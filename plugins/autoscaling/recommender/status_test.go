@@ -128,15 +128,15 @@ func TestDecisionsAreKeptNewestFirst(t *testing.T) {
 
 func TestRecommendationHasOnlyWhatWasDecided(t *testing.T) {
 	got := recommendation([]outcome{
-		{container: "web", limits: mdp.Action{}.WithCPU(250).WithMemory(100 * mdp.MiB),
+		{container: "web", sets: mdp.Action{}.WithReservation(250).WithMemory(100 * mdp.MiB),
 			template: mdp.Size{CPU: 400, Memory: 128 * mdp.MiB}},
-		{container: "proxy", limits: mdp.Action{}.WithCPU(50), template: mdp.Size{CPU: 100}},
-		{container: "idle", limits: mdp.Action{}.WithReplicas(3)},
+		{container: "proxy", sets: mdp.Action{}.WithReservation(50), template: mdp.Size{CPU: 100}},
+		{container: "idle", sets: mdp.Action{}.WithReplicas(3)},
 	})
-	if len(got) != 2 || got[0].Name != "web" || got[0].Limits.CPU.String() != "250m" || got[0].Limits.Memory.String() != "100Mi" {
+	if len(got) != 2 || got[0].Name != "web" || got[0].Requests.CPU.String() != "250m" || got[0].Limits.Memory.String() != "100Mi" {
 		t.Fatalf("recommendation %+v: want web's whole size first", got)
 	}
-	if got[1].Name != "proxy" || got[1].Limits.CPU.String() != "50m" || got[1].Limits.Memory != nil {
+	if got[1].Name != "proxy" || got[1].Requests.CPU.String() != "50m" || got[1].Limits.Memory != nil {
 		t.Errorf("recommendation %+v: want proxy's CPU alone", got[1])
 	}
 	if of := got[0].Template; of == nil || of.CPU.String() != "400m" || of.Memory.String() != "128Mi" {

@@ -59,6 +59,7 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		l.updater.Knobs = l.knobs.Without(mdp.SetOf(mdp.Replicas))
 	}
 	resizes := l.updater.Resizes
+	replicas := int(l.updater.Workload.Replicas)
 	begin := p.config.Now()
 	d, err := l.Loop.Step(ctx, now)
 	if err != nil {
@@ -68,11 +69,14 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		p.config.Decided(p.config.Now().Sub(begin), d.Effect)
 	}
 	l.last = d
+	if d.Executed.Sets.Has(mdp.Replicas) && d.Executed.Replicas != replicas {
+		p.scaled = now
+	}
 	o := outcome{
 		container: l.sensor.Container,
 		policy:    l.version,
 		decision:  d,
-		limits:    updater.Whole(l.updater.Bounds, d.Action.Only(l.knobs)),
+		sets:      updater.Whole(l.updater.Bounds, d.Action.Only(l.knobs)),
 		template:  l.template,
 		reason:    l.updater.Reason,
 		resizes:   l.updater.Resizes - resizes,

@@ -9,11 +9,11 @@ import (
 )
 
 // Knobs is what may be resized in place of one container: what has a limit, and
-// does not restart the container.
+// does not restart the container. Where nothing is reserved, nothing is to be.
 func Knobs(c corev1.Container) mdp.Set {
-	knobs := mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)
-	if c.Resources.Limits.Cpu().IsZero() {
-		knobs = knobs.Without(mdp.SetOf(mdp.CPULimit))
+	knobs := mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit)
+	if c.Resources.Limits.Cpu().IsZero() || Reserved(c.Resources) == 0 {
+		knobs = knobs.Without(mdp.SetOf(mdp.CPUReservation))
 	}
 	if c.Resources.Limits.Memory().IsZero() {
 		knobs = knobs.Without(mdp.SetOf(mdp.MemoryLimit))
@@ -22,7 +22,7 @@ func Knobs(c corev1.Container) mdp.Set {
 		if p.RestartPolicy == corev1.RestartContainer {
 			switch p.ResourceName {
 			case corev1.ResourceCPU:
-				knobs = knobs.Without(mdp.SetOf(mdp.CPULimit))
+				knobs = knobs.Without(mdp.SetOf(mdp.CPUReservation))
 			case corev1.ResourceMemory:
 				knobs = knobs.Without(mdp.SetOf(mdp.MemoryLimit))
 			}
@@ -34,6 +34,20 @@ func Knobs(c corev1.Container) mdp.Set {
 // Limits is a container's limits as a Size. No limit is 0.
 func Limits(r corev1.ResourceRequirements) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(r.Limits.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
+}
+
+// Reserved is the CPU that a container requests; 0 is none.
+func Reserved(r corev1.ResourceRequirements) mdp.MilliCPU {
+	r = withRequests(r)
+	return mdp.MilliCPU(r.Requests.Cpu().MilliValue())
+}
+
+// Proportion is the CPU request that goes with a limit in a template's proportion, and at
+// least that much, but never more than the limit.
+func Proportion(template corev1.ResourceRequirements, limit, least mdp.MilliCPU) mdp.MilliCPU {
+	template = withRequests(template)
+	request := proportion(int64(limit), template.Requests.Cpu().MilliValue(), template.Limits.Cpu().MilliValue(), int64(least))
+	return max(mdp.MilliCPU(request), min(least, limit))
 }
 
 // MemoryRequest is the memory that a template's container requests; 0 when it
@@ -68,27 +82,26 @@ func Whole(b mdp.Bounds, a mdp.Action) mdp.Action {
 	return a
 }
 
-// Resize is a container's resources with the size that an action sets (ADR 18).
+// Resize is a container's resources with what an action sets (ADR 18).
 //
-// A size is in the proportion of the template: its requests follow it, as in VPA, and the
-// proportion is the template's, so that rounding does not add up. The memory limit
-// is the size. The CPU limit is the ceiling, up to which the node agent lets bursts go at
-// once: it does not follow the size. A container whose CPU request is its limit keeps
-// it so. The QoS class does not change: what was equal stays equal, and what was less
-// stays less.
+// The CPU request is the reservation. The CPU limit is the ceiling, up to which the node
+// agent lets bursts go at once: it does not follow the reservation. A container whose
+// template requests as much CPU as its limit keeps it so. Memory has one number: its limit is
+// what the action sets, and the request follows in the proportion of the template, as in VPA,
+// so that rounding does not add up. The QoS class does not change: what was equal stays
+// equal, and what was less stays less.
 func Resize(template, now corev1.ResourceRequirements, ceiling mdp.MilliCPU, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
 	template = withRequests(template)
-	if a.Sets.Has(mdp.CPULimit) {
-		size := int64(a.Limit.CPU)
-		limit := size
-		if bursts(template) {
-			limit = max(size, int64(ceiling))
+	if a.Sets.Has(mdp.CPUReservation) {
+		request := int64(a.Reservation)
+		limit := request
+		if Bursts(template) {
+			limit = max(int64(ceiling), 2) // 2 leaves room for a request below it
+			request = min(request, limit-1)
 		}
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
 		if _, ok := now.Requests[corev1.ResourceCPU]; ok {
-			request := proportion(size, template.Requests.Cpu().MilliValue(),
-				template.Limits.Cpu().MilliValue(), 1)
 			out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(request, resource.DecimalSI)
 		}
 	}
@@ -103,25 +116,9 @@ func Resize(template, now corev1.ResourceRequirements, ceiling mdp.MilliCPU, a m
 	return out
 }
 
-// Size is the size that a pod's container has: what Resize was given. Of CPU it follows
-// from the request, because the limit is the ceiling.
-func Size(template, now corev1.ResourceRequirements) mdp.Size {
-	size := Limits(now)
+// Bursts reports whether a template's container may use more CPU than it requests.
+func Bursts(template corev1.ResourceRequirements) bool {
 	template = withRequests(template)
-	request, known := now.Requests[corev1.ResourceCPU]
-	if !known || !bursts(template) || size.CPU == 0 {
-		return size
-	}
-	request0, limit0 := template.Requests.Cpu().MilliValue(), template.Limits.Cpu().MilliValue()
-	if request0 == 0 {
-		return size // the template reserves nothing, so what is reserved says nothing of a size
-	}
-	size.CPU = mdp.MilliCPU((request.MilliValue()*limit0 + request0 - 1) / request0)
-	return size
-}
-
-// bursts reports whether a template's container may use more CPU than it requests.
-func bursts(template corev1.ResourceRequirements) bool {
 	return template.Requests.Cpu().Cmp(*template.Limits.Cpu()) < 0
 }
 
@@ -168,7 +165,7 @@ func withRequests(template corev1.ResourceRequirements) corev1.ResourceRequireme
 func AsTemplate(template, now corev1.Container, knobs mdp.Set) bool {
 	of := withRequests(template.Resources)
 	for knob, name := range map[mdp.Signal]corev1.ResourceName{
-		mdp.CPULimit: corev1.ResourceCPU, mdp.MemoryLimit: corev1.ResourceMemory,
+		mdp.CPUReservation: corev1.ResourceCPU, mdp.MemoryLimit: corev1.ResourceMemory,
 	} {
 		limit, request := of.Limits[name], of.Requests[name]
 		if knobs.Has(knob) && (limit.Cmp(now.Resources.Limits[name]) != 0 || request.Cmp(now.Resources.Requests[name]) != 0) {

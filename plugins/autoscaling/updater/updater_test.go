@@ -23,16 +23,17 @@ func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.Re
 	return corev1.ResourceRequirements{Requests: list(requestCPU, requestMiB), Limits: list(limitCPU, limitMiB)}
 }
 
-// For every template and every action: the size is the action's, and is read back as
-// such, a request that was less than its limit stays less, one that was equal stays
-// equal, and nothing is zero. So the QoS class cannot change. The CPU limit of a container
-// that may burst is the ceiling.
+// For every template and every action: a request that was less than its limit stays
+// less, one that was equal stays equal, and nothing is zero. So the QoS class cannot change.
+// The CPU request is the reservation, and the CPU limit of a container that may burst is
+// the ceiling. What is read back and set again changes nothing.
 func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 	law := func(request, extra uint16, mib, extraMiB uint8, cpu, above uint16, memory uint16) bool {
 		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))
-		limit := mdp.Size{CPU: mdp.MilliCPU(cpu) + 2, Memory: mdp.Bytes(memory)<<12 + 4*mdp.MiB}
-		ceiling := limit.CPU + mdp.MilliCPU(above)
-		got := updater.Resize(template, template, ceiling, mdp.Action{}.WithCPU(limit.CPU).WithMemory(limit.Memory))
+		reserve := mdp.MilliCPU(cpu) + 2
+		limit := mdp.Bytes(memory)<<12 + 4*mdp.MiB
+		ceiling := reserve + mdp.MilliCPU(above)
+		got := updater.Resize(template, template, ceiling, mdp.Action{}.WithReservation(reserve).WithMemory(limit))
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			before0, before1 := template.Requests[name], template.Limits[name]
 			after0, after1 := got.Requests[name], got.Limits[name]
@@ -41,16 +42,18 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 				return false
 			}
 		}
-		is := updater.Size(template, got)
-		again := updater.Resize(template, got, ceiling, mdp.Action{}.WithCPU(is.CPU).WithMemory(is.Memory))
+		read := mdp.Action{}.WithReservation(updater.Reserved(got)).WithMemory(updater.Limits(got).Memory)
+		again := updater.Resize(template, got, ceiling, read)
 		if !updater.Equal(again, got) {
-			t.Logf("a size of %v was read as %v, and comes to %v instead of %v", limit, is, again, got)
+			t.Logf("%v and %v were read as %v, and come to %v instead of %v", reserve, limit, read, again, got)
 			return false
 		}
 		if extra == 0 {
-			ceiling = limit.CPU
+			ceiling = reserve
 		}
-		return updater.Limits(got).CPU == ceiling && is.Memory >= limit.Memory && is.Memory < limit.Memory+mdp.MiB
+		is := updater.Limits(got)
+		return is.CPU == ceiling && is.Memory >= limit && is.Memory < limit+mdp.MiB &&
+			(read.Reservation == reserve || read.Reservation == ceiling-1 && extra > 0)
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
 		t.Error(err)
@@ -59,7 +62,7 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 
 func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 	now := resources(150, 300, 50, 100)
-	got := updater.Resize(resources(100, 200, 64, 128), now, 900, mdp.Action{}.WithCPU(500))
+	got := updater.Resize(resources(100, 200, 64, 128), now, 900, mdp.Action{}.WithReservation(250))
 	if got.Limits.Cpu().MilliValue() != 900 || got.Requests.Cpu().MilliValue() != 250 ||
 		got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
 		t.Errorf("resources %v", got)
@@ -72,46 +75,46 @@ func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 // A shrink frees what is reserved, and leaves the ceiling: a burst finds it at once.
 func TestAShrinkLeavesTheCeiling(t *testing.T) {
 	b := mdp.Bounds{
-		Replicas: mdp.Range[int]{Min: 1, Max: 1},
-		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
-		Memory:   mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 128 * mdp.MiB},
+		Replicas:    mdp.Range[int]{Min: 1, Max: 1},
+		CPU:         mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
+		Memory:      mdp.Range[mdp.Bytes]{Min: mdp.MiB, Max: 128 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
 	}
 	template := corev1.Container{Resources: resources(250, 1000, 64, 128)}
 	now := template
-	for _, size := range []mdp.MilliCPU{800, 400, 60, 1600, 9000} {
-		now.Resources = updater.Wanted(template, now, b, mdp.Action{}.WithCPU(size))
-		size = min(size, b.CPU.Max)
-		if request, limit := now.Resources.Requests.Cpu().MilliValue(), now.Resources.Limits.Cpu().MilliValue(); limit != 2000 ||
-			request != int64(size)/4 {
-			t.Errorf("at a size of %v the request is %dm and the limit %dm, want %v and the owner's 2000m", size, request, limit, size/4)
-		}
-		if is := updater.Size(template.Resources, now.Resources); is.CPU != size {
-			t.Errorf("a size of %v is read as %v", size, is.CPU)
+	for _, reserve := range []mdp.MilliCPU{800, 400, 60, 1600, 1999} {
+		now.Resources = updater.Wanted(template, now, b, mdp.Action{}.WithReservation(reserve))
+		if request, limit := updater.Reserved(now.Resources), updater.Limits(now.Resources).CPU; limit != 2000 || request != reserve {
+			t.Errorf("the request is %v and the limit %v, want %v and the owner's 2000m", request, limit, reserve)
 		}
 	}
-	b.CPU.Max = 500 // the owner wants less
-	if got := updater.Wanted(template, now, b, mdp.Action{}.WithCPU(9000)); got.Limits.Cpu().MilliValue() != 500 {
-		t.Errorf("the limit is %v, want the owner's new 500m", got.Limits.Cpu())
+	b.CPU.Max, b.Reservation.Max = 500, 500 // the owner wants less
+	got := updater.Wanted(template, now, b, mdp.Action{}.WithReservation(9000))
+	if request, limit := updater.Reserved(got), updater.Limits(got).CPU; limit != 500 || request != 499 {
+		t.Errorf("%v of %v, want the owner's new 500m and a request below it", request, limit)
 	}
 }
 
-// What is not in the proportion of any size is its limit: a template without a request,
-// or a pod of one.
-func TestASizeWithoutAProportionIsTheLimit(t *testing.T) {
-	for name, c := range map[string]struct{ template, now corev1.ResourceRequirements }{
-		"request and limit are equal": {resources(200, 200, 1, 1), resources(300, 300, 1, 1)},
-		"the request is zero":         {resources(0, 200, 1, 1), resources(0, 300, 1, 1)},
-		"the pod has no request":      {resources(100, 200, 1, 1), corev1.ResourceRequirements{Limits: resources(0, 300, 1, 1).Limits}},
+// Where the owner reserves nothing, nothing is reserved by us.
+func TestNothingIsReservedWhereTheTemplateReservesNothing(t *testing.T) {
+	for name, r := range map[string]corev1.ResourceRequirements{
+		"a request of zero":      resources(0, 200, 1, 2),
+		"no limit, so no number": {Requests: resources(100, 0, 1, 2).Requests, Limits: resources(0, 0, 1, 2).Limits},
 	} {
-		if got := updater.Size(c.template, c.now); got.CPU != 300 {
-			t.Errorf("%s: %v, want 300m", name, got.CPU)
+		if got := updater.Knobs(corev1.Container{Resources: r}); got != mdp.SetOf(mdp.MemoryLimit) {
+			t.Errorf("%s: knobs %v, want memory alone", name, got)
 		}
+	}
+	without := resources(0, 200, 1, 2)
+	delete(without.Requests, corev1.ResourceCPU) // the API server sets it to the limit
+	if got := updater.Reserved(without); got != 200 {
+		t.Errorf("a request that is left out is %v, want the limit", got)
 	}
 }
 
 func TestKnobsHaveALimitAndDoNotRestart(t *testing.T) {
 	c := corev1.Container{Resources: resources(100, 200, 64, 128)}
-	if updater.Knobs(c) != mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit) {
+	if updater.Knobs(c) != mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit) {
 		t.Errorf("knobs %v", updater.Knobs(c))
 	}
 	c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
@@ -182,7 +185,7 @@ func TestAnExactLimitKeepsItsRequest(t *testing.T) {
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: 1000},
 		Memory:   mdp.Range[mdp.Bytes]{Min: 90_000_000, Max: 90_000_000},
 	}
-	got := updater.Wanted(c, c, b, mdp.Action{}.WithCPU(500).WithMemory(70*mdp.MiB))
+	got := updater.Wanted(c, c, b, mdp.Action{}.WithReservation(500).WithMemory(70*mdp.MiB))
 	if got.Limits.Memory().Value() != 90_000_000 || got.Requests.Memory().Cmp(*got.Limits.Memory()) != 0 ||
 		got.Requests.Cpu().Cmp(*got.Limits.Cpu()) != 0 {
 		t.Errorf("resources %v, want a request as large as the limit of 90M", got)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"awarescale.dev/aware/learner/mdp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,13 +121,4 @@ func Read(ctx context.Context, c client.Reader, namespace, kind, name string) (*
 		w.Replicas = *replicas
 	}
 	return w, nil
-}
-
-// Size is the size of a pod's container, in the proportion of the template's.
-func (w *Workload) Size(c corev1.Container) mdp.Size {
-	template, err := findContainer(&w.Template.Spec, c.Name)
-	if err != nil {
-		return Limits(c.Resources) // of an older template
-	}
-	return Size(template.Resources, c.Resources)
 }

@@ -93,6 +93,8 @@ func (s shop) updater() *updater.Updater {
 			Replicas: mdp.Range[int]{Min: 1, Max: 3},
 			CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
 			Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 4096 * mdp.MiB},
+
+			Reservation: mdp.Range[mdp.MilliCPU]{Min: 25, Max: 4000},
 		},
 	}
 }
@@ -147,19 +149,19 @@ func infeasible(st *corev1.PodStatus) {
 func TestGivingUpGoesBackToTheSizeThatWasSettledLast(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 	u := s.updater()
-	s.act(u, mdp.Action{}.WithCPU(1500).WithMemory(512*mdp.MiB))
+	s.act(u, mdp.Action{}.WithReservation(1500).WithMemory(512*mdp.MiB))
 	s.kubelet(func(st *corev1.PodStatus) { // it carries out the first resize
 		st.ContainerStatuses[0].AllocatedResources = s.pod().Spec.Containers[0].Resources.Requests
 	})
-	s.act(u, mdp.Action{}.WithCPU(3000).WithMemory(1024*mdp.MiB))
-	if got := s.size(); got != [4]int64{1500, 4000, 512, 1024} {
+	s.act(u, mdp.Action{}.WithReservation(3000).WithMemory(1024*mdp.MiB))
+	if got := s.size(); got != [4]int64{3000, 4000, 512, 1024} {
 		t.Fatalf("size %v after the second resize", got)
 	}
 	s.kubelet(infeasible)
-	if effect := s.act(u, mdp.Action{}.WithCPU(3000)); effect != mdp.Infeasible {
+	if effect := s.act(u, mdp.Action{}.WithReservation(3000)); effect != mdp.Infeasible {
 		t.Errorf("effect %v", effect)
 	}
-	if got := s.size(); got != [4]int64{750, 4000, 256, 512} {
+	if got := s.size(); got != [4]int64{1500, 4000, 256, 512} {
 		t.Errorf("size %v, want the first resize's", got)
 	}
 }
@@ -180,12 +182,12 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, c.template, interceptor.Funcs{})
-			s.act(s.updater(), mdp.Action{}.WithCPU(3000).WithMemory(1024*mdp.MiB))
+			s.act(s.updater(), mdp.Action{}.WithReservation(3000).WithMemory(1024*mdp.MiB))
 			s.kubelet(func(st *corev1.PodStatus) {
 				infeasible(st)
 				st.ContainerStatuses[0].AllocatedResources = c.allocated.Requests
 			})
-			s.act(s.updater(), mdp.Action{}.WithCPU(3000))
+			s.act(s.updater(), mdp.Action{}.WithReservation(3000))
 			if got := s.size(); got != c.want {
 				t.Errorf("size %v, want %v", got, c.want)
 			}
@@ -198,33 +200,33 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 func TestAStaleUpdaterLoses(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 	leader, stale := s.updater(), s.updater()
-	_, effect, err := leader.Act(t.Context(), noon, mdp.Action{}.WithCPU(1500).WithReplicas(2))
+	_, effect, err := leader.Act(t.Context(), noon, mdp.Action{}.WithReservation(1500).WithReplicas(2))
 	if err != nil || effect != mdp.Pending {
 		t.Fatalf("effect %v, %v", effect, err)
 	}
-	executed, effect, err := stale.Act(t.Context(), noon, mdp.Action{}.WithCPU(200).WithReplicas(3))
+	executed, effect, err := stale.Act(t.Context(), noon, mdp.Action{}.WithReservation(200).WithReplicas(3))
 	if err != nil || effect != mdp.Refused || executed.Sets != 0 || !strings.Contains(stale.Reason, "another writer") {
 		t.Errorf("executed %v, effect %v, reason %q, %v; want a refusal, and no error", executed, effect, stale.Reason, err)
 	}
-	if got, w := s.size(), s.load(); got[0] != 750 || w.Replicas != 2 {
+	if got, w := s.size(), s.load(); got[0] != 1500 || w.Replicas != 2 {
 		t.Errorf("size %v and %d replicas: the stale updater won", got, w.Replicas)
 	}
 	// The next step reads again, and is no longer stale.
-	if effect := s.act(stale, mdp.Action{}.WithCPU(800).WithReplicas(3)); effect != mdp.Pending {
+	if effect := s.act(stale, mdp.Action{}.WithReservation(800).WithReplicas(3)); effect != mdp.Pending {
 		t.Errorf("effect %v of a step that has read again", effect)
 	}
 }
 
 func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
-	s.act(s.updater(), mdp.Action{}.WithCPU(3000))
+	s.act(s.updater(), mdp.Action{}.WithReservation(3000))
 	s.kubelet(infeasible)
 	stale := s.updater()
 	s.kubelet(func(st *corev1.PodStatus) { st.Conditions = nil }) // the node found room
-	if _, effect, err := stale.Act(t.Context(), noon, mdp.Action{}.WithCPU(3000)); err != nil || effect != mdp.Refused {
+	if _, effect, err := stale.Act(t.Context(), noon, mdp.Action{}.WithReservation(3000)); err != nil || effect != mdp.Refused {
 		t.Errorf("effect %v, %v; want a refusal", effect, err)
 	}
-	if got := s.size(); got[0] != 1500 {
+	if got := s.size(); got[0] != 3000 {
 		t.Errorf("size %v: a resize that was made was given up", got)
 	}
 }
@@ -235,7 +237,7 @@ func TestATemplateWithoutRequestsKeepsTheQoSClass(t *testing.T) {
 	template := resources(1000, 1000, 256, 256)
 	template.Requests = nil
 	got := updater.Resize(template, resources(1000, 1000, 256, 256), 1000,
-		mdp.Action{}.WithCPU(500).WithMemory(128*mdp.MiB))
+		mdp.Action{}.WithReservation(500).WithMemory(128*mdp.MiB))
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if request, limit := got.Requests[name], got.Limits[name]; request.Cmp(limit) != 0 {
 			t.Errorf("%s: request %v, limit %v; want them equal", name, &request, &limit)
@@ -248,7 +250,7 @@ func TestOnlyWhatWeResizedIsRestored(t *testing.T) {
 	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, ""); n != 0 || err != nil {
 		t.Errorf("%d containers of a pod that was never resized were restored, %v", n, err)
 	}
-	s.act(s.updater(), mdp.Action{}.WithCPU(2000))
+	s.act(s.updater(), mdp.Action{}.WithReservation(1000))
 	p := s.pod()
 	p.Spec.Containers[0].Resources = resources(1000, 2000, 300, 400) // its owner gives it memory
 	if err := s.client.Update(t.Context(), p, client.FieldOwner("kubectl")); err != nil {
@@ -276,7 +278,7 @@ func TestARestoreThatFailedIsDoneByTheNextCall(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
-	s.act(s.updater(), mdp.Action{}.WithCPU(2000))
+	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
 	down = true
 	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, ""); n != 0 || err == nil {
 		t.Errorf("%d restored, %v; want an error", n, err)
@@ -290,7 +292,7 @@ func TestARestoreThatFailedIsDoneByTheNextCall(t *testing.T) {
 
 func TestACacheKeepsWhoResizedAPod(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
-	s.act(s.updater(), mdp.Action{}.WithCPU(2000))
+	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
 	p := s.pod()
 	none := &metav1.FieldsV1{Raw: []byte("{}")}
 	p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", FieldsV1: none})

@@ -285,6 +285,7 @@ func (n *simulated) Report(now time.Time) api.Report {
 }
 func (*simulated) Apply(time.Time, api.Grants) {}
 func (*simulated) Renew(time.Time)             {}
+func (*simulated) Urgent() <-chan struct{}     { return nil }
 
 func (s *settings) agents(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "bench-link-agents")

@@ -13,14 +13,17 @@
 //     violated at this size. With a Request it is what the Kubernetes
 //     documentation advises: HPA for CPU, by the utilisation of a constant
 //     request, and VPA for memory only.
-//  2. VPA's CPU samples are the short peaks of usage, increased by the share of
-//     throttled periods. The usage of a throttled container shows its limit and
-//     not its demand.
+//  2. Where a CPU limit is set, VPA's CPU samples are the short peaks of usage. Where
+//     a CPU reservation is set they are the mean usage, as VPA's own: bursts go up to
+//     the ceiling. Both are increased by the share of throttled periods, because the
+//     usage of a throttled container shows its limit and not its demand.
 //  3. The half-life of the histograms is minutes, not a day: an in-place resize
 //     costs milliseconds, not a restart.
 //  4. A latency objective is a normal HPA metric (value: latency; target: the
 //     objective), except for a pause after a scale-out: a percentile over a
 //     window still includes the time before the scale-out.
+//  5. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
+//     their ceilings, the largest burst of the stabilization window.
 package hpavpa
 
 import (
@@ -41,6 +44,7 @@ type Config struct {
 	Largest           mdp.Size      // largest allowed size of a replica; the utilisation refers to it
 	Request           mdp.MilliCPU  // HPA: the CPU request of a replica, which the utilisation then refers to; 0 leaves CPU to VPA
 	TargetUtilization int32         // HPA: desired usage in percent of Request or Largest.CPU; HPA's example is 70
+	BurstUtilization  int32         // a scale-in leaves the largest burst of the window at most this percentage of the ceilings; 0 does not look at bursts
 	Tolerance         mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
 	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
 	Settling          time.Duration // minimum time between two scale-outs because of latency
@@ -67,6 +71,8 @@ func (c Config) Check() error {
 	switch {
 	case c.TargetUtilization < 1 || c.TargetUtilization > 100:
 		return fmt.Errorf("hpavpa target utilization %d%%: it must be in [1, 100]", c.TargetUtilization)
+	case c.BurstUtilization < 0 || c.BurstUtilization > 100:
+		return fmt.Errorf("hpavpa burst utilization %d%%: it must be in [1, 100], or 0 for none", c.BurstUtilization)
 	case !(c.Tolerance >= 0 && c.Tolerance < 1):
 		return fmt.Errorf("hpavpa tolerance %v: it must be in [0, 1)", float64(c.Tolerance))
 	case c.HalfLife <= 0:
@@ -81,9 +87,9 @@ func (c Config) Check() error {
 	return c.SLO.Check()
 }
 
-// Policy controls one workload. For CPU it needs [mdp.CPULimit] and
-// [mdp.CPUUsage]; [mdp.CPUPeak] and [mdp.Throttled] improve the result. For
-// memory it needs [mdp.MemoryLimit] and [mdp.MemoryUsage], for replicas
+// Policy controls one workload. For CPU it needs [mdp.CPUUsage], and [mdp.CPUReservation]
+// or [mdp.CPULimit]: it sets the reservation where there is one, and otherwise the limit.
+// [mdp.CPUPeak] and [mdp.Throttled] improve the result. For memory it needs [mdp.MemoryLimit] and [mdp.MemoryUsage], for replicas
 // [mdp.Replicas] and [mdp.CPUUsage]. It sets only the knobs with known signals.
 type Policy struct {
 	config      Config
@@ -95,7 +101,7 @@ type Policy struct {
 	leastUntil  time.Time // how long least holds
 }
 
-// desire is a desired number of replicas.
+// desire is a desired number of replicas, at least as many as a burst needs.
 type desire struct {
 	at       time.Time
 	replicas int
@@ -130,24 +136,23 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		return mdp.Action{}, err
 	}
 	var a mdp.Action
-	if s.Knows(mdp.CPULimit, mdp.CPUUsage) {
-		p.usage.AddSample(&model.ContainerUsageSample{
-			MeasureStart: s.At,
-			Usage:        model.ResourceAmount(demand(s)),
-			Resource:     model.ResourceCPU,
-		})
+	switch {
+	case s.Knows(mdp.CPUReservation, mdp.CPUUsage):
+		p.sample(s.At, model.ResourceCPU, int64(raised(s.Usage.CPU, s)))
+		a.Sets |= mdp.SetOf(mdp.CPUReservation)
+	case s.Knows(mdp.CPULimit, mdp.CPUUsage):
+		p.sample(s.At, model.ResourceCPU, int64(demand(s)))
 		a.Sets |= mdp.SetOf(mdp.CPULimit)
 	}
 	if s.Knows(mdp.MemoryLimit, mdp.MemoryUsage) {
-		p.usage.AddSample(&model.ContainerUsageSample{
-			MeasureStart: s.At,
-			Usage:        model.ResourceAmount(s.Usage.Memory),
-			Resource:     model.ResourceMemory,
-		})
+		p.sample(s.At, model.ResourceMemory, int64(s.Usage.Memory))
 		a.Sets |= mdp.SetOf(mdp.MemoryLimit)
 	}
 	containers := model.ContainerNameToAggregateStateMap{"": p.usage}
 	size := p.recommender.GetRecommendedPodResources(containers)[""].Target
+	if a.Sets.Has(mdp.CPUReservation) {
+		a = a.WithReservation(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
+	}
 	if a.Sets.Has(mdp.CPULimit) {
 		a = a.WithCPU(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
 		if p.config.Request > 0 {
@@ -170,6 +175,13 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, nil
 }
 
+// sample adds a sample to a histogram.
+func (p *Policy) sample(at time.Time, resource model.ResourceName, amount int64) {
+	p.usage.AddSample(&model.ContainerUsageSample{
+		MeasureStart: at, Usage: model.ResourceAmount(amount), Resource: resource,
+	})
+}
+
 // replicas is HPA's formula: the larger of the desired numbers for CPU and
 // latency, with stabilization for a scale-in.
 func (p *Policy) replicas(s mdp.State) (int, error) {
@@ -190,19 +202,33 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 			want = max(want, n)
 		}
 	}
+	if p.config.BurstUtilization > 0 && len(p.desired) == 0 {
+		// What was before is not known. HPA's history begins with the present number, too.
+		p.desired = append(p.desired, desire{s.At, s.Replicas})
+	}
 	kept := p.desired[:0]
-	highest := want
+	keep := max(want, p.forBurst(s))
+	highest := keep
 	for _, w := range p.desired {
 		if s.At.Sub(w.at) < p.config.Stabilization {
 			kept = append(kept, w)
 			highest = max(highest, w.replicas)
 		}
 	}
-	p.desired = append(kept, desire{s.At, want})
+	p.desired = append(kept, desire{s.At, keep})
 	if want < s.Replicas {
 		return min(s.Replicas, highest), nil
 	}
 	return want, nil
+}
+
+// forBurst is how many replicas carry the present burst beneath their ceilings.
+func (p *Policy) forBurst(s mdp.State) int {
+	if p.config.BurstUtilization == 0 || !s.Knows(mdp.CPUBurst) {
+		return 0
+	}
+	all := float64(raised(s.CPUBurst, s)) * float64(s.Replicas)
+	return int(math.Ceil(all * 100 / float64(p.config.BurstUtilization) / float64(p.full())))
 }
 
 // scaled is HPA's formula: the replicas times the ratio, rounded up. A ratio
@@ -225,7 +251,11 @@ func (p *Policy) full() mdp.MilliCPU {
 // grown reports whether a replica has at least 90 % of what it may have, so that
 // only more replicas can help.
 func (p *Policy) grown(s mdp.State) bool {
-	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= p.full()*9/10
+	full := p.full()
+	if s.Knows(mdp.CPUCeiling) {
+		full = s.Ceiling
+	}
+	return s.Knows(mdp.CPULimit) && s.Limit.CPU >= full*9/10
 }
 
 const (
@@ -288,6 +318,7 @@ func plausible(s mdp.State) error {
 	for _, err := range []error{
 		bad(mdp.CPUUsage, int64(s.Usage.CPU), 1e9),
 		bad(mdp.CPUPeak, int64(s.CPUPeak), 1e9),
+		bad(mdp.CPUBurst, int64(s.CPUBurst), 1e9),
 		bad(mdp.MemoryUsage, int64(s.Usage.Memory), maxMemory),
 		bad(mdp.Replicas, int64(s.Replicas), 1e6),
 	} {

@@ -24,7 +24,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func state(step, replicas int, limit, use mdp.MilliCPU, throttled mdp.Ratio, latency time.Duration) mdp.State {
 	return mdp.State{At: noon.Add(time.Duration(step) * 10 * time.Second),
-		Observed: mdp.Knobs | mdp.SetOf(mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage, mdp.Throttled, mdp.Latency),
+		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.CPUUsage, mdp.CPUPeak, mdp.MemoryUsage, mdp.Throttled, mdp.Latency),
 		Replicas: replicas, Limit: mdp.Size{CPU: limit, Memory: 256 * mdp.MiB}, Usage: mdp.Size{CPU: use, Memory: 100 * mdp.MiB},
 		CPUPeak: use, Throttled: throttled, Latency: latency}
 }
@@ -149,6 +149,73 @@ func TestMemoryRisesAfterAKillAndBeforeOneAndStaysUp(t *testing.T) {
 		}
 		if a := decide(t, p, state(170, 1, 200, 100, 0, 50*time.Millisecond)); a.Limit.Memory > 300*mdp.MiB {
 			t.Errorf("eleven minutes after %s: %v", name, a.Limit.Memory)
+		}
+	}
+}
+
+// A reservation is for the typical use: its mean, and not its peaks.
+func TestAReservationFollowsTheTypicalUse(t *testing.T) {
+	p := hpavpa.New(config())
+	var a mdp.Action
+	for i := range 50 {
+		s := state(i, 1, 400, 100, 0, 50*time.Millisecond)
+		s.CPUPeak = 400
+		s.Reservation, s.Ceiling = 200, 500
+		s.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+		a = decide(t, p, s)
+	}
+	if !a.Sets.Has(mdp.CPUReservation) || a.Sets.Has(mdp.CPULimit) {
+		t.Fatalf("%v, want a reservation and no limit", a)
+	}
+	if low, high := mdp.MilliCPU(100), mdp.MilliCPU(140); a.Reservation < low || a.Reservation > high {
+		t.Errorf("reservation %v, want in [%v, %v]", a.Reservation, low, high)
+	}
+}
+
+// After a burst that one replica could not carry, the second one stays for the window,
+// also when the mean says that one is enough. Before a whole window was seen nothing is
+// known of its bursts, and nothing is scaled in.
+func TestAScaleInLeavesRoomForTheLargestBurst(t *testing.T) {
+	c := config()
+	c.BurstUtilization = 90
+	p := hpavpa.New(c)
+	quiet := func(step int, burst mdp.MilliCPU) mdp.State {
+		s := state(step, 2, 100, 60, 0, 50*time.Millisecond)
+		s.CPUBurst, s.Ceiling = burst, 500
+		s.Observed |= mdp.SetOf(mdp.CPUBurst, mdp.CPUCeiling)
+		return s
+	}
+	for i := range 6 {
+		if a := decide(t, p, quiet(i, 60)); a.Replicas != 2 {
+			t.Fatalf("step %d: %d replicas, before a window of a minute was seen", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, quiet(6, 230)); a.Replicas != 2 { // two times 230m are more than 90 % of 500m
+		t.Errorf("%d replicas in a burst that one cannot carry", a.Replicas)
+	}
+	for i := 7; i < 12; i++ {
+		if a := decide(t, p, quiet(i, 60)); a.Replicas != 2 {
+			t.Errorf("step %d: %d replicas within a minute of the burst", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, quiet(12, 220)); a.Replicas != 1 { // two times 220m are less
+		t.Errorf("%d replicas a minute after the burst, want 1", a.Replicas)
+	}
+	c.BurstUtilization = 101
+	if err := c.Check(); err == nil || err.Error() != "hpavpa burst utilization 101%: it must be in [1, 100], or 0 for none" {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// While the limit in force is settled beneath its ceiling a slow answer is not for want
+// of replicas.
+func TestLatencyAddsReplicasOnlyAtTheCeiling(t *testing.T) {
+	for limit, want := range map[mdp.MilliCPU]int{200: 2, 480: 4} {
+		s := state(0, 2, limit, 340, 0, 170*time.Millisecond)
+		s.Reservation, s.Ceiling = 200, 500
+		s.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+		if a := decide(t, hpavpa.New(config()), s); a.Replicas != want {
+			t.Errorf("with %v in force: %d replicas, want %d", limit, a.Replicas, want)
 		}
 	}
 }

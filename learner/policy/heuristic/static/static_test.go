@@ -24,7 +24,7 @@ func TestStaticIsAPolicy(t *testing.T) {
 }
 
 func state(replicas int, cpu mdp.MilliCPU, memory mdp.Bytes) mdp.State {
-	return mdp.State{At: time.Unix(0, 0), Observed: mdp.Knobs, Replicas: replicas, Limit: mdp.Size{CPU: cpu, Memory: memory}}
+	return mdp.State{At: time.Unix(0, 0), Observed: mdp.LimitKnobs, Replicas: replicas, Limit: mdp.Size{CPU: cpu, Memory: memory}}
 }
 
 func TestOnlyChangedKnobsAreReset(t *testing.T) {
