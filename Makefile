@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e fault fuzz race build images cluster verify generate bench-agent bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e fault fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -74,6 +74,9 @@ bench-agent: ## what the node agent costs; the last line is JSON
 
 bench-link: ## what 5,000 nodes cost central; the last line is JSON
 	go run ./test/perf/link
+
+bench-foreign: ## programs nobody here wrote, left alone and with AWARE; forty minutes; the last line is JSON
+	go run ./test/perf/foreign
 
 bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity against requests; the last line is JSON
 	go run ./test/perf/sim

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,6 +22,11 @@ type Config struct {
 	// Targets are the URLs to GET, in turn. Their addresses must be loopback or
 	// private ones.
 	Targets []string
+
+	// Do sends one request to a target, and returns when the whole answer is there;
+	// nil is an HTTP GET. It must end with its context. Targets are then whatever it
+	// understands.
+	Do func(ctx context.Context, target string) error
 
 	// Trace gives the rate over time, already scaled as wanted. It may last 6 h
 	// and ask for 10 million requests.
@@ -57,6 +63,9 @@ func (c Config) Validate() error {
 		return errors.New("load: no targets")
 	}
 	for _, target := range c.Targets {
+		if c.Do != nil {
+			break
+		}
 		u, err := url.Parse(target)
 		if err != nil {
 			return fmt.Errorf("load: target: %w", err)

@@ -151,7 +151,7 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 // request sends one request and reads the complete answer. The error is the reason of
 // a failed request.
 func (s *sender) request(ctx context.Context, target string, deadline time.Time) (outcome, error) {
-	err := s.get(ctx, target, deadline)
+	err := s.do(ctx, target, deadline)
 	var network net.Error
 	switch {
 	case ctx.Err() != nil:
@@ -165,9 +165,16 @@ func (s *sender) request(ctx context.Context, target string, deadline time.Time)
 	return ok, nil
 }
 
-func (s *sender) get(ctx context.Context, target string, deadline time.Time) error {
+func (s *sender) do(ctx context.Context, target string, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	if s.config.Do != nil {
+		return s.config.Do(ctx, target)
+	}
+	return s.get(ctx, target)
+}
+
+func (s *sender) get(ctx context.Context, target string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err

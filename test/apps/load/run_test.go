@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"awarescale.dev/aware/test/apps/trace"
 )
 
 // stalling answers at once, except while it stalls: then answers wait for the
@@ -287,5 +290,33 @@ func TestConfigErrorsNameTheValue(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// Any protocol can be measured. What its Do returns is judged as an answer of HTTP is.
+func TestARequestCanBeOfAnyProtocol(t *testing.T) {
+	var calls atomic.Int32
+	r, err := Run(t.Context(), Config{
+		Targets: []string{"a", "b"},
+		Trace:   trace.Trace{Step: time.Second, Rates: []float64{100}},
+		Timeout: 300 * time.Millisecond, SLO: 100 * time.Millisecond, Arrivals: Uniform,
+		Do: func(ctx context.Context, target string) error {
+			switch n := calls.Add(1); {
+			case n%10 == 0:
+				return errors.New("refused")
+			case n%10 == 1:
+				<-ctx.Done()
+				return ctx.Err()
+			case target != "a" && target != "b":
+				return fmt.Errorf("target %q", target)
+			}
+			return nil
+		},
+	}, nil)
+	if err != nil || r.Requests != 100 || r.Errors != 10 || r.Timeouts != 10 || r.OK != 80 || r.FirstError != "refused" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r.SLOViolationRatio < 0.2 {
+		t.Errorf("%v over the SLO: failed requests must be", r.SLOViolationRatio)
 	}
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"awarescale.dev/aware/test/apps/load"
+)
+
+// The bars.
+const (
+	moreOver = 0.005   // requests over the SLO, above those of the program left alone
+	mostMean = 1. / 3. // cores in force over the whole run, of the static limit
+)
+
+// Result is all of it.
+type Result struct {
+	Seed      uint64               `json:"seed"`
+	TimeScale float64              `json:"time_scale"`
+	Programs  map[string]*Measured `json:"programs"`
+}
+
+// Measured is one program.
+type Measured struct {
+	LimitMilli int      `json:"limit_millicores"` // static
+	Capacity   float64  `json:"capacity_rps"`     // requests a second at that limit
+	SLOMS      float64  `json:"slo_ms"`           // twice the p99 at 90 % of the capacity, left alone
+	Alone      *Run     `json:"alone"`
+	Auto       *Run     `json:"auto"`
+	Holds      bool     `json:"holds"`
+	Why        []string `json:"why,omitempty"` // it does not hold
+}
+
+// Run is one run of a program under the load.
+type Run struct {
+	Requests     int     `json:"requests"`
+	OverSLO      float64 `json:"over_slo_ratio"` // share of the requests that were late or failed
+	Failed       int     `json:"failed"`         // errors, timeouts and requests that were not sent
+	P50MS        float64 `json:"p50_ms"`
+	P99MS        float64 `json:"p99_ms"`
+	SenderLagMS  float64 `json:"sender_lag_p99_ms"` // how late the load generator itself was
+	MeanMilli    float64 `json:"mean_millicores"`   // in force
+	InForceMilli []int   `json:"in_force_millicores"`
+	Unread       int     `json:"unread"` // seconds in which the limit could not be read
+	Restarts     int     `json:"restarts"`
+	FirstError   string  `json:"first_error,omitempty"`
+}
+
+func (r *Run) sum(sent load.Result) {
+	r.Requests, r.OverSLO, r.FirstError = sent.Requests, sent.SLOViolationRatio, sent.FirstError
+	r.Failed = sent.Errors + sent.Timeouts + sent.Dropped
+	r.P50MS, r.P99MS, r.SenderLagMS = sent.P50MS, sent.P99MS, sent.SenderLagP99MS
+	sum := 0
+	for _, m := range r.InForceMilli {
+		sum += m
+	}
+	if n := len(r.InForceMilli); n > 0 {
+		r.MeanMilli = float64(sum) / float64(n)
+	}
+}
+
+// judge compares with the bars.
+func (m *Measured) judge() {
+	no := func(bad bool, format string, args ...any) {
+		if bad {
+			m.Why = append(m.Why, fmt.Sprintf(format, args...))
+		}
+	}
+	no(m.Auto.OverSLO > m.Alone.OverSLO+moreOver, "%.2f %% over the SLO, %.2f %% left alone: at most 0.5 %% more",
+		100*m.Auto.OverSLO, 100*m.Alone.OverSLO)
+	no(len(m.Auto.InForceMilli) == 0, "its limit in force was never read")
+	no(m.Auto.MeanMilli > mostMean*float64(m.LimitMilli), "%.0fm in force in the mean, of %dm: at most a third", m.Auto.MeanMilli, m.LimitMilli)
+	no(m.Auto.Restarts > 0, "%d restarts", m.Auto.Restarts)
+	m.Holds = len(m.Why) == 0
+}
+
+func (m *Measured) String() string {
+	text := fmt.Sprintf("SLO %.1f ms; left alone %.2f %% over it, p99 %.1f ms; with AWARE %.2f %%, p99 %.1f ms, %.0fm of %dm in the mean",
+		m.SLOMS, 100*m.Alone.OverSLO, m.Alone.P99MS, 100*m.Auto.OverSLO, m.Auto.P99MS, m.Auto.MeanMilli, m.LimitMilli)
+	for _, why := range m.Why {
+		text += "\n  MISSED: " + why
+	}
+	return text
+}
+
+func (r Result) check() error {
+	var errs []error
+	for name, m := range r.Programs {
+		for _, why := range m.Why {
+			errs = append(errs, fmt.Errorf("%s: %s", name, why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r Result) write(file string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// client keeps a connection for each worker of the closed loop.
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
+
+// get is one request over HTTP.
+func get(ctx context.Context, target string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("answered %s", resp.Status)
+	}
+	return nil
+}
