@@ -17,12 +17,28 @@ import (
 
 // The runs, in the order of the report.
 const (
-	static = "static"
-	hpaVPA = "hpa-vpa"
-	aware  = "aware"
+	static   = "static"
+	hpaVPA   = "hpa-vpa"
+	hpaVPA30 = "hpa-vpa-30s"
+	aware    = "aware"
+	atMean   = "static-at-mean"
 )
 
-var allRuns = []string{static, hpaVPA, aware}
+var allRuns = []string{static, hpaVPA, hpaVPA30, aware, atMean}
+
+// stabilization is how long the HPA of a run waits before it scales down.
+func stabilization(run string) time.Duration {
+	if run == hpaVPA30 {
+		return 30 * time.Second
+	}
+	return 5 * time.Minute // Kubernetes' own default
+}
+
+// withVPA reports whether a run has the HPA and the VPA.
+func withVPA(run string) bool { return run == hpaVPA || run == hpaVPA30 }
+
+// peakMilli is the CPU limit of one of the two replicas of the static run.
+const peakMilli = 600
 
 const (
 	appName        = "shop"
@@ -36,20 +52,21 @@ var appYAML string
 
 var appTemplate = template.Must(template.New("app.yaml").Parse(appYAML))
 
-// manifests are the objects of a run's application.
-func (o options) manifests(run string) ([]byte, error) {
+// manifests are the objects of a run's application, with that CPU limit of each of its two
+// replicas, in millicores.
+func manifests(run string, slo time.Duration, milli int) ([]byte, error) {
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
-		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": o.slo,
-		"Stabilization": int(o.hpaStabilization.Seconds()),
+		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": slo, "HPAVPA": withVPA(run),
+		"Stabilization": int(stabilization(run).Seconds()), "Limit": milli, "Request": milli * 2 / 3,
 	})
 	return b.Bytes(), err
 }
 
 // deploy makes the run's application and waits until its pods are ready. The manifest
 // is kept with the results, so that a reader can check it.
-func (s *stage) deploy(ctx context.Context, run string) error {
-	text, err := s.options.manifests(run)
+func (s *stage) deploy(ctx context.Context, run string, milli int) error {
+	text, err := manifests(run, s.fit.SLO, milli)
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"image/png"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/apps/traces"
 	"awarescale.dev/aware/test/cluster/images"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -28,7 +31,7 @@ import (
 )
 
 func TestTheCommandLineIsChecked(t *testing.T) {
-	good := options{out: "o", runs: allRuns, timeScale: 1, rps: 45, slo: 200 * time.Millisecond}
+	good := options{out: "o", runs: allRuns, seeds: []uint{1}, neighbour: bothNeighbours, timeScale: 1, peak: 0.7}
 	if err := good.validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +40,10 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		"twice":        func(o *options) { o.runs = []string{aware, aware} },
 		"empty":        func(o *options) { o.runs = nil },
 		"--time-scale": func(o *options) { o.timeScale = 0 },
-		"--rps":        func(o *options) { o.rps = -1 },
-		"--hpa":        func(o *options) { o.hpaStabilization = -1 },
+		"--peak":       func(o *options) { o.peak = -1 },
+		"--seeds":      func(o *options) { o.seeds = nil },
+		"--neighbour":  func(o *options) { o.neighbour = "maybe" },
+		"whose mean":   func(o *options) { o.runs = []string{static, atMean} },
 		"--slo":        func(o *options) { o.slo = requestTimeout },
 	} {
 		o := good
@@ -49,10 +54,59 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	}
 }
 
+// Each round has each run once, and another one first; what needs AWARE's mean is last. With
+// the neighbour it is the same again.
+func TestTheOrderChangesFromRoundToRound(t *testing.T) {
+	o := options{runs: allRuns, seeds: []uint{1, 2, 3, 4}, neighbour: bothNeighbours}
+	all := o.slices()
+	if len(all) != 4*2*len(allRuns) {
+		t.Fatalf("%d slices", len(all))
+	}
+	first := map[string]int{}
+	for i := 0; i < len(all); i += len(allRuns) {
+		round := all[i : i+len(allRuns)]
+		first[round[0].run]++
+		seen := map[string]bool{}
+		for _, s := range round {
+			seen[s.run] = true
+			if s.seed != round[0].seed || s.neighbour != round[0].neighbour || s.neighbour != (i/len(allRuns)%2 == 1) {
+				t.Errorf("%+v in the round of %+v", s, round[0])
+			}
+		}
+		if len(seen) != len(allRuns) || round[len(round)-1].run != atMean {
+			t.Errorf("the round %+v", round)
+		}
+	}
+	if len(first) != 4 {
+		t.Errorf("first in a round: %v, want each of the four that can be", first)
+	}
+	o.neighbour = withoutNeighbour
+	if n := len(o.slices()); n != 4*len(allRuns) {
+		t.Errorf("%d slices without the neighbour", n)
+	}
+}
+
+// The load asks for a known share of a core at its peak, whatever a request costs.
+func TestTheLoadIsFittedToTheMachine(t *testing.T) {
+	trace := traces.Bursty3Min()
+	for cost, slo := range map[time.Duration]time.Duration{
+		time.Millisecond: 100 * time.Millisecond, 6 * time.Millisecond: 180 * time.Millisecond, 20 * time.Millisecond: 600 * time.Millisecond,
+	} {
+		f := fitted(cost, options{peak: 0.7})
+		peak := slices.Max(trace.Rates) / trace.Mean() * f.RPS * cost.Seconds()
+		if math.Abs(peak-0.7) > 0.001 || f.SLO != slo {
+			t.Errorf("at %v a request: %.3f cores at the peak, SLO %v; want 0.7 and %v", cost, peak, f.SLO, slo)
+		}
+	}
+	if f := fitted(time.Millisecond, options{peak: 1, slo: time.Second}); f.SLO != time.Second {
+		t.Errorf("SLO %v, want the flag's", f.SLO)
+	}
+}
+
 // deployment reads the Deployment of a run's manifests.
 func deployment(t *testing.T, run string) appsv1.Deployment {
 	t.Helper()
-	text, err := options{slo: 200 * time.Millisecond, hpaStabilization: 30 * time.Second}.manifests(run)
+	text, err := manifests(run, 200*time.Millisecond, peakMilli)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,11 +383,13 @@ aware_agent_resizes_total{effect="failed"} 1
 	}
 }
 
-// threeRuns are results as a demo has them.
-func threeRuns() *Results {
-	r := newResults(options{runs: allRuns, timeScale: 1, rps: 45, seed: 7, slo: 200 * time.Millisecond})
-	for i, run := range allRuns {
-		record := &Record{Run: run}
+// twoRounds are results as a demo has them: of two seeds, without the neighbour.
+func twoRounds() *Results {
+	o := options{runs: allRuns, seeds: []uint{7, 8}, neighbour: withoutNeighbour, timeScale: 1, peak: 0.7}
+	r := newResults(o, fit{Cost: 6 * time.Millisecond, Peak: 0.7, RPS: 45, SLO: 200 * time.Millisecond})
+	for _, slice := range o.slices() {
+		i := slices.Index(allRuns, slice.run)
+		record := &Record{Run: slice.run, Seed: slice.seed, LimitMilli: 600}
 		for s := range 20 {
 			record.Seconds = append(record.Seconds, load.Second{Second: s, OK: 40 + s, P99MS: float64(10*i + s)})
 			sample := Sample{
@@ -341,6 +397,8 @@ func threeRuns() *Results {
 				Replicas:       known(float64(1 + s%2)),
 				AllocatedMilli: known(float64(400 * (i + 1))),
 				MemoryMiB:      known(256),
+				RequestedMilli: known(300),
+				RequestedMiB:   known(128),
 			}
 			if s == 7 {
 				sample.AllocatedMilli = nil
@@ -360,7 +418,7 @@ func threeRuns() *Results {
 }
 
 func TestMeansLeaveOutUnknownValues(t *testing.T) {
-	record := threeRuns().of(static)
+	record := twoRounds().of(static)[0]
 	if *record.MeanCoresAllocated != 0.4 || *record.ReplicasMax != 2 || *record.MeanReplicas != 1.5 {
 		t.Errorf("got %s", text(record))
 	}
@@ -371,60 +429,123 @@ func TestMeansLeaveOutUnknownValues(t *testing.T) {
 
 func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 	dir := t.TempDir()
-	if err := threeRuns().write(dir); err != nil {
+	if err := twoRounds().write(dir); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "result.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got map[string]map[string]map[string]any
+	var got struct {
+		Runs   map[string][]map[string]any `json:"runs"`
+		Fit    map[string]any              `json:"fit"`
+		Claims []Claim                     `json:"claims"`
+	}
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || len(got["runs"]) != 3 {
+	if len(got.Runs) != len(allRuns) || len(got.Fit) != 4 || len(got.Claims) != 2*9 {
 		t.Errorf("got %s", data)
 	}
 	for _, run := range allRuns {
+		if len(got.Runs[run]) != 2 || got.Runs[run][0]["seed"] != 7. || got.Runs[run][1]["seed"] != 8. {
+			t.Fatalf("run %s has %v, want an entry for each seed", run, got.Runs[run])
+		}
 		for _, key := range []string{"slo_violation_ratio", "p50_ms", "p99_ms", "mean_cores_allocated",
-			"mean_memory_mib", "replicas_max",
+			"mean_memory_mib", "replicas_max", "mean_memory_requested_mib",
 			"resizes_l1", "resizes_l2", "restarts", "evictions", "trace", "seed", "slo_ms", "requests", "errors",
-			"mean_cores_requested", "mean_cores_used"} {
-			if _, ok := got["runs"][run][key]; !ok {
+			"mean_cores_requested", "mean_cores_used", "neighbour"} {
+			if _, ok := got.Runs[run][0][key]; !ok {
 				t.Errorf("run %s has no %s", run, key)
 			}
 		}
 	}
 }
 
+// AWARE is compared with the slices of the same round.
+func TestTheClaimsAreOfTheSameRound(t *testing.T) {
+	r := twoRounds()
+	holds := func(what string, seed uint64) bool {
+		t.Helper()
+		for _, c := range r.claims() {
+			if c.Claim == what && c.Seed == seed {
+				return c.Holds
+			}
+		}
+		t.Fatalf("no claim %q of seed %d: %+v", what, seed, r.claims())
+		return false
+	}
+	const fewer, cores = "fewer requests over the SLO than hpa-vpa", "fewer cores in force than hpa-vpa"
+	if holds(fewer, 7) || holds(cores, 7) {
+		t.Error("AWARE has more of both, and the claims hold")
+	}
+	r.slice(slice{aware, 7, false}).SLOViolationRatio = 0.001
+	r.slice(slice{aware, 7, false}).MeanCoresAllocated = known(0.1)
+	if !holds(fewer, 7) || !holds(cores, 7) || holds(fewer, 8) || holds(cores, 8) {
+		t.Errorf("only seed 7 is better: %+v", r.claims())
+	}
+	r.slice(slice{aware, 8, false}).SLOViolationRatio = 0.0009
+	r.slice(slice{hpaVPA, 8, false}).SLOViolationRatio = 0
+	if !holds(fewer, 8) {
+		t.Error("both are below 0.1 %, which is equal")
+	}
+	r.slice(slice{hpaVPA, 8, false}).MeanCoresAllocated = nil
+	for _, c := range r.claims() {
+		if c.Claim == cores && c.Seed == 8 {
+			t.Errorf("what is not known is compared: %+v", c)
+		}
+	}
+	r.slice(slice{aware, 8, false}).SLOViolationRatio = 0.05
+	if !strings.Contains(r.table(), "NOT SO, seed 8: fewer requests over the SLO than static-at-mean") {
+		t.Errorf("the table does not say what does not hold:\n%s", r.table())
+	}
+}
+
+func TestTheStaticRunAtTheMeanHasAWAREsCores(t *testing.T) {
+	r := twoRounds()
+	if _, err := r.meanMilli(true); err == nil {
+		t.Error("a mean of no slice")
+	}
+	r.of(aware)[0].MeanCoresAllocated = known(0.8)
+	r.of(aware)[1].MeanCoresAllocated = known(1.0)
+	if milli, err := r.meanMilli(false); err != nil || milli != 450 {
+		t.Errorf("%dm, %v; want half of 0.9 cores for each of two replicas", milli, err)
+	}
+	d := deployment(t, atMean)
+	if got := d.Spec.Template.Spec.Containers[0].Resources; got.Limits.Cpu().MilliValue() != 600 || got.Requests.Cpu().MilliValue() != 400 {
+		t.Errorf("resources %v", got)
+	}
+}
+
 func TestTheDemoChecksItsInvariants(t *testing.T) {
-	if err := threeRuns().check(); err != nil {
+	if err := twoRounds().check(); err != nil {
 		t.Errorf("good results: %v", err)
 	}
 	for want, spoil := range map[string]func(*Results){
-		"resizes_l1":               func(r *Results) { r.of(aware).ResizesL1 = 0 },
-		"resizes_l2":               func(r *Results) { r.of(aware).ResizesL2 = 0 },
-		"restarts is 1":            func(r *Results) { r.of(aware).Restarts = 1 },
-		"evictions is 2":           func(r *Results) { r.of(aware).Evictions = 2 },
-		"run hpa-vpa did not end":  func(r *Results) { r.records = append(r.records[:1], r.records[2]) },
-		"run aware did not end":    func(r *Results) { r.records = r.records[:2] },
-		"AWARE's agents resized n": func(r *Results) { *r.of(aware) = Record{Run: aware} },
+		"resizes_l1":     func(r *Results) { r.of(aware)[1].ResizesL1 = 0 },
+		"resizes_l2":     func(r *Results) { r.of(aware)[0].ResizesL2 = 0 },
+		"restarts is 1":  func(r *Results) { r.of(aware)[1].Restarts = 1 },
+		"evictions is 2": func(r *Results) { r.of(aware)[0].Evictions = 2 },
+		"run hpa-vpa, seed 7: it did not end": func(r *Results) {
+			r.records = slices.DeleteFunc(r.records, func(one *Record) bool { return one.Run == hpaVPA })
+		},
+		"run aware, seed 8: it did not end": func(r *Results) { r.records = r.records[:5] },
 	} {
-		r := threeRuns()
+		r := twoRounds()
 		spoil(r)
 		if err := r.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
 	}
-	others := threeRuns()
-	others.of(hpaVPA).Evictions, others.of(static).Restarts = 5, 5
+	others := twoRounds()
+	others.of(hpaVPA)[0].Evictions, others.of(static)[0].Restarts = 5, 5
 	if err := others.check(); err != nil {
 		t.Errorf("the invariants hold for AWARE only: %v", err)
 	}
 }
 
 func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
-	dir, r := t.TempDir(), threeRuns()
+	dir, r := t.TempDir(), twoRounds()
 	if err := writeReport(dir, r); err != nil {
 		t.Fatal(err)
 	}
@@ -460,8 +581,8 @@ func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
 }
 
 func TestAReportOfOneRunWithoutSamplesCanBeDrawn(t *testing.T) {
-	r := newResults(options{runs: []string{static}, slo: time.Second})
-	record := &Record{Run: static}
+	r := newResults(options{runs: []string{static}, seeds: []uint{1}}, fit{SLO: time.Second})
+	record := &Record{Run: static, LimitMilli: 600}
 	record.sum(load.Result{}, Counts{})
 	r.add(record)
 	dir := t.TempDir()

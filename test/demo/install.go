@@ -26,6 +26,7 @@ type stage struct {
 	source  string // the module's folder
 	cluster *lab.Cluster
 	clients *kubernetes.Clientset
+	fit     fit
 	token   string // of a user who may read the agents' metrics
 	began   time.Time
 }
@@ -39,7 +40,7 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 		return nil, err
 	}
 	// Compile first, so that an error of the compiler does not wait for a cluster.
-	wanted := []images.Image{images.Service}
+	wanted := []images.Image{images.Service, images.Neighbour}
 	if slices.Contains(o.runs, aware) {
 		wanted = append(wanted, images.Agent, images.Central)
 	}

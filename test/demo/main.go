@@ -1,20 +1,30 @@
 // Command demo is the program of "make demo". It runs one application under one bursty
-// load three times, on a real Kubernetes on this machine.
+// load, sized in five ways, on a real Kubernetes on this machine.
 //
-//	static   requests and limits that are set for the peak; two replicas
-//	hpa-vpa  the HorizontalPodAutoscaler on CPU and the VerticalPodAutoscaler on memory
-//	aware    AWARE, opted in with annotations on the same pod template
+//	static          requests and limits that are set for the peak; two replicas
+//	hpa-vpa         the HorizontalPodAutoscaler on CPU and the VerticalPodAutoscaler on memory
+//	hpa-vpa-30s     the same, with a window of 30 s for scaling down instead of 5 min
+//	aware           AWARE, opted in with annotations on the same pod template
+//	static-at-mean  two replicas with the cores that aware had in the mean until then
 //
-// The runs are sequential, on the same trace with the same seed. In parallel they would
-// disturb each other on a machine with two cores.
+// Each is measured in short slices, one after the other, as in parallel they would
+// disturb each other on a machine with two cores. A round has one slice of each, and one of each
+// beside a neighbour: a pod that burns a core in bursts. The order changes from round to round, so
+// that the machine's moods hit all alike, and each round has a seed of its own. Only what is being
+// measured has load and a running autoscaler. The first minute of a slice has load and is not
+// counted.
 //
-//	go run ./test/demo                      # everything; about a quarter of an hour
-//	go run ./test/demo --runs aware --keep  # one run, and the cluster stays
+// The load is fitted to the machine: how much CPU a request costs is measured first, and the
+// bursts then ask for a known share of a core.
+//
+//	go run ./test/demo                                         # everything: three rounds
+//	go run ./test/demo --seeds 1 --neighbour without           # one round without the neighbour
+//	go run ./test/demo --runs aware --seeds 1 --keep           # one run, and the cluster stays
 //
 // It writes result.json, report.html, summary.png and the applied manifests into the
-// folder --out. While it runs it shows a table.
+// folder --out, after each slice what there is until then. While it runs it shows a table.
 //
-// Exit codes: 0 all runs ended, and AWARE's with resizes on the node and through
+// Exit codes: 0 all slices ended, and AWARE's with resizes on the node and through
 // the API, without a restart or an eviction; 1 otherwise, and the reason is on
 // standard error; 2 for a wrong command line; 3 this machine cannot run the
 // cluster; 130 interrupted.
@@ -69,19 +79,25 @@ type options struct {
 	name      string
 	keep      bool
 	runs      []string
+	seeds     []uint
+	neighbour string
 	timeScale float64
-	rps       float64
-	seed      uint64
-	slo       time.Duration
-
-	hpaStabilization time.Duration
+	peak      float64       // cores that the load asks for at its peak
+	slo       time.Duration // 0: it is fitted
 }
+
+// What --neighbour takes.
+const (
+	withNeighbour    = "with"
+	withoutNeighbour = "without"
+	bothNeighbours   = "both"
+)
 
 func command() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:           "demo",
-		Short:         "One application, one load, three ways to size it, on a real Kubernetes on this machine",
+		Short:         "One application, one load, five ways to size it, on a real Kubernetes on this machine",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -103,14 +119,14 @@ func command() *cobra.Command {
 	f.StringVar(&o.name, "name", "demo", "name of the lab; one of that name that runs is replaced")
 	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1",
 		"keep the cluster and the last run's application at the end (or KEEP=1)")
-	f.StringSliceVar(&o.runs, "runs", slices.Clone(allRuns), "which runs, in this order")
-	f.Float64Var(&o.timeScale, "time-scale", 1, "how long the trace of 3 minutes is to be, as a factor")
-	f.Float64Var(&o.rps, "rps", 45,
-		"mean rate of requests a second; a request costs about 6 ms of CPU, and the peak is 2.4 times the mean")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals, the same for all runs")
-	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "latency that the 99th percentile of requests may take")
-	f.DurationVar(&o.hpaStabilization, "hpa-stabilization", 5*time.Minute,
-		"the HPA's window for scaling down; the default is Kubernetes' own")
+	f.StringSliceVar(&o.runs, "runs", slices.Clone(allRuns), "which runs")
+	f.UintSliceVar(&o.seeds, "seeds", []uint{1, 2, 3}, "seeds of the arrivals: a round for each")
+	f.StringVar(&o.neighbour, "neighbour", bothNeighbours,
+		"with, without, or both: whether a pod that burns a core in bursts runs beside the application")
+	f.Float64Var(&o.timeScale, "time-scale", 0.5, "how long the trace of 3 minutes is to be, as a factor")
+	f.Float64Var(&o.peak, "peak", 0.7, "cores that the load asks for at its peak; the mean is 0.42 of that")
+	f.DurationVar(&o.slo, "slo", 0,
+		"latency that the 99th percentile of requests may take; 0 is thirty times the CPU time of a request")
 	return c
 }
 
@@ -126,21 +142,70 @@ func (o options) validate() error {
 			return fmt.Errorf("--runs has %q twice", run)
 		}
 	}
+	if slices.Contains(o.runs, atMean) && !slices.Contains(o.runs, aware) {
+		return fmt.Errorf("--runs has %s without %s, whose mean it is", atMean, aware)
+	}
+	if len(o.seeds) == 0 {
+		return errors.New("--seeds is empty: a round needs one")
+	}
 	switch {
+	case !slices.Contains([]string{withNeighbour, withoutNeighbour, bothNeighbours}, o.neighbour):
+		return fmt.Errorf("--neighbour %q: must be with, without or both", o.neighbour)
 	case !(o.timeScale >= 0.1 && o.timeScale <= 20):
 		return fmt.Errorf("--time-scale %g: must be 0.1 to 20, which is 18 s to an hour", o.timeScale)
-	case !(o.rps >= 1 && o.rps <= 1000):
-		return fmt.Errorf("--rps %g: must be 1 to 1000", o.rps)
-	case o.hpaStabilization < 0 || o.hpaStabilization > time.Hour:
-		return fmt.Errorf("--hpa-stabilization %v: must be 0s to 1h", o.hpaStabilization)
-	case o.slo < time.Millisecond || o.slo >= requestTimeout:
-		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v", o.slo,
+	case !(o.peak >= 0.05 && o.peak <= 64):
+		return fmt.Errorf("--peak %g: must be 0.05 to 64 cores", o.peak)
+	case o.slo != 0 && (o.slo < time.Millisecond || o.slo >= requestTimeout):
+		return fmt.Errorf("--slo %v: must be 1ms or more, and less than a request's timeout, %v; or 0", o.slo,
 			requestTimeout)
 	}
 	return nil
 }
 
-// demo makes the cluster, runs all runs, and writes the report.
+// slice is one measurement: a run in a round.
+type slice struct {
+	run       string
+	seed      uint64
+	neighbour bool
+}
+
+// name is the run's name in the results.
+func (s slice) name() string {
+	if s.neighbour {
+		return s.run + "+neighbour"
+	}
+	return s.run
+}
+
+// slices are all slices in their order. In each round another run is the first; static-at-mean is
+// the last one, because it has the mean of what was measured until then.
+func (o options) slices() []slice {
+	var all []slice
+	var neighbours []bool
+	if o.neighbour != withNeighbour {
+		neighbours = append(neighbours, false)
+	}
+	if o.neighbour != withoutNeighbour {
+		neighbours = append(neighbours, true)
+	}
+	for i, seed := range o.seeds {
+		for _, neighbour := range neighbours {
+			runs := slices.DeleteFunc(slices.Clone(o.runs), func(run string) bool { return run == atMean })
+			if n := len(runs); n > 0 {
+				runs = append(runs[i%n:n:n], runs[:i%n]...)
+			}
+			if slices.Contains(o.runs, atMean) {
+				runs = append(runs, atMean)
+			}
+			for _, run := range runs {
+				all = append(all, slice{run, uint64(seed), neighbour})
+			}
+		}
+	}
+	return all
+}
+
+// demo makes the cluster, measures all slices, and writes the report.
 func demo(ctx context.Context, o options) (err error) {
 	if err := lab.Preflight(ctx, true); err != nil {
 		return unfitError{fmt.Errorf("this machine cannot run the demo's cluster:\n%w\n"+
@@ -160,18 +225,27 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	if stage.fit, err = stage.measureFit(ctx); err != nil {
+		return fmt.Errorf("fitting the load to this machine: %w", err)
+	}
+	screen.say("%s", stage.fit)
 
-	results := newResults(o)
-	for i, run := range o.runs {
-		record, err := stage.play(ctx, run, i == len(o.runs)-1)
+	results := newResults(o, stage.fit)
+	all := o.slices()
+	for i, slice := range all {
+		began := time.Now()
+		record, err := stage.play(ctx, slice, results, i == len(all)-1)
 		if err != nil {
-			return errors.Join(fmt.Errorf("run %s: %w", run, err), results.write(o.out))
+			return errors.Join(fmt.Errorf("run %s, seed %d: %w", slice.name(), slice.seed, err), results.writeAll(o.out))
 		}
 		results.add(record)
-	}
-	if err := errors.Join(results.write(o.out), writeReport(o.out, results),
-		writeSummary(o.out, results)); err != nil {
-		return err
+		if err := results.writeAll(o.out); err != nil {
+			return err
+		}
+		if left := len(all) - i - 1; left > 0 {
+			screen.say("%s of seed %d: %s; %d slices are left, about %v", slice.name(), slice.seed, record.brief(), left,
+				(time.Duration(left) * time.Since(began)).Round(time.Minute))
+		}
 	}
 	screen.say("")
 	screen.say("%s", results.table())

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,15 +24,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// warmUp is how long each run has load before it is measured: connections are opened
-// and caches are filled.
-const warmUp = 8 * time.Second
+// warmUp is how long each slice has load before it is measured: connections are opened,
+// caches are filled, and autoscalers see the load, bursts too.
+const warmUp = time.Minute
 
-// play is one run: install the autoscaler, start the application, wait until the
+// play is one slice: install the autoscaler, start the application, wait until the
 // autoscaler is ready, warm up, measure under the load, and remove everything. With
-// --keep the last run's application stays.
-func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err error) {
-	row := s.screen.begin(run)
+// --keep the last slice's application stays.
+func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool) (_ *Record, err error) {
+	run := slice.run
+	row := s.screen.begin(slice.name())
 	defer func() {
 		switch {
 		case err == nil:
@@ -56,7 +58,19 @@ func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err
 		return nil, err
 	}
 	row.phase("starting the application")
-	if err := s.deploy(ctx, run); err != nil {
+	if slice.neighbour {
+		if err := s.startNeighbour(ctx); err != nil {
+			return nil, err
+		}
+		defer s.stopNeighbour(context.WithoutCancel(ctx))
+	}
+	milli := peakMilli
+	if run == atMean {
+		if milli, err = until.meanMilli(slice.neighbour); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.deploy(ctx, run, milli); err != nil {
 		return nil, err
 	}
 	row.phase("waiting for the autoscaler")
@@ -68,14 +82,19 @@ func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err
 		return nil, err
 	}
 	row.phase("warming up")
-	if _, err := load.Run(ctx, s.load(url, warmUpTrace(s.options.rps)), nil); err != nil {
-		return nil, fmt.Errorf("warming up: %w", err)
-	}
-	row.phase("measuring")
-	record, err := s.measure(ctx, run, url, sampler, row)
+	warm, err := traces.Bursty3Min().Scale(warmUp.Seconds()/traces.Bursty3Min().Duration().Seconds(), s.fit.RPS)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := load.Run(ctx, s.load(url, warm, slice.seed+1000), nil); err != nil {
+		return nil, fmt.Errorf("warming up: %w", err)
+	}
+	row.phase("measuring")
+	record, err := s.measure(ctx, slice, url, sampler, row)
+	if err != nil {
+		return nil, err
+	}
+	record.LimitMilli = milli
 	if last && s.options.keep {
 		return record, nil
 	}
@@ -88,20 +107,20 @@ func (s *stage) play(ctx context.Context, run string, last bool) (_ *Record, err
 }
 
 func (s *stage) install(ctx context.Context, run string) error {
-	switch run {
-	case hpaVPA:
+	switch {
+	case withVPA(run):
 		return s.installVPA(ctx)
-	case aware:
+	case run == aware:
 		return s.installAWARE(ctx)
 	}
 	return nil
 }
 
 func (s *stage) await(ctx context.Context, run string) error {
-	switch run {
-	case hpaVPA:
-		return s.awaitHPAVPA(ctx)
-	case aware:
+	switch {
+	case withVPA(run):
+		return s.awaitHPAVPA(ctx, run)
+	case run == aware:
 		return s.awaitAWARE(ctx)
 	}
 	return nil
@@ -110,10 +129,10 @@ func (s *stage) await(ctx context.Context, run string) error {
 // uninstall removes the autoscaler while the application runs. For AWARE this checks
 // that it restores the limits.
 func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampler *sampler) error {
-	switch run {
-	case hpaVPA:
+	switch {
+	case withVPA(run):
 		return s.uninstallVPA(ctx)
-	case aware:
+	case run == aware:
 		if err := s.uninstallAWARE(ctx); err != nil {
 			return err
 		}
@@ -127,34 +146,54 @@ func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampl
 	return nil
 }
 
-// load is the load of the application, the same in all runs.
-func (s *stage) load(url string, t trace.Trace) load.Config {
+// startNeighbour starts the pod that burns a core in bursts.
+func (s *stage) startNeighbour(ctx context.Context) error {
+	file := filepath.Join(s.options.out, "manifests", "neighbour.yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, neighbourYAML, 0o644); err != nil {
+		return err
+	}
+	if _, err := s.cluster.Kubectl(ctx, "apply", "-f", file); err != nil {
+		return fmt.Errorf("applying %s: %w", file, err)
+	}
+	return s.rollout(ctx, "demo-neighbour", "deployment/neighbour")
+}
+
+// stopNeighbour removes it.
+func (s *stage) stopNeighbour(ctx context.Context) {
+	if _, err := s.cluster.Kubectl(ctx, "delete", "namespace", "demo-neighbour", "--timeout=60s"); err != nil {
+		s.screen.say("removing the neighbour: %v", err)
+	}
+}
+
+//go:embed neighbour.yaml
+var neighbourYAML []byte
+
+// load is the load of the application, the same in all runs of a round.
+func (s *stage) load(url string, t trace.Trace, seed uint64) load.Config {
 	return load.Config{
 		Targets: []string{url},
 		Trace:   t,
-		Seed:    s.options.seed,
-		SLO:     s.options.slo,
+		Seed:    seed,
+		SLO:     s.fit.SLO,
 		Timeout: requestTimeout,
 	}
 }
 
-// warmUpTrace is half the mean rate.
-func warmUpTrace(rps float64) trace.Trace {
-	return trace.Trace{Step: warmUp, Rates: []float64{rps / 2}}
-}
-
 // measure sends the load and takes samples as long as it lasts.
-func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, row *row) (*Record, error) {
-	t, err := traces.Bursty3Min().Scale(s.options.timeScale, s.options.rps)
+func (s *stage) measure(ctx context.Context, slice slice, url string, sampler *sampler, row *row) (*Record, error) {
+	t, err := traces.Bursty3Min().Scale(s.options.timeScale, s.fit.RPS)
 	if err != nil {
 		return nil, err
 	}
-	record := &Record{Run: run}
+	record := &Record{Run: slice.run, Neighbour: slice.neighbour, Seed: slice.seed}
 	busyBefore, err := machineBusy()
 	if err != nil {
 		return nil, err
 	}
-	agents := s.agentCounter(run)
+	agents := s.agentCounter(slice.run)
 	sampling, stopSampling := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	began := time.Now()
@@ -171,7 +210,7 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 		})
 	})
 	background.Go(func() { agents.run(sampling) })
-	result, err := load.Run(ctx, s.load(url, t), func(second load.Second) {
+	result, err := load.Run(ctx, s.load(url, t, slice.seed), func(second load.Second) {
 		record.Seconds = append(record.Seconds, second)
 		row.loaded(second)
 	})
@@ -180,7 +219,7 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 	if err != nil {
 		return nil, err
 	}
-	counts, err := sampler.counts(ctx, s.clients, namespaceOf(run))
+	counts, err := sampler.counts(ctx, s.clients, namespaceOf(slice.run))
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +230,9 @@ func (s *stage) measure(ctx context.Context, run, url string, sampler *sampler, 
 	if record.Disturbed() {
 		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: "+
 			"the machine had too much to do, and the latencies are more than the application's",
-			run, record.SenderLagP99MS)
+			slice.name(), record.SenderLagP99MS)
 	}
-	if run == aware {
+	if slice.run == aware {
 		s.countAgentResizes(ctx, record, agents)
 	}
 	return record, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -26,9 +27,11 @@ func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
 // Colours for all kinds of colour vision (Okabe and Ito).
 var (
 	runColours = map[string]color.Color{
-		static: color.RGBA{0x00, 0x72, 0xb2, 0xff},
-		hpaVPA: color.RGBA{0xe6, 0x9f, 0x00, 0xff},
-		aware:  color.RGBA{0x00, 0x9e, 0x73, 0xff},
+		static:   color.RGBA{0x00, 0x72, 0xb2, 0xff},
+		hpaVPA:   color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+		hpaVPA30: color.RGBA{0xcc, 0x79, 0xa7, 0xff},
+		aware:    color.RGBA{0x00, 0x9e, 0x73, 0xff},
+		atMean:   color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 	}
 	sloColour   = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
 	faintColour = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
@@ -202,10 +205,25 @@ func (s series) segments() []plotter.XYs {
 	return all
 }
 
+// shown are the records that are drawn over time: of the first round, without the
+// neighbour when there are such.
+func (r *Results) shown() []*Record {
+	var shown []*Record
+	for _, run := range allRuns {
+		for _, name := range []string{run, slice{run: run, neighbour: true}.name()} {
+			if all := r.of(name); len(all) > 0 {
+				shown = append(shown, all[0])
+				break
+			}
+		}
+	}
+	return shown
+}
+
 // overTime has one column of charts for each run and one row for each value. The
 // charts of a row have the same range.
 func (r *Results) overTime() ([][]*plot.Plot, error) {
-	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	slo := known(float64(r.fit.SLO.Microseconds()) / 1000)
 	rows := []func(*Record, color.Color) chart{
 		func(record *Record, c color.Color) chart {
 			return chart{title: record.Run, y: "requests/s", series: []series{record.rps()}}
@@ -240,7 +258,7 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 	var plots [][]*plot.Plot
 	for i, row := range rows {
 		var charts []chart
-		for _, record := range r.records {
+		for _, record := range r.shown() {
 			charts = append(charts, row(record, runColours[record.Run]))
 		}
 		lo, hi := spread(charts)
@@ -260,7 +278,8 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 	return plots, nil
 }
 
-// bars has one bar for each run, with its value above it.
+// bars has one bar for each run, the mean over its seeds, with its value above it and a line
+// from the lowest to the highest.
 func (r *Results) bars(title, unit string, digits int, line *float64,
 	value func(*Record) *float64) (*plot.Plot, error) {
 	p := newPlot()
@@ -268,23 +287,31 @@ func (r *Results) bars(title, unit string, digits int, line *float64,
 	top := 0.
 	var names []string
 	var labels plotter.XYLabels
-	for i, record := range r.records {
-		names = append(names, record.Run)
-		v := value(record)
+	for i, name := range r.names() {
+		names = append(names, strings.ReplaceAll(name, "+", "\n+"))
+		all := r.of(name)
+		v, lowest, highest := over(all, value)
 		if v == nil {
 			continue
 		}
-		bar, err := plotter.NewBarChart(plotter.Values{*v}, vg.Points(36))
+		bar, err := plotter.NewBarChart(plotter.Values{*v}, vg.Points(min(36, 260/float64(len(r.names())))))
 		if err != nil {
 			return nil, fmt.Errorf("drawing %s: %w", title, err)
 		}
 		bar.XMin = float64(i)
-		bar.Color = runColours[record.Run]
+		bar.Color = runColours[all[0].Run]
 		bar.LineStyle.Width = 0
 		p.Add(bar)
-		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *v}), append(labels.Labels,
+		if *highest > *lowest {
+			whisker, err := plotter.NewLine(plotter.XYs{{X: float64(i), Y: *lowest}, {X: float64(i), Y: *highest}})
+			if err != nil {
+				return nil, err
+			}
+			p.Add(whisker)
+		}
+		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *highest}), append(labels.Labels,
 			figure(v, digits))
-		top = max(top, *v)
+		top = max(top, *highest)
 	}
 	text, err := plotter.NewLabels(labels)
 	if err != nil {
@@ -305,6 +332,10 @@ func (r *Results) bars(title, unit string, digits int, line *float64,
 		top = max(top, *line)
 	}
 	p.NominalX(names...)
+	if len(names) > 4 {
+		p.X.Tick.Label.Rotation = math.Pi / 5
+		p.X.Tick.Label.XAlign = draw.XRight
+	}
 	p.X.Min = -0.6
 	p.X.Max = float64(len(names)) - 0.4
 	p.Y.Min = 0
@@ -322,6 +353,10 @@ func (r *Results) pareto() (*plot.Plot, error) {
 	grid.Vertical.Color, grid.Horizontal.Color = faintColour, faintColour
 	p.Add(grid)
 	right, top := 0., 0.
+	named := map[string]string{}
+	for _, name := range r.names() {
+		named[name] = name
+	}
 	for _, record := range r.records {
 		if record.MeanCoresAllocated == nil {
 			continue
@@ -336,10 +371,11 @@ func (r *Results) pareto() (*plot.Plot, error) {
 			Radius: vg.Points(5),
 			Shape:  draw.CircleGlyph{},
 		}
-		name, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: []string{record.Run}})
+		name, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: []string{named[record.name()]}})
 		if err != nil {
 			return nil, err
 		}
+		named[record.name()] = "" // one label for all seeds is enough
 		name.Offset = vg.Point{X: vg.Points(8), Y: vg.Points(4)}
 		p.Add(dot, name)
 		right, top = max(right, at[0].X), max(top, at[0].Y)
@@ -353,7 +389,7 @@ func (r *Results) pareto() (*plot.Plot, error) {
 
 // comparison is the bars and the pareto plot, in one row.
 func (r *Results) comparison() ([]*plot.Plot, error) {
-	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	slo := known(float64(r.fit.SLO.Microseconds()) / 1000)
 	p99, err1 := r.bars("p99 of all requests, and the SLO", "ms", 0, slo,
 		func(r *Record) *float64 { return &r.P99MS })
 	violated, err2 := r.bars("requests over the SLO", "%",
@@ -411,10 +447,10 @@ func svg(plots [][]*plot.Plot, width, height vg.Length) ([]byte, error) {
 
 // writeSummary writes summary.png: the runs over time in one plot, and their results.
 func writeSummary(dir string, r *Results) error {
-	slo := known(float64(r.options.slo.Microseconds()) / 1000)
+	slo := known(float64(r.fit.SLO.Microseconds()) / 1000)
 	latency := chart{title: "p99 of each second, ms", log: true, line: slo}
 	cores := chart{title: "CPU allocated, millicores"}
-	for _, record := range r.records {
+	for _, record := range r.shown() {
 		latency.series = append(latency.series, record.p99(record.Run))
 		cores.series = append(cores.series, record.samples(runColours[record.Run], false, record.Run,
 			func(s Sample) *float64 { return s.AllocatedMilli }))

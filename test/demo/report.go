@@ -27,7 +27,7 @@ func writeReport(dir string, r *Results) error {
 	if err != nil {
 		return err
 	}
-	n := vg.Length(len(r.records))
+	n := vg.Length(len(r.shown()))
 	series, err := svg(overTime, n*vg.Points(290)+vg.Points(30), vg.Points(780))
 	if err != nil {
 		return err
@@ -42,24 +42,21 @@ func writeReport(dir string, r *Results) error {
 		Text string
 	}
 	var used []manifest
-	var heads []string
-	rows := make([][]string, len(r.records))
-	sampled := "-"
-	for _, c := range columns {
-		heads = append(heads, c.head)
-		for i, record := range r.records {
-			rows[i] = append(rows[i], c.cell(record))
-		}
-	}
+	sampled := 0
+	seen := map[string]bool{}
 	for _, record := range r.records {
-		text, err := r.options.manifests(record.Run)
+		if record.Run == aware {
+			sampled += record.ResizesL1Sampled
+		}
+		if seen[record.Run] {
+			continue
+		}
+		seen[record.Run] = true
+		text, err := manifests(record.Run, r.fit.SLO, record.LimitMilli)
 		if err != nil {
 			return err
 		}
 		used = append(used, manifest{record.Run, string(text)})
-		if record.Run == aware {
-			sampled = fmt.Sprint(record.ResizesL1Sampled)
-		}
 	}
 	file := filepath.Join(dir, "report.html")
 	f, err := os.Create(file)
@@ -69,9 +66,9 @@ func writeReport(dir string, r *Results) error {
 	defer f.Close()
 	if err := reportTemplate.Execute(f, map[string]any{
 		"Records": r.records, "When": time.Now().Format("2 January 2006, 15:04 MST"), "Trace": r.trace,
-		"Seed": r.options.seed, "SLO": r.options.slo,
-		"Heads": heads, "Rows": rows, "VPA": vpaVersion, "WarmUp": warmUp,
-		"Stabilization": r.options.hpaStabilization, "Sampled": sampled, "Manifests": used,
+		"Seeds": r.options.seeds, "SLO": r.fit.SLO, "Fit": r.fit.String(), "Claims": r.claims(),
+		"Heads": heads(), "Rows": r.cells(), "VPA": vpaVersion, "WarmUp": warmUp,
+		"Sampled": sampled, "Manifests": used,
 		// The SVG was drawn here, from numbers and the runs' names. So it is safe.
 		"Comparison": template.HTML(bars), "OverTime": template.HTML(series),
 	}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,12 +13,13 @@ import (
 	"awarescale.dev/aware/test/apps/load"
 )
 
-// Record is the result of one run: the summary, which is its entry in result.json,
+// Record is the result of one slice: the summary, which is its entry in result.json,
 // and the series that the report draws. A nil value was never observed.
 type Record struct {
-	Run     string        `json:"-"`
-	Seconds []load.Second `json:"-"`
-	Samples []Sample      `json:"-"`
+	Run       string        `json:"-"`
+	Neighbour bool          `json:"neighbour"` // a pod that burns a core in bursts ran beside it
+	Seconds   []load.Second `json:"-"`
+	Samples   []Sample      `json:"-"`
 
 	// From the load generator, which counts from the intended start of each request.
 	SLOViolationRatio float64 `json:"slo_violation_ratio"` // of the requests
@@ -37,6 +39,7 @@ type Record struct {
 	MeanCoresUsed      *float64 `json:"mean_cores_used"`
 	MeanMemoryMiB      *float64 `json:"mean_memory_mib"` // limits in force
 	MeanMemoryUsedMiB  *float64 `json:"mean_memory_used_mib"`
+	MeanMemoryRequest  *float64 `json:"mean_memory_requested_mib"`
 	MeanReplicas       *float64 `json:"mean_replicas"`
 	ReplicasMax        *float64 `json:"replicas_max"`
 
@@ -52,11 +55,21 @@ type Record struct {
 	RestoredOnUninstall *bool `json:"restored_on_uninstall,omitempty"`
 
 	// What was run.
-	Trace string  `json:"trace"`
-	RPS   float64 `json:"mean_rps"`
-	Seed  uint64  `json:"seed"`
-	SLOMS float64 `json:"slo_ms"`
-	TookS float64 `json:"duration_s"`
+	Trace      string  `json:"trace"`
+	RPS        float64 `json:"mean_rps"`
+	Seed       uint64  `json:"seed"`
+	SLOMS      float64 `json:"slo_ms"`
+	TookS      float64 `json:"duration_s"`
+	LimitMilli int     `json:"template_limit_millicores"` // of one replica
+}
+
+// name is the run's name in the results.
+func (r *Record) name() string { return slice{run: r.Run, neighbour: r.Neighbour}.name() }
+
+// brief is the record in a few words.
+func (r *Record) brief() string {
+	return fmt.Sprintf("%.2f %% over the SLO, %s cores in force, %s requested", 100*r.SLOViolationRatio,
+		figure(r.MeanCoresAllocated, 2), figure(r.MeanCoresRequested, 2))
 }
 
 // sum fills the summary.
@@ -76,6 +89,7 @@ func (r *Record) sum(l load.Result, c Counts) {
 	r.MeanCoresRequested = cores(func(s Sample) *float64 { return s.RequestedMilli })
 	r.MeanCoresUsed = cores(func(s Sample) *float64 { return s.UsedMilli })
 	r.MeanMemoryMiB = r.mean(func(s Sample) *float64 { return s.MemoryMiB })
+	r.MeanMemoryRequest = r.mean(func(s Sample) *float64 { return s.RequestedMiB })
 	r.MeanMemoryUsedMiB = r.mean(func(s Sample) *float64 { return s.MemoryUsedMiB })
 	r.MeanReplicas = r.mean(func(s Sample) *float64 { return s.Replicas })
 	for _, s := range r.Samples {
@@ -116,50 +130,86 @@ func scaled(v *float64, by float64) *float64 {
 	return known(*v * by)
 }
 
-// Results is the completed runs, in their order.
+// Results is the completed slices, in their order.
 type Results struct {
 	options options
+	fit     fit
 	trace   string
 	records []*Record
 }
 
-func newResults(o options) *Results {
+func newResults(o options, f fit) *Results {
 	return &Results{
 		options: o,
-		trace:   fmt.Sprintf("bursty-3min, time x %g, mean %g requests/s", o.timeScale, o.rps),
+		fit:     f,
+		trace:   fmt.Sprintf("bursty-3min, time x %g, mean %.1f requests/s", o.timeScale, f.RPS),
 	}
 }
 
 func (r *Results) add(record *Record) {
 	record.Trace = r.trace
-	record.RPS = r.options.rps
-	record.Seed = r.options.seed
+	record.RPS = r.fit.RPS
 	r.records = append(r.records, record)
 }
 
-// of returns a run's record, nil when there is none.
-func (r *Results) of(run string) *Record {
+// of returns a run's records of that name, one for each seed.
+func (r *Results) of(name string) []*Record {
+	var all []*Record
 	for _, record := range r.records {
-		if record.Run == run {
-			return record
+		if record.name() == name {
+			all = append(all, record)
 		}
 	}
-	return nil
+	return all
 }
 
-// write writes result.json and series.json. If no run ended, it keeps the files of an
-// earlier demo.
-func (r *Results) write(dir string) error {
-	if len(r.records) == 0 {
-		return nil
+// names are the runs of which there are records, in the order of the report.
+func (r *Results) names() []string {
+	var names []string
+	for _, neighbour := range []bool{false, true} {
+		for _, run := range allRuns {
+			if name := (slice{run: run, neighbour: neighbour}).name(); len(r.of(name)) > 0 {
+				names = append(names, name)
+			}
+		}
 	}
-	runs, series := map[string]*Record{}, map[string]any{}
-	for _, record := range r.records {
-		runs[record.Run] = record
-		series[record.Run] = map[string]any{"load": record.Seconds, "samples": record.Samples}
+	return names
+}
+
+// meanMilli is the CPU limit with which two static replicas have what AWARE had in force in
+// the mean of its slices until now.
+func (r *Results) meanMilli(neighbour bool) (int, error) {
+	sum, n := 0., 0
+	for _, record := range r.of(slice{run: aware, neighbour: neighbour}.name()) {
+		if record.MeanCoresAllocated != nil {
+			sum, n = sum+*record.MeanCoresAllocated, n+1
+		}
+	}
+	if n == 0 {
+		return 0, errors.New("AWARE's mean is not known yet: its limits were never read")
+	}
+	return int(math.Round(1000 * sum / float64(n) / 2)), nil
+}
+
+// writeAll writes all files of what there is until now.
+func (r *Results) writeAll(dir string) error {
+	if len(r.records) == 0 {
+		return nil // the files of an earlier demo stay
+	}
+	return errors.Join(r.write(dir), writeReport(dir, r), writeSummary(dir, r))
+}
+
+// write writes result.json and series.json.
+func (r *Results) write(dir string) error {
+	runs, series := map[string][]*Record{}, map[string][]any{}
+	for _, name := range r.names() {
+		runs[name] = r.of(name)
+		for _, record := range runs[name] {
+			series[name] = append(series[name], map[string]any{"seed": record.Seed, "load": record.Seconds, "samples": record.Samples})
+		}
 	}
 	return errors.Join(
-		writeJSON(filepath.Join(dir, "result.json"), map[string]any{"runs": runs}),
+		writeJSON(filepath.Join(dir, "result.json"), map[string]any{"runs": runs, "fit": r.fit, "claims": r.claims()}),
 		writeJSON(filepath.Join(dir, "series.json"), series))
 }
 
@@ -171,75 +221,180 @@ func writeJSON(file string, v any) error {
 	return os.WriteFile(file, append(data, '\n'), 0o644)
 }
 
-// columns are the columns of the final table and of the report's table.
-var columns = []struct {
-	head string
-	cell func(*Record) string
-}{
-	{"RUN", func(r *Record) string { return r.Run }},
-	{"SLO VIOLATED", func(r *Record) string { return fmt.Sprintf("%.2f %%", 100*r.SLOViolationRatio) }},
-	{"P50 ms", func(r *Record) string { return figure(&r.P50MS, 1) }},
-	{"P99 ms", func(r *Record) string { return figure(&r.P99MS, 1) }},
-	{"CORES ALLOCATED", func(r *Record) string { return figure(r.MeanCoresAllocated, 2) }},
-	{"REQUESTED", func(r *Record) string { return figure(r.MeanCoresRequested, 2) }},
-	{"USED", func(r *Record) string { return figure(r.MeanCoresUsed, 2) }},
-	{"MEMORY MiB", func(r *Record) string { return figure(r.MeanMemoryMiB, 0) }},
-	{"REPLICAS MAX", func(r *Record) string { return figure(r.ReplicasMax, 0) }},
-	{"RESIZES L1", func(r *Record) string { return fmt.Sprint(r.ResizesL1) }},
-	{"L2", func(r *Record) string { return fmt.Sprint(r.ResizesL2) }},
-	{"RESTARTS", func(r *Record) string { return fmt.Sprint(r.Restarts) }},
-	{"EVICTIONS", func(r *Record) string { return fmt.Sprint(r.Evictions) }},
-	{"REQUESTS", func(r *Record) string { return fmt.Sprint(r.Requests) }},
-	{"LAG ms", func(r *Record) string { return figure(&r.SenderLagP99MS, 1) }},
-	{"BUSY", func(r *Record) string { return figure(r.MachineCoresBusy, 2) }},
-	{"ERRORS", func(r *Record) string { return fmt.Sprint(r.Errors) }},
+// column is a column of the final table and of the report's table.
+type column struct {
+	head   string
+	value  func(*Record) *float64
+	digits int
+	unit   string
+	spread bool // beside the mean over the seeds: the lowest and the highest value
+}
+
+var columns = []column{
+	{"SLO VIOLATED", func(r *Record) *float64 { return known(100 * r.SLOViolationRatio) }, 2, " %", true},
+	{"P50 ms", func(r *Record) *float64 { return &r.P50MS }, 1, "", false},
+	{"P99 ms", func(r *Record) *float64 { return &r.P99MS }, 0, "", true},
+	{"CORES ALLOCATED", func(r *Record) *float64 { return r.MeanCoresAllocated }, 2, "", true},
+	{"REQUESTED", func(r *Record) *float64 { return r.MeanCoresRequested }, 2, "", true},
+	{"USED", func(r *Record) *float64 { return r.MeanCoresUsed }, 2, "", false},
+	{"MEMORY MiB", func(r *Record) *float64 { return r.MeanMemoryMiB }, 0, "", false},
+	{"REQUESTED", func(r *Record) *float64 { return r.MeanMemoryRequest }, 0, "", false},
+	{"REPLICAS", func(r *Record) *float64 { return r.MeanReplicas }, 1, "", false},
+	{"RESIZES L1", func(r *Record) *float64 { return known(float64(r.ResizesL1)) }, 0, "", false},
+	{"L2", func(r *Record) *float64 { return known(float64(r.ResizesL2)) }, 0, "", false},
+	{"RESTARTS", func(r *Record) *float64 { return known(float64(r.Restarts)) }, 0, "", false},
+	{"EVICTIONS", func(r *Record) *float64 { return known(float64(r.Evictions)) }, 0, "", false},
+	{"REQUESTS", func(r *Record) *float64 { return known(float64(r.Requests)) }, 0, "", false},
+	{"ERRORS", func(r *Record) *float64 { return known(float64(r.Errors)) }, 0, "", false},
+	{"LAG ms", func(r *Record) *float64 { return &r.SenderLagP99MS }, 1, "", false},
+	{"BUSY", func(r *Record) *float64 { return r.MachineCoresBusy }, 2, "", false},
+}
+
+// over is a value's mean over records, and its range; nil where no record has it.
+func over(all []*Record, value func(*Record) *float64) (mean, lowest, highest *float64) {
+	sum, n := 0., 0
+	for _, record := range all {
+		v := value(record)
+		if v == nil {
+			continue
+		}
+		sum, n = sum+*v, n+1
+		if lowest == nil || *v < *lowest {
+			lowest = v
+		}
+		if highest == nil || *v > *highest {
+			highest = v
+		}
+	}
+	if n == 0 {
+		return nil, nil, nil
+	}
+	return known(sum / float64(n)), lowest, highest
+}
+
+func (c column) cell(all []*Record) string {
+	mean, lowest, highest := over(all, c.value)
+	if mean == nil {
+		return "-"
+	}
+	text := figure(mean, c.digits)
+	if c.spread && len(all) > 1 {
+		text += " (" + figure(lowest, c.digits) + "-" + figure(highest, c.digits) + ")"
+	}
+	return text + c.unit
+}
+
+// heads and cells are the table: a row for each run, over its seeds.
+func heads() []string {
+	all := []string{"RUN"}
+	for _, c := range columns {
+		all = append(all, c.head)
+	}
+	return all
+}
+
+func (r *Results) cells() [][]string {
+	var rows [][]string
+	for _, name := range r.names() {
+		row := []string{name}
+		for _, c := range columns {
+			row = append(row, c.cell(r.of(name)))
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 func (r *Results) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for i := -1; i < len(r.records); i++ {
-		for _, c := range columns {
-			if i < 0 {
-				fmt.Fprint(w, c.head, "\t")
-			} else {
-				fmt.Fprint(w, c.cell(r.records[i]), "\t")
-			}
-		}
-		fmt.Fprintln(w)
+	for _, row := range append([][]string{heads()}, r.cells()...) {
+		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
 	_ = w.Flush() // to a string
+	for _, c := range r.claims() {
+		if !c.Holds {
+			fmt.Fprintf(&b, "NOT SO, seed %d%s: %s: %s\n", c.Seed, map[bool]string{true: ", with the neighbour"}[c.Neighbour], c.Claim, c.Why)
+		}
+	}
 	return b.String()
 }
 
+// Claim is what AWARE is to be better at, in one round.
+type Claim struct {
+	Seed      uint64 `json:"seed"`
+	Neighbour bool   `json:"neighbour"`
+	Claim     string `json:"claim"`
+	Holds     bool   `json:"holds"`
+	Why       string `json:"why"` // the two figures
+}
+
+// none is the share of requests over the SLO below which runs are equal.
+const none = 0.001
+
+// claims compares AWARE with the others, slice by slice: in the same round, with the same
+// arrivals.
+func (r *Results) claims() []Claim {
+	claims := []Claim{}
+	for _, own := range r.records {
+		if own.Run != aware {
+			continue
+		}
+		for _, run := range []string{hpaVPA, hpaVPA30, atMean} {
+			other := r.slice(slice{run, own.Seed, own.Neighbour})
+			if other == nil {
+				continue
+			}
+			add := func(holds bool, what, format string, a, b any) {
+				claims = append(claims, Claim{own.Seed, own.Neighbour, what + " than " + run, holds, fmt.Sprintf(format, a, b)})
+			}
+			a, b := own.SLOViolationRatio, other.SLOViolationRatio
+			add(a < b || a < none && b < none, "fewer requests over the SLO", "%.3f against %.3f", a, b)
+			if run == atMean {
+				continue
+			}
+			compare := func(what string, a, b *float64, equal bool) {
+				if a != nil && b != nil {
+					add(*a < *b || equal && *a == *b, what, "%.3f against %.3f", *a, *b)
+				}
+			}
+			compare("fewer cores in force", own.MeanCoresAllocated, other.MeanCoresAllocated, false)
+			compare("no more cores requested", own.MeanCoresRequested, other.MeanCoresRequested, true)
+			compare("no more memory requested", own.MeanMemoryRequest, other.MeanMemoryRequest, true)
+		}
+	}
+	return claims
+}
+
+// slice is the record of a slice, nil when there is none.
+func (r *Results) slice(s slice) *Record {
+	for _, record := range r.of(s.name()) {
+		if record.Seed == s.seed {
+			return record
+		}
+	}
+	return nil
+}
+
 // check checks the demo's invariants: what AWARE must do to pods, and what it must
-// not do. It does not evaluate AWARE's performance.
+// not do. It does not evaluate AWARE's performance: see claims.
 func (r *Results) check() error {
 	var errs []error
-	for _, run := range r.options.runs {
-		record := r.of(run)
-		if record == nil {
-			errs = append(errs, fmt.Errorf("run %s did not end", run))
+	for _, slice := range r.options.slices() {
+		record := r.slice(slice)
+		no := func(bad bool, format string, args ...any) {
+			if bad {
+				errs = append(errs, fmt.Errorf("run %s, seed %d: %s", slice.name(), slice.seed, fmt.Sprintf(format, args...)))
+			}
+		}
+		no(record == nil, "it did not end")
+		if slice.run != aware || record == nil {
 			continue
 		}
-		if run != aware {
-			continue
-		}
-		if record.ResizesL1 == 0 {
-			errs = append(errs, errors.New("AWARE's agents resized nothing: resizes_l1 is 0, and must be more"))
-		}
-		if record.ResizesL2 == 0 {
-			errs = append(errs,
-				errors.New("AWARE resized nothing through the API: resizes_l2 is 0, and must be more"))
-		}
-		if record.Restarts != 0 {
-			errs = append(errs,
-				fmt.Errorf("containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts))
-		}
-		if record.Evictions != 0 {
-			errs = append(errs,
-				fmt.Errorf("pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions))
-		}
+		no(record.ResizesL1 == 0, "AWARE's agents resized nothing: resizes_l1 is 0, and must be more")
+		no(record.ResizesL2 == 0, "AWARE resized nothing through the API: resizes_l2 is 0, and must be more")
+		no(record.Restarts != 0, "containers restarted under AWARE: restarts is %d, and must be 0", record.Restarts)
+		no(record.Evictions != 0, "pods were evicted under AWARE: evictions is %d, and must be 0", record.Evictions)
 	}
 	return errors.Join(errs...)
 }

@@ -29,6 +29,7 @@ type Sample struct {
 	Seconds        float64  `json:"t"` // since the load began
 	Replicas       *float64 `json:"replicas"`
 	RequestedMilli *float64 `json:"requested_millicores"`
+	RequestedMiB   *float64 `json:"requested_mib"`
 	AllocatedMilli *float64 `json:"allocated_millicores"` // the sum of the limits in force
 	UsedMilli      *float64 `json:"used_millicores"`      // over the time since the sample before
 	MemoryMiB      *float64 `json:"memory_mib"`           // the sum of the limits in force
@@ -151,6 +152,7 @@ type container struct {
 	path    string
 	spec    limits
 	request float64 // millicores
+	memory  float64 // MiB that are requested
 	leaving bool    // its pod is being deleted, so the group may be gone already
 }
 
@@ -181,6 +183,7 @@ func containersOf(pod *corev1.Pod, parent string) []container {
 				c.spec.memory = known(mib(q.Value()))
 			}
 			c.request = float64(spec.Resources.Requests.Cpu().MilliValue())
+			c.memory = mib(spec.Resources.Requests.Memory().Value())
 		}
 		cs = append(cs, c)
 	}
@@ -217,7 +220,7 @@ func (s *sampler) podsNow() []*corev1.Pod {
 func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	replicas, requested := 0., 0.
+	replicas, requested, requestedMiB := 0., 0., 0.
 	allocated := known(0)
 	used := known(0)
 	memory := known(0)
@@ -235,6 +238,7 @@ func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 				continue // it is gone
 			}
 			requested += c.request
+			requestedMiB += c.memory
 			if err != nil {
 				allocated = nil
 				used = nil
@@ -264,6 +268,7 @@ func (s *sampler) sample(now time.Time, pods []*corev1.Pod) Sample {
 	return Sample{
 		Replicas:       &replicas,
 		RequestedMilli: &requested,
+		RequestedMiB:   &requestedMiB,
 		AllocatedMilli: allocated,
 		UsedMilli:      used,
 		MemoryMiB:      memory,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ type line struct {
 	l2        *float64 // resizes through the API
 }
 
-const tableHead = "RUN      PHASE                         DONE  ELAPSED  REMAINS    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
+const tableHead = "RUN                       PHASE                         DONE  ELAPSED  REMAINS    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
 
 func (l line) String() string {
 	done, remains := "-", "-"
@@ -43,7 +44,7 @@ func (l line) String() string {
 	if l.allocated != nil {
 		allocated += "m"
 	}
-	return fmt.Sprintf("%-8s %-27s %6s %8s %8s %6s %8s %9s %10s %4s %4s", l.run, l.phase, done, elapsed, remains,
+	return fmt.Sprintf("%-25s %-27s %6s %8s %8s %6s %8s %9s %10s %4s %4s", l.run, l.phase, done, elapsed, remains,
 		figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
 }
 
@@ -217,6 +218,9 @@ type row struct {
 	began  time.Time // of the load
 }
 
+// rowsShown is how many slices the table shows, the last ones.
+const rowsShown = 6
+
 // begin adds a row to the table.
 func (s *screen) begin(run string) *row {
 	r := &row{screen: s, line: line{run: run, phase: "beginning"}}
@@ -224,6 +228,9 @@ func (s *screen) begin(run string) *row {
 	defer s.mu.Unlock()
 	s.erase()
 	s.rows = append(s.rows, r)
+	if n := len(s.rows); n > rowsShown {
+		s.rows = slices.Delete(s.rows, 0, n-rowsShown)
+	}
 	s.draw()
 	return r
 }

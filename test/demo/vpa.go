@@ -18,6 +18,7 @@ import (
 
 	"awarescale.dev/aware/test/cluster/images"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -190,13 +191,17 @@ func (s *stage) vpaCertificates(ctx context.Context) error {
 			"serverKey.pem": block("EC PRIVATE KEY", keyDER),
 		},
 	}
-	_, err = s.clients.CoreV1().Secrets("kube-system").Create(ctx, secret, metav1.CreateOptions{})
+	secrets := s.clients.CoreV1().Secrets("kube-system")
+	_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) { // of the slice before
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
 	return err
 }
 
 // awaitHPAVPA returns when both autoscalers have the data to decide on.
-func (s *stage) awaitHPAVPA(ctx context.Context) error {
-	namespace := namespaceOf(hpaVPA)
+func (s *stage) awaitHPAVPA(ctx context.Context, run string) error {
+	namespace := namespaceOf(run)
 	conditions := map[string]string{"hpa": "ScalingActive", "vpa": "RecommendationProvided"}
 	for kind, condition := range conditions {
 		err := until(ctx, 90*time.Second, time.Second, "condition "+condition+" of the "+kind,

@@ -20,6 +20,8 @@ var (
 	Agent   = Image{"awarescale.dev/aware-agent:dev", "./cmd/aware-agent"}
 	Central = Image{"awarescale.dev/aware-central:dev", "./cmd/aware-central"}
 	Service = Image{"awarescale.dev/test-service:dev", "./test/apps/service"}
+
+	Neighbour = Image{"awarescale.dev/demo-neighbour:dev", "./test/demo/neighbour"}
 )
 
 // Image is one program as an image.

@@ -76,24 +76,37 @@ const keys = 1000
 
 // puts writes to an etcd.
 func puts(address string) (func(context.Context, string) error, string, func(), error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + address}, DialTimeout: 5 * time.Second})
-	if err != nil {
-		return nil, "", nil, fmt.Errorf("dialling etcd: %w", err)
+	var all []*clientv3.Client
+	end := func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}
+	for range connections {
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + address}, DialTimeout: 5 * time.Second})
+		if err != nil {
+			end()
+			return nil, "", nil, fmt.Errorf("dialling etcd: %w", err)
+		}
+		all = append(all, c)
 	}
 	value := strings.Repeat("x", 256)
 	do := func(ctx context.Context, _ string) error {
-		_, err := c.Put(ctx, "key"+strconv.Itoa(rand.IntN(keys)), value)
+		_, err := all[rand.IntN(connections)].Put(ctx, "key"+strconv.Itoa(rand.IntN(keys)), value)
 		return err
 	}
-	return do, address, func() { c.Close() }, nil
+	return do, address, end, nil
 }
+
+// connections is how many connections to an etcd there are.
+const connections = 8
 
 // perSecond is the line of etcd's benchmark tool that says what it reached.
 var perSecond = regexp.MustCompile(`Requests/sec:\s*([0-9.]+)`)
 
 // etcdCapacity is what etcd's own benchmark tool reaches.
 func etcdCapacity(ctx context.Context, tools, address string) (float64, error) {
-	out, err := output(ctx, ".", filepath.Join(tools, "benchmark"), "--endpoints=http://"+address, "--conns=8", "--clients=32",
+	out, err := output(ctx, ".", filepath.Join(tools, "benchmark"), "--endpoints=http://"+address, "--conns="+strconv.Itoa(connections), "--clients=32",
 		"put", "--total=30000", "--val-size=256", "--key-space-size="+strconv.Itoa(keys))
 	if err != nil {
 		return 0, err

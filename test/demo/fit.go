@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"awarescale.dev/aware/test/apps/client"
+)
+
+// fit is the load as it is right for this machine.
+type fit struct {
+	Cost time.Duration `json:"cpu_per_request_ns"` // of the application, without other work beside it
+	Peak float64       `json:"peak_cores"`         // that the load asks for
+	RPS  float64       `json:"mean_rps"`           // requests a second, in the mean of the trace
+	SLO  time.Duration `json:"slo_ns"`
+}
+
+// peakOverMean is how much higher than its mean the trace is at its peak.
+const peakOverMean = 2.394
+
+func fitted(cost time.Duration, o options) fit {
+	f := fit{Cost: cost, Peak: o.peak, RPS: o.peak / cost.Seconds() / peakOverMean, SLO: o.slo}
+	if f.SLO == 0 {
+		// A request meets others, and the limits are throttled in periods of 100 ms: less than a few
+		// periods can be held by nobody.
+		const least = 100 * time.Millisecond
+		f.SLO = max(least, (30 * cost).Round(10*time.Millisecond))
+	}
+	return f
+}
+
+func (f fit) String() string {
+	return fmt.Sprintf("a request costs %.1f ms of CPU on this machine: %.0f requests/s in the mean ask for %.2f cores at the peak; the SLO is %v",
+		1000*f.Cost.Seconds(), f.RPS, f.Peak, f.SLO)
+}
+
+const (
+	fitWarm  = 3 * time.Second // requests before the cost is measured
+	fitFor   = 8 * time.Second
+	fitLeast = 50 // requests that are measured, at least
+)
+
+// measureFit runs the static application, and measures what a request costs: one after
+// the other, so that none waits for another.
+func (s *stage) measureFit(ctx context.Context) (fit, error) {
+	s.fit = fit{SLO: time.Second} // the manifests need one; nobody reads it in this run
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	sampler, err := watchPods(watch, s.clients, namespaceOf(static), s.cluster.CgroupParent())
+	if err != nil {
+		return fit{}, err
+	}
+	if err := s.deploy(ctx, static, peakMilli); err != nil {
+		return fit{}, err
+	}
+	url, err := s.target(ctx, static)
+	if err != nil {
+		return fit{}, err
+	}
+	c := client.New(client.Config{ConnMaxRequests: 20})
+	defer c.CloseIdleConnections()
+	send := func(until time.Time) (n int, err error) {
+		for time.Now().Before(until) && err == nil {
+			err = get(ctx, c, url)
+			n++
+		}
+		return n, err
+	}
+	if _, err := send(time.Now().Add(fitWarm)); err != nil {
+		return fit{}, err
+	}
+	before, err := sampler.cpuTime()
+	if err != nil {
+		return fit{}, err
+	}
+	n, err := send(time.Now().Add(fitFor))
+	if err != nil {
+		return fit{}, err
+	}
+	after, err := sampler.cpuTime()
+	if err != nil {
+		return fit{}, err
+	}
+	if n < fitLeast {
+		return fit{}, fmt.Errorf("only %d requests in %v: the machine has too much else to do", n, fitFor)
+	}
+	if err := s.remove(ctx, static); err != nil {
+		return fit{}, err
+	}
+	return fitted((after-before)/time.Duration(n), s.options), nil
+}
+
+// cpuTime is the CPU time that all running containers have used.
+func (s *sampler) cpuTime() (time.Duration, error) {
+	var sum time.Duration
+	for _, pod := range s.podsNow() {
+		for _, c := range containersOf(pod, s.parent) {
+			r, err := s.host.read(c.path)
+			if err != nil {
+				return 0, fmt.Errorf("reading the CPU time of %s: %w", pod.Name, err)
+			}
+			sum += r.usage
+		}
+	}
+	return sum, nil
+}
