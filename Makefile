@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e fault fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e fault soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -45,6 +45,11 @@ e2e: cluster ## everything together
 FAULTS := ./nodeagent/... ./plugins/... ./cmd/aware-agent/... ./cmd/aware-central/...
 fault: cluster api e2e ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
 	PATH="$$(hack/prometheus/build):$$PATH" go test -count=1 -timeout 45m ./test/fault/... $(FAULTS)
+
+SOAK ?= 10m
+SEED ?= 1
+soak: ## ten minutes of random faults on a node in virtual time, on cgroup v1 and v2 (SEED=n, SOAK=30m)
+	SOAK=$(SOAK) SEED=$(SEED) go test -count=1 -timeout 24h -v -run TestRandomFaultsEndWithLegalLimits ./test/fault
 
 FUZZTIME ?= 10m
 fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations, reviews; FUZZTIME each
