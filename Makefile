@@ -24,10 +24,10 @@ test: unit vm node api e2e ## all tests, on a real cluster that is built if need
 	@go run ./test/cluster check-clean labtest api e2e
 
 unit: ## the tests that need no cluster
-	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|vm|api|e2e|fault/lab)')
+	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|machine|vm|api|e2e|fault/lab)')
 
 vm: ## the node's tests on cgroup v2, in a virtual machine
-	go test -count=1 -timeout 20m -v ./test/vm/...
+	go test -count=1 -timeout 20m -v ./test/machine/... ./test/vm/...
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build

@@ -2,19 +2,14 @@
 //
 // Most clusters have cgroup v2 today. A machine that builds AWARE may have v1, and then
 // the tests that need real control groups say nothing of v2. So this package starts a
-// small virtual machine: Debian's kernel for clouds in qemu. It needs no network and no
-// installed kernel, and it does not use KVM: a machine that is virtual itself often has no
-// KVM, or one that stops in the middle of a boot. So the processor is emulated everywhere,
-// and computing is some twenty times slower. A test that passes there does not depend on
-// speed. A time that is measured there means little.
+// small virtual machine (package machine), whose processor is emulated. A test that passes there
+// does not depend on speed. A time that is measured there means little.
 //
 // A run has these steps:
 //
-//  1. [Preflight] installs qemu and downloads the kernel's package, once, into
-//     ~/.cache/aware-vm. The package is unpacked and not installed.
-//  2. [Run] makes a disk with the programs on it, and an initial file system with the
-//     few modules that a disk needs, and starts qemu.
-//  3. The command test/vm/init is the machine's first process. It mounts the control
+//  1. [machine.Preflight] installs what the host lacks.
+//  2. [Run] makes a disk with the programs on it, and starts qemu.
+//  3. The command test/vm/init is the first process of the disk. It mounts the control
 //     groups, runs each program in turn in a group of its own, and reports on a serial port
 //     (package wire).
 //  4. The host shows the output as it comes. It believes only what was reported: a
@@ -33,14 +28,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"awarescale.dev/aware/test/debian"
+	"awarescale.dev/aware/test/machine"
 	"awarescale.dev/aware/test/vm/wire"
 )
 
@@ -91,64 +84,19 @@ type Result struct {
 	Left    []string // control groups below the root that it made and did not remove
 }
 
-func requirements() []debian.Requirement {
-	return []debian.Requirement{
-		{What: qemu, Why: "it is the virtual machine", Package: "qemu-system-x86", Have: debian.Program(qemu)},
-		{What: "mke2fs", Why: "it makes the machine's disk", Package: "e2fsprogs", Have: debian.Program("mke2fs")},
-		{What: "xz", Why: "a kernel's modules may be compressed", Package: "xz-utils", Have: debian.Program("xz")},
-	}
-}
-
-const qemu = "qemu-system-x86_64"
-
-// Missing lists what the host lacks for a virtual machine: one sentence each, with the
-// reason. It is empty when [Run] can run here.
-func Missing() []string {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return []string{fmt.Sprintf("the system is %s on %s: the virtual machine needs Linux on amd64",
-			runtime.GOOS, runtime.GOARCH)}
-	}
-	lacks := debian.Missing(requirements())
-	if _, err := findKernel(cacheBase()); err != nil {
-		lacks = append(lacks, err.Error())
-	}
-	return lacks
-}
-
-// Preflight returns an error that names everything that the host lacks. With install,
-// root on Debian gets the missing packages first, and everybody on Debian the kernel.
-func Preflight(ctx context.Context, install bool) error {
-	var failed error
-	if install && len(Missing()) > 0 {
-		failed = errors.Join(debian.Install(ctx, requirements()), getKernel(ctx, cacheBase()))
-	}
-	lacks := Missing()
-	if len(lacks) == 0 {
-		return nil
-	}
-	if failed != nil {
-		lacks = append(lacks, failed.Error())
-	}
-	return errors.New("a virtual machine cannot run here:\n  " + strings.Join(lacks, "\n  "))
-}
-
 // Run starts a machine and runs the programs in it, one after the other. The results are
 // in their order. An error says that the machine failed, and has the end of the kernel's
 // messages; the results are then of the programs that ended before. That a program failed
 // is no error.
 func Run(ctx context.Context, c Config, programs ...Program) ([]Result, error) {
 	c = c.withDefaults()
-	kernel, err := findKernel(cacheBase())
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "aware-vm-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	m := machine{Config: c, kernel: kernel, dir: dir}
-	if err := m.makeImages(ctx, programs); err != nil {
+	m := run{c, machine.Machine{Dir: dir, CPUs: c.CPUs, Memory: c.Memory, Free: c.Disk}}
+	if err := m.makeFiles(ctx, programs); err != nil {
 		return nil, fmt.Errorf("making a virtual machine: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Limit, fmt.Errorf("it had %v", c.Limit))
@@ -163,39 +111,34 @@ func Run(ctx context.Context, c Config, programs ...Program) ([]Result, error) {
 	return results, fmt.Errorf("running a virtual machine: %w\nthe end of its console:\n%s", err, m.consoleEnd())
 }
 
-// machine is one virtual machine, with its files in a folder.
-type machine struct {
+// run is one run of programs in a machine.
+type run struct {
 	Config
-	kernel kernel
-	dir    string
+	machine.Machine
 }
 
-func (m machine) file(name string) string { return filepath.Join(m.dir, name) }
-
-// command starts qemu without a configuration of the host's, a screen, a network, or a
-// monitor. A restart, which is how init ends and what a panic becomes, ends it.
-func (m machine) command(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, qemu,
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-accel", "tcg",
-		"-smp", strconv.Itoa(m.CPUs), "-m", strconv.Itoa(m.Memory),
-		"-kernel", m.kernel.image, "-initrd", m.file("initramfs"),
-		"-append", "console=ttyS0 quiet panic=-1 psi=1 cgroup_no_v1=all rdinit=/init",
-		"-drive", "file="+m.file("disk")+",format=raw,if=virtio,cache=unsafe",
-		"-chardev", "file,id=console,path="+m.file("console"), "-serial", "chardev:console",
-		"-chardev", "stdio,id=events,signal=off", "-serial", "chardev:events")
+// command starts qemu with a second serial port, for the events.
+func (m run) command(ctx context.Context) (*exec.Cmd, error) {
+	args, err := m.Args("", "-chardev", "stdio,id=events,signal=off", "-serial", "chardev:events")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, machine.Qemu, args...)
 	// When the test binary is killed, its machine ends, too.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second
-	return cmd
+	return cmd, nil
 }
 
 // boot runs qemu to its end, or kills it when ctx ends.
-func (m machine) boot(ctx context.Context) ([]Result, error) {
+func (m run) boot(ctx context.Context) ([]Result, error) {
 	// Pdeathsig is about the thread that starts the process. So this one must not end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := m.command(ctx)
+	cmd, err := m.command(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	events, err := cmd.StdoutPipe()
@@ -203,14 +146,14 @@ func (m machine) boot(ctx context.Context) ([]Result, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", qemu, err)
+		return nil, fmt.Errorf("starting %s: %w", machine.Qemu, err)
 	}
 	results, err := follow(events, m.Output)
 	if err != nil {
 		_ = cmd.Process.Kill() // there is nobody to read what it says
 	}
 	if waited := cmd.Wait(); err == nil && waited != nil {
-		err = fmt.Errorf("%s: %w", qemu, waited)
+		err = fmt.Errorf("%s: %w", machine.Qemu, waited)
 	}
 	if err != nil {
 		return results, fmt.Errorf("%w\n%s", err, bytes.TrimSpace(stderr.Bytes()))
@@ -263,8 +206,8 @@ func follow(events io.Reader, output io.Writer) ([]Result, error) {
 }
 
 // consoleEnd is the last lines of the kernel's and init's messages.
-func (m machine) consoleEnd() string {
-	text, err := os.ReadFile(m.file("console"))
+func (m run) consoleEnd() string {
+	text, err := os.ReadFile(m.Console())
 	if err != nil {
 		return err.Error()
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"awarescale.dev/aware/test/machine"
 )
 
 // source is this module.
@@ -215,7 +217,7 @@ func needsMachine(t *testing.T) {
 var preflight = sync.OnceValue(func() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	err := Preflight(ctx, true)
+	err := machine.Preflight(ctx, true)
 	if err != nil {
 		fmt.Println("the tests on cgroup v2 are skipped:", err) // also without -v
 	}

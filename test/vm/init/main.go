@@ -1,8 +1,5 @@
 // Command init is the first process of a test's virtual machine. It gets the machine
 // ready, runs the programs of the plan, says how they ended, and switches the machine off.
-//
-// The initial file system holds this program and the modules that the disk needs. The
-// disk is the root of everything after that.
 package main
 
 import (
@@ -15,9 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/test/machine/guest"
 	"awarescale.dev/aware/test/vm/wire"
 	"golang.org/x/sys/unix"
 )
+
+const programsGroup = guest.CgroupRoot + "/programs"
 
 func main() {
 	if os.Getpid() != 1 {
@@ -31,24 +31,17 @@ func main() {
 			port.close()
 		}
 	}
-	unix.Sync()
-	// The emulator ends at a restart. Switching off would need more of the machine.
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
-		fmt.Println("init: restarting:", err)
-	}
+	guest.End()
 }
 
 func run() error {
-	if err := enterDisk(); err != nil {
-		return err
-	}
-	if err := mountAll(); err != nil {
+	if err := guest.MountSystem(); err != nil {
 		return err
 	}
 	if err := loopbackUp(); err != nil {
 		return err
 	}
-	if err := delegate(cgroupRoot); err != nil {
+	if err := delegate(guest.CgroupRoot); err != nil {
 		return err
 	}
 	if err := makeDelegated(programsGroup); err != nil {
@@ -183,7 +176,7 @@ func (o output) Write(b []byte) (int, error) {
 
 // groups are the control groups right below the root.
 func groups() []string {
-	entries, err := os.ReadDir(cgroupRoot)
+	entries, err := os.ReadDir(guest.CgroupRoot)
 	if err != nil {
 		return nil
 	}
@@ -213,4 +206,22 @@ func makeDelegated(group string) error {
 		return err
 	}
 	return delegate(group)
+}
+
+// loopbackUp starts the machine's only network: tests listen on 127.0.0.1.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening a socket: %w", err)
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("starting the network interface lo: %w", err)
+	}
+	return nil
 }

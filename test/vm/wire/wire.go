@@ -12,10 +12,6 @@ const (
 	Port       = "/dev/ttyS1" // of the events
 )
 
-// Modules is a file of the initial file system: the kernel modules to load, by their
-// file names, in this order.
-const Modules = "/modules/order"
-
 // Plan is what init runs, one program after the other.
 type Plan struct{ Programs []Program }
 

@@ -1,4 +1,4 @@
-package vm
+package machine
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // and has what a virtual machine needs.
 const kernelPackage = "linux-image-cloud-amd64"
 
-// diskModules are what a disk of the machine needs, if they are not part of the kernel.
+// diskModules are what a machine's disk needs, if they are not part of the kernel.
 var diskModules = []string{"virtio_pci", "virtio_blk", "ext4"}
 
 func cacheBase() string {
@@ -123,7 +123,7 @@ func unpack(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// module is a kernel module, not compressed.
+// module is a kernel module that is not compressed.
 type module struct {
 	name string // of the file
 	code []byte

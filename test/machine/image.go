@@ -1,8 +1,7 @@
-package vm
+package machine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,86 +10,32 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"awarescale.dev/aware/test/vm/wire"
 )
 
-// initPackage is the program that init is built from.
-const initPackage = "awarescale.dev/aware/test/vm/init"
+// initPackage is the program that the initial file system starts.
+const initPackage = "awarescale.dev/aware/test/machine/init"
 
-// makeImages makes the files that the machine starts from.
-func (m machine) makeImages(ctx context.Context, programs []Program) error {
-	init := m.file("init")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", init, initPackage)
+// BuildProgram builds a static program from a package of this module.
+func BuildProgram(ctx context.Context, to, pkg string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", to, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", initPackage, err, out)
-	}
-	if err := m.makeInitramfs(ctx, init); err != nil {
-		return err
-	}
-	root := m.file("root")
-	if err := fillRoot(root, programs); err != nil {
-		return err
-	}
-	return m.makeDisk(ctx, root)
-}
-
-// fillRoot puts what is on the disk into a folder.
-func fillRoot(root string, programs []Program) error {
-	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp", "/etc", wire.ProgramDir, wire.WorkDir} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(filepath.Join(root, "tmp"), 0o777|fs.ModeSticky); err != nil {
-		return err
-	}
-	var plan wire.Plan
-	for _, p := range programs {
-		if err := addProgram(root, p); err != nil {
-			return fmt.Errorf("program %q: %w", p.Name, err)
-		}
-		plan.Programs = append(plan.Programs, wire.Program{Name: p.Name, Args: p.Args})
-	}
-	text, err := json.Marshal(plan)
-	if err != nil {
-		return err
-	}
-	for name, content := range map[string]string{
-		wire.PlanFile: string(text),
-		"/etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\n",
-		"/etc/hosts":  "127.0.0.1 localhost\n",
-	} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o644); err != nil {
-			return err
-		}
+		return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return nil
 }
 
-func addProgram(root string, p Program) error {
-	if p.Name == "" || strings.ContainsAny(p.Name, "/\x00") || p.Name == "." || p.Name == ".." {
-		return errors.New("its name must be a file name")
-	}
-	work := filepath.Join(root, wire.WorkDir, p.Name)
-	if err := os.Mkdir(work, 0o755); err != nil {
-		return err
-	}
-	if p.Testdata != "" {
-		if err := os.CopyFS(filepath.Join(work, "testdata"), os.DirFS(p.Testdata)); err != nil {
-			return err
-		}
-	}
-	return copyProgram(filepath.Join(root, wire.ProgramDir, p.Name), p.Path)
-}
-
-func copyProgram(to, from string) error {
+// CopyFile copies a file's content into a new executable file, and makes the folders above
+// it.
+func CopyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err
@@ -101,13 +46,13 @@ func copyProgram(to, from string) error {
 
 // makeDisk makes a disk from a folder. mke2fs copies the folder into it, so that nothing
 // needs to be mounted.
-func (m machine) makeDisk(ctx context.Context, root string) error {
+func (m Machine) makeDisk(ctx context.Context, root string) error {
 	size, err := sizeOf(root)
 	if err != nil {
 		return err
 	}
 	const mib = 1 << 20
-	size += size/10 + int64(m.Disk)*mib // the file system's own tables take less than a tenth
+	size += size/10 + int64(m.Free)*mib // the file system's own tables take less than a tenth
 	disk := m.file("disk")
 	cmd := exec.CommandContext(ctx, "mke2fs", "-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", root,
 		disk, fmt.Sprintf("%dk", size/1024))
@@ -132,32 +77,37 @@ func sizeOf(root string) (sum int64, err error) {
 	return sum, err
 }
 
-// makeInitramfs makes the initial file system: init, and the modules of the disk.
-func (m machine) makeInitramfs(ctx context.Context, init string) error {
+// makeInitramfs makes the initial file system: its init, and the modules.
+func (m Machine) makeInitramfs(ctx context.Context, kernel kernel) error {
+	init := m.file("init")
+	if err := BuildProgram(ctx, init, initPackage); err != nil {
+		return err
+	}
+	program, err := os.ReadFile(init)
+	if err != nil {
+		return err
+	}
+	modules, err := kernel.modules(ctx, append(diskModules, m.Modules...)...)
+	if err != nil {
+		return err
+	}
 	f, err := os.Create(m.file("initramfs"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	program, err := os.ReadFile(init)
-	if err != nil {
-		return err
-	}
-	modules, err := m.kernel.modules(ctx, diskModules...)
-	if err != nil {
-		return err
-	}
+	moduleDir := strings.Trim(filepath.Dir(ModuleOrder), "/")
 	archive := cpio{w: f}
 	archive.dir("dev")
 	archive.dir("root")
-	archive.dir(strings.Trim(filepath.Dir(wire.Modules), "/"))
+	archive.dir(moduleDir)
 	archive.file("init", 0o755, program)
 	var order []string
 	for _, one := range modules {
-		archive.file(strings.Trim(filepath.Dir(wire.Modules), "/")+"/"+one.name, 0o644, one.code)
+		archive.file(moduleDir+"/"+one.name, 0o644, one.code)
 		order = append(order, one.name)
 	}
-	archive.file(strings.Trim(wire.Modules, "/"), 0o644, []byte(strings.Join(order, "\n")))
+	archive.file(strings.Trim(ModuleOrder, "/"), 0o644, []byte(strings.Join(order, "\n")))
 	archive.end()
 	if archive.err != nil {
 		return fmt.Errorf("writing %s: %w", f.Name(), archive.err)
