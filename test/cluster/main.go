@@ -1,9 +1,10 @@
 // Command cluster runs a real Kubernetes on this machine, from Go modules, for tests:
 //
 //	go run ./test/cluster up                   # start; ten minutes for the first time, then seconds
+//	go run ./test/cluster up --nodes 2         # and a second node: a virtual machine with cgroup v2
 //	go run ./test/cluster status [--json]      # its node, components and pods
 //	go run ./test/cluster load REF FILE...     # an image of static programs; the first is the entrypoint
-//	go run ./test/cluster exec -- ctr version  # a program inside the lab's namespaces
+//	go run ./test/cluster exec -- ctr version  # a program inside the lab's namespaces; --node NAME: there
 //	export KUBECONFIG=$(go run ./test/cluster kubeconfig)
 //	go run ./test/cluster down                 # stop, and remove all of it
 //	go run ./test/cluster check-clean          # is anything left on the machine?
@@ -32,6 +33,8 @@ import (
 	"time"
 
 	"awarescale.dev/aware/test/cluster/lab"
+	"awarescale.dev/aware/test/machine"
+	"awarescale.dev/aware/test/machine/guest"
 	"github.com/spf13/cobra"
 )
 
@@ -45,6 +48,15 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	// The same program runs the node in a virtual machine: as its first process, or as a service.
+	if first := os.Getpid() == 1 && os.Args[0] == machine.Init; first || len(os.Args) == 2 && os.Args[1] == "node" {
+		err := lab.RunNode()
+		fmt.Fprintln(os.Stderr, "node:", err)
+		if first {
+			guest.End()
+		}
+		os.Exit(1)
 	}
 	if err := command().ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errLeft) {
@@ -86,6 +98,11 @@ func up(c *lab.Config) *cobra.Command {
 			if err := lab.Preflight(cmd.Context(), install); err != nil {
 				return err
 			}
+			if c.Nodes > 1 {
+				if err := lab.PreflightMachine(cmd.Context(), *c, install); err != nil {
+					return err
+				}
+			}
 			cluster, err := lab.Up(cmd.Context(), *c)
 			if err != nil {
 				return err
@@ -96,7 +113,10 @@ func up(c *lab.Config) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&install, "install", true, "install Debian packages that are missing")
-	cmd.Flags().StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of the node")
+	cmd.Flags().StringToStringVar(&c.NodeLabels, "node-labels", nil, "labels of the first node")
+	cmd.Flags().IntVar(&c.Nodes, "nodes", 1, "1, or 2: the second is a virtual machine with cgroup v2")
+	cmd.Flags().StringVar(&c.CgroupDriver, "cgroup-driver", "cgroupfs",
+		"who makes the second node's control groups: cgroupfs or systemd")
 	return cmd
 }
 
@@ -126,12 +146,15 @@ func status(c *lab.Config) *cobra.Command {
 				encoder.SetIndent("", "  ")
 				return errors.Join(err, encoder.Encode(s))
 			}
-			ready := map[bool]string{true: "Ready", false: "not Ready"}[s.Ready]
-			fmt.Printf("lab %s, Kubernetes %s, up %s\nserver %s\nkubeconfig %s\nlogs %s\nnode %s, %s\n\n",
-				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"), s.Node,
-				ready)
+			ready := map[bool]string{true: "Ready", false: "not Ready"}
+			fmt.Printf("lab %s, Kubernetes %s, up %s\nserver %s\nkubeconfig %s\nlogs %s\n\n",
+				s.Name, s.Version, s.Uptime, s.Server, s.Kubeconfig, filepath.Join(s.StateDir, "log"))
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "COMPONENT\tSTATE\tFOR\tRESTARTS")
+			fmt.Fprintln(w, "NODE\tSTATE\tADDRESS")
+			for _, n := range s.Nodes {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", n.Name, ready[n.Ready], n.Address)
+			}
+			fmt.Fprintln(w, "\nCOMPONENT\tSTATE\tFOR\tRESTARTS")
 			for _, p := range s.Components {
 				fmt.Fprintf(w, "%s\t%s\t%v\t%d\n",
 					p.Name, p.State, time.Since(p.Since).Round(time.Second), p.Restarts)
@@ -219,16 +242,26 @@ func kubeconfig(c *lab.Config) *cobra.Command {
 }
 
 func exec(c *lab.Config) *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",
-		Short: "Run a program inside the lab's namespaces",
+		Short: "Run a program inside the lab's namespaces, or on one of its nodes",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := lab.Attach(cmd.Context(), *c)
 			if err != nil {
 				return err
 			}
-			return cluster.Exec(args[0], args[1:]...)
+			if node == "" {
+				node = cluster.Node()
+			}
+			on, err := cluster.NodeNamed(node)
+			if err != nil {
+				return err
+			}
+			return on.Exec(cmd.Context(), args[0], args[1:]...)
 		},
 	}
+	cmd.Flags().StringVar(&node, "node", "", "which node (default the first)")
+	return cmd
 }

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"awarescale.dev/aware/test/cluster/lab"
 )
 
 // The images, as the manifests name them, and the programs that are in them.
@@ -95,11 +93,16 @@ func Programs(images ...Image) []string {
 	return slices.Compact(programs)
 }
 
-// Load gives a lab images of the programs that were built into a folder.
-func Load(ctx context.Context, cluster *lab.Cluster, bin string, images ...Image) error {
+// Loader is a lab, or one of its nodes.
+type Loader interface {
+	LoadImage(ctx context.Context, ref string, files map[string]string, entrypoint []string) error
+}
+
+// Load gives a lab, or a node, images of the programs that were built into a folder.
+func Load(ctx context.Context, to Loader, bin string, images ...Image) error {
 	for _, image := range images {
 		name := "/" + filepath.Base(image.Program)
-		if err := cluster.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)},
+		if err := to.LoadImage(ctx, image.Ref, map[string]string{name: filepath.Join(bin, name)},
 			[]string{name}); err != nil {
 			return err
 		}

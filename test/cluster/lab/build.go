@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"awarescale.dev/aware/test/machine"
 )
 
 // group is a Go module below test/cluster/bin whose tools are built together.
@@ -241,27 +243,34 @@ func sourceDir(ctx context.Context) (string, error) {
 }
 
 // buildOwn builds the lab's own two programs, the one that is init and pause, and
-// returns the folder they are in.
-func buildOwn(ctx context.Context, c Config) (string, error) {
+// copies them into the lab's folder: another copy of the source may build others into the cache at any time.
+func (p *plan) buildOwn(ctx context.Context, c Config) error {
 	source, err := sourceDir(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	unlock, err := lockFile(ctx, filepath.Join(c.CacheDir, "own.lock"))
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
 	dir := filepath.Join(c.CacheDir, "own")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir+"/", ".", "./pause")
 	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // they also run where this host's libraries are not
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the lab's init and pause in %s: %w\n%s", source, err, out)
+		return fmt.Errorf("building the lab's init and pause in %s: %w\n%s", source, err, out)
 	}
-	return dir, nil
+	for name, file := range map[string]string{"init": "cluster", "pause": "pause"} {
+		p.Binaries[name] = filepath.Join(p.Dir, "bin", file)
+		if err := machine.CopyFile(p.Binaries[name], filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // progress writes to w what is being done, every 15 seconds, and when it ends.

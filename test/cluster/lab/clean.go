@@ -57,8 +57,8 @@ func labIn(text, prefix string) string {
 	return after
 }
 
-// leftProcesses finds processes in a lab's control group, or running a binary of the
-// cache, other than this one.
+// leftProcesses finds processes in a lab's control group, or running a program of its
+// folder, other than this one.
 func leftProcesses(proc string) ([]trace, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -77,9 +77,9 @@ func leftProcesses(proc string) ([]trace, error) {
 		if _, after, ok := strings.Cut(string(groups), "/"+owner("")); ok {
 			group, _, _ := strings.Cut(after, "\n")
 			name, why = labIn(string(groups), "/"+owner("")), "in control group "+owner("")+group
-		} else if strings.HasPrefix(exe, cacheBase()+"/own/") {
+		} else if strings.HasPrefix(exe, stateBase()+"/") {
 			cmdline, _ := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
-			name = labIn(string(cmdline), stateBase()+"/")
+			name = labIn(exe, stateBase()+"/")
 			why = "running " + strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " "))
 		} else {
 			continue

@@ -23,10 +23,10 @@ func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig() }
 // REST is a client's configuration for the administrator; change it freely.
 func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
 
-// Node is the name of the node.
-func (c *Cluster) Node() string { return c.plan.Node }
+// Node is the name of the first node.
+func (c *Cluster) Node() string { return c.plan.Node.Name }
 
-// CgroupParent is the group, in each hierarchy, that holds all that the lab runs:
+// CgroupParent is the group, in each hierarchy of this machine, that holds all that the lab runs:
 // kubepods with the pods, system with the rest.
 func (c *Cluster) CgroupParent() string { return c.plan.cgroup() }
 
@@ -53,12 +53,16 @@ type NodeCredentials struct {
 // Join makes the credentials of a further node that the lab does not start, such as a
 // virtual machine. The API server calls its kubelet at one of the addresses.
 func (c *Cluster) Join(node string, addresses ...string) (NodeCredentials, error) {
-	ca, err := readAuthority(filepath.Join(c.plan.pki(), "ca"))
+	return c.plan.join(node, addresses...)
+}
+
+func (p plan) join(node string, addresses ...string) (NodeCredentials, error) {
+	ca, err := readAuthority(filepath.Join(p.pki(), "ca"))
 	if err != nil {
 		return NodeCredentials{}, fmt.Errorf("making credentials of node %q: %w", node, err)
 	}
 	user, group := "system:node:"+node, "system:nodes"
-	kubeconfig, err := ca.kubeconfig(c.plan.server(), user, group)
+	kubeconfig, err := ca.kubeconfig(p.server(), user, group)
 	if err != nil {
 		return NodeCredentials{}, err
 	}

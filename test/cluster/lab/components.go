@@ -148,10 +148,10 @@ func (p plan) containerd() component {
 func (p plan) kubelet() component {
 	args := []string{
 		"--config=" + p.config("kubelet.json"), "--kubeconfig=" + p.kubeconfigOf("kubelet"),
-		"--hostname-override=" + p.Node, "--node-ip=" + p.Net.Lab.String(),
+		"--hostname-override=" + p.Node.Name, "--node-ip=" + p.Node.Address.String(),
 	}
 	labels := ""
-	for name, value := range p.NodeLabels {
+	for name, value := range p.Node.Labels {
 		labels += "," + name + "=" + value
 	}
 	if labels != "" {
@@ -217,8 +217,20 @@ func (p plan) addons() ([]byte, error) {
 // object is a JSON object in a configuration file.
 type object = map[string]any
 
-// writeConfigs writes the components' configuration files.
+// writeConfigs writes the configuration files of the lab's components.
 func (p plan) writeConfigs() error {
+	if err := os.WriteFile(p.config("Corefile"), []byte(p.corefile()), 0o600); err != nil {
+		return err
+	}
+	snapshotter, err := snapshotterFor(p.Dir)
+	if err != nil {
+		return err
+	}
+	return p.writeNodeConfigs(filepath.Join(p.Dir, "config"), snapshotter)
+}
+
+// writeNodeConfigs writes the configuration files of the node's components into a folder.
+func (p plan) writeNodeConfigs(dir, snapshotter string) error {
 	for file, content := range map[string]object{
 		"kubelet.json":        p.kubeletConfig(),
 		"kube-proxy.json":     p.proxyConfig(),
@@ -228,18 +240,14 @@ func (p plan) writeConfigs() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(p.config(file), data, 0o600); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(p.config("Corefile"), []byte(p.corefile()), 0o600); err != nil {
-		return err
-	}
-	snapshotter, err := snapshotterFor(p.Dir)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(p.config("containerd.toml"), []byte(p.containerdConfig(snapshotter)), 0o600)
+	return os.WriteFile(filepath.Join(dir, "containerd.toml"), []byte(p.containerdConfig(snapshotter)), 0o600)
 }
 
 func (p plan) kubeletConfig() object {
@@ -253,12 +261,12 @@ func (p plan) kubeletConfig() object {
 		"tlsCertFile":              filepath.Join(p.pki(), "kubelet.crt"),
 		"tlsPrivateKeyFile":        filepath.Join(p.pki(), "kubelet.key"),
 		"containerRuntimeEndpoint": "unix://" + criSocket,
-		"cgroupDriver":             "cgroupfs", "cgroupRoot": p.cgroup(),
+		"cgroupDriver":             p.Node.CgroupDriver, "cgroupRoot": p.Node.CgroupRoot,
 		"enforceNodeAllocatable": []string{"pods"},
 		"failCgroupV1":           false, "failSwapOn": false,
-		// The kubelet must not write kernel settings. The lab shows it the
-		// values that it requires, see knobs.
-		"protectKernelDefaults": true,
+		// The kubelet must not write this machine's kernel settings. The lab shows it the
+		// values that it requires, see knobs. A virtual machine has its own kernel.
+		"protectKernelDefaults": !p.Node.Machine,
 		"oomScoreAdj":           0, // a negative one may not be permitted
 		"clusterDNS":            []string{p.Net.dns().String()}, "clusterDomain": clusterDomain,
 		"resolvConf": "", // pods reach nothing outside of this machine
@@ -275,7 +283,7 @@ func (p plan) proxyConfig() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"clientConnection": object{"kubeconfig": p.kubeconfigOf("kube-proxy")},
-		"mode":             "nftables", "clusterCIDR": p.Net.Pods.String(), "hostnameOverride": p.Node,
+		"mode":             "nftables", "clusterCIDR": p.Net.Pods.String(), "hostnameOverride": p.Node.Name,
 		// The size of the connection table is shared by the whole machine.
 		"conntrack":          object{"maxPerCore": 0, "min": 0},
 		"oomScoreAdj":        0,
@@ -291,7 +299,7 @@ func (p plan) cniConfig() object {
 		"cniVersion": "1.0.0", "name": "lab",
 		"plugins": []object{{
 			"type": "ptp", "mtu": 1500,
-			"ipam": object{"type": "host-local", "ranges": [][]object{{{"subnet": p.Net.nodePods().String()}}},
+			"ipam": object{"type": "host-local", "ranges": [][]object{{{"subnet": p.Node.Pods.String()}}},
 				"routes": []object{{"dst": "0.0.0.0/0"}}},
 		}},
 	}
@@ -329,12 +337,13 @@ func (p plan) containerdConfig(snapshotter string) string {
     runtime_type = 'io.containerd.runc.v2'
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = %[5]q
-      SystemdCgroup = false
+      SystemdCgroup = %[6]t
 
 # The default is not in the lab's private folders.
 [plugins.'io.containerd.internal.v1.opt']
   path = '/var/lib/containerd/opt'
-`, snapshotter, pauseImage, cniPlugins, p.config("cni"), p.Binaries["runc"])
+`, snapshotter, pauseImage, cniPlugins, p.config("cni"), p.Binaries["runc"],
+		p.Node.CgroupDriver == systemd)
 }
 
 // snapshotterFor chooses how images are unpacked: overlayfs, unless the state folder is

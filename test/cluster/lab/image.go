@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -20,11 +20,21 @@ import (
 )
 
 // LoadImage makes an image of one layer, files (path in the image to file on
-// the host, each executable), and gives it to the lab's container runtime under
+// the host, each executable), and gives it to the container runtime of every node under
 // ref. Pods that use it say imagePullPolicy: Never. When it returns, the
-// kubelet can see the image.
+// kubelets can see the image.
 func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]string,
 	entrypoint []string) error {
+	for _, n := range c.Nodes() {
+		if err := n.LoadImage(ctx, ref, files, entrypoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoadImage is [Cluster.LoadImage] for one node.
+func (n Node) LoadImage(ctx context.Context, ref string, files map[string]string, entrypoint []string) error {
 	image, err := static.Image(files, entrypoint, runtime.GOARCH)
 	if err != nil {
 		return err
@@ -33,29 +43,27 @@ func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]st
 	if err != nil {
 		return fmt.Errorf("loading the image: %w", err)
 	}
-	ctr, err := c.Binary("ctr")
-	if err != nil {
-		return err
-	}
 	read, write := io.Pipe()
 	go func() { write.CloseWithError(tarball.Write(tag, image, write)) }()
 	defer read.Close()
-	cmd := exec.CommandContext(ctx, ctr, "--address="+c.CRISocket(), "--namespace=k8s.io", "images", "import",
-		"-")
+	cmd := n.Command(ctx, "ctr", "--address="+criSocket, "--namespace=k8s.io", "images", "import", "-")
 	cmd.Stdin = read
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("loading the image %s: %w\n%s", ref, err, out)
+		return fmt.Errorf("loading the image %s on node %s: %w\n%s", ref, n.Name(), err, out)
 	}
+	return n.waitForImage(ctx, ref)
+}
 
-	// The runtime's CRI plugin sees new images some time later.
-	conn, err := grpc.NewClient("unix://"+c.CRISocket(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+// waitForImage waits until the runtime's CRI plugin sees a new image, which is some time after the
+// import.
+func (n Node) waitForImage(ctx context.Context, ref string) error {
+	conn, hangUp, err := n.dialCRI(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the runtime for the image %s: %w", ref, err)
 	}
-	defer conn.Close()
+	defer hangUp()
 	images := cri.NewImageServiceClient(conn)
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return poll(ctx, 10*time.Millisecond, func() error {
 		status, err := images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
@@ -67,6 +75,30 @@ func (c *Cluster) LoadImage(ctx context.Context, ref string, files map[string]st
 		}
 		return nil
 	})
+}
+
+// dialCRI connects to the node's container runtime.
+func (n Node) dialCRI(ctx context.Context) (conn *grpc.ClientConn, hangUp func(), err error) {
+	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
+	if !n.Machine {
+		if conn, err = grpc.NewClient("unix://"+n.cluster.CRISocket(), plain); err != nil {
+			return nil, nil, err
+		}
+		return conn, func() { conn.Close() }, nil
+	}
+	client, err := n.shell(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err = grpc.NewClient("passthrough:///"+criSocket, plain,
+		grpc.WithContextDialer(func(_ context.Context, socket string) (net.Conn, error) {
+			return client.Dial("unix", socket)
+		}))
+	if err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return conn, func() { conn.Close(); client.Close() }, nil
 }
 
 // writeImage writes the image as a file that containerd imports under ref.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -57,18 +56,13 @@ func Init(dir string) error {
 	if err := p.mount(); err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte(p.Node)); err != nil {
-		return fmt.Errorf("setting the host name %s: %w", p.Node, err)
+	if err := unix.Sethostname([]byte(p.Node.Name)); err != nil {
+		return fmt.Errorf("setting the host name %s: %w", p.Node.Name, err)
 	}
 	if err := p.Net.setUp(ctx); err != nil {
 		return err
 	}
-	s := &supervisor{
-		plan:     p,
-		log:      log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds),
-		children: map[int]bool{},
-		jobs:     map[string]*job{},
-	}
+	s := newSupervisor(p)
 	if s.trees, err = hierarchies(); err != nil {
 		return err
 	}

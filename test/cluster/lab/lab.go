@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +42,11 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if err := Preflight(ctx, false); err != nil {
 		return nil, err
 	}
+	if c.Nodes > 1 {
+		if err := PreflightMachine(ctx, c, false); err != nil {
+			return nil, err
+		}
+	}
 	unlock, err := lockFile(ctx, c.lock())
 	if err != nil {
 		return nil, err
@@ -50,10 +56,8 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	p := plan{
 		Name:         c.Name,
 		Dir:          c.StateDir,
-		Node:         "lab-" + c.Name,
 		Lock:         c.lock(),
 		Created:      time.Now(),
-		NodeLabels:   c.NodeLabels,
 		FeatureGates: c.FeatureGates,
 		BindParent:   c.BindParent,
 	}
@@ -73,8 +77,8 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, remove(context.WithoutCancel(ctx), c))
 	}
-	fmt.Fprintf(c.Log, "node %s is Ready after %v\n",
-		cluster.Node(), time.Since(begun).Round(10*time.Millisecond))
+	fmt.Fprintf(c.Log, "Ready after %v: %s\n",
+		time.Since(begun).Round(10*time.Millisecond), strings.Join(names(cluster.Nodes()), ", "))
 	return cluster, nil
 }
 
@@ -95,11 +99,6 @@ func (c Config) binaries(ctx context.Context) (map[string]string, string, error)
 			}
 		}
 	}
-	own, err := buildOwn(ctx, c)
-	if err != nil {
-		return nil, "", err
-	}
-	paths["init"], paths["pause"] = filepath.Join(own, "cluster"), filepath.Join(own, "pause")
 	source, err := sourceDir(ctx)
 	if err != nil {
 		return nil, "", err
@@ -118,15 +117,19 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	if err := p.save(); err != nil { // the first file: it names the lab that owns the folder
 		return nil, err
 	}
+	if err := p.buildOwn(ctx, c); err != nil {
+		return nil, err
+	}
 	if p.Net, err = claim(ctx, owner(p.Name)); err != nil {
 		return nil, err
 	}
+	p.makeNodes(c)
 	trees, err := hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range trees {
-		if err := h.makeGroup(p.systemCgroup()); err != nil {
+		if err := h.makeGroup(p.Node.System); err != nil {
 			return nil, err
 		}
 	}
@@ -142,6 +145,11 @@ func start(ctx context.Context, c Config, p plan) (_ *Cluster, err error) {
 	}
 	if err := writeImage(filepath.Join(p.Dir, "pause.tar"), pauseImage, image); err != nil {
 		return nil, err
+	}
+	if p.Second != nil {
+		if err := p.makeMachine(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.save(); err != nil {
 		return nil, err
@@ -224,7 +232,7 @@ func (p *plan) startInit(ctx context.Context) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// waitReady waits for a Ready node and for the default service account, without which a
+// waitReady waits for Ready nodes and for the default service account, without which a
 // pod is refused.
 func (c *Cluster) waitReady(ctx context.Context) error {
 	clients, err := kubernetes.NewForConfig(c.rest)
@@ -241,25 +249,48 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 			metav1.GetOptions{}); err != nil {
 			return err
 		}
-		step = "node " + c.plan.Node
-		node, err := clients.CoreV1().Nodes().Get(ctx, c.plan.Node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady {
-				if condition.Status == corev1.ConditionTrue {
-					return untainted(node)
-				}
-				return fmt.Errorf("not Ready: %s", condition.Message)
+		for _, n := range c.plan.nodes() {
+			step = "node " + n.Name
+			now, err := clients.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if err := usable(now, n.Pods.String()); err != nil {
+				return err
 			}
 		}
-		return errors.New("it has no condition Ready yet")
+		return nil
 	}))
 	if err != nil {
-		return fmt.Errorf("waiting for %s: %w\ninit says:\n%s", step, err, tail(c.plan.log("init"), 20))
+		err = fmt.Errorf("waiting for %s: %w\ninit says:\n%s", step, err, tail(c.plan.log("init"), 20))
 	}
-	return nil
+	if err != nil && c.plan.Second != nil {
+		err = fmt.Errorf("%w\nthe console of %s says:\n%s", err, c.plan.Second.Name, tail(c.plan.machine().Console(), 20))
+	}
+	return err
+}
+
+// usable is an error until the node is Ready, takes pods, and has these addresses for them.
+func usable(node *corev1.Node, pods string) error {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			if condition.Status == corev1.ConditionTrue {
+				if node.Spec.PodCIDR != pods {
+					return fmt.Errorf("its pods get the addresses %q, and not %s", node.Spec.PodCIDR, pods)
+				}
+				return untainted(node)
+			}
+			return fmt.Errorf("not Ready: %s", condition.Message)
+		}
+	}
+	return errors.New("it has no condition Ready yet")
+}
+
+func names(nodes []Node) (all []string) {
+	for _, n := range nodes {
+		all = append(all, n.Name())
+	}
+	return all
 }
 
 // untainted is an error while the node has the taint that keeps pods away until it is

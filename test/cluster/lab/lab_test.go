@@ -309,12 +309,16 @@ func TestOnlyALabsFolderIsRemoved(t *testing.T) {
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	for i := range slots {
 		n := slot(i)
+		if !n.Pods.Contains(n.secondPods().Addr()) || n.nodePods().Overlaps(n.secondPods()) ||
+			!n.secondLink().Contains(n.second()) || n.secondLink().Overlaps(n.link()) {
+			t.Errorf("the second node of slot %d: %v, %v", i, n.secondPods(), n.secondLink())
+		}
 		if !n.Pods.Contains(n.gateway()) || !n.nodePods().Contains(n.gateway()) ||
 			!n.Services.Contains(n.apiService()) || !n.link().Contains(n.Lab) {
 			t.Errorf("slot %d: %+v", i, n)
 		}
 		for j := range i {
-			if m := slot(j); n.clashes([]netip.Prefix{m.link(), m.Pods, m.Services}) {
+			if m := slot(j); n.clashes([]netip.Prefix{m.link(), m.secondLink(), m.Pods, m.Services}) {
 				t.Errorf("slots %d and %d clash", i, j)
 			}
 		}
@@ -322,6 +326,9 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	routes, err := parseRoutes([]byte(`[{"dst":"default"},{"dst":"192.0.2.0/24"},{"dst":"10.89.3.4"}]`))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !slot(0).clashes([]netip.Prefix{netip.PrefixFrom(slot(0).second(), 32)}) {
+		t.Error("a route to the second node's address does not clash")
 	}
 	if !slot(0).clashes(routes) || slot(1).clashes(routes) {
 		t.Errorf("10.89.3.4 is a pod of slot 0 and of no other; got %v", routes)
@@ -335,6 +342,9 @@ func TestInvalidConfigsAreRefused(t *testing.T) {
 		"a relative state folder":     {StateDir: "x"},
 		"a state folder that we hide": {StateDir: "/var/lib/x"},
 		"a cache that we hide":        {CacheDir: "/run/x"},
+		"three nodes":                 {Nodes: 3},
+		"less than one node":          {Nodes: -1},
+		"a driver that is not one":    {CgroupDriver: "docker"},
 	} {
 		if err := c.withDefaults().validate(); err == nil {
 			t.Errorf("%s is accepted", what)

@@ -18,15 +18,15 @@ type network struct {
 	Link     string       // name of the host's end of the veth pair
 	Host     netip.Addr   // the host's address on the link
 	Lab      netip.Addr   // the lab's: the node's address and the API server's
-	Pods     netip.Prefix // cluster CIDR; the node owns its first /24
+	Pods     netip.Prefix // cluster CIDR; each node owns a /24, in the order in which they register
 	Services netip.Prefix
 }
 
 // slots is how many labs a machine has addresses for.
 const slots = 16
 
-// slot gives the n-th lab its addresses: 10.88.n.0/30 for the link, and a /16 each for
-// pods and services: 10.89 and 10.90 for the first lab, 10.91 and 10.92 for the second.
+// slot gives the n-th lab its addresses: 10.88.n.0/30 for the link, 10.88.n.4/30 for the one
+// to the second node, and a /16 each for pods and services: 10.89 and 10.90 for the first lab, 10.91 and 10.92 for the second.
 func slot(n int) network {
 	b := byte(n)
 	return network{
@@ -45,6 +45,26 @@ func (n network) link() netip.Prefix { return netip.PrefixFrom(n.Host, 30).Maske
 // hands out.
 func (n network) nodePods() netip.Prefix { return netip.PrefixFrom(n.Pods.Addr(), 24) }
 
+// secondPods is the range of the second node.
+func (n network) secondPods() netip.Prefix {
+	a := n.Pods.Addr().As4()
+	a[2]++
+	return netip.PrefixFrom(netip.AddrFrom4(a), 24)
+}
+
+// secondLink is the network of the lab and its second node.
+func (n network) secondLink() netip.Prefix {
+	a := n.Host.As4()
+	a[3] = 4
+	return netip.PrefixFrom(netip.AddrFrom4(a), 30)
+}
+
+// secondGateway is the lab's address there.
+func (n network) secondGateway() netip.Addr { return n.secondLink().Addr().Next() }
+
+// second is the second node's address.
+func (n network) second() netip.Addr { return n.secondGateway().Next() }
+
 // gateway is the pods' first hop.
 func (n network) gateway() netip.Addr { return n.Pods.Addr().Next() }
 
@@ -61,7 +81,7 @@ func (n network) dns() netip.Addr {
 // clashes reports whether one of the machine's routes leads to an address of n.
 func (n network) clashes(routes []netip.Prefix) bool {
 	for _, r := range routes {
-		if r.Bits() > 0 && (r.Overlaps(n.link()) || r.Overlaps(n.Pods) || r.Overlaps(n.Services)) {
+		if r.Bits() > 0 && (r.Overlaps(n.link()) || r.Overlaps(n.secondLink()) || r.Overlaps(n.Pods) || r.Overlaps(n.Services)) {
 			return true
 		}
 	}
@@ -127,6 +147,7 @@ func (n network) connect(ctx context.Context, pid int) error {
 		{"link", "set", n.Link, "up"},
 		{"route", "add", n.Pods.String(), "via", n.Lab.String()},
 		{"route", "add", n.Services.String(), "via", n.Lab.String()},
+		{"route", "add", n.secondLink().String(), "via", n.Lab.String()},
 	} {
 		if err := ip(ctx, args...); err != nil {
 			return err
@@ -147,8 +168,44 @@ func (n network) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+	return forward()
 }
+
+// tap is the lab's end of the cable to its second node.
+const tap = "awm0"
+
+// plugIn makes that end, inside the lab's network namespace. The emulator has the other one.
+func (n network) plugIn(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"tuntap", "add", "dev", tap, "mode", "tap"},
+		{"address", "add", netip.PrefixFrom(n.secondGateway(), n.secondLink().Bits()).String(), "dev", tap},
+		{"link", "set", tap, "up"},
+		{"route", "add", n.secondPods().String(), "via", n.second().String()},
+	} {
+		if err := ip(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUpSecond configures the second node's end, in the machine.
+func (n network) setUpSecond(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"},
+		{"address", "add", netip.PrefixFrom(n.second(), n.secondLink().Bits()).String(), "dev", "eth0"},
+		{"link", "set", "eth0", "up"},
+		{"route", "add", "default", "via", n.secondGateway().String()},
+	} {
+		if err := ip(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return forward()
+}
+
+// forward lets packets of pods pass.
+func forward() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) }
 
 // removeLinks removes the remaining veth pairs of the owner. A pair also ends some time
 // after its lab's network.

@@ -188,8 +188,8 @@ func (p plan) writePKI() error {
 				p.Net.gateway().String(), p.Net.apiService().String()}},
 		{"apiserver-kubelet-client", cluster, "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
 		{"front-proxy-client", front, "front-proxy-client", nil, nil},
-		{"kubelet", cluster, "system:node:" + p.Node, []string{"system:nodes"},
-			[]string{p.Node, "localhost", "127.0.0.1", node}},
+		{"kubelet", cluster, "system:node:" + p.Node.Name, []string{"system:nodes"},
+			[]string{p.Node.Name, "localhost", "127.0.0.1", node}},
 		{"metrics-server", cluster, metricsUser, nil,
 			[]string{"metrics-server", "metrics-server.kube-system", "metrics-server.kube-system.svc", node}},
 		{"service-accounts", cluster, "service-accounts", nil, nil}, // only the key matters
@@ -213,7 +213,7 @@ func (p plan) writePKI() error {
 		{p.kubeconfigOf("kube-controller-manager"), "system:kube-controller-manager", nil},
 		{p.kubeconfigOf("kube-scheduler"), "system:kube-scheduler", nil},
 		{p.kubeconfigOf("kube-proxy"), "system:kube-proxy", nil},
-		{p.kubeconfigOf("kubelet"), "system:node:" + p.Node, []string{"system:nodes"}},
+		{p.kubeconfigOf("kubelet"), "system:node:" + p.Node.Name, []string{"system:nodes"}},
 		{p.kubeconfigOf("metrics-server"), metricsUser, nil},
 		{p.kubeconfigOf("coredns"), dnsUser, nil},
 	} {

@@ -41,11 +41,17 @@ type Config struct {
 	Log io.Writer
 	// NodeLabels are labels that the node registers with.
 	NodeLabels map[string]string
+	// Nodes is 1 or 2. The second is a virtual machine with cgroup v2, whose processor
+	// is emulated: see [PreflightMachine] for what it needs. Default 1.
+	Nodes int
+	// CgroupDriver is who makes the control groups of the second node's pods: cgroupfs (the
+	// kubelet and the runtime) or systemd. Default cgroupfs.
+	CgroupDriver string
 	// FeatureGates are Kubernetes' feature gates to turn on or off, in all components.
 	FeatureGates map[string]bool
 	// Ready bounds the time from the first process to a Ready node; the time to
-	// build binaries is not in it. Default 3 minutes. It takes less than 10
-	// seconds on an idle machine of two cores.
+	// build binaries is not in it. Default 3 minutes for each node. It takes less than 10
+	// seconds on an idle machine of two cores, and with a second node less than a minute.
 	Ready time.Duration
 }
 
@@ -64,8 +70,14 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
+	if c.Nodes == 0 {
+		c.Nodes = 1
+	}
+	if c.CgroupDriver == "" {
+		c.CgroupDriver = cgroupfs
+	}
 	if c.Ready == 0 {
-		c.Ready = 3 * time.Minute
+		c.Ready = time.Duration(c.Nodes) * 3 * time.Minute
 	}
 	return c
 }
@@ -74,6 +86,12 @@ func (c Config) validate() error {
 	if !validName.MatchString(c.Name) {
 		return fmt.Errorf("the lab's name %q is not made of at most 40 lower-case letters, digits and inner dashes",
 			c.Name)
+	}
+	if c.Nodes < 1 || c.Nodes > 2 {
+		return fmt.Errorf("%d nodes: a lab has 1 or 2", c.Nodes)
+	}
+	if c.CgroupDriver != cgroupfs && c.CgroupDriver != systemd {
+		return fmt.Errorf("the control group driver %q is neither %s nor %s", c.CgroupDriver, cgroupfs, systemd)
 	}
 	for _, dir := range []string{c.StateDir, c.CacheDir} {
 		if !filepath.IsAbs(dir) {
@@ -110,11 +128,12 @@ func owner(name string) string { return "aware-lab-" + name }
 type plan struct {
 	Name         string
 	Dir          string            // the state folder
-	Node         string            // the node's name, and the lab's host name
+	Node         node              // the one whose components this init keeps running
+	Second       *node             // the node that is a virtual machine of this lab; nil: none
+	Emulator     []string          // the arguments of the program that starts it
 	Net          network           //
 	Binaries     map[string]string // paths
 	Lock         string            // the lock file of changes to this lab
-	NodeLabels   map[string]string
 	FeatureGates map[string]bool
 	BindParent   bool
 	Version      string // Kubernetes'
@@ -129,7 +148,6 @@ type process struct {
 }
 
 func (p plan) cgroup() string              { return "/" + owner(p.Name) }
-func (p plan) systemCgroup() string        { return p.cgroup() + "/system" }
 func (p plan) pki() string                 { return filepath.Join(p.Dir, "pki") }
 func (p plan) log(component string) string { return filepath.Join(p.Dir, "log", component+".log") }
 func (p plan) kubeconfig() string          { return filepath.Join(p.Dir, "kubeconfig") }
@@ -148,12 +166,14 @@ func (p plan) gates() string {
 	return strings.Join(gates, ",")
 }
 
-func (p plan) save() error {
+func (p plan) save() error { return p.saveIn(p.Dir) }
+
+func (p plan) saveIn(dir string) error {
 	data, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(p.Dir, "lab.json"), data)
+	return replaceFile(filepath.Join(dir, "lab.json"), data)
 }
 
 // readPlan reads what save wrote; fs.ErrNotExist when there is no such lab.

@@ -29,19 +29,27 @@ type Pod struct {
 	Address   string `json:"address,omitempty"`
 }
 
+// NodeStatus is the status of a node.
+type NodeStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Ready   bool   `json:"ready"`
+}
+
 // Status describes a running lab.
 type Status struct {
-	Name       string      `json:"name"`
-	Version    string      `json:"version"` // of Kubernetes
-	Uptime     string      `json:"uptime"`
-	Server     string      `json:"server"`
-	Kubeconfig string      `json:"kubeconfig"`
-	StateDir   string      `json:"stateDir"`
-	Init       int         `json:"init"` // its process id, on the host
-	Node       string      `json:"node"`
-	Ready      bool        `json:"ready"`
-	Components []Component `json:"components"`
-	Pods       []Pod       `json:"pods"`
+	Name       string       `json:"name"`
+	Version    string       `json:"version"` // of Kubernetes
+	Uptime     string       `json:"uptime"`
+	Server     string       `json:"server"`
+	Kubeconfig string       `json:"kubeconfig"`
+	StateDir   string       `json:"stateDir"`
+	Init       int          `json:"init"`  // its process id, on the host
+	Node       string       `json:"node"`  // the first one
+	Ready      bool         `json:"ready"` // all nodes are
+	Nodes      []NodeStatus `json:"nodes"`
+	Components []Component  `json:"components"` // of the control plane and the first node
+	Pods       []Pod        `json:"pods"`
 }
 
 // Status is the lab's status. When the API server does not answer, it returns an error,
@@ -56,7 +64,7 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 		Kubeconfig: p.kubeconfig(),
 		StateDir:   p.Dir,
 		Init:       p.Init.PID,
-		Node:       p.Node,
+		Node:       p.Node.Name,
 	}
 	file := filepath.Join(p.Dir, "components.json")
 	data, err := os.ReadFile(file)
@@ -72,14 +80,21 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	node, err := clients.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})
-	if err != nil {
-		return s, fmt.Errorf("asking for node %s: %w", p.Node, err)
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			s.Ready = condition.Status == corev1.ConditionTrue
+	s.Ready = true
+	for _, n := range p.nodes() {
+		now, err := clients.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			s.Ready = false
+			return s, fmt.Errorf("asking for node %s: %w", n.Name, err)
 		}
+		one := NodeStatus{Name: n.Name, Address: n.Address.String()}
+		for _, condition := range now.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				one.Ready = condition.Status == corev1.ConditionTrue
+			}
+		}
+		s.Ready = s.Ready && one.Ready
+		s.Nodes = append(s.Nodes, one)
 	}
 	pods, err := clients.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {

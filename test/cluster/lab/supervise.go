@@ -46,11 +46,7 @@ func (s *supervisor) start(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	runtime := make(chan struct{})
 	g.Go(func() error {
-		if err := s.run(ctx, p.containerd()); err != nil {
-			return err
-		}
-		if err := s.do(ctx, "ctr", nil, "--namespace=k8s.io", "images", "import",
-			filepath.Join(p.Dir, "pause.tar")); err != nil {
+		if err := s.startRuntime(ctx); err != nil {
 			return err
 		}
 		close(runtime)
@@ -75,6 +71,9 @@ func (s *supervisor) start(ctx context.Context) error {
 				return err
 			}
 		}
+		if p.Second != nil {
+			return s.startMachine(ctx)
+		}
 		return nil
 	})
 	if err := g.Wait(); err != nil {
@@ -82,6 +81,14 @@ func (s *supervisor) start(ctx context.Context) error {
 	}
 	go s.startAddons() // Up does not wait for them
 	return nil
+}
+
+// startRuntime starts containerd, and gives it the one image that it needs itself.
+func (s *supervisor) startRuntime(ctx context.Context) error {
+	if err := s.run(ctx, s.plan.containerd()); err != nil {
+		return err
+	}
+	return s.do(ctx, "ctr", nil, "--namespace=k8s.io", "images", "import", filepath.Join(s.plan.Dir, "pause.tar"))
 }
 
 // startAddons creates the objects of metrics-server and CoreDNS, and starts both.
@@ -135,8 +142,11 @@ func (s *supervisor) launch(c component, j *job, out *os.File) (*exec.Cmd, error
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	for _, h := range s.trees {
+		if s.plan.Node.System == "" {
+			break
+		}
 		// An error is only logged: a hierarchy without the process does not limit it.
-		if err := h.add(s.plan.systemCgroup(), cmd.Process.Pid); err != nil {
+		if err := h.add(s.plan.Node.System, cmd.Process.Pid); err != nil {
 			s.log.Print(err)
 		}
 	}
