@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/envelope"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,23 @@ func TestPodOfConvertsAPod(t *testing.T) {
 	}
 	if got.Containers[1].Kind != envelope.Init {
 		t.Errorf("init container %+v", got.Containers[1])
+	}
+}
+
+func TestARuntimeThatIsAlwaysSlowHasASetting(t *testing.T) {
+	for value, good := range map[time.Duration]bool{
+		250 * time.Millisecond: true, 5 * time.Second: true, 50 * time.Millisecond: true,
+		49 * time.Millisecond: false, 5001 * time.Millisecond: false, 0: false, -time.Second: false,
+	} {
+		s := defaults()
+		s.node, s.runtimeSlow = "n", value
+		err := s.check()
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "--runtime-slow: "+value.String()) {
+			t.Errorf("%v: %v", value, err)
+		}
+	}
+	if s, own := defaults(), agent.Default().Runtime.Deadline; 4*s.runtimeSlow != own {
+		t.Errorf("by default a call may take %v, and the agent's own default is %v", 4*s.runtimeSlow, own)
 	}
 }
 

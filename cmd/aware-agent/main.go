@@ -130,6 +130,7 @@ func run(ctx context.Context, s *settings) error {
 	c.Version = version.Get().GitVersion
 	c.Envelope.OwnNamespace = s.namespace
 	c.ScrapeEvery = s.scrapeEvery
+	c.Runtime.Slow, c.Runtime.Deadline = s.runtimeSlow, 4*s.runtimeSlow
 	a, err := agent.New(c, agent.Deps{
 		Tree:     tree,
 		Runtime:  runtime,

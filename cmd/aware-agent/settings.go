@@ -26,6 +26,7 @@ type settings struct {
 	tokenFile   string
 	webAddress  string
 	scrapeEvery time.Duration
+	runtimeSlow time.Duration
 }
 
 func defaults() *settings {
@@ -41,6 +42,7 @@ func defaults() *settings {
 		webAddress: ":10261",
 
 		scrapeEvery: agent.Default().ScrapeEvery,
+		runtimeSlow: agent.Default().Runtime.Slow,
 	}
 	if s.namespace == "" {
 		s.namespace = "aware-system"
@@ -71,6 +73,9 @@ func (s *settings) register(flags *pflag.FlagSet) {
 		"The file of the projected service-account token for central.")
 	flags.DurationVar(&s.scrapeEvery, "scrape-every", s.scrapeEvery,
 		"How often the latency histogram of a pod is read, from 1s to 5m.")
+	flags.DurationVar(&s.runtimeSlow, "runtime-slow", s.runtimeSlow,
+		"A call of the container runtime that takes longer than this is slow, from 50ms to 5s. When one of a hundred is, or one "+
+			"takes four times as long, no limit shrinks for a minute. Raise it where the runtime is always that slow.")
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
 		"Where /metrics, /healthz, /livez and /readyz are served, over TLS. /metrics needs a token of a user that may get it.")
 }
@@ -87,6 +92,9 @@ func (s *settings) check() error {
 	}
 	if s.scrapeEvery < time.Second || s.scrapeEvery > 5*time.Minute {
 		return fmt.Errorf("flag --scrape-every: %v: it must be from 1s to 5m", s.scrapeEvery)
+	}
+	if s.runtimeSlow < 50*time.Millisecond || s.runtimeSlow > 5*time.Second {
+		return fmt.Errorf("flag --runtime-slow: %v: it must be from 50ms to 5s", s.runtimeSlow)
 	}
 	if s.central != "" {
 		u, err := url.Parse(s.central)
