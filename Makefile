@@ -13,7 +13,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e fault soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e e2e2 fault soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -41,9 +41,13 @@ api: cluster ## the controllers against a real API server
 e2e: cluster ## everything together
 	go test -count=1 -timeout 25m -v ./test/e2e/...
 
+e2e2: cluster ## end to end again, with the workload on a second node: cgroup v2 and systemd, in a virtual machine
+	go test -count=1 -timeout 25m -v ./test/e2e/... -args -second
+	@go run ./test/cluster check-clean two
+
 # The faults' tests outside of test/fault: those of one package each, which need its inside.
 FAULTS := ./nodeagent/... ./plugins/... ./cmd/aware-agent/... ./cmd/aware-central/...
-fault: cluster api e2e ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
+fault: cluster api e2e e2e2 ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
 	PATH="$$(hack/prometheus/build):$$PATH" go test -count=1 -timeout 45m ./test/fault/... $(FAULTS)
 
 SOAK ?= 10m

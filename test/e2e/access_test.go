@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
@@ -45,18 +46,38 @@ func metrics(ctx context.Context, part, token string) (status int, text string, 
 	return answer.StatusCode, string(body), err
 }
 
+// readerToken is a token of an account that may read metrics, until the test ends.
+func readerToken(t *testing.T, name string) string {
+	t.Helper()
+	must(t, "create", "serviceaccount", name)
+	must(t, "create", "clusterrolebinding", name, "--clusterrole=aware-metrics-reader", "--serviceaccount=default:"+name)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		kubectl(ctx, "delete", "clusterrolebinding", name)
+		kubectl(ctx, "delete", "serviceaccount", name)
+	})
+	return strings.TrimSpace(must(t, "create", "token", name))
+}
+
+// families asks a part for its metrics, and parses them.
+func families(ctx context.Context, part, token string) (map[string]*dto.MetricFamily, error) {
+	status, text, err := metrics(ctx, part, token)
+	if err != nil {
+		return nil, err
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %d: %.80s", part, status, text)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(strings.NewReader(text))
+}
+
 // A reader of metrics has a token of an account that an admin has given the role
 // aware-metrics-reader. The scheduler's metrics say that it hears from the autoscaler.
 func Test00MetricsAreForWhoeverMayReadThem(t *testing.T) {
-	must(t, "create", "serviceaccount", "reader")
+	reader := readerToken(t, "reader")
 	must(t, "create", "serviceaccount", "stranger")
-	must(t, "create", "clusterrolebinding", "reader", "--clusterrole=aware-metrics-reader", "--serviceaccount=default:reader")
-	t.Cleanup(func() {
-		ctx := context.Background()
-		kubectl(ctx, "delete", "clusterrolebinding", "reader")
-		kubectl(ctx, "delete", "serviceaccount", "reader", "stranger")
-	})
-	reader := strings.TrimSpace(must(t, "create", "token", "reader"))
+	t.Cleanup(func() { kubectl(context.Background(), "delete", "serviceaccount", "stranger") })
 	stranger := strings.TrimSpace(must(t, "create", "token", "stranger"))
 	for part := range webPorts {
 		// A part may be starting, or the API server too busy to review a token in time: the
@@ -77,12 +98,7 @@ func Test00MetricsAreForWhoeverMayReadThem(t *testing.T) {
 		gets("a reader", reader, http.StatusOK)
 	}
 	eventually(t, time.Minute, "the scheduler hears from the autoscaler what pods can use", func() (bool, string) {
-		_, text, err := metrics(t.Context(), "aware-scheduler", reader)
-		if err != nil {
-			return false, err.Error()
-		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+		families, err := families(t.Context(), "aware-scheduler", reader)
 		if err != nil || families["aware_scheduler_snapshot_age_seconds"] == nil {
 			return false, fmt.Sprint("no age in the scheduler's metrics: ", err)
 		}

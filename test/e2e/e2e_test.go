@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"awarescale.dev/aware/nodeagent/link"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"awarescale.dev/aware/test/cluster/groups"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -121,7 +120,7 @@ func Test01TheWorkloadIsScheduledByAWAREAndResized(t *testing.T) {
 	}
 	acting(t)
 	wait := play(t, 40, 40)
-	eventually(t, time.Minute, "resizes of both levels", func() (bool, string) {
+	eventually(t, emulated[time.Duration](3, 1)*time.Minute, "resizes of both levels", func() (bool, string) {
 		m, err := object(t)
 		if err != nil {
 			return false, err.Error()
@@ -152,16 +151,17 @@ func Test01TheWorkloadIsScheduledByAWAREAndResized(t *testing.T) {
 // node's group of pods.
 func checkCPUTime(t *testing.T) {
 	t.Helper()
-	kubepods := path.Join(cluster.CgroupParent(), "kubepods")
+	at := where()
+	kubepods := at.PodsGroup()
 	begun := time.Now()
-	before, err := used(kubepods)
+	before, err := at.used(kubepods)
 	if err != nil {
 		t.Fatal(err)
 	}
-	podsBefore := usedByPods(t, kubepods)
+	podsBefore := usedByPods(t, at)
 	time.Sleep(8 * time.Second)
-	pods := usedByPods(t, kubepods) - podsBefore
-	after, err := used(kubepods)
+	pods := usedByPods(t, at) - podsBefore
+	after, err := at.used(kubepods)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,8 @@ func checkCPUTime(t *testing.T) {
 	t.Logf("pods %v, node %v, in %v", pods, node, time.Since(begun))
 }
 
-// usedByPods is the CPU time of all pods since their cgroups were created.
-func usedByPods(t *testing.T, kubepods string) time.Duration {
+// usedByPods is the CPU time of all pods of a node since their cgroups were created.
+func usedByPods(t *testing.T, at place) time.Duration {
 	t.Helper()
 	var all corev1.PodList
 	if err := kube.List(t.Context(), &all); err != nil {
@@ -182,11 +182,10 @@ func usedByPods(t *testing.T, kubepods string) time.Duration {
 	var total time.Duration
 	for i := range all.Items {
 		p := &all.Items[i]
-		group := podGroup(p)
-		if p.Status.QOSClass == corev1.PodQOSGuaranteed {
-			group = path.Join(kubepods, "pod"+string(p.UID))
+		if p.Spec.NodeName != at.Name() {
+			continue
 		}
-		if u, err := used(group); err == nil {
+		if u, err := at.used(at.PodGroup(p)); err == nil {
 			total += u
 		}
 	}
@@ -214,6 +213,74 @@ func reportsLimitsInForce(t *testing.T) (bool, string) {
 		fmt.Sprintf("the object reports %v, the cgroups %v", reported, mean)
 }
 
+// The container runtime is stopped, so that it can change nothing: what raises the limit then is the
+// agent's own write.
+func Test01bABurstIsRelievedByADirectWrite(t *testing.T) {
+	checkInvariants(t)
+	token := readerToken(t, "relief-reader")
+	acting(t)
+	before := counted(t, reliefs, token)
+	held, was := stopped(t)
+	began := time.Now()
+	stop := burst(t, held)
+	var now groups.Reading
+	var err error
+	eventually(t, 20*time.Second, "the kernel has the API's limit while the runtime does nothing", func() (bool, string) {
+		now, err = read(held)
+		return err == nil && now.Limits.CPU == limits(held).CPU, fmt.Sprintf("%+v, %v", now, err)
+	})
+	took := time.Since(began)
+	signalRuntime(t, "CONT")
+	if now.Throttled <= was.Throttled {
+		t.Errorf("%d periods were throttled before, and %d after: nothing was to be relieved", was.Throttled, now.Throttled)
+	}
+	eventually(t, time.Minute, "the agent counts the relief", func() (bool, string) {
+		after := counted(t, reliefs, token)
+		return after > before, fmt.Sprintf("%v, then %v", before, after)
+	})
+	stop()
+	t.Logf("%s: from %v to %v within %v of the burst's begin, after %d throttled periods; reliefs %v, then %v",
+		held.Name, was.Limits.CPU, now.Limits.CPU, took.Round(time.Millisecond), now.Throttled-was.Throttled,
+		before, counted(t, reliefs, token))
+	heldCPU(t) // it settles again, by the runtime
+}
+
+// The memory limit comes down to what the workload uses.
+func Test01cMemoryIsHeldBelowTheAPIsLimit(t *testing.T) {
+	checkInvariants(t)
+	acting(t)
+	p := heldMemory(t)
+	force, err := inForce(p)
+	t.Logf("%s: %v in force, %v in the API, %v", p.Name, force, limits(p), err)
+}
+
+// systemd writes what it knows of every group again when it reads its units anew. It knows what the
+// runtime told it: so what the agent holds stays, and nobody else has changed anything. (A CPU limit
+// may be raised meanwhile, because a container is throttled.)
+func Test01dWhatIsHeldSurvivesAReloadOfSystemd(t *testing.T) {
+	if !*onSecond || *driver != "systemd" {
+		t.Skip("systemd does not make this node's control groups")
+	}
+	checkInvariants(t)
+	token := readerToken(t, "reload-reader")
+	acting(t)
+	before := counted(t, conflicts, token)
+	held := heldMemory(t)
+	for range 3 {
+		out, err := where().Command(t.Context(), "systemctl", "daemon-reload").CombinedOutput()
+		if err != nil {
+			t.Fatalf("systemctl daemon-reload: %v\n%s", err, out)
+		}
+		if now, err := read(held); err != nil || now.Limits.Memory >= limits(held).Memory {
+			t.Errorf("after a reload %v of %v are in force, %v", now.Limits, limits(held), err)
+		}
+		time.Sleep(3 * time.Second) // three steps of the agent
+	}
+	if after := counted(t, conflicts, token); after != before {
+		t.Errorf("the agent has seen %v changes by others, and before the reloads %v", after, before)
+	}
+}
+
 func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
@@ -223,9 +290,7 @@ func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
 		"--timeout=60s")
 	belowAPI(t) // central is gone, and its grants still hold
 	_, agent := process(t, "aware-agent")
-	if err := exec.Command("kill", "-KILL", strconv.Itoa(agent)).Run(); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, agent)
 	// The new agent has no grant, because central is gone. It restores the limits and
 	// changes nothing.
 	atAPI(t, time.Minute)
@@ -261,6 +326,7 @@ func Test03TheAgentWorksOnForAMinuteWithoutCentral(t *testing.T) {
 
 // When a flag is wrong, the agent's error names the flag, its value and the rule.
 func Test04AnAgentNamesTheFlagThatIsWrong(t *testing.T) {
+	firstOnly(t)
 	checkInvariants(t)
 	agent := filepath.Join(bin, "aware-agent")
 	good := map[string]string{
@@ -327,6 +393,7 @@ func (n *node) Apply(time.Time, api.Grants) {
 }
 
 func Test05ATokenIsValidForItsOwnNodeOnly(t *testing.T) {
+	firstOnly(t)
 	checkInvariants(t)
 	acting(t)
 	agent, _ := process(t, "aware-agent")
@@ -388,6 +455,7 @@ func Test05ATokenIsValidForItsOwnNodeOnly(t *testing.T) {
 // containers what cannot be, and of each other's what is not so, as fast as central reads.
 // Others do not notice, and the real agent's next report is what central has.
 func Test05bHostileNodesStopNobody(t *testing.T) {
+	firstOnly(t)
 	checkInvariants(t)
 	acting(t)
 	autoscaler, pid := process(t, "aware-autoscaler")
@@ -454,7 +522,7 @@ func Test05cANewPodStartsAtThePresentSize(t *testing.T) {
 		}
 		is, want := p.Spec.Containers[0].Resources, pods[0].Spec.Containers[0].Resources
 		return !updater.Equal(is, d.Spec.Template.Spec.Containers[0].Resources) && updater.Equal(is, want) &&
-				limits(p).CPU == 700, // the owner's max-cpu is the ceiling
+				limits(p).CPU == emulated[mdp.MilliCPU](300, 700), // the owner's max-cpu is the ceiling
 			fmt.Sprintf("%v, and the running pod has %v", is, want)
 	})
 }
@@ -474,7 +542,7 @@ func Test06OptingOutRestoresTheTemplatesSizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range pods {
-		if got, want := limits(&pods[i]), (mdp.Size{CPU: 500, Memory: 192 * mdp.MiB}); got != want {
+		if got, want := limits(&pods[i]), (mdp.Size{CPU: emulated[mdp.MilliCPU](250, 500), Memory: 192 * mdp.MiB}); got != want {
 			t.Errorf("pod %s has %v in the API, want the template's %v", pods[i].Name, got, want)
 		}
 	}

@@ -2,28 +2,20 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/cgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // grace is how long after a change of the API's limits the larger of old and new
 // may be in force. The kubelet carries out a change some time after it was
-// accepted, and reports it later.
-const grace = 5 * time.Second
+// accepted, and reports it later. An emulated kubelet took 6 s on a busy machine.
+func grace() time.Duration { return emulated[time.Duration](20, 5) * time.Second }
 
 // watchdog samples the limits in force and the API's limits while the tests run.
 type watchdog struct {
@@ -62,7 +54,7 @@ func (w *watchdog) run(ctx context.Context) {
 			pods = now
 			w.sample(time.Now(), pods, force)
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(emulated[time.Duration](500, 200) * time.Millisecond)
 	}
 }
 
@@ -77,7 +69,7 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		history := w.allowed[uid]
 		if len(history) == 0 || history[len(history)-1].size != spec {
 			if len(history) > 0 {
-				history[len(history)-1].until = now.Add(grace)
+				history[len(history)-1].until = now.Add(grace())
 			}
 			history = append(history, ceilings{size: spec})
 		}
@@ -126,12 +118,6 @@ func limits(p *corev1.Pod) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
 }
 
-// podGroup is the pod's cgroup.
-func podGroup(p *corev1.Pod) string {
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
-		"pod"+string(p.UID))
-}
-
 // podOf is a part's one pod. One that is going does not count: the autoscaler's first one
 // may still be there after its Deployment was changed.
 func podOf(ctx context.Context, part string) (*corev1.Pod, error) {
@@ -140,63 +126,10 @@ func podOf(ctx context.Context, part string) (*corev1.Pod, error) {
 		client.MatchingLabels{"app.kubernetes.io/name": part}); err != nil {
 		return nil, err
 	}
-	staying := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	staying := slices.DeleteFunc(pods.Items,
+		func(p corev1.Pod) bool { return p.DeletionTimestamp != nil || !isOf(part, &p) })
 	if len(staying) != 1 {
 		return nil, fmt.Errorf("%d pods of %s", len(staying), part)
 	}
 	return &staying[0], nil
-}
-
-// process is a part's one pod, and its process ID on the host. It is read from the cgroup
-// of the part's container, because other labs may run the same.
-func process(t *testing.T, part string) (*corev1.Pod, int) {
-	t.Helper()
-	p, err := podOf(t.Context(), part)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	hierarchy := "/sys/fs/cgroup"
-	if tree.Version() == cgroup.V1 {
-		hierarchy = "/sys/fs/cgroup/cpu"
-	}
-	text, err := os.ReadFile(filepath.Join(hierarchy, podGroup(p), id, "cgroup.procs"))
-	if err != nil {
-		t.Fatalf("looking for %s: %v", part, err)
-	}
-	pid, err := strconv.Atoi(strings.Fields(string(text))[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, pid
-}
-
-// inForce reads the limits of the pod's one container from its cgroup.
-func inForce(p *corev1.Pod) (mdp.Size, error) {
-	if len(p.Status.ContainerStatuses) == 0 {
-		return mdp.Size{}, errors.New("no container yet")
-	}
-	_, id, ok := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	if !ok {
-		return mdp.Size{}, errors.New("no container yet")
-	}
-	g, err := tree.Group(path.Join(podGroup(p), id))
-	if err != nil {
-		return mdp.Size{}, err
-	}
-	defer g.Close()
-	l, err := g.Limits()
-	return l.Size(), err
-}
-
-// used is the CPU time of a cgroup since it was created.
-func used(group string) (time.Duration, error) {
-	g, err := tree.Group(group)
-	if err != nil {
-		return 0, err
-	}
-	defer g.Close()
-	var c cgroup.CPU
-	err = g.ReadCPU(&c)
-	return c.Usage, err
 }
