@@ -72,7 +72,7 @@ func New(c Config, d Deps) (*Agent, error) {
 			tree:    d.Tree,
 			runtime: cri.NewLimiter(d.Runtime, c.Runtime, time.Now, m.called),
 			journal: d.Journal,
-			sampler: &Sampler{tree: d.Tree},
+			sampler: &Sampler{tree: d.Tree, relieved: m.relieved},
 			metrics: m,
 			log:     d.Log,
 		},

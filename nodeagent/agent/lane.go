@@ -118,30 +118,26 @@ func (l *lane) take() relief {
 	return news
 }
 
-// relieve raises the limit of a container that was throttled since the sample before.
-// Somebody else's value is not touched: it may be a new ceiling, of which the step has
-// not heard yet.
-func (t *Track) relieve(tree *cgroup.Tree, now time.Time) {
+// relieve raises the limit of a container that was throttled since the sample before,
+// and whose lane is open. It reports whether it did. Somebody else's value is not touched:
+// it may be a new ceiling, of which the step has not heard yet.
+func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 	l := &t.lane
-	if !l.open || !t.throttled() {
-		return
-	}
 	inForce, err := t.group.CPULimit()
 	if err != nil || inForce.Quota <= 0 {
 		l.open = false // the step finds out why
-		return
+		return false
 	}
 	if inForce.CPU() >= l.top.CPU() {
 		l.meet(now)
-		return
+		return false
 	}
 	if !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) {
 		l.open = false
-		return
+		return false
 	}
-	if to := l.within(tree, t.group.Path(), inForce); to.CPU() > inForce.CPU() {
-		t.raise(tree, now, to)
-	}
+	to := l.within(tree, t.group.Path(), inForce)
+	return to.CPU() > inForce.CPU() && t.raise(tree, now, to)
 }
 
 // meet notes that the container is throttled at its ceiling. Nobody hears of it more
@@ -172,15 +168,16 @@ func (l *lane) within(tree *cgroup.Tree, path string, inForce cgroup.Limits) cgr
 	return cgroup.Limits{Quota: cgroup.Quota(room, l.top.Period), Period: l.top.Period}
 }
 
-// raise sets the limit. Where that is not possible the step is to do it.
-func (t *Track) raise(tree *cgroup.Tree, now time.Time, to cgroup.Limits) {
+// raise sets the limit, and reports whether it could. Where not, the step is to do it.
+func (t *Track) raise(tree *cgroup.Tree, now time.Time, to cgroup.Limits) bool {
 	l := &t.lane
 	if err := tree.Raise(t.group.Path(), to); err != nil {
 		l.open = false
 		l.news.err = err
-		return
+		return false
 	}
 	l.news.at, l.news.to = now, to
+	return true
 }
 
 // throttled reports whether the newest sample has more throttled periods than the one

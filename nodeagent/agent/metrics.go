@@ -20,9 +20,18 @@ type metrics struct {
 	resizes    *prometheus.CounterVec
 	effects    map[mdp.Effect]prometheus.Counter // of resizes, looked up once
 	reliefs    prometheus.Counter
+	relief     prometheus.Histogram
 	restores   prometheus.Counter
 	conflicts  prometheus.Counter
 	failures   prometheus.Counter
+}
+
+// reliefBuckets are close to each other, because a relief is to take tens of
+// microseconds, and milliseconds at most.
+var reliefBuckets = []float64{
+	5e-6, 10e-6, 15e-6, 20e-6, 30e-6, 50e-6, 75e-6,
+	100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6,
+	1e-3, 2e-3, 5e-3, 10e-3, 50e-3,
 }
 
 // newMetrics makes the metrics, and registers them unless r is nil.
@@ -54,6 +63,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Resizes that were decided, by their effect."}, []string{"effect"}),
 		reliefs: counter("aware_agent_reliefs_total",
 			"CPU limits that were raised at once, in the sample that showed throttling."),
+		relief: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "aware_agent_relief_duration_seconds",
+			Help:    "Time in which the sampler raised a limit: from its decision to the return of the write.",
+			Buckets: reliefBuckets,
+		}),
 		restores: counter("aware_agent_restores_total", "Containers that were restored to their API values."),
 		failures: counter("aware_agent_restore_failures_total",
 			"Restores that failed, or were written directly because the container runtime did not take them."),
@@ -68,8 +82,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.restores, m.failures,
-		m.conflicts,
+		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.relief, m.restores,
+		m.failures, m.conflicts,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
@@ -80,3 +94,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 
 // called counts a call of the container runtime.
 func (m *metrics) called(took time.Duration) { m.cri.Observe(took.Seconds()) }
+
+// relieved counts a raise by the sampler.
+func (m *metrics) relieved(took time.Duration) { m.relief.Observe(took.Seconds()) }

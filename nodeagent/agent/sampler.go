@@ -27,7 +27,8 @@ const reported = 15 * time.Second
 // Between two steps it relieves containers that are throttled, as far as their lanes
 // allow.
 type Sampler struct {
-	tree *cgroup.Tree // in which it raises limits
+	tree     *cgroup.Tree        // in which it raises limits
+	relieved func(time.Duration) // is called with the time that a raise took; nil for nobody
 
 	mu     sync.Mutex
 	tracks []*Track
@@ -109,10 +110,21 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 		into.at = now
 		t.next = (t.next + 1) % samples
 		t.count = min(t.count+1, samples)
-		t.relieve(s.tree, now)
+		s.relieve(t, now)
 		wanted = wanted || errors.Is(t.lane.news.err, cgroup.ErrReadOnly) || t.lane.met
 	}
 	return wanted
+}
+
+// relieve raises a throttled container's limit, and measures how long that took.
+func (s *Sampler) relieve(t *Track, now time.Time) {
+	if !t.lane.open || !t.throttled() {
+		return
+	}
+	begun := time.Now()
+	if t.relieve(s.tree, now) && s.relieved != nil {
+		s.relieved(time.Since(begun))
+	}
 }
 
 // back is the i-th newest sample.

@@ -274,7 +274,7 @@ func (p plan) kubeletConfig() object {
 		"evictionHard":                object{"memory.available": "100Mi"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"volumePluginDir": "/var/lib/kubelet/volumeplugins",
-		"maxPods":         110,
+		"maxPods":         p.MaxPods,
 		"featureGates":    p.FeatureGates,
 	}
 }

@@ -53,14 +53,7 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	}
 	defer unlock()
 
-	p := plan{
-		Name:         c.Name,
-		Dir:          c.StateDir,
-		Lock:         c.lock(),
-		Created:      time.Now(),
-		FeatureGates: c.FeatureGates,
-		BindParent:   c.BindParent,
-	}
+	p := c.plan()
 	if p.Binaries, p.Version, err = c.binaries(ctx); err != nil {
 		return nil, err
 	}
@@ -80,6 +73,19 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	fmt.Fprintf(c.Log, "Ready after %v: %s\n",
 		time.Since(begun).Round(10*time.Millisecond), strings.Join(names(cluster.Nodes()), ", "))
 	return cluster, nil
+}
+
+// plan is what is known of a lab before it starts.
+func (c Config) plan() plan {
+	return plan{
+		Name:         c.Name,
+		Dir:          c.StateDir,
+		Lock:         c.lock(),
+		Created:      time.Now(),
+		FeatureGates: c.FeatureGates,
+		MaxPods:      c.MaxPods,
+		BindParent:   c.BindParent,
+	}
 }
 
 // binaries returns the path of each program a lab runs, built if need be, and the

@@ -345,6 +345,8 @@ func TestInvalidConfigsAreRefused(t *testing.T) {
 		"three nodes":                 {Nodes: 3},
 		"less than one node":          {Nodes: -1},
 		"a driver that is not one":    {CgroupDriver: "docker"},
+		"more pods than addresses":    {MaxPods: 251},
+		"fewer pods than none":        {MaxPods: -1},
 	} {
 		if err := c.withDefaults().validate(); err == nil {
 			t.Errorf("%s is accepted", what)
@@ -352,6 +354,20 @@ func TestInvalidConfigsAreRefused(t *testing.T) {
 	}
 	if err := (Config{StateDir: "/runner/x"}).withDefaults().validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestTheKubeletTakesAsManyPodsAsTheConfigSays(t *testing.T) {
+	for config, want := range map[int]int{0: 110, 130: 130} {
+		c := Config{MaxPods: config}.withDefaults()
+		if err := c.validate(); err != nil {
+			t.Fatal(err)
+		}
+		p := c.plan()
+		p.Net = slot(0)
+		if got := p.kubeletConfig()["maxPods"]; got != want {
+			t.Errorf("MaxPods %d: the kubelet takes %v pods, want %d", config, got, want)
+		}
 	}
 }
 

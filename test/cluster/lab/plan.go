@@ -49,6 +49,9 @@ type Config struct {
 	CgroupDriver string
 	// FeatureGates are Kubernetes' feature gates to turn on or off, in all components.
 	FeatureGates map[string]bool
+	// MaxPods is how many pods the node takes, from 1 to 250: it has a /24 of addresses.
+	// Default 110, which is Kubernetes'.
+	MaxPods int
 	// Ready bounds the time from the first process to a Ready node; the time to
 	// build binaries is not in it. Default 3 minutes for each node. It takes less than 10
 	// seconds on an idle machine of two cores, and with a second node less than a minute.
@@ -76,6 +79,9 @@ func (c Config) withDefaults() Config {
 	if c.CgroupDriver == "" {
 		c.CgroupDriver = cgroupfs
 	}
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
 	if c.Ready == 0 {
 		c.Ready = time.Duration(c.Nodes) * 3 * time.Minute
 	}
@@ -92,6 +98,9 @@ func (c Config) validate() error {
 	}
 	if c.CgroupDriver != cgroupfs && c.CgroupDriver != systemd {
 		return fmt.Errorf("the control group driver %q is neither %s nor %s", c.CgroupDriver, cgroupfs, systemd)
+	}
+	if c.MaxPods < 1 || c.MaxPods > 250 {
+		return fmt.Errorf("MaxPods %d: it must be from 1 to 250, which is what the node has addresses for", c.MaxPods)
 	}
 	for _, dir := range []string{c.StateDir, c.CacheDir} {
 		if !filepath.IsAbs(dir) {
@@ -135,6 +144,7 @@ type plan struct {
 	Binaries     map[string]string // paths
 	Lock         string            // the lock file of changes to this lab
 	FeatureGates map[string]bool
+	MaxPods      int
 	BindParent   bool
 	Version      string // Kubernetes'
 	Created      time.Time

@@ -1,33 +1,28 @@
-// Command agent measures the cost of the node agent on a real cluster with
-// thirty real pods: its CPU and memory in its own pod at 10 Hz, the allocations
-// of one sampling loop, and the time of a resize through the agent and of the
-// bare call to the container runtime. Both kinds of resize alternate in the
-// same run.
+// Command agent measures the node agent on a real cluster with 110 pods of two containers, and
+// the agents' reading of their latencies: what the agent costs in its own pod, how fast it
+// relieves a container that is throttled, on a quiet machine and beside hogs, what one sampling
+// loop allocates, and a resize through the agent beside the bare call to the container runtime.
 //
-// The last line is JSON. Compare runs on one machine only, and the two latencies only
-// with each other.
+// Progress is on standard error. The last line on standard output is JSON, with what was
+// measured, how many samples that was, how busy the machine was, and which bars were missed.
+// With --json it is the only line, and otherwise a table comes before it.
+//
+// Compare runs on one machine only, and the two kinds of resize only with each other. They
+// alternate in one run.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"path"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
-	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/agent"
-	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
-	"awarescale.dev/aware/nodeagent/cri"
-	"awarescale.dev/aware/nodeagent/restore"
 	"awarescale.dev/aware/test/cluster/images"
 	"awarescale.dev/aware/test/cluster/lab"
 	corev1 "k8s.io/api/core/v1"
@@ -35,77 +30,138 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// The pods of pods.yaml.
 const (
-	pods    = 30
-	settle  = 30 * time.Second // until the agent's first shrinks are done
-	measure = 30 * time.Second // of CPU and memory
-	rounds  = 40               // of resizes
+	pods       = 110
+	containers = 2 // of each pod
+	ceiling    = 200
 )
 
-// result is the last line.
-type result struct {
-	Pods          int     `json:"pods"`
-	CPUMillicores float64 `json:"cpu_millicores"`
-	RSSMiB        float64 `json:"rss_mib"`
-	AllocsPerLoop float64 `json:"allocs_per_loop"`
-	L1P50MS       float64 `json:"l1_p50_ms"`
-	BareCRIP50MS  float64 `json:"bare_cri_p50_ms"`
+// settings are the flags.
+type settings struct {
+	json    bool
+	measure time.Duration // of CPU and memory
+	bursts  int           // on the quiet machine, and as many beside hogs
+	rounds  int           // of resizes
 }
 
 func main() {
+	var s settings
+	flag.BoolVar(&s.json, "json", false, "print nothing but JSON on standard output")
+	flag.DurationVar(&s.measure, "for", 5*time.Minute, "how long CPU and memory are measured")
+	flag.IntVar(&s.bursts, "bursts", 250, "bursts on the quiet machine, and as many beside hogs")
+	flag.IntVar(&s.rounds, "rounds", 60, "resizes through the agent, and as many by the bare runtime")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := s.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-agent:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+// check names a wrong flag.
+func (s *settings) check() error {
+	switch {
+	case s.measure < 30*time.Second:
+		return fmt.Errorf("flag --for: %v: it must be 30s or more, or no trend can be seen", s.measure)
+	case s.bursts < 1:
+		return fmt.Errorf("flag --bursts: %d: it must be 1 or more", s.bursts)
+	case s.rounds < 1:
+		return fmt.Errorf("flag --rounds: %d: it must be 1 or more", s.rounds)
+	}
+	return nil
+}
+
+func (s *settings) run(ctx context.Context) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	if err := lab.Preflight(ctx, true); err != nil {
 		return err
 	}
-	cluster, err := lab.Up(ctx, lab.Config{Name: "perf", BindParent: true, Log: os.Stderr})
+	r, err := s.bench(ctx)
 	if err != nil {
 		return err
 	}
-	defer cluster.Down(context.WithoutCancel(ctx))
-	if err := install(ctx, cluster); err != nil {
-		return err
-	}
-	tree, err := cgroup.Open("/sys/fs/cgroup")
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(cluster.REST())
-	if err != nil {
-		return err
-	}
-	r := result{Pods: pods}
-	if r.CPUMillicores, r.RSSMiB, err = cost(ctx, client, cluster, tree); err != nil {
-		return fmt.Errorf("measuring the agent: %w", err)
-	}
-	say("the agent uses %.1f millicores and %.1f MiB", r.CPUMillicores, r.RSSMiB)
-	// Only one agent may act on a node, so the installed one is removed before one
-	// runs in this process.
-	if out, err := cluster.Kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=90s"); err != nil {
-		return fmt.Errorf("uninstalling: %w: %s", err, out)
-	}
-	if err := r.inProcess(ctx, client, cluster, tree); err != nil {
-		return fmt.Errorf("measuring in this process: %w", err)
+	r.judge()
+	if !s.json {
+		r.table(os.Stdout)
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	fmt.Println(string(line))
+	if len(r.Missed) > 0 {
+		return fmt.Errorf("missed: %s", strings.Join(r.Missed, "; "))
+	}
 	return nil
+}
+
+// stage is the cluster that is measured.
+type stage struct {
+	settings *settings
+	cluster  *lab.Cluster
+	client   kubernetes.Interface
+	tree     *cgroup.Tree
+	token    string // of a user who may read the agent's metrics
+	schedule schedule
+}
+
+// bench runs all measurements.
+func (s *settings) bench(ctx context.Context) (*result, error) {
+	// The kubelet takes AWARE's own pods, and hogs, beside those that are measured.
+	cluster, err := lab.Up(ctx, lab.Config{Name: "perf", BindParent: true, MaxPods: pods + 30, Log: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer cluster.Down(context.WithoutCancel(ctx))
+	st := &stage{settings: s, cluster: cluster, schedule: s.schedule()}
+	if st.tree, err = cgroup.Open("/sys/fs/cgroup"); err != nil {
+		return nil, err
+	}
+	if st.client, err = kubernetes.NewForConfig(cluster.REST()); err != nil {
+		return nil, err
+	}
+	r := &result{
+		Pods:       pods,
+		Containers: pods * containers,
+		Cgroup:     st.tree.Version().String(),
+		Host:       describeHost(),
+	}
+	for _, step := range []struct {
+		name string
+		do   func(context.Context, *result) error
+	}{
+		{"installing AWARE and the pods", st.install},
+		{"waiting until the first shrinks are done", st.settle},
+		{"measuring what the agent costs", st.cost},
+		{"relief on a quiet machine", st.quiet},
+		{"relief beside hogs", st.hogs},
+		{"uninstalling AWARE", st.uninstall},
+		{"allocations and resizes in this process", st.inProcess},
+	} {
+		st.schedule.begin(step.name)
+		if err := step.do(ctx, r); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return r, nil
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
+func (st *stage) kubectl(ctx context.Context, args ...string) (string, error) {
+	out, err := st.cluster.Kubectl(ctx, args...)
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // install loads the images, and installs AWARE and the pods.
-func install(ctx context.Context, cluster *lab.Cluster) error {
+func (st *stage) install(ctx context.Context, _ *result) error {
 	bin, err := os.MkdirTemp("", "aware-perf-")
 	if err != nil {
 		return err
@@ -115,89 +171,61 @@ func install(ctx context.Context, cluster *lab.Cluster) error {
 	if err := images.Build(ctx, bin, say, images.Programs(built...)...); err != nil {
 		return err
 	}
-	if err := images.Load(ctx, cluster, bin, built...); err != nil {
+	if err := images.Load(ctx, st.cluster, bin, built...); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
-		{"apply", "-k", "manifests/default"}, {"apply", "-f", "test/perf/agent/pods.yaml"},
+		{"apply", "-k", "manifests/default"}, {"apply", "-f", "test/perf/agent/reader.yaml"},
 		{"-n", "aware-system", "rollout", "status", "deployment/aware-scheduler", "--timeout=90s"},
 		{"-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=90s"},
 		{"-n", "aware-system", "rollout", "status", "daemonset/aware-agent", "--timeout=90s"},
-		{"rollout", "status", "deployment/crowd", "--timeout=180s"},
+		{"apply", "-f", "test/perf/agent/pods.yaml"},
+		{"rollout", "status", "deployment/crowd", "--timeout=480s"},
 	} {
-		if out, err := cluster.Kubectl(ctx, args...); err != nil {
-			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		if _, err := st.kubectl(ctx, args...); err != nil {
+			return err
 		}
 	}
-	return nil
+	st.token, err = st.kubectl(ctx, "create", "token", "metrics-reader", "-n", "aware-system", "--duration=2h")
+	return err
 }
 
-// group is a container's cgroup.
-func group(cluster *lab.Cluster, p *corev1.Pod) string {
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	return path.Join(cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
-		"pod"+string(p.UID), id)
+// uninstall removes AWARE: only one agent may act on a node, and the next measurement has one
+// in this process.
+func (st *stage) uninstall(ctx context.Context, _ *result) error {
+	_, err := st.kubectl(ctx, "delete", "-k", "manifests/default", "--timeout=120s")
+	return err
 }
 
-// cost is the CPU and the resident memory of the installed agent.
-func cost(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
-	tree *cgroup.Tree) (millicores, mib float64, err error) {
-	list, err := client.CoreV1().Pods("aware-system").List(ctx,
+// crowd is the pods of pods.yaml.
+func (st *stage) crowd(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := st.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) != pods {
+		return nil, fmt.Errorf("%d pods, want %d", len(list.Items), pods)
+	}
+	for _, p := range list.Items {
+		if len(p.Status.ContainerStatuses) != containers || p.Status.PodIP == "" {
+			return nil, fmt.Errorf("pod %s: %d containers, address %q: want %d and an address", p.Name,
+				len(p.Status.ContainerStatuses), p.Status.PodIP, containers)
+		}
+	}
+	return list.Items, nil
+}
+
+// agentPod is the pod of the installed agent.
+func (st *stage) agentPod(ctx context.Context) (*corev1.Pod, error) {
+	list, err := st.client.CoreV1().Pods("aware-system").List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=aware-agent"})
-	if err != nil || len(list.Items) != 1 {
-		return 0, 0, fmt.Errorf("%d agents: %w", len(list.Items), err)
-	}
-	g, err := tree.Group(group(cluster, &list.Items[0]))
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
-	defer g.Close()
-	say("settling for %v", settle)
-	if err := pause(ctx, settle); err != nil {
-		return 0, 0, err
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("%d agents, want one", len(list.Items))
 	}
-	var before, after cgroup.CPU
-	if err := g.ReadCPU(&before); err != nil {
-		return 0, 0, err
-	}
-	begun := time.Now()
-	say("measuring for %v", measure)
-	if err := pause(ctx, measure); err != nil {
-		return 0, 0, err
-	}
-	if err := g.ReadCPU(&after); err != nil {
-		return 0, 0, err
-	}
-	millicores = float64(after.Usage-before.Usage) / float64(time.Since(begun)) * 1000
-	mib, err = resident(tree, group(cluster, &list.Items[0]))
-	return millicores, mib, err
-}
-
-// resident is the resident memory of a cgroup's first process, in MiB.
-func resident(tree *cgroup.Tree, group string) (float64, error) {
-	hierarchy := tree.Root()
-	if tree.Version() == cgroup.V1 {
-		hierarchy = filepath.Join(hierarchy, "memory")
-	}
-	procs, err := os.ReadFile(filepath.Join(hierarchy, group, "cgroup.procs"))
-	if err != nil {
-		return 0, err
-	}
-	pids := strings.Fields(string(procs))
-	if len(pids) == 0 {
-		return 0, fmt.Errorf("no process in %s", group)
-	}
-	status, err := os.ReadFile("/proc/" + pids[0] + "/status")
-	if err != nil {
-		return 0, err
-	}
-	for _, line := range strings.Split(string(status), "\n") {
-		var kib float64
-		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kib); n == 1 {
-			return kib / 1024, nil
-		}
-	}
-	return 0, fmt.Errorf("process %s has no VmRSS", pids[0])
+	return &list.Items[0], nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -208,152 +236,3 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
-
-// podsOf is the pods as the agent's list of pods.
-func podsOf(list *corev1.PodList) agent.Fixed {
-	var crowd agent.Fixed
-	for i := range list.Items {
-		p := &list.Items[i]
-		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-		l := p.Spec.Containers[0].Resources.Limits
-		crowd = append(crowd, agent.Pod{
-			Namespace: p.Namespace,
-			Name:      p.Name,
-			UID:       string(p.UID),
-			QoS:       string(p.Status.QOSClass),
-			Containers: []agent.Container{{
-				Name:    "crowd",
-				ID:      id,
-				Running: true,
-				Limits: mdp.Size{
-					CPU:    mdp.MilliCPU(l.Cpu().MilliValue()),
-					Memory: mdp.Bytes(l.Memory().Value()),
-				},
-			}},
-		})
-	}
-	return crowd
-}
-
-// inProcess runs the agent's loop in this process on the same containers.
-func (r *result) inProcess(ctx context.Context, client kubernetes.Interface, cluster *lab.Cluster,
-	tree *cgroup.Tree) error {
-	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=crowd"})
-	if err != nil {
-		return err
-	}
-	crowd := podsOf(list)
-	if len(crowd) != pods {
-		return fmt.Errorf("%d pods, want %d", len(crowd), pods)
-	}
-	runtime, err := cri.Dial(ctx, cluster.CRISocket())
-	if err != nil {
-		return err
-	}
-	defer runtime.Close()
-	dir, err := os.MkdirTemp("", "aware-perf-journal-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	journal, err := restore.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer journal.Close()
-	c := agent.Default()
-	c.Node, c.Version = cluster.Node(), "bench"
-	// The policy alternates between half and all of the smallest limit in the API.
-	// AWARE may have shrunk the limits of the template before.
-	ceiling := crowd[0].Containers[0].Limits.CPU
-	for _, p := range crowd {
-		ceiling = min(ceiling, p.Containers[0].Limits.CPU)
-	}
-	limit := ceiling
-	a, err := agent.New(c, agent.Deps{
-		Tree:    tree,
-		Runtime: runtime,
-		Journal: journal,
-		Pods:    crowd,
-		Policy: func(api.ContainerRef) mdp.Policy {
-			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
-				return mdp.Action{}.WithCPU(limit), nil
-			})
-		},
-	})
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	a.Start(ctx, now)
-	a.Step(ctx, now)
-	r.AllocsPerLoop = testing.AllocsPerRun(200, func() {
-		now = now.Add(100 * time.Millisecond)
-		a.Sample(now)
-	})
-	return r.resizes(ctx, a, runtime, crowd, &limit, now)
-}
-
-// resizes resizes one container through the agent and another one by the bare
-// runtime, alternately. limit is what the agent's policy sets; now it is the
-// ceiling. The agent's time is an argument, so that it never waits for its
-// budget. The time of a step without a resize is subtracted.
-func (r *result) resizes(ctx context.Context, a *agent.Agent, runtime *cri.Client, crowd agent.Fixed,
-	limit *mdp.MilliCPU, now time.Time) error {
-	ceiling := *limit
-	ref := api.ContainerRef{
-		Namespace: crowd[0].Namespace,
-		Pod:       crowd[0].Name,
-		PodUID:    crowd[0].UID,
-		Container: "crowd",
-	}
-	grant := api.Grants{
-		TTL: time.Hour,
-		All: []api.Grant{{
-			Container: ref,
-			Mode:      api.Auto,
-			Bounds: mdp.Bounds{
-				CPU:    mdp.Range[mdp.MilliCPU]{Min: 10, Max: ceiling},
-				Memory: mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 64 * mdp.MiB},
-			},
-		}},
-	}
-	var through, idle, bare []time.Duration
-	step := func() time.Duration {
-		now = now.Add(10 * time.Second)
-		a.Apply(now, grant)
-		begun := time.Now()
-		a.Step(ctx, now)
-		return time.Since(begun)
-	}
-	for i := range rounds {
-		*limit = ceiling / mdp.MilliCPU(2-i%2)
-		through = append(through, step())
-		idle = append(idle, step())
-		quota := int64(*limit) * 100
-		begun := time.Now()
-		if err := runtime.Update(ctx, crowd[1].Containers[0].ID,
-			cri.Change{Quota: quota, Period: 100000}); err != nil {
-			return err
-		}
-		bare = append(bare, time.Since(begun))
-	}
-	for _, s := range a.Report(now).Containers {
-		if s.Container == ref && s.Resizes < rounds {
-			return fmt.Errorf("only %d of %d resizes were made: %s", s.Resizes, rounds, s.Problem)
-		}
-	}
-	if err := a.Restore(ctx, now); err != nil {
-		return err
-	}
-	r.L1P50MS = ms(median(through) - median(idle))
-	r.BareCRIP50MS = ms(median(bare))
-	return nil
-}
-
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
-}
-
-func ms(d time.Duration) float64 { return float64(d.Round(time.Microsecond)) / 1e6 }

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/cgroup"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// lookEvery is how often the agent's memory is read.
+	lookEvery = 5 * time.Second
+	// scrapeEvery is how often its metrics are read, as a Prometheus server does. What that
+	// costs the agent is in its figures.
+	scrapeEvery = 15 * time.Second
+	// maxSettle is how long the first shrinks may take: 220 containers with some calls of the
+	// runtime each, at five a second.
+	maxSettle = 5 * time.Minute
+)
+
+// group is a container's cgroup.
+func (st *stage) group(p *corev1.Pod, container string) (string, error) {
+	for _, s := range p.Status.ContainerStatuses {
+		if _, id, ok := strings.Cut(s.ContainerID, "://"); ok && s.Name == container {
+			return path.Join(st.cluster.CgroupParent(), "kubepods", strings.ToLower(string(p.Status.QOSClass)),
+				"pod"+string(p.UID), id), nil
+		}
+	}
+	return "", fmt.Errorf("pod %s has no running container %s", p.Name, container)
+}
+
+// settle waits until the agent holds all containers well below their ceilings.
+func (st *stage) settle(ctx context.Context, r *result) error {
+	crowd, err := st.targets(ctx)
+	if err != nil {
+		return err
+	}
+	for begun := time.Now(); ; {
+		high := 0
+		for _, t := range crowd {
+			low, err := st.low(t)
+			if err != nil {
+				return err
+			}
+			if !low {
+				high++
+			}
+		}
+		r.Settled = len(crowd) - high
+		if high == 0 || time.Since(begun) > maxSettle && high < len(crowd)/20 {
+			// What central and the kubelet still change ends.
+			return pause(ctx, 30*time.Second)
+		}
+		if time.Since(begun) > maxSettle {
+			return fmt.Errorf("after %v %d of %d containers are not below %v of their ceilings", maxSettle, high,
+				len(crowd), lowShare)
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// cost measures the CPU and the memory of the installed agent.
+func (st *stage) cost(ctx context.Context, r *result) error {
+	pod, err := st.agentPod(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := st.group(pod, "agent")
+	if err != nil {
+		return err
+	}
+	g, err := st.tree.Group(name)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	pid, err := firstProcess(st.tree, name)
+	if err != nil {
+		return err
+	}
+	busy := newBusy()
+	var before, after cgroup.CPU
+	if err := g.ReadCPU(&before); err != nil {
+		return err
+	}
+	begun := time.Now()
+	scraped := time.Time{}
+	var first, last map[string]*dto.MetricFamily
+	var rss, goroutines []float64
+	for time.Since(begun) < st.settings.measure {
+		m, err := memoryOf(pid)
+		if err != nil {
+			return err
+		}
+		rss = append(rss, m.rss)
+		r.RSSFileMiB, r.RSSAnonMiB = m.file, m.anon
+		if time.Since(scraped) >= scrapeEvery {
+			scraped = time.Now()
+			if last, err = st.scrape(ctx, pod); err != nil {
+				return err
+			}
+			if first == nil {
+				first = last
+			}
+			goroutines = append(goroutines, valueOf(last, "go_goroutines"))
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+	took := time.Since(begun)
+	if err := g.ReadCPU(&after); err != nil {
+		return err
+	}
+	if !before.Observed.Has(cgroup.CPUUsage) || !after.Observed.Has(cgroup.CPUUsage) {
+		return errors.New("the kernel does not say what the agent's CPU usage is")
+	}
+	r.MeasuredS = took.Seconds()
+	r.HostBusy = busy.share()
+	r.CPUMillicores = float64(after.Usage-before.Usage) / float64(took) * 1000
+	r.RSSMiB = slices.Max(rss)
+	r.RSS = trendOf(rss)
+	r.Goroutines = trendOf(goroutines)
+	r.HeapMiB = valueOf(last, "go_memstats_heap_alloc_bytes") / (1 << 20)
+	r.ResizesPerS = (valueOf(last, "aware_agent_resizes_total") - valueOf(first, "aware_agent_resizes_total")) / took.Seconds()
+	r.ReliefsPerS = (valueOf(last, "aware_agent_reliefs_total") - valueOf(first, "aware_agent_reliefs_total")) / took.Seconds()
+	r.SampleUS = meanOf(first, last, "aware_agent_sample_duration_seconds") * 1e6
+	r.Observed = int(valueOf(last, "aware_agent_containers"))
+	if r.Observed != pods*containers {
+		return fmt.Errorf("the agent observes %d containers, want %d", r.Observed, pods*containers)
+	}
+	return nil
+}
+
+// firstProcess is a group's first process.
+func firstProcess(tree *cgroup.Tree, group string) (pid string, err error) {
+	hierarchy := tree.Root()
+	if tree.Version() == cgroup.V1 {
+		hierarchy = filepath.Join(hierarchy, "memory")
+	}
+	procs, err := os.ReadFile(filepath.Join(hierarchy, group, "cgroup.procs"))
+	if err != nil {
+		return "", err
+	}
+	pids := strings.Fields(string(procs))
+	if len(pids) == 0 {
+		return "", fmt.Errorf("no process in %s", group)
+	}
+	return pids[0], nil
+}
+
+// memory is a process's resident memory, in MiB.
+type memory struct {
+	rss  float64
+	file float64 // pages of the binary, which the kernel can drop
+	anon float64
+}
+
+func memoryOf(pid string) (memory, error) {
+	var m memory
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return m, err
+	}
+	found := 0
+	for line := range strings.Lines(string(status)) {
+		for key, into := range map[string]*float64{"VmRSS": &m.rss, "RssFile": &m.file, "RssAnon": &m.anon} {
+			var kib float64
+			if n, _ := fmt.Sscanf(line, key+": %f kB", &kib); n == 1 {
+				*into = kib / 1024
+				found++
+			}
+		}
+	}
+	if found != 3 {
+		return m, fmt.Errorf("process %s: its status has %d of VmRSS, RssFile and RssAnon", pid, found)
+	}
+	return m, nil
+}
+
+// scrape reads the agent's metrics.
+func (st *stage) scrape(ctx context.Context, agent *corev1.Pod) (map[string]*dto.MetricFamily, error) {
+	url := "https://" + net.JoinHostPort(agent.Status.PodIP, "10261") + "/metrics"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+st.token)
+	resp, err := insecure.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, text)
+	}
+	decoder := expfmt.NewDecoder(resp.Body, expfmt.ResponseFormat(resp.Header))
+	families := map[string]*dto.MetricFamily{}
+	for {
+		var f dto.MetricFamily
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			return families, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", url, err)
+		}
+		families[f.GetName()] = &f
+	}
+}
+
+// insecure does not look at certificates: the agent signs its own.
+var insecure = &http.Client{
+	Timeout:   10 * time.Second,
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+}
+
+// valueOf is the sum of a metric's counters or gauges.
+func valueOf(families map[string]*dto.MetricFamily, name string) float64 {
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
+
+// histogramOf is a histogram with one series.
+func histogramOf(families map[string]*dto.MetricFamily, name string) *dto.Histogram {
+	for _, m := range families[name].GetMetric() {
+		return m.GetHistogram()
+	}
+	return nil
+}
+
+// meanOf is the mean of what a histogram has observed between two readings.
+func meanOf(first, last map[string]*dto.MetricFamily, name string) float64 {
+	a, b := histogramOf(first, name), histogramOf(last, name)
+	n := b.GetSampleCount() - a.GetSampleCount()
+	if n == 0 {
+		return 0
+	}
+	return (b.GetSampleSum() - a.GetSampleSum()) / float64(n)
+}

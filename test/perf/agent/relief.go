@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/test/cluster/images"
+	dto "github.com/prometheus/client_model/go"
+)
+
+const (
+	// lowShare is the share of its ceiling that a container must be held below, so that
+	// there is something to raise.
+	lowShare = 0.6
+	// burstEvery is the time between two bursts. A container's limit comes down again in a
+	// few calls of the runtime, and a node makes five a second.
+	burstEvery = 500 * time.Millisecond
+	// burstWork is about 40 ms of CPU: at 50m that is throttled in its first period.
+	burstWork = "float:40"
+	// burstIn is how long a burst may wait for its relief.
+	burstIn = 2 * time.Second
+)
+
+// hog is a program for hogs.yaml.
+var hog = images.Image{Ref: "awarescale.dev/perf-hog:dev", Program: "./test/perf/agent/hog"}
+
+// target is a container that gets bursts.
+type target struct {
+	group string
+	url   string
+}
+
+// targets are all containers of the crowd.
+func (st *stage) targets(ctx context.Context) ([]target, error) {
+	crowd, err := st.crowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []target
+	for i, container := range []string{"front", "back"} {
+		for _, p := range crowd {
+			group, err := st.group(&p, container)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, target{
+				group: group,
+				url:   "http://" + net.JoinHostPort(p.Status.PodIP, strconv.Itoa(8080+i)) + "/?segments=" + burstWork,
+			})
+		}
+	}
+	return all, nil
+}
+
+// low reports whether a container is held well below its ceiling.
+func (st *stage) low(t target) (bool, error) {
+	l, err := st.tree.CPULimit(t.group)
+	if err != nil {
+		return false, err
+	}
+	return l.CPU() > 0 && l.CPU() < mdp.MilliCPU(lowShare*ceiling), nil
+}
+
+func (st *stage) quiet(ctx context.Context, r *result) error { return st.relief(ctx, &r.Quiet) }
+
+// hogs is relief while hogs use all CPU that they get.
+func (st *stage) hogs(ctx context.Context, r *result) error {
+	bin, err := os.MkdirTemp("", "aware-perf-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(bin)
+	if err := images.Build(ctx, bin, nil, hog.Program); err != nil {
+		return err
+	}
+	if err := images.Load(ctx, st.cluster, bin, hog); err != nil {
+		return err
+	}
+	file := filepath.Join("test", "perf", "agent", "hogs.yaml")
+	if _, err := st.kubectl(ctx, "apply", "-f", file); err != nil {
+		return err
+	}
+	if _, err := st.kubectl(ctx, "rollout", "status", "deployment/hogs", "--timeout=120s"); err != nil {
+		return err
+	}
+	if err := st.relief(ctx, &r.Hogs); err != nil {
+		return err
+	}
+	if r.Hogs.HostBusy >= 0 && r.Hogs.HostBusy < 0.9 {
+		return fmt.Errorf("beside hogs the machine is busy for %.2f of the time: they are no hogs", r.Hogs.HostBusy)
+	}
+	_, err = st.kubectl(ctx, "delete", "-f", file, "--timeout=60s")
+	return err
+}
+
+// relief gives bursts to one container after another, and measures how each is relieved.
+func (st *stage) relief(ctx context.Context, r *relief) error {
+	agent, err := st.agentPod(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := st.targets(ctx)
+	if err != nil {
+		return err
+	}
+	first, err := st.scrape(ctx, agent)
+	if err != nil {
+		return err
+	}
+	busy := newBusy()
+	var took, gaps []time.Duration
+	var requests sync.WaitGroup
+	next := time.Now()
+	for i := 0; r.Bursts < st.settings.bursts; i++ {
+		t := all[i%len(all)]
+		if low, err := st.low(t); err != nil {
+			return err
+		} else if !low {
+			if i > 20*st.settings.bursts {
+				return fmt.Errorf("only %d containers could get a burst: the others are not below %v of their ceilings",
+					r.Bursts, lowShare)
+			}
+			if err := pause(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+			continue
+		}
+		one, err := st.burst(ctx, t, &requests)
+		if err != nil {
+			return err
+		}
+		r.Bursts++
+		gaps = append(gaps, one.Gap)
+		switch {
+		case one.Throttled && one.Raised:
+			r.Throttled++
+			r.Raised++
+			took = append(took, one.Took)
+		case one.Throttled: // it took longer than was waited
+			r.Throttled++
+			took = append(took, burstIn)
+		}
+		next = next.Add(burstEvery)
+		if err := pause(ctx, time.Until(next)); err != nil {
+			return err
+		}
+	}
+	requests.Wait()
+	r.HostBusy = busy.share()
+	last, err := st.scrape(ctx, agent)
+	if err != nil {
+		return err
+	}
+	r.P50MS, r.P99MS, r.MaxMS = ms(percentile(took, 50)), ms(percentile(took, 99)), ms(percentile(took, 100))
+	r.GapP99MS = ms(percentile(gaps, 99))
+	const name = "aware_agent_relief_duration_seconds"
+	r.ofHistogram(histogramOf(first, name), histogramOf(last, name))
+	return nil
+}
+
+// burst gives a container work, and watches what becomes of its limit.
+func (st *stage) burst(ctx context.Context, t target, requests *sync.WaitGroup) (cgrouptest.Relief, error) {
+	ctx, cancel := context.WithTimeout(ctx, burstIn)
+	defer cancel()
+	return cgrouptest.Watch(ctx, st.tree, t.group, func() {
+		requests.Go(func() {
+			resp, err := bursts.Get(t.url)
+			if err != nil {
+				say("burst: %v", err) // without a burst nothing is throttled, and that is counted
+				return
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		})
+	})
+}
+
+var bursts = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// ofHistogram takes in what the agent has measured itself between two readings.
+func (r *relief) ofHistogram(first, last *dto.Histogram) {
+	n := last.GetSampleCount() - first.GetSampleCount()
+	r.L0Samples = int(n)
+	if n == 0 {
+		return
+	}
+	quantile := func(share float64) float64 {
+		for i, b := range last.GetBucket() {
+			before := uint64(0)
+			if i < len(first.GetBucket()) {
+				before = first.GetBucket()[i].GetCumulativeCount()
+			}
+			if float64(b.GetCumulativeCount()-before) >= share*float64(n) {
+				return b.GetUpperBound() * 1e6
+			}
+		}
+		return 1e9 // above all bounds
+	}
+	r.L0P50US, r.L0P99US = quantile(0.5), quantile(0.99)
+}
