@@ -27,8 +27,6 @@ import (
 	"awarescale.dev/aware/nodeagent/restore"
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
@@ -107,9 +105,9 @@ func run(ctx context.Context, s *settings) error {
 		return fmt.Errorf("reading the configuration for the API server: %w", err)
 	}
 	config.UserAgent = "aware-agent"
-	api, err := kubernetes.NewForConfig(config)
+	api, err := dial(config)
 	if err != nil {
-		return fmt.Errorf("making a client for the API server: %w", err)
+		return err
 	}
 	readers, err := web.NewReaders(config)
 	if err != nil {
@@ -158,7 +156,7 @@ func run(ctx context.Context, s *settings) error {
 
 // client is the agent's side of the link to central. The CA that signs central's
 // certificate is in a ConfigMap, and is read again for each connection.
-func (s *settings) client(node *agent.Agent, api kubernetes.Interface, log klog.Logger) *link.Client {
+func (s *settings) client(node *agent.Agent, api server, log klog.Logger) *link.Client {
 	return &link.Client{
 		Node:  node,
 		URL:   s.central,
@@ -166,13 +164,7 @@ func (s *settings) client(node *agent.Agent, api kubernetes.Interface, log klog.
 		Token: s.tokenFile,
 		Every: nodeapi.ReportEvery,
 		Now:   time.Now,
-		CA: func(ctx context.Context) ([]byte, error) {
-			m, err := api.CoreV1().ConfigMaps(s.namespace).Get(ctx, nodeapi.CAConfigMap, metav1.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return []byte(m.Data[nodeapi.CAKey]), nil
-		},
-		Log: func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
+		CA:    func(ctx context.Context) ([]byte, error) { return api.authority(ctx, s.namespace) },
+		Log:   func(err error, message string, kv ...any) { log.Error(err, message, kv...) },
 	}
 }

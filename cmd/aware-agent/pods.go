@@ -3,7 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -12,63 +16,104 @@ import (
 	"awarescale.dev/aware/nodeagent/envelope"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // watched is the opted-in pods of this node, as the API server has them. It implements
-// [agent.Pods].
+// [agent.Pods]. A pod is converted when the API server has sent it, and nothing else of it is
+// kept.
 type watched struct {
-	api     kubernetes.Interface
-	lister  listers.PodLister
-	synced  cache.InformerSynced
+	server  server
 	changed chan struct{}
+
+	mu     sync.Mutex
+	pods   map[types.UID]agent.Pod // that run
+	all    []agent.Pod             // of the map; nil after a change
+	listed bool                    // the API server has said at least once which pods there are
 }
 
 // watch begins to watch the pods of a node.
-func watch(ctx context.Context, api kubernetes.Interface, node, selector string) *watched {
-	w := &watched{api: api, changed: make(chan struct{}, 1)}
-	factory := informers.NewSharedInformerFactoryWithOptions(
-		api,
-		0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-			o.LabelSelector = selector
-		}),
-		informers.WithTransform(func(o any) (any, error) {
-			if p, ok := o.(*corev1.Pod); ok {
-				p.ManagedFields = nil
-			}
-			return o, nil
-		}),
-	)
-	informer := factory.Core().V1().Pods()
-	touch := func() {
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
-	}
-	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { touch() },
-		UpdateFunc: func(any, any) { touch() },
-		DeleteFunc: func(any) { touch() },
-	}); err != nil {
-		klog.FromContext(ctx).Error(err, "Watching pods: changes are seen once a second only")
-	}
-	w.lister, w.synced = informer.Lister(), informer.Informer().HasSynced
-	factory.Start(ctx.Done())
+func watch(ctx context.Context, s server, node, selector string) *watched {
+	w := newWatched(s)
+	r := cache.NewReflectorWithOptions(s.pods(node, selector), &corev1.Pod{}, w, cache.ReflectorOptions{Name: "pods"})
+	go r.RunWithContext(ctx)
 	return w
 }
 
+func newWatched(s server) *watched {
+	return &watched{server: s, changed: make(chan struct{}, 1), pods: map[types.UID]agent.Pod{}}
+}
+
+// Add, Update, Delete, Replace and Resync implement [cache.ReflectorStore]: they are what the
+// API server says.
+func (w *watched) Add(o any) error { return w.set(o, true) }
+
+func (w *watched) Update(o any) error { return w.set(o, true) }
+
+func (w *watched) Delete(o any) error { return w.set(o, false) }
+
+// set takes in a pod that is there, or is not.
+func (w *watched) set(o any, there bool) error {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("watching pods: a %T", o)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was, had := w.pods[p.UID]
+	if !there || p.Status.Phase != corev1.PodRunning {
+		delete(w.pods, p.UID)
+		if had {
+			w.touch()
+		}
+		return nil
+	}
+	is := podOf(p)
+	w.pods[p.UID] = is
+	if !had || !reflect.DeepEqual(is, was) { // most news of a pod are of its conditions and probes
+		w.touch()
+	}
+	return nil
+}
+
+// touch notes a change. Whoever looks at [watched.Changed] looks at all pods then.
+func (w *watched) touch() {
+	w.all = nil
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Replace takes in all pods that there are.
+func (w *watched) Replace(all []any, _ string) error {
+	pods := make(map[types.UID]agent.Pod, len(all))
+	for _, o := range all {
+		p, ok := o.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("listing pods: a %T", o)
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			pods[p.UID] = podOf(p)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods, w.listed = pods, true
+	w.touch()
+	return nil
+}
+
+// Resync has nothing to do: nothing is kept that the pods must be compared with.
+func (w *watched) Resync() error { return nil }
+
 // Synced implements [agent.Pods].
-func (w *watched) Synced() bool { return w.synced() }
+func (w *watched) Synced() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed
+}
 
 // findIn is how long asking for one pod may take.
 const findIn = time.Second
@@ -77,7 +122,7 @@ const findIn = time.Second
 func (w *watched) Find(ctx context.Context, ref nodeapi.ContainerRef) (agent.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, findIn)
 	defer cancel()
-	p, err := w.api.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Pod, metav1.GetOptions{})
+	p, err := w.server.pod(ctx, ref.Namespace, ref.Pod)
 	if apierrors.IsNotFound(err) || err == nil && string(p.UID) != ref.PodUID {
 		return agent.Pod{}, agent.ErrNoPod
 	}
@@ -92,17 +137,12 @@ func (w *watched) Changed() <-chan struct{} { return w.changed }
 
 // Snapshot implements [agent.Pods].
 func (w *watched) Snapshot() []agent.Pod {
-	all, err := w.lister.List(labels.Everything())
-	if err != nil {
-		return nil // a lister reads memory: it does not fail
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = slices.AppendSeq(make([]agent.Pod, 0, len(w.pods)), maps.Values(w.pods))
 	}
-	pods := make([]agent.Pod, 0, len(all))
-	for _, p := range all {
-		if p.Status.Phase == corev1.PodRunning {
-			pods = append(pods, podOf(p))
-		}
-	}
-	return pods
+	return w.all
 }
 
 // podOf converts a pod to the agent's type.

@@ -10,9 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
@@ -37,7 +35,7 @@ const (
 // answers for a short while. The official filter for this (controller-runtime's
 // metrics/filters) would make the node agent's binary larger by 8 MB.
 type Readers struct {
-	client  kubernetes.Interface
+	client  reviewer
 	answers *cache.LRUExpireCache // of verdict, by question
 	waiting chan struct{}
 }
@@ -60,14 +58,14 @@ type verdict struct {
 func NewReaders(c *rest.Config) (*Readers, error) {
 	own := rest.CopyConfig(c)
 	own.QPS, own.Burst, own.RateLimiter = askRate, askBurst, nil
-	client, err := kubernetes.NewForConfig(own)
+	client, err := newReviews(own)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reviews of who reads metrics: %w", err)
 	}
 	return readersOf(client), nil
 }
 
-func readersOf(c kubernetes.Interface) *Readers {
+func readersOf(c reviewer) *Readers {
 	return &Readers{client: c, answers: cache.NewLRUExpireCache(verdicts), waiting: make(chan struct{}, asking)}
 }
 
@@ -115,9 +113,9 @@ func (r *Readers) judge(req *http.Request) verdict {
 
 // ask asks the API server whose the token is, and whether that user may do it.
 func (r *Readers) ask(ctx context.Context, token string, q question) (verdict, error) {
-	whose, err := r.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+	whose, err := r.client.token(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
-	}, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return verdict{}, fmt.Errorf("reviewing a token: %w", err)
 	}
@@ -129,12 +127,12 @@ func (r *Readers) ask(ctx context.Context, token string, q question) (verdict, e
 	for k, v := range user.Extra {
 		extra[k] = authorizationv1.ExtraValue(v)
 	}
-	may, err := r.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	may, err := r.client.access(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: q.path, Verb: q.method},
 		},
-	}, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return verdict{}, fmt.Errorf("reviewing whether %s may %s %s: %w", user.Username, q.method, q.path, err)
 	}

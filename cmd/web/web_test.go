@@ -16,10 +16,22 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 )
+
+// token and access implement [reviewer] by the fake clientset.
+func (c *cluster) token(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	return c.AuthenticationV1().TokenReviews().Create(ctx, q, metav1.CreateOptions{})
+}
+
+func (c *cluster) access(
+	ctx context.Context, q *authorizationv1.SubjectAccessReview,
+) (*authorizationv1.SubjectAccessReview, error) {
+	return c.AuthorizationV1().SubjectAccessReviews().Create(ctx, q, metav1.CreateOptions{})
+}
 
 // cluster knows two users, whose tokens are their names: prometheus, whose group may
 // get /metrics, and jane. It counts what it is asked.
