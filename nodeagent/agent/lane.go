@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"path/filepath"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -136,7 +135,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		l.open = false
 		return false
 	}
-	to := l.within(tree, t.group.Path(), inForce)
+	to := t.within(tree, inForce)
 	return to.CPU() > inForce.CPU() && t.raise(tree, now, to)
 }
 
@@ -153,8 +152,9 @@ func (l *lane) meet(now time.Time) {
 // within is the ceiling, or what of it the pod has room for: the kubelet may have lowered
 // the pod's limit, and left the container's as it was. It is in whole steps then, by
 // which the next agent knows it for ours.
-func (l *lane) within(tree *cgroup.Tree, path string, inForce cgroup.Limits) cgroup.Limits {
-	pod, err := tree.CPULimit(filepath.Dir(path))
+func (t *Track) within(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
+	l := &t.lane
+	pod, err := t.pod.cpuLimit(tree)
 	if err != nil {
 		l.open = false
 		l.news.err = err

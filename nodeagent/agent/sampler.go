@@ -32,18 +32,28 @@ type Sampler struct {
 
 	mu     sync.Mutex
 	tracks []*Track
+	pods   map[string]*sharedGroup // of the tracks, by path
+	order  []*sharedGroup          // the same
+	buffer []byte                  // that all groups read into
 }
 
 // Track is one container's recent past. It belongs to its Sampler.
 type Track struct {
 	group *cgroup.Group
+	pod   *sharedGroup
 	ring  [samples]sample
 	next  int   // index of the next sample in the ring
 	count int   // of samples in the ring
 	fault error // of the last sample
 
-	usage    cgroup.Usage // of the last Look
-	usageAt  time.Time    // of the last Look
+	readAt      time.Time // when a sample was read last; the others are the same
+	throttledAt time.Time // the last sample that saw throttling
+
+	limits   cgroup.Limits // of the last Look
+	usage    cgroup.Usage  // as it was read last; without CPU
+	usageAt  time.Time     // when it was read
+	still    bool          // and nothing in it had moved
+	zeros    mdp.Set       // the signals that are known of it then
 	kills    [16]kill     // a ring of the newest OOM kills
 	nextKill int          // index of the next kill in the ring
 
@@ -67,7 +77,8 @@ type kill struct {
 func (s *Sampler) Add(g *cgroup.Group) *Track {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := &Track{group: g}
+	g.Share(&s.buffer)
+	t := &Track{group: g, pod: s.share(g.Path())}
 	s.tracks = append(s.tracks, t)
 	return t
 }
@@ -80,6 +91,7 @@ func (s *Sampler) Remove(t *Track) {
 		if one == t {
 			s.tracks = append(s.tracks[:i], s.tracks[i+1:]...)
 			t.group.Close()
+			s.unshare(t.pod)
 			return
 		}
 	}
@@ -98,18 +110,17 @@ func (s *Sampler) Len() int {
 func (s *Sampler) Sample(now time.Time) (wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, p := range s.order {
+		p.look(now)
+	}
 	for _, t := range s.tracks {
 		// After a stall, two samples can be so close that rounding makes a peak.
 		if t.count > 0 && now.Sub(t.back(0).at) < 20*time.Millisecond {
 			continue
 		}
-		into := &t.ring[t.next]
-		if t.fault = t.group.ReadCPU(&into.CPU); t.fault != nil {
+		if t.fault = t.sample(now); t.fault != nil {
 			continue
 		}
-		into.at = now
-		t.next = (t.next + 1) % samples
-		t.count = min(t.count+1, samples)
 		s.relieve(t, now)
 		wanted = wanted || errors.Is(t.lane.news.err, cgroup.ErrReadOnly) || t.lane.met
 	}
@@ -139,14 +150,22 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 	if t.fault != nil {
 		return state, l, 0, t.fault
 	}
-	var u cgroup.Usage
-	if err = t.group.Read(&u); err != nil {
+	rested := t.rested(now)
+	if rested {
+		l, err = t.group.LimitsAfter(t.limits)
+	} else {
+		l, err = t.group.Limits()
+	}
+	if err != nil {
 		return state, l, 0, err
 	}
-	if l, err = t.group.Limits(); err != nil {
-		return state, l, 0, err
-	}
+	t.limits = l
 	state.At = now
+	if rested {
+		state.Observed |= t.zeros
+	} else if err = t.lookOthers(now, &state); err != nil {
+		return state, l, 0, err
+	}
 	if c := l.CPU(); c > 0 {
 		state.Limit.CPU = c
 		state.Observed |= mdp.SetOf(mdp.CPULimit)
@@ -155,22 +174,33 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 		state.Limit.Memory = l.Memory
 		state.Observed |= mdp.SetOf(mdp.MemoryLimit)
 	}
-	if u.Observed.Has(cgroup.WorkingSet) {
-		state.Usage.Memory = u.WorkingSet
+	if t.usage.Observed.Has(cgroup.WorkingSet) {
+		state.Usage.Memory = t.usage.WorkingSet
 		state.Observed |= mdp.SetOf(mdp.MemoryUsage)
 	}
 	t.heard = t.lane.take()
 	t.lastSecond(now, &state)
 	t.lastSamples(now, &state)
-	t.change(now, &u, &state)
-	t.usage = u
-	t.usageAt = now
 	for _, k := range t.kills {
 		if now.Sub(k.at) < reported {
 			recent += k.n
 		}
 	}
 	return state, l, recent, nil
+}
+
+// lookOthers reads memory, I/O and stalls.
+func (t *Track) lookOthers(now time.Time, state *mdp.State) error {
+	var u cgroup.Usage
+	if err := t.group.ReadOthers(&u); err != nil {
+		return err
+	}
+	t.change(now, &u, state)
+	t.remember(state)
+	t.still = t.still && u.Memory == t.usage.Memory
+	t.usage = u
+	t.usageAt = now
+	return nil
 }
 
 // lastSecond sets mean usage and throttling over about the last second.

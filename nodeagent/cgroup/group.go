@@ -130,42 +130,52 @@ type Group struct {
 	path    string
 	version Version
 	files   [files]file
-	buffer  []byte
+	buffer  *[]byte // becomes as large as the largest file that was read
 }
 
-// Group opens the group at a path from [Tree.Path].
-func (t *Tree) Group(path string) (*Group, error) {
-	g := &Group{path: path, version: t.version, buffer: make([]byte, 8192)}
-	for i := range g.files {
-		g.files[i].fd = -1
-	}
-	if !t.Exists(path) {
-		return nil, fmt.Errorf("opening cgroup %s: %w", filepath.Join(t.cpu, path), ErrGone)
-	}
+// firstBuffer is what most files fit into.
+const firstBuffer = 1024
+
+// Share lets groups read into one buffer. They are used by one goroutine at a time then, all
+// together.
+func (g *Group) Share(buffer *[]byte) { g.buffer = buffer }
+
+// names are a group's files; empty where the version has none of the kind.
+func (t *Tree) names(path string) [files]string {
 	at := func(dir, name string) string {
 		if dir == "" {
 			return ""
 		}
 		return filepath.Join(dir, path, name)
 	}
-	var names [files]string
 	if t.version == V2 {
-		names = [files]string{
+		return [files]string{
 			fileCPUStat: at(t.root, "cpu.stat"), fileQuota: at(t.root, "cpu.max"),
 			fileMemory: at(t.root, "memory.current"), fileMemoryStat: at(t.root, "memory.stat"),
 			fileMemoryLimit: at(t.root, "memory.max"), fileOOM: at(t.root, "memory.events"),
 			fileIO: at(t.root, "io.stat"), fileCPUPressure: at(t.root, "cpu.pressure"),
 			fileMemoryPressure: at(t.root, "memory.pressure"), fileIOPressure: at(t.root, "io.pressure"),
 		}
-	} else {
-		names = [files]string{
-			fileUsage: at(t.cpuacct, "cpuacct.usage"), fileCPUStat: at(t.cpu, "cpu.stat"),
-			fileQuota: at(t.cpu, "cpu.cfs_quota_us"), filePeriod: at(t.cpu, "cpu.cfs_period_us"),
-			fileMemory: at(t.memory, "memory.usage_in_bytes"), fileMemoryStat: at(t.memory, "memory.stat"),
-			fileMemoryLimit: at(t.memory, "memory.limit_in_bytes"), fileOOM: at(t.memory, "memory.oom_control"),
-			fileIO: at(t.blkio, "blkio.throttle.io_service_bytes"),
-		}
 	}
+	return [files]string{
+		fileUsage: at(t.cpuacct, "cpuacct.usage"), fileCPUStat: at(t.cpu, "cpu.stat"),
+		fileQuota: at(t.cpu, "cpu.cfs_quota_us"), filePeriod: at(t.cpu, "cpu.cfs_period_us"),
+		fileMemory: at(t.memory, "memory.usage_in_bytes"), fileMemoryStat: at(t.memory, "memory.stat"),
+		fileMemoryLimit: at(t.memory, "memory.limit_in_bytes"), fileOOM: at(t.memory, "memory.oom_control"),
+		fileIO: at(t.blkio, "blkio.throttle.io_service_bytes"),
+	}
+}
+
+// Group opens the group at a path from [Tree.Path].
+func (t *Tree) Group(path string) (*Group, error) {
+	g := &Group{path: path, version: t.version, buffer: new([]byte)}
+	for i := range g.files {
+		g.files[i].fd = -1
+	}
+	if !t.Exists(path) {
+		return nil, fmt.Errorf("opening cgroup %s: %w", filepath.Join(t.cpu, path), ErrGone)
+	}
+	names := t.names(path)
 	for i, name := range names {
 		if name == "" {
 			continue
@@ -210,7 +220,10 @@ func (g *Group) read(which int) ([]byte, error) {
 		return nil, nil
 	}
 	for {
-		n, err := unix.Pread(f.fd, g.buffer, 0)
+		if len(*g.buffer) == 0 {
+			*g.buffer = make([]byte, firstBuffer)
+		}
+		n, err := unix.Pread(f.fd, *g.buffer, 0)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -220,11 +233,11 @@ func (g *Group) read(which int) ([]byte, error) {
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("reading %s: %w", f.path, err)
-		case n == len(g.buffer):
-			g.buffer = make([]byte, 2*len(g.buffer))
+		case n == len(*g.buffer):
+			*g.buffer = make([]byte, 2*len(*g.buffer))
 			continue
 		}
-		return g.buffer[:n], nil
+		return (*g.buffer)[:n], nil
 	}
 }
 
@@ -232,26 +245,19 @@ func (g *Group) read(which int) ([]byte, error) {
 // it ten times a second.
 func (g *Group) ReadCPU(into *CPU) error {
 	*into = CPU{}
-	if g.version == V1 {
-		b, err := g.read(fileUsage)
-		if err != nil {
-			return err
-		}
-		if n, ok := uintOf(b); ok {
-			into.Usage = time.Duration(n)
-			into.Observed |= CPUUsage
-		}
-	}
-	b, err := g.read(fileCPUStat)
+	b, err := g.read(g.version.usageFile())
 	if err != nil {
 		return err
 	}
-	unit, timeField := time.Nanosecond, "throttled_time"
-	if g.version == V2 {
-		unit, timeField = time.Microsecond, "throttled_usec"
-		if n, ok := fieldOf(b, "usage_usec"); ok {
-			into.Usage = time.Duration(n) * time.Microsecond
-			into.Observed |= CPUUsage
+	if n, ok := g.version.usageOf(b); ok {
+		into.Usage = n
+		into.Observed |= CPUUsage
+	}
+	unit, timeField := time.Microsecond, "throttled_usec"
+	if g.version == V1 {
+		unit, timeField = time.Nanosecond, "throttled_time"
+		if b, err = g.read(fileCPUStat); err != nil {
+			return err
 		}
 	}
 	periods, ok1 := fieldOf(b, "nr_periods")
@@ -266,12 +272,52 @@ func (g *Group) ReadCPU(into *CPU) error {
 	return nil
 }
 
+// CPUTime reads the CPU time that the group and those below it have used, and nothing else:
+// one file. known is false when the kernel does not say it.
+func (g *Group) CPUTime() (used time.Duration, known bool, err error) {
+	b, err := g.read(g.version.usageFile())
+	if err != nil {
+		return 0, false, err
+	}
+	used, known = g.version.usageOf(b)
+	return used, known, nil
+}
+
+// usageFile is the file with the CPU usage.
+func (v Version) usageFile() int {
+	if v == V2 {
+		return fileCPUStat
+	}
+	return fileUsage
+}
+
+// usageOf is the CPU usage in that file.
+func (v Version) usageOf(b []byte) (time.Duration, bool) {
+	if v == V2 {
+		n, ok := fieldOf(b, "usage_usec")
+		return time.Duration(n) * time.Microsecond, ok
+	}
+	n, ok := uintOf(b)
+	return time.Duration(n), ok
+}
+
 // Read reads everything.
 func (g *Group) Read(into *Usage) error {
-	*into = Usage{}
-	if err := g.ReadCPU(&into.CPU); err != nil {
+	if err := g.ReadOthers(into); err != nil {
 		return err
 	}
+	var c CPU
+	if err := g.ReadCPU(&c); err != nil {
+		return err
+	}
+	c.Observed |= into.Observed
+	into.CPU = c
+	return nil
+}
+
+// ReadOthers reads everything but the CPU usage and throttling.
+func (g *Group) ReadOthers(into *Usage) error {
+	*into = Usage{}
 	b, err := g.read(fileMemory)
 	if err != nil {
 		return err
@@ -346,6 +392,27 @@ func (g *Group) Limits() (Limits, error) {
 	if err != nil {
 		return l, err
 	}
+	return g.withMemory(l)
+}
+
+// LimitsAfter is Limits, but where the quota is what it was the period is taken for what it
+// was, too. On v1 it is a file of its own, and nobody changes it alone.
+func (g *Group) LimitsAfter(before Limits) (Limits, error) {
+	if g.version == V2 {
+		return g.Limits()
+	}
+	b, err := g.read(fileQuota)
+	if err != nil {
+		return Limits{}, err
+	}
+	if quota, ok := intOf(b); !ok || max(0, quota) != before.Quota {
+		return g.Limits()
+	}
+	return g.withMemory(Limits{Quota: before.Quota, Period: before.Period})
+}
+
+// withMemory adds the memory limit.
+func (g *Group) withMemory(l Limits) (Limits, error) {
 	b, err := g.read(fileMemoryLimit)
 	if err != nil {
 		return l, err

@@ -30,14 +30,20 @@ func (t *Tree) CPULimit(path string) (Limits, error) {
 	return g.CPULimit()
 }
 
-// only opens some files of a group that have limits.
+// Pod opens what is needed of a pod's group: its CPU time, and its CPU limit.
+func (t *Tree) Pod(path string) (*Group, error) {
+	return t.only(path, t.version.usageFile(), fileQuota, filePeriod)
+}
+
+// only opens some files of a group.
 func (t *Tree) only(path string, which ...int) (*Group, error) {
-	g := &Group{path: path, version: t.version, buffer: make([]byte, 256)}
+	g := &Group{path: path, version: t.version, buffer: new([]byte)}
 	for i := range g.files {
 		g.files[i].fd = -1
 	}
+	names := t.names(path)
 	for _, one := range which {
-		name := t.limitFile(path, one)
+		name := names[one]
 		if name == "" {
 			continue
 		}
@@ -53,23 +59,6 @@ func (t *Tree) only(path string, which ...int) (*Group, error) {
 		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
 	return g, nil
-}
-
-// limitFile is a file with a group's limits; empty when the version has none of the kind.
-func (t *Tree) limitFile(path string, which int) string {
-	switch {
-	case t.version == V2 && which == fileQuota:
-		return filepath.Join(t.root, path, "cpu.max")
-	case t.version == V2 && which == fileMemoryLimit:
-		return filepath.Join(t.root, path, "memory.max")
-	case t.version == V2:
-		return ""
-	case which == fileMemoryLimit:
-		return filepath.Join(t.memory, path, "memory.limit_in_bytes")
-	case which == filePeriod:
-		return filepath.Join(t.cpu, path, "cpu.cfs_period_us")
-	}
-	return filepath.Join(t.cpu, path, "cpu.cfs_quota_us")
 }
 
 // Children are the groups directly below one, by their paths below the root.

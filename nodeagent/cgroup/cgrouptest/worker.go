@@ -3,6 +3,7 @@ package cgrouptest
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,6 +22,26 @@ type Worker struct {
 	throttled float64 // of the periods
 }
 
+// charge adds to the CPU time of a fixture's group, in which that of the groups below it is.
+func (h *Host) charge(tb testing.TB, path string, did time.Duration) {
+	tb.Helper()
+	g, err := h.Tree.Group(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer g.Close()
+	used, known, err := g.CPUTime()
+	if err != nil || !known {
+		tb.Fatalf("the CPU time of %s: known %v, %v", path, known, err)
+	}
+	used += did
+	if h.Tree.Version() == cgroup.V2 {
+		h.Put(tb, path, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n", used.Microseconds()))
+		return
+	}
+	h.Put(tb, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(used)))
+}
+
 // Period is how long one Work takes: a CFS period.
 const Period = 100 * time.Millisecond
 
@@ -35,7 +56,11 @@ func (w *Worker) Work(tb testing.TB, h *Host, path string) {
 	if limit == 0 {
 		limit = math.MaxInt32
 	}
-	w.used += time.Duration(min(limit, w.Demand)) * Period / 1000
+	did := time.Duration(min(limit, w.Demand)) * Period / 1000
+	w.used += did
+	for above := filepath.Dir(path); h.hasLimits(above); above = filepath.Dir(above) {
+		h.charge(tb, above, did)
+	}
 	w.periods++
 	if w.Demand > limit {
 		w.throttled += 1 - float64(limit)/float64(w.Demand)
