@@ -203,9 +203,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 
 // publish makes the results of a step visible: to Report, Ready and the metrics.
 func (a *Agent) publish(now time.Time, summaries []api.Summary) {
-	slices.SortFunc(summaries, func(x, y api.Summary) int {
-		return strings.Compare(x.Container.String(), y.Container.String())
-	})
+	slices.SortFunc(summaries, func(x, y api.Summary) int { return x.Container.Compare(y.Container) })
 	a.metrics.containers.Set(float64(len(summaries) - len(a.absent)))
 	stats := a.runtime.Stats()
 	open := 0.0

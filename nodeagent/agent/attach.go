@@ -151,9 +151,7 @@ func (a *Agent) attach(
 		return nil, err
 	}
 	c := a.newContainer(now, ref, one, group, inForce)
-	if reader, ok := a.deps.Pressure.(networkReader); ok {
-		c.net = traffic{reader: reader, pid: found.PID}
-	}
+	c.net, c.pid = a.trafficOf(ref.PodUID), found.PID
 	a.log.Info("attached", "container", ref, "id", one.ID, "cgroup", path, "limits", inForce.Size())
 	return c, nil
 }

@@ -23,7 +23,8 @@ type targeted interface{ Retarget(mdp.Ratio) }
 type managedContainer struct {
 	claim
 	track *Track
-	net   traffic
+	net   *traffic // of the pod; nil when it cannot be read
+	pid   int      // of its first process
 
 	facts     envelope.Container // what the API says
 	others    others             // the other containers of the pod
@@ -94,7 +95,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 			one.Set(&s, v)
 		}
 	}
-	c.net.observe(now, &s)
+	c.net.observe(now, c.pid, &s)
 	c.hear(now, c.track.heard)
 	c.reconcile(now, before)
 	return s, nil

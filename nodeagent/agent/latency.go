@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -66,6 +67,8 @@ func newScraper(atOnce int, within, every time.Duration) *scraper {
 				MaxIdleConnsPerHost: 1,
 				IdleConnTimeout:     30 * time.Second,
 				DisableCompression:  true,
+				// A connection to each pod is kept open. A request has some hundred bytes.
+				WriteBufferSize: 1 << 10,
 				// The default is 10 MB for each pod.
 				MaxResponseHeaderBytes: maxHeader,
 			},
@@ -95,7 +98,12 @@ func (s *scraper) want(ctx context.Context, now time.Time, all map[endpoint]bool
 			continue
 		}
 		r.busy = true
-		r.next = now.Add(s.every)
+		if r.next.IsZero() {
+			// All pods are read at once when the agent starts, and then no more.
+			r.next = now.Add(s.every/2 + time.Duration(rand.Int64N(int64(s.every/2))))
+		} else {
+			r.next = now.Add(s.every)
+		}
 		s.wg.Go(func() {
 			select {
 			case s.slots <- struct{}{}:
@@ -204,7 +212,33 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 // It reads line by line and keeps the sums only: what a pod can make the agent hold
 // is a line and a hundred buckets.
 func histogram(text io.Reader, metric string) (api.Histogram, error) {
-	lines := bufio.NewReaderSize(text, maxLine)
+	r := textReaders.Get().(*textReader)
+	h, err := r.histogram(text, metric)
+	r.lines.Reset(nil)
+	textReaders.Put(r) // not after a panic: the parser may be in the middle of a line then
+	return h, err
+}
+
+// textReaders are kept, because each has two large buffers, and each pod is read every few
+// seconds.
+var textReaders = sync.Pool{New: func() any {
+	return &textReader{
+		lines:  bufio.NewReaderSize(nil, maxLine),
+		parser: expfmt.NewTextParser(model.UTF8Validation),
+	}
+}}
+
+// textReader reads texts one after the other.
+type textReader struct {
+	lines  *bufio.Reader
+	parser expfmt.TextParser
+	one    []byte // a text of one line, for the parser
+	in     bytes.Reader
+}
+
+func (r *textReader) histogram(text io.Reader, metric string) (api.Histogram, error) {
+	r.lines.Reset(text)
+	lines := r.lines
 	sum := sums{buckets: map[float64]bucket{}}
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -212,7 +246,7 @@ func histogram(text io.Reader, metric string) (api.Histogram, error) {
 		if rest := lineOf(line, metric); rest && long {
 			return api.Histogram{}, fmt.Errorf("a line of more than %d bytes", maxLine)
 		} else if rest {
-			if err := sum.add(line, metric); err != nil {
+			if err := r.add(&sum, line, metric); err != nil {
 				return api.Histogram{}, err
 			}
 		}
@@ -244,7 +278,7 @@ type bucket struct {
 }
 
 // add adds a line of the metric.
-func (s *sums) add(line []byte, metric string) error {
+func (r *textReader) add(s *sums, line []byte, metric string) error {
 	if line[0] == '#' {
 		if fields := bytes.Fields(line); len(fields) > 3 {
 			s.kind = string(fields[3])
@@ -254,9 +288,10 @@ func (s *sums) add(line []byte, metric string) error {
 		}
 		return nil
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	one := slices.Concat([]byte("# TYPE "+metric+" histogram\n"), bytes.TrimRight(line, "\r\n"), []byte("\n"))
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(one))
+	r.one = append(append(append(r.one[:0], "# TYPE "...), metric...), " histogram\n"...)
+	r.one = append(append(r.one, bytes.TrimRight(line, "\r\n")...), '\n')
+	r.in.Reset(r.one)
+	families, err := r.parser.TextToMetricFamilies(&r.in)
 	if err != nil {
 		return err
 	}

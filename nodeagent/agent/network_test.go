@@ -12,13 +12,17 @@ import (
 type counter struct {
 	bytes uint64
 	err   error
+	reads int
 }
 
-func (c *counter) Network(int) (uint64, error) { return c.bytes, c.err }
+func (c *counter) Network(int) (uint64, error) {
+	c.reads++
+	return c.bytes, c.err
+}
 
 func TestTrafficIsARateAndUnknownIsNotZero(t *testing.T) {
 	c := &counter{bytes: 1000}
-	one := traffic{reader: c, pid: 7}
+	one := traffic{reader: c}
 	now := time.Unix(100, 0)
 	for i, step := range []struct {
 		bytes uint64
@@ -28,25 +32,48 @@ func TestTrafficIsARateAndUnknownIsNotZero(t *testing.T) {
 	}{
 		{1000, nil, 0, false}, // the first reading has nothing before it
 		{1000, nil, 0, true},
-		{3000, nil, 1000, true},
+		{3000, nil, 400, true},
 		{3500, errors.New("it ended"), 0, false},
 		{9000, nil, 0, false}, // after a gap the time is not known either
-		{9200, nil, 100, true},
+		{9500, nil, 100, true},
 		{50, nil, 0, false}, // a counter that went back is another one
-		{250, nil, 100, true},
+		{550, nil, 100, true},
 	} {
 		c.bytes, c.err = step.bytes, step.err
-		now = now.Add(2 * time.Second)
+		now = now.Add(trafficEvery)
 		var s mdp.State
-		one.observe(now, &s)
+		one.observe(now, 7, &s)
 		if s.Knows(mdp.NetworkRate) != step.known || s.NetworkRate != step.want {
 			t.Errorf("step %d: %v, known %v; want %v, %v", i, s.NetworkRate, s.Knows(mdp.NetworkRate), step.want, step.known)
 		}
 	}
 	var s mdp.State
-	(&traffic{}).observe(now, &s)
-	(&traffic{reader: c}).observe(now, &s)
+	(&traffic{}).observe(now, 7, &s)
+	(&traffic{reader: c}).observe(now, 0, &s)
+	(*traffic)(nil).observe(now, 7, &s)
 	if s.Observed != 0 {
 		t.Errorf("nothing can be read, and observed is %v", s.Observed)
+	}
+}
+
+// Two containers of a pod look at their traffic each second. Once the rate is known, the
+// counters are read once in five seconds, and both have the rate all the time.
+func TestThePodsTrafficIsReadOnceForAllItsContainers(t *testing.T) {
+	c := &counter{}
+	pod := traffic{reader: c}
+	now := noon
+	for i := range 22 {
+		c.bytes += 300
+		for _, pid := range []int{7, 8} {
+			var s mdp.State
+			pod.observe(now, pid, &s)
+			if known := s.Knows(mdp.NetworkRate); known != (i > 0) || known && s.NetworkRate != 300 {
+				t.Errorf("after %d s process %d: %v, known %v", i, pid, s.NetworkRate, known)
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	if c.reads != 2+20/5 {
+		t.Errorf("%d readings in 21 s, want two for the first rate and then one in five seconds", c.reads)
 	}
 }

@@ -54,8 +54,8 @@ type Track struct {
 	usageAt  time.Time     // when it was read
 	still    bool          // and nothing in it had moved
 	zeros    mdp.Set       // the signals that are known of it then
-	kills    [16]kill     // a ring of the newest OOM kills
-	nextKill int          // index of the next kill in the ring
+	kills    [16]kill      // a ring of the newest OOM kills
+	nextKill int           // index of the next kill in the ring
 
 	lane  lane
 	heard relief // what the lane had done at the last Look

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -38,6 +40,12 @@ type ContainerRef struct {
 }
 
 func (c ContainerRef) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
+
+// Compare orders by namespace, pod and container, and pods of one name by their UID.
+func (c ContainerRef) Compare(other ContainerRef) int {
+	return cmp.Or(strings.Compare(c.Namespace, other.Namespace), strings.Compare(c.Pod, other.Pod),
+		strings.Compare(c.Container, other.Container), strings.Compare(c.PodUID, other.PodUID))
+}
 
 // Summary is what a node reports of one container: the signals of its last
 // local step and the result of that step.
