@@ -7,6 +7,8 @@ VERSION ?= v0.1.0
 KUBERNETES := $(shell awk '$$1=="k8s.io/kubernetes" {print $$2; exit}' go.mod)
 # aware-central is a kube-scheduler, so it names both versions. The other programs name AWARE's only.
 LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+# Without gRPC's traces the linker can leave out what nobody calls: the agent's binary is a fifth smaller.
+AGENT_TAGS := grpcnotrace
 CENTRAL_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)-aware.$(VERSION)
 
 ifeq ($(shell command -v go),)
@@ -68,7 +70,8 @@ race: ## the concurrent parts under the race detector
 	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./plugins/autoscaling/admission ./cmd/web/... ./cmd/aware/live/... ./test/apps/load/...
 
 build: ## the three binaries, into bin/
-	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware ./cmd/aware-agent
+	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware
+	go build -tags '$(AGENT_TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/aware-agent
 	go build -ldflags '$(CENTRAL_LDFLAGS)' -o bin/ ./cmd/aware-central
 	ln -sf aware bin/kubectl-aware
 
@@ -76,7 +79,7 @@ REGISTRY ?=
 PLATFORMS ?= linux/$(shell go env GOARCH)
 images: ## build the images, push them to REGISTRY, write out/install for kubectl apply -k (PLATFORMS=linux/amd64,linux/arm64)
 	go run ./hack/images --registry '$(REGISTRY)' --platforms '$(PLATFORMS)' --ldflags 'aware-agent=$(LDFLAGS)' \
-	  --ldflags 'aware-central=$(CENTRAL_LDFLAGS)' $(IMAGES_FLAGS)
+	  --ldflags 'aware-central=$(CENTRAL_LDFLAGS)' --tags 'aware-agent=$(AGENT_TAGS)' $(IMAGES_FLAGS)
 
 bench-agent: ## what the node agent costs; the last line is JSON
 	go run ./test/perf/agent

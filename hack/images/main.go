@@ -41,6 +41,7 @@ type options struct {
 	overlay   string   // the folder of the kustomization to write
 	bin       string   // the folder of the programs
 	ldflags   map[string]string
+	tags      map[string]string
 }
 
 func main() {
@@ -69,6 +70,7 @@ func command() *cobra.Command {
 	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64"}, "of your nodes, such as linux/amd64,linux/arm64")
 	f.BoolVar(&o.insecure, "insecure", false, "the registry speaks plain HTTP")
 	f.StringToStringVar(&o.ldflags, "ldflags", nil, "the linker's flags of each program, such as aware-agent=-s")
+	f.StringToStringVar(&o.tags, "tags", nil, "the build tags of each program, such as aware-agent=grpcnotrace")
 	return cmd
 }
 
@@ -161,7 +163,8 @@ func (o options) build(ctx context.Context, program, platform string) (v1.Image,
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", o.ldflags[program], "-o", file, "./cmd/"+program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", o.tags[program], "-ldflags", o.ldflags[program],
+		"-o", file, "./cmd/"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.source, os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {

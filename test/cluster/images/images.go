@@ -59,9 +59,6 @@ func Build(ctx context.Context, bin string, say func(format string, args ...any)
 	}
 	began := time.Now()
 	say("building %s", strings.Join(programs, " "))
-	cmd := exec.CommandContext(ctx, "go",
-		append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", bin + "/"}, programs...)...)
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	done := make(chan struct{})
 	go func() {
 		tick := time.NewTicker(15 * time.Second)
@@ -75,13 +72,30 @@ func Build(ctx context.Context, bin string, say func(format string, args ...any)
 			}
 		}
 	}()
-	out, err := cmd.CombinedOutput()
-	close(done)
-	if err != nil {
-		return fmt.Errorf("building %v: %w\n%s", programs, err, out)
+	defer close(done)
+	for tags, some := range byTags(programs) {
+		cmd := exec.CommandContext(ctx, "go",
+			append([]string{"build", "-buildvcs=false", "-tags=" + tags, "-ldflags=-s -w", "-o", bin + "/"}, some...)...)
+		cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %v: %w\n%s", some, err, out)
+		}
 	}
 	say("built in %v", time.Since(began).Round(100*time.Millisecond))
 	return nil
+}
+
+// byTags is the programs by the build tags that they are built with, as the Makefile has them.
+func byTags(programs []string) map[string][]string {
+	all := map[string][]string{}
+	for _, p := range programs {
+		tags := ""
+		if p == Agent.Program {
+			tags = "grpcnotrace"
+		}
+		all[tags] = append(all[tags], p)
+	}
+	return all
 }
 
 // Programs are the packages of some images.
