@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/nodeagent/api"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
@@ -48,14 +49,20 @@ type reading struct {
 type scraper struct {
 	client *http.Client
 	every  time.Duration // between two readings of an endpoint
-	slots  chan struct{}
-	wg     sync.WaitGroup
+	// readers are not in use: as many as may read at once. They are kept, because each has
+	// large buffers, and each pod is read every few seconds.
+	readers chan *textReader
+	wg      sync.WaitGroup
 
 	mu       sync.Mutex
 	readings map[endpoint]*reading
 }
 
 func newScraper(atOnce int, within, every time.Duration) *scraper {
+	readers := make(chan *textReader, atOnce)
+	for range atOnce {
+		readers <- newTextReader()
+	}
 	return &scraper{
 		every: every,
 		client: &http.Client{
@@ -73,7 +80,7 @@ func newScraper(atOnce int, within, every time.Duration) *scraper {
 				MaxResponseHeaderBytes: maxHeader,
 			},
 		},
-		slots:    make(chan struct{}, atOnce),
+		readers:  readers,
 		readings: make(map[endpoint]*reading),
 	}
 }
@@ -105,13 +112,13 @@ func (s *scraper) want(ctx context.Context, now time.Time, all map[endpoint]bool
 			r.next = now.Add(s.every)
 		}
 		s.wg.Go(func() {
+			var reader *textReader
 			select {
-			case s.slots <- struct{}{}:
-				defer func() { <-s.slots }()
+			case reader = <-s.readers:
 			case <-ctx.Done():
 				return
 			}
-			h, err := s.read(ctx, e)
+			h, err := s.read(ctx, reader, e)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			r.at = time.Now()
@@ -123,14 +130,16 @@ func (s *scraper) want(ctx context.Context, now time.Time, all map[endpoint]bool
 	}
 }
 
-// read reads an endpoint. What a pod answers cannot end the agent.
-func (s *scraper) read(ctx context.Context, e endpoint) (h api.Histogram, err error) {
+// read reads an endpoint, and gives the reader back. What a pod answers cannot end the agent.
+func (s *scraper) read(ctx context.Context, r *textReader, e endpoint) (h api.Histogram, err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			r = newTextReader() // the other one is in the middle of something
 			h, err = api.Histogram{}, fmt.Errorf("reading %s from %s: the reader failed: %v", e.Metric, e.url(), p)
 		}
+		s.readers <- r
 	}()
-	return scrape(ctx, s.client, e.url(), e.Metric)
+	return scrape(ctx, s.client, r, e.url(), e.Metric)
 }
 
 // get is the newest reading. The histogram is unknown when there was none yet, when it
@@ -167,7 +176,7 @@ const (
 )
 
 // scrape reads one metric of one endpoint.
-func scrape(ctx context.Context, client *http.Client, url, metric string) (api.Histogram, error) {
+func scrape(ctx context.Context, client *http.Client, r *textReader, url, metric string) (api.Histogram, error) {
 	fail := func(err error) (api.Histogram, error) {
 		return api.Histogram{}, fmt.Errorf("reading %s from %s: %w", metric, url, err)
 	}
@@ -191,7 +200,7 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 		return fail(fmt.Errorf("status %d", resp.StatusCode))
 	}
 	limited := &io.LimitedReader{R: resp.Body, N: maxAnswer + 1}
-	h, err := histogram(limited, metric)
+	h, err := r.histogram(limited, metric)
 	if limited.N <= 0 {
 		err = fmt.Errorf("more than %d bytes", maxAnswer)
 	}
@@ -211,33 +220,44 @@ func scrape(ctx context.Context, client *http.Client, url, metric string) (api.H
 //
 // It reads line by line and keeps the sums only: what a pod can make the agent hold
 // is a line and a hundred buckets.
-func histogram(text io.Reader, metric string) (api.Histogram, error) {
-	r := textReaders.Get().(*textReader)
-	h, err := r.histogram(text, metric)
-	r.lines.Reset(nil)
-	textReaders.Put(r) // not after a panic: the parser may be in the middle of a line then
-	return h, err
-}
-
-// textReaders are kept, because each has two large buffers, and each pod is read every few
-// seconds.
-var textReaders = sync.Pool{New: func() any {
-	return &textReader{
-		lines:  bufio.NewReaderSize(nil, maxLine),
-		parser: expfmt.NewTextParser(model.UTF8Validation),
-	}
-}}
-
-// textReader reads texts one after the other.
+//
+// Most lines were read ten seconds ago, with another count at their end. What the parser said of
+// the text before the count is kept, and the count is read here.
 type textReader struct {
 	lines  *bufio.Reader
 	parser expfmt.TextParser
 	one    []byte // a text of one line, for the parser
 	in     bytes.Reader
+	known  map[seriesKey]series
+}
+
+// seriesKey is the text of a line before its count.
+type seriesKey struct{ metric, text string }
+
+// series is what such a text stands for.
+type series struct {
+	upper  float64 // bound of the bucket
+	bucket bool
+	count  bool // of all requests
+}
+
+const (
+	// maxKnown is how many texts are kept, and maxText how long one may be.
+	maxKnown = 256
+	maxText  = 256
+)
+
+func newTextReader() *textReader {
+	return &textReader{
+		lines:  bufio.NewReaderSize(nil, maxLine),
+		parser: expfmt.NewTextParser(model.UTF8Validation),
+		known:  make(map[seriesKey]series),
+	}
 }
 
 func (r *textReader) histogram(text io.Reader, metric string) (api.Histogram, error) {
 	r.lines.Reset(text)
+	defer r.lines.Reset(nil)
 	lines := r.lines
 	sum := sums{buckets: map[float64]bucket{}}
 	for {
@@ -288,32 +308,105 @@ func (r *textReader) add(s *sums, line []byte, metric string) error {
 		}
 		return nil
 	}
-	r.one = append(append(append(r.one[:0], "# TYPE "...), metric...), " histogram\n"...)
-	r.one = append(append(r.one, bytes.TrimRight(line, "\r\n")...), '\n')
-	r.in.Reset(r.one)
-	families, err := r.parser.TextToMetricFamilies(&r.in)
+	line = bytes.TrimRight(line, "\r\n")
+	if text, n, ok := cutCount(line); ok {
+		if one, ok := r.seriesOf(metric, text); ok {
+			return s.add(one, n)
+		}
+	}
+	h, err := r.parse(metric, line)
 	if err != nil {
 		return err
 	}
-	for _, m := range families[metric].GetMetric() {
-		h := m.GetHistogram()
-		for _, b := range h.GetBucket() {
-			upper := b.GetUpperBound()
-			if math.IsNaN(upper) {
-				return errors.New("a bucket's upper bound is not a number")
-			}
-			before := s.buckets[upper]
-			s.buckets[upper] = bucket{before.series + 1, before.count + b.GetCumulativeCount()}
-			if len(s.buckets) > api.MaxBuckets {
-				return fmt.Errorf("more than %d buckets", api.MaxBuckets)
-			}
-		}
-		if h.SampleCount != nil {
-			s.series++
-			s.count += h.GetSampleCount()
+	for _, b := range h.GetBucket() {
+		if err := s.add(series{upper: b.GetUpperBound(), bucket: true}, b.GetCumulativeCount()); err != nil {
+			return err
 		}
 	}
+	if h != nil && h.SampleCount != nil {
+		return s.add(series{count: true}, h.GetSampleCount())
+	}
 	return nil
+}
+
+// add adds a count of a series.
+func (s *sums) add(one series, n uint64) error {
+	if one.count {
+		s.series++
+		s.count += n
+	}
+	if !one.bucket {
+		return nil
+	}
+	if math.IsNaN(one.upper) {
+		return errors.New("a bucket's upper bound is not a number")
+	}
+	before := s.buckets[one.upper]
+	s.buckets[one.upper] = bucket{before.series + 1, before.count + n}
+	if len(s.buckets) > api.MaxBuckets {
+		return fmt.Errorf("more than %d buckets", api.MaxBuckets)
+	}
+	return nil
+}
+
+// cutCount cuts a line at its last space, if a whole number is behind it.
+func cutCount(line []byte) (text []byte, n uint64, ok bool) {
+	i := bytes.LastIndexByte(line, ' ')
+	digits := line[i+1:]
+	if i < 0 || i > maxText || len(digits) == 0 || len(digits) > 15 { // a float has that many exactly
+		return nil, 0, false
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return nil, 0, false
+		}
+		n = 10*n + uint64(d-'0')
+	}
+	return line[:i], n, true
+}
+
+// seriesOf is what a text stands for. The parser is asked once.
+func (r *textReader) seriesOf(metric string, text []byte) (series, bool) {
+	one, ok := r.known[seriesKey{metric, string(text)}]
+	if ok {
+		return one, true
+	}
+	// With two counts: a text that has a count already, and a time behind it, keeps its own.
+	for _, n := range []uint64{1, 2} {
+		h, err := r.parse(metric, fmt.Appendf(nil, "%s %d", text, n))
+		if err != nil {
+			return series{}, false
+		}
+		switch b := h.GetBucket(); {
+		case len(b) == 1 && b[0].GetCumulativeCount() == n:
+			one = series{upper: b[0].GetUpperBound(), bucket: true}
+		case len(b) == 0 && h.GetSampleCount() == n:
+			one = series{count: true}
+		default:
+			return series{}, false
+		}
+	}
+	if len(r.known) >= maxKnown {
+		clear(r.known)
+	}
+	r.known[seriesKey{metric, string(text)}] = one
+	return one, true
+}
+
+// parse lets the parser read one line of the metric. The histogram may be nil: the parser takes
+// some lines for comments.
+func (r *textReader) parse(metric string, line []byte) (*dto.Histogram, error) {
+	r.one = append(append(append(r.one[:0], "# TYPE "...), metric...), " histogram\n"...)
+	r.one = append(append(r.one, line...), '\n')
+	r.in.Reset(r.one)
+	families, err := r.parser.TextToMetricFamilies(&r.in)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range families[metric].GetMetric() {
+		return m.GetHistogram(), nil
+	}
+	return nil, nil
 }
 
 // histogram is the sum of the series.

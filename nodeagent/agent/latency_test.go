@@ -40,7 +40,7 @@ http_seconds_other_bucket{le="+Inf"} 1000
 `
 
 func TestHistogramAddsUpSeries(t *testing.T) {
-	h, err := histogram(strings.NewReader(exposition), "http_seconds")
+	h, err := newTextReader().histogram(strings.NewReader(exposition), "http_seconds")
 	if err != nil || !slices.Equal(h.Upper, []float64{0.1, 0.5, math.Inf(1)}) || !slices.Equal(h.Counts, []uint64{11, 17, 23}) {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -61,7 +61,7 @@ func TestHistogramAddsUpSeries(t *testing.T) {
 		"counts that fall": {"# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"+Inf\"} 1\n", "h", "fewer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, err := histogram(strings.NewReader(c.body), c.metric)
+			h, err := newTextReader().histogram(strings.NewReader(c.body), c.metric)
 			if err == nil || !strings.Contains(err.Error(), c.says) || h.Known() {
 				t.Errorf("%+v, %v; want %q", h, err, c.says)
 			}
@@ -81,7 +81,7 @@ func lines(format string, n int) string {
 // A long line of another metric is not our business.
 func TestLongLinesOfOtherMetricsAreSkipped(t *testing.T) {
 	long := "other{a=\"" + strings.Repeat("http_seconds_bucket", 1<<14) + "\"} 1\n"
-	if h, err := histogram(strings.NewReader(long+exposition+long), "http_seconds"); err != nil || h.Total() != 23 {
+	if h, err := newTextReader().histogram(strings.NewReader(long+exposition+long), "http_seconds"); err != nil || h.Total() != 23 {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestALongAnswerTakesLittleMemory(t *testing.T) {
 			var before runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			if _, err := histogram(io.MultiReader(strings.NewReader("# TYPE h histogram\n"), body), "h"); body.read <= 2<<20 {
+			if _, err := newTextReader().histogram(io.MultiReader(strings.NewReader("# TYPE h histogram\n"), body), "h"); body.read <= 2<<20 {
 				t.Fatalf("%d bytes were read: %v", body.read, err)
 			}
 			if most := int64(body.alive) - int64(before.HeapAlloc); most > 2<<20 {
@@ -150,7 +150,8 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 			}
 		}
 	})
-	_, err := newScraper(1, time.Minute, 10*time.Second).read(t.Context(), e)
+	s := newScraper(1, time.Minute, 10*time.Second)
+	_, err := s.read(t.Context(), <-s.readers, e)
 	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("err = %v", err)
 	}
@@ -201,9 +202,13 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 func TestAReadersPanicIsAnError(t *testing.T) {
 	s := newScraper(1, time.Minute, 10*time.Second)
 	s.client.Transport = panics{}
-	_, err := s.read(t.Context(), endpoint{ip: "10.0.0.1"})
+	was := <-s.readers
+	_, err := s.read(t.Context(), was, endpoint{ip: "10.0.0.1"})
 	if err == nil || !strings.Contains(err.Error(), "the reader failed: oh no") {
 		t.Errorf("err = %v", err)
+	}
+	if len(s.readers) != 1 || <-s.readers == was {
+		t.Error("the reader that failed is used again, or there is none")
 	}
 }
 
@@ -224,11 +229,92 @@ func TestAnOldReadingIsUnknown(t *testing.T) {
 	}
 }
 
+// byTheParser is a reader that lets the parser read every line.
+func byTheParser(text []byte, metric string) (api.Histogram, error) {
+	sum := sums{buckets: map[float64]bucket{}}
+	for line := range bytes.Lines(text) {
+		switch {
+		case !lineOf(line, metric):
+			continue
+		case len(line) >= maxLine:
+			return api.Histogram{}, fmt.Errorf("a line of more than %d bytes", maxLine)
+		case line[0] == '#':
+			if err := newTextReader().add(&sum, line, metric); err != nil {
+				return api.Histogram{}, err
+			}
+			continue
+		}
+		h, err := newTextReader().parse(metric, bytes.TrimRight(line, "\r\n"))
+		if err != nil {
+			return api.Histogram{}, err
+		}
+		for _, b := range h.GetBucket() {
+			if err := sum.add(series{upper: b.GetUpperBound(), bucket: true}, b.GetCumulativeCount()); err != nil {
+				return api.Histogram{}, err
+			}
+		}
+		if h != nil && h.SampleCount != nil {
+			if err := sum.add(series{count: true}, h.GetSampleCount()); err != nil {
+				return api.Histogram{}, err
+			}
+		}
+	}
+	return sum.histogram()
+}
+
+func TestKnownSeriesAreNotParsedAgain(t *testing.T) {
+	r := newTextReader()
+	page := strings.ReplaceAll(exposition, "_sum{code=\"200\"} 5.5\n", "_sum{code=\"200\"} 5.25\n")
+	for i, text := range []string{exposition, page} {
+		if h, err := r.histogram(strings.NewReader(text), "http_seconds"); err != nil || h.Total() != 23 {
+			t.Fatalf("reading %d: %+v, %v", i, h, err)
+		}
+	}
+	if n := len(r.known); n != 8 {
+		t.Errorf("%d texts are known, want six buckets and two counts", n)
+	}
+	for i := range 3 * maxKnown {
+		text := fmt.Sprintf("# TYPE h histogram\nh_bucket{a=\"%d\",le=\"+Inf\"} 1\n", i)
+		if _, err := r.histogram(strings.NewReader(text), "h"); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.known) > maxKnown {
+			t.Fatalf("%d texts are kept", len(r.known))
+		}
+	}
+}
+
 func FuzzHistogram(f *testing.F) {
 	f.Add([]byte(exposition))
 	f.Add([]byte("# TYPE http_seconds histogram\nhttp_seconds_bucket{le=\"NaN\"} 1\n"))
+	for _, line := range []string{
+		"http_seconds_bucket{le=\"+Inf\"} 1 1395066363000", // a time
+		"http_seconds_bucket{le=\"+Inf\"} 2 1395066363000",
+		"http_seconds_bucket{le=\"+Inf\"}\t7",
+		"http_seconds_bucket{le=\"+Inf\"}  7 ",
+		"http_seconds_bucket{le=\"+Inf\",a=\" 5\"} 7",
+		"http_seconds_bucket{le=\"+Inf\"} 7e2",
+		"http_seconds_bucket{le=\"+Inf\"} 99999999999999999999",
+		"http_seconds_bucket{le=\"+Inf\"} -1",
+		"http_seconds_bucket{le=\"+Inf\"} 007",
+		"http_seconds_bucket 7",
+		"http_seconds 7",
+		"http_seconds_bucket{le=\"x\"} 7",
+		"http_seconds_count{a=\"b} 7",
+		"http_seconds_sum 7\nhttp_seconds_bucket{le=\"+Inf\"} 7\nhttp_seconds_count 7",
+	} {
+		f.Add([]byte("# TYPE http_seconds histogram\n" + line + "\n"))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := histogram(bytes.NewReader(b), "http_seconds")
+		r := newTextReader()
+		h, err := r.histogram(bytes.NewReader(b), "http_seconds")
+		for _, known := range []string{"a new reader", "one that has read it before"} {
+			want, wantErr := byTheParser(b, "http_seconds")
+			if fmt.Sprint(h, err) != fmt.Sprint(want, wantErr) {
+				t.Errorf("%q: %s says %v, %v; the parser %v, %v", b, known, h, err, want, wantErr)
+			}
+			h, err = r.histogram(bytes.NewReader(b), "http_seconds")
+		}
 		if err != nil {
 			return
 		}
@@ -308,4 +394,26 @@ func TestLatencyOfAPodIsReportedOrTheReasonWhyNot(t *testing.T) {
 		t.Errorf("problem %q, want the URL and the error", s.Problem)
 	}
 	g.agent.scraper.wait()
+}
+
+// BenchmarkHistogram is reading the page of a Go program, which has our metric and sixty others.
+func BenchmarkHistogram(b *testing.B) {
+	var text strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&text, "# HELP go_other_%d Something else.\n# TYPE go_other_%d gauge\ngo_other_%d %d\n", i, i, i, i)
+	}
+	text.WriteString("# TYPE http_request_duration_seconds histogram\n")
+	for i := range 24 {
+		fmt.Fprintf(&text, "http_request_duration_seconds_bucket{code=\"200\",le=\"%v\"} %d\n", float64(i+1)/100, 1000*i)
+	}
+	text.WriteString("http_request_duration_seconds_bucket{code=\"200\",le=\"+Inf\"} 24000\n" +
+		"http_request_duration_seconds_sum{code=\"200\"} 53.4\nhttp_request_duration_seconds_count{code=\"200\"} 24000\n")
+	page := text.String()
+	b.ReportAllocs()
+	r := newTextReader()
+	for b.Loop() {
+		if h, err := r.histogram(strings.NewReader(page), "http_request_duration_seconds"); err != nil || h.Total() != 24000 {
+			b.Fatal(h, err)
+		}
+	}
 }
