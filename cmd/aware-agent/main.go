@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -39,7 +40,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-func main() { os.Exit(cli.Run(command())) }
+func main() {
+	collectAt()
+	os.Exit(cli.Run(command()))
+}
+
+// gcPercent is how much garbage may be there before it is collected, as a share of what is in
+// use. The agent makes little garbage and has little in use: collecting at half of Go's default
+// costs less than a millicore, and saves megabytes on every node (ADR 20).
+const gcPercent = 50
+
+// collectAt sets it, unless $GOGC does.
+func collectAt() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
 
 func command() *cobra.Command {
 	s, logs := defaults(), logsapi.NewLoggingConfiguration()
