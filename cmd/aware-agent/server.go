@@ -15,8 +15,8 @@ import (
 )
 
 // server is the API server, as far as the agent reads it: pods and one ConfigMap. A whole
-// clientset would bring the types of all groups, which are two thirds of a binary and of
-// the memory that it takes (ADR 20).
+// clientset would bring the types of all groups, which more than double the binary and
+// the memory that its pages take (ADR 20).
 type server struct{ core rest.Interface }
 
 // dial makes the client. Nothing is asked yet.

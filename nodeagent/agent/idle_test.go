@@ -274,6 +274,10 @@ func TestLimitsAndMemoryOfWhatDoesNothingAreLookedAt(t *testing.T) {
 		if s, l := look(); l.CPU() != 250 || l.Memory != 99*mdp.MiB || s.Limit != (mdp.Size{CPU: 250, Memory: 99 * mdp.MiB}) {
 			t.Errorf("limits %+v, state %v", l, s.Limit)
 		}
+		host.Add(t, d.paths[0], limitsOf(mdp.Size{CPU: 250, Memory: 88 * mdp.MiB}))
+		if _, l := look(); l.Memory != 88*mdp.MiB || l.CPU() != 250 {
+			t.Errorf("only the memory limit is another one: %+v", l)
+		}
 		var s mdp.State
 		for range 5 {
 			s, _ = look()
@@ -284,6 +288,53 @@ func TestLimitsAndMemoryOfWhatDoesNothingAreLookedAt(t *testing.T) {
 		for _, signal := range []mdp.Signal{mdp.OOMKills, mdp.IORate} {
 			if v, known := signal.Get(&s); !known || v != 0 {
 				t.Errorf("%v: %v, known %v; nothing happened, and that is known", signal, v, known)
+			}
+		}
+	})
+}
+
+// What was read in the last second of a container's work is not said of the seconds after it.
+func TestARateIsNotRepeatedWhenTheWorkHasEnded(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := newNode(t, host, 1)
+		written := 0
+		look := func(bytes int) mdp.Rate {
+			t.Helper()
+			written += bytes
+			if host.Tree.Version() == cgroup.V2 {
+				host.Put(t, d.paths[0], "io.stat", fmt.Sprintf("8:0 rbytes=0 wbytes=%d rios=0 wios=1 dbytes=0 dios=0\n", written))
+			} else {
+				host.Put(t, d.paths[0], "blkio/blkio.throttle.io_service_bytes", fmt.Sprintf("8:0 Read 0\n8:0 Write %d\nTotal %d\n", written, written))
+			}
+			for range 10 {
+				d.tick()
+			}
+			s, _, _, err := d.sampler.Look(d.tracks[0], d.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rate, known := mdp.IORate.Get(&s)
+			if !known && written > 0 {
+				t.Fatal("the rate is not known")
+			}
+			return mdp.Rate(rate)
+		}
+		look(0)
+		d.workers[0].Demand = 50
+		for i, step := range []struct{ bytes, want int }{{4096, 4096}, {0, 0}, {8192, 8192}} {
+			if got := look(step.bytes); got != mdp.Rate(step.want) {
+				t.Errorf("second %d: %v bytes a second, want %d", i, got, step.want)
+			}
+		}
+		d.workers[0].Demand = 0
+		for i := range 8 { // the kernel may write what it did later
+			want := mdp.Rate(0)
+			bytes := 0
+			if i == 0 {
+				bytes, want = 4096, 4096
+			}
+			if got := look(bytes); got != want {
+				t.Errorf("%d s after its work: %v bytes a second, want %v", i, got, want)
 			}
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/pressure"
 )
 
 // counter is a process whose counter a test sets.
@@ -77,3 +79,27 @@ func TestThePodsTrafficIsReadOnceForAllItsContainers(t *testing.T) {
 		t.Errorf("%d readings in 21 s, want two for the first rate and then one in five seconds", c.reads)
 	}
 }
+
+func TestContainersOfAPodShareItsTraffic(t *testing.T) {
+	a := &Agent{
+		deps:       Deps{Pressure: &countingPressure{}},
+		containers: map[api.ContainerRef]*managedContainer{},
+	}
+	web, side := a.trafficOf("u1"), (*traffic)(nil)
+	a.containers[api.ContainerRef{PodUID: "u1", Container: "web"}] = &managedContainer{net: web}
+	if side = a.trafficOf("u1"); side != web {
+		t.Error("another container of the pod reads the same counters again")
+	}
+	if a.trafficOf("u2") == web {
+		t.Error("another pod has the same traffic")
+	}
+	a.deps.Pressure = nil
+	if a.trafficOf("u3") != nil {
+		t.Error("nothing can be read, and something reads it")
+	}
+}
+
+// countingPressure is a reader of a node that counts bytes.
+type countingPressure struct{ counter }
+
+func (*countingPressure) Read() (pressure.Node, error) { return pressure.Node{}, nil }

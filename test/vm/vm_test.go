@@ -57,6 +57,7 @@ var suites = []suite{
 		"TestWithoutARuntimeLimitsAreWrittenDirectlyAndTheRuntimeIsUpdatedLater" + onThisHost,
 		"TestACallThatLandsLateIsOursAndIsRestored" + onThisHost,
 		"TestARealBurstIsRelievedInTheSampleThatShowsIt",
+		"TestThrottledPeriodsAreAnsweredByTheNextSample",
 		"TestRunInRealTime" + onThisHost,
 		"TestSamplingThirtyContainersAllocatesNothing" + onThisHost,
 		"TestAManagedContainerIsAWorld" + onThisHost,

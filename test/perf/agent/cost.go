@@ -142,6 +142,8 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 	r.ReliefsPerS = (valueOf(last, "aware_agent_reliefs_total") - valueOf(first, "aware_agent_reliefs_total")) / took.Seconds()
 	r.SampleUS = meanOf(first, last, "aware_agent_sample_duration_seconds") * 1e6
 	r.Observed = int(valueOf(last, "aware_agent_containers"))
+	say("the agent uses %.1f millicores and %.1f MiB (%.1f of them pages of its binary); busy %.2f", r.CPUMillicores, r.RSSMiB,
+		r.RSSFileMiB, r.HostBusy)
 	if r.Observed != pods*containers {
 		return fmt.Errorf("the agent observes %d containers, want %d", r.Observed, pods*containers)
 	}

@@ -121,15 +121,14 @@ func (st *stage) relief(ctx context.Context, r *relief) error {
 	var took, gaps []time.Duration
 	var requests sync.WaitGroup
 	next := time.Now()
-	for i := 0; r.Bursts < st.settings.bursts; i++ {
+	// On a machine that is too busy limits come down slowly, because the runtime is spared. Then
+	// fewer bursts are measured.
+	end := next.Add(3 * time.Duration(st.settings.bursts) * burstEvery)
+	for i := 0; r.Bursts < st.settings.bursts && time.Now().Before(end); i++ {
 		t := all[i%len(all)]
 		if low, err := st.low(t); err != nil {
 			return err
 		} else if !low {
-			if i > 20*st.settings.bursts {
-				return fmt.Errorf("only %d containers could get a burst: the others are not below %v of their ceilings",
-					r.Bursts, lowShare)
-			}
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
@@ -165,6 +164,8 @@ func (st *stage) relief(ctx context.Context, r *relief) error {
 	r.GapP99MS = ms(percentile(gaps, 99))
 	const name = "aware_agent_relief_duration_seconds"
 	r.ofHistogram(histogramOf(first, name), histogramOf(last, name))
+	say("%d bursts, %d throttled, %d relieved: p50 %.1f ms, p99 %.1f ms, most %.1f ms; L0 of %d: p50 %.0f us, p99 %.0f us; busy %.2f",
+		r.Bursts, r.Throttled, r.Raised, r.P50MS, r.P99MS, r.MaxMS, r.L0Samples, r.L0P50US, r.L0P99US, r.HostBusy)
 	return nil
 }
 

@@ -44,7 +44,8 @@ type result struct {
 	L1OverBareCRI float64 `json:"l1_over_bare_cri"`
 	L1Samples     int     `json:"l1_samples"` // of each of the two
 
-	Missed []string `json:"missed"` // bars
+	Missed   []string `json:"missed"`             // bars
+	Problems []string `json:"problems,omitempty"` // measurements that failed
 }
 
 // relief is what was measured of a number of bursts.
