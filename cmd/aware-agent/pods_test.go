@@ -133,17 +133,14 @@ func TestFindReadsThePodOfThatUID(t *testing.T) {
 	if _, err := w.Find(t.Context(), ref); !errors.Is(err, agent.ErrNoPod) {
 		t.Errorf("a pod that is gone: %v", err)
 	}
-	w.server = apiServer(t, nil)
-	w.server.core.(*rest.RESTClient).Client.Transport = failing{}
+	away, err := dial(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = away
 	if _, err := w.Find(t.Context(), ref); err == nil || errors.Is(err, agent.ErrNoPod) {
 		t.Errorf("an API server that is away says that the pod is gone: %v", err)
 	}
-}
-
-type failing struct{}
-
-func (failing) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, errors.New("connection refused")
 }
 
 func TestTheAuthorityIsInItsConfigMap(t *testing.T) {

@@ -259,18 +259,15 @@ func TestLimitsAndMemoryOfWhatDoesNothingAreLookedAt(t *testing.T) {
 			}
 			return s, l
 		}
-		for range 4 {
-			look()
+		for i := range 4 {
+			if s, _ := look(); s.Knows(mdp.OOMKills) != (i > 0) {
+				t.Errorf("look %d: kills are known %v", i, s.Knows(mdp.OOMKills))
+			}
 		}
 		if !d.tracks[0].rested(d.now.Add(time.Second / 10)) {
 			t.Fatal("it does nothing, and all is read")
 		}
 		host.Add(t, d.paths[0], limitsOf(mdp.Size{CPU: 250, Memory: 99 * mdp.MiB}))
-		file := "memory/memory.usage_in_bytes"
-		if host.Tree.Version() == cgroup.V2 {
-			file = "memory.current"
-		}
-		host.Put(t, d.paths[0], file, fmt.Sprintln(int64(33*mdp.MiB)))
 		if s, l := look(); l.CPU() != 250 || l.Memory != 99*mdp.MiB || s.Limit != (mdp.Size{CPU: 250, Memory: 99 * mdp.MiB}) {
 			t.Errorf("limits %+v, state %v", l, s.Limit)
 		}
@@ -278,8 +275,13 @@ func TestLimitsAndMemoryOfWhatDoesNothingAreLookedAt(t *testing.T) {
 		if _, l := look(); l.Memory != 88*mdp.MiB || l.CPU() != 250 {
 			t.Errorf("only the memory limit is another one: %+v", l)
 		}
+		file := "memory/memory.usage_in_bytes"
+		if host.Tree.Version() == cgroup.V2 {
+			file = "memory.current"
+		}
+		host.Put(t, d.paths[0], file, fmt.Sprintln(int64(33*mdp.MiB)))
 		var s mdp.State
-		for range 5 {
+		for range 6 {
 			s, _ = look()
 		}
 		if s.Usage.Memory != 33*mdp.MiB {

@@ -197,7 +197,8 @@ func (t *Track) lookOthers(now time.Time, state *mdp.State) error {
 	}
 	t.change(now, &u, state)
 	t.remember(state)
-	t.still = t.still && u.Memory == t.usage.Memory
+	// The first reading does not know what moves.
+	t.still = t.still && !t.usageAt.IsZero() && u.Memory == t.usage.Memory
 	t.usage = u
 	t.usageAt = now
 	return nil
