@@ -1,10 +1,10 @@
 // Package agent is the agent of one node. It decides which containers are managed,
 // what is observed of them, what is done, and how often.
 //
-// Ten times a second a [Sampler] reads the CPU usage of each container. Once a
-// second the State of each container is made from the last samples, a local policy
-// decides, and an mdp.Loop carries out the decision through the container runtime:
-// within the container's envelope, and as package cri's Limiter allows. Central
+// Ten times a second a [Sampler] takes the CPU usage of each container; it reads those
+// whose pods have run (idle.go). Once a second the State of each container is made from
+// the last samples, a local policy decides, and an mdp.Loop carries out the decision
+// through the container runtime: within the container's envelope, and as package cri's Limiter allows. Central
 // grants what may be done with which container ([Agent.Apply]), and gets a report of
 // the results ([Agent.Report]).
 //

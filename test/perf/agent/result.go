@@ -34,6 +34,7 @@ type result struct {
 	SampleUS      float64 `json:"sample_us"` // mean time of one loop over all containers
 	ResizesPerS   float64 `json:"resizes_per_s"`
 	ReliefsPerS   float64 `json:"reliefs_per_s"`
+	BreakerOpen   bool    `json:"breaker_open"` // at the end: the runtime was too slow, and is spared
 
 	Quiet relief `json:"quiet"`
 	Hogs  relief `json:"hogs"`
