@@ -125,7 +125,9 @@ func Test01TheWorkloadIsScheduledByAWAREAndResized(t *testing.T) {
 		if err != nil {
 			return false, err.Error()
 		}
-		return m.Status.Resizes.API > 0 && m.Status.Resizes.Node > 0 && m.Status.SLOPreservation != "unknown",
+		return m.Status.Resizes.API > 0 && m.Status.Resizes.Node > 0 &&
+				(*onSecond || m.Status.SLOPreservation != "unknown"), // an emulated pod may be too slow to be asked
+
 			fmt.Sprintf("%+v", m.Status)
 	})
 	checkCPUTime(t)
@@ -245,8 +247,9 @@ func Test01bABurstIsRelievedByADirectWrite(t *testing.T) {
 	heldCPU(t) // it settles again, by the runtime
 }
 
-// The memory limit comes down to what the workload uses.
-func Test01cMemoryIsHeldBelowTheAPIsLimit(t *testing.T) {
+// The memory limit in force comes down from the template's to what the workload uses, by either
+// level. (In the end the API's limit is the same.)
+func Test01cMemoryComesDownToWhatIsUsed(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
 	p := heldMemory(t)
@@ -266,13 +269,17 @@ func Test01dWhatIsHeldSurvivesAReloadOfSystemd(t *testing.T) {
 	acting(t)
 	before := counted(t, conflicts, token)
 	held := heldMemory(t)
+	was, err := read(held)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 3 {
 		out, err := where().Command(t.Context(), "systemctl", "daemon-reload").CombinedOutput()
 		if err != nil {
 			t.Fatalf("systemctl daemon-reload: %v\n%s", err, out)
 		}
-		if now, err := read(held); err != nil || now.Limits.Memory >= limits(held).Memory {
-			t.Errorf("after a reload %v of %v are in force, %v", now.Limits, limits(held), err)
+		if now, err := read(held); err != nil || now.Limits.Memory > was.Limits.Memory {
+			t.Errorf("before the reloads %v was in force, and then %v, %v", was.Limits, now.Limits, err)
 		}
 		time.Sleep(3 * time.Second) // three steps of the agent
 	}

@@ -14,8 +14,17 @@ import (
 
 // grace is how long after a change of the API's limits the larger of old and new
 // may be in force. The kubelet carries out a change some time after it was
-// accepted, and reports it later. An emulated kubelet took 6 s on a busy machine.
-func grace() time.Duration { return emulated[time.Duration](20, 5) * time.Second }
+// accepted, and reports it later.
+const grace = 5 * time.Second
+
+// resizing reports whether the kubelet of the second node has not carried out a change yet. It is emulated, and takes
+// as long as it takes: grace begins when it says that it is done.
+func resizing(p *corev1.Pod) bool {
+	return *onSecond && (p.Status.ObservedGeneration < p.Generation || slices.ContainsFunc(p.Status.Conditions,
+		func(c corev1.PodCondition) bool {
+			return (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.Status == corev1.ConditionTrue
+		}))
+}
 
 // watchdog samples the limits in force and the API's limits while the tests run.
 type watchdog struct {
@@ -69,9 +78,14 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		history := w.allowed[uid]
 		if len(history) == 0 || history[len(history)-1].size != spec {
 			if len(history) > 0 {
-				history[len(history)-1].until = now.Add(grace())
+				history[len(history)-1].until = now.Add(grace)
 			}
 			history = append(history, ceilings{size: spec})
+		}
+		for i := range history[:len(history)-1] {
+			if resizing(p) && now.Before(history[i].until) {
+				history[i].until = now.Add(grace)
+			}
 		}
 		w.allowed[uid] = history
 		var most mdp.Size
