@@ -237,8 +237,11 @@ func checkResizeOf(ctx context.Context, t *testing.T, clients kubernetes.Interfa
 	file := "/sys/fs/cgroup" + on.ContainerGroup(pod, pod.Status.ContainerStatuses[0].ContainerID) + "/cpu.max"
 	if err := poll(ctx, time.Second, func() error {
 		out, err := on.Command(ctx, "cat", file).CombinedOutput()
-		if err != nil || string(out) != "70000 100000\n" {
-			return fmt.Errorf("%s has %q, %v", file, out, err)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w: %s", file, err, out)
+		}
+		if string(out) != "70000 100000\n" {
+			return fmt.Errorf("%s has %q", file, out)
 		}
 		return nil
 	}); err != nil {
