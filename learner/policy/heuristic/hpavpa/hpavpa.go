@@ -96,6 +96,7 @@ type Policy struct {
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
 	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
+	asked       int       // replicas that were decided on last
 	grew        time.Time // last scale-out because of latency
 	least       mdp.Bytes // of memory, after an OOM kill
 	leastUntil  time.Time // how long least holds
@@ -216,9 +217,14 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 		}
 	}
 	p.desired = append(kept, desire{s.At, keep})
-	if want < s.Replicas {
-		return min(s.Replicas, highest), nil
+	have := s.Replicas
+	if p.config.BurstUtilization > 0 {
+		have = max(have, p.asked) // some may not be ready, for they start, or for the load itself
 	}
+	if want < have {
+		want = min(have, highest)
+	}
+	p.asked = want
 	return want, nil
 }
 

@@ -219,3 +219,23 @@ func TestLatencyAddsReplicasOnlyAtTheCeiling(t *testing.T) {
 		}
 	}
 }
+
+// A State counts the ready replicas. One that starts, or that the load itself makes miss its
+// probe, is not taken away for that.
+func TestAReplicaThatIsNotReadyIsNotTakenAway(t *testing.T) {
+	c := config()
+	c.BurstUtilization = 90
+	p := hpavpa.New(c)
+	decide(t, p, state(0, 2, 500, 200, 0, 50*time.Millisecond))
+	if a := decide(t, p, state(1, 2, 500, 490, 0, 50*time.Millisecond)); a.Replicas != 3 {
+		t.Fatalf("%d replicas, want 3", a.Replicas)
+	}
+	for i := 2; i < 7; i++ {
+		if a := decide(t, p, state(i, 2, 500, 300, 0, 50*time.Millisecond)); a.Replicas != 3 {
+			t.Errorf("step %d: %d replicas are wanted while the third is not ready", i, a.Replicas)
+		}
+	}
+	if a := decide(t, p, state(8, 3, 500, 200, 0, 50*time.Millisecond)); a.Replicas != 2 {
+		t.Errorf("a window later: %d replicas, want 2", a.Replicas)
+	}
+}
