@@ -35,7 +35,7 @@ cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build
 
 node: cluster ## the lab itself
-	go test -count=1 -timeout 15m ./test/cluster/...
+	go test -count=1 -timeout 15m -skip TestTwoNodesReachEachOther ./test/cluster/...
 
 api: cluster ## the controllers against a real API server
 	go test -count=1 -timeout 15m ./test/api/...
@@ -44,6 +44,7 @@ e2e: cluster ## everything together
 	go test -count=1 -timeout 25m -v ./test/e2e/...
 
 e2e2: cluster ## end to end again, with the workload on a second node: cgroup v2 and systemd, in a virtual machine
+	go test -count=1 -timeout 15m -v -run TestTwoNodesReachEachOther ./test/cluster/lab
 	go test -count=1 -timeout 25m -v ./test/e2e/... -args -second
 	@go run ./test/cluster check-clean two
 

@@ -561,6 +561,7 @@ func TestThePatchNamesOnlyWhatItChanges(t *testing.T) {
 		}, []string{"requests/memory"}, []corev1.ResourceName{corev1.ResourceMemory}},
 		"a limit alone": {func(s *shop) {
 			s.made(amounts("1m", "64Mi"), amounts("400m", "128Mi"))
+			s.object.Status.Recommendation[0].Requests = &v1alpha1.Size{CPU: quantity("1m")} // the template's
 			s.object.Status.Recommendation[0].Limits = v1alpha1.Size{}
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web", Max: &v1alpha1.Size{CPU: quantity("2")}}}
 		}, []string{"limits/cpu"}, []corev1.ResourceName{corev1.ResourceCPU}},

@@ -16,6 +16,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -51,7 +52,7 @@ func main() {
 		return
 	}
 	fmt.Fprintln(os.Stderr, "bench-foreign:", err)
-	if _, usage := err.(usageError); usage {
+	if errors.As(err, new(usageError)) {
 		os.Exit(2)
 	}
 	os.Exit(1)
