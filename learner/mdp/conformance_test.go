@@ -36,6 +36,9 @@ func (p *plain) Act(ctx context.Context, _ time.Time, a mdp.Action) (mdp.Action,
 	if a.Sets.Has(mdp.MemoryLimit) {
 		p.state.Limit.Memory = a.Limit.Memory
 	}
+	if a.Sets.Has(mdp.CPUReservation) {
+		p.state.Reservation = a.Reservation
+	}
 	if p.state == before {
 		return a, mdp.Unchanged, nil
 	}
