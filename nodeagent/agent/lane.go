@@ -83,7 +83,7 @@ func (s *Sampler) Again(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := &t.lane; l.open && !l.news.at.IsZero() {
-		t.raise(s.tree, l.news.at, l.news.to)
+		t.raise(l.news.at, l.news.to)
 	}
 }
 
@@ -136,7 +136,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		return false
 	}
 	to := t.within(tree, inForce)
-	return to.CPU() > inForce.CPU() && t.raise(tree, now, to)
+	return to.CPU() > inForce.CPU() && t.raise(now, to)
 }
 
 // meet notes that the container is throttled at its ceiling. Nobody hears of it more
@@ -169,9 +169,9 @@ func (t *Track) within(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
 }
 
 // raise sets the limit, and reports whether it could. Where not, the step is to do it.
-func (t *Track) raise(tree *cgroup.Tree, now time.Time, to cgroup.Limits) bool {
+func (t *Track) raise(now time.Time, to cgroup.Limits) bool {
 	l := &t.lane
-	if err := tree.Raise(t.group.Path(), to); err != nil {
+	if err := t.group.Raise(to); err != nil {
 		l.open = false
 		l.news.err = err
 		return false

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -159,6 +160,9 @@ func BenchmarkRelief(b *testing.B) {
 				r.host.Start(b, r.host.Parent+"/hogs", cgrouptest.Burn)
 			}
 			ctx, cancel := context.WithCancel(b.Context())
+			// Samples and CFS periods are as long as each other. So each burst gets another
+			// phase, and the samples before it do not count.
+			shift := make(chan time.Duration)
 			var sampling sync.WaitGroup
 			defer sampling.Wait()
 			defer cancel()
@@ -166,14 +170,24 @@ func BenchmarkRelief(b *testing.B) {
 				tick := time.NewTicker(100 * time.Millisecond)
 				defer tick.Stop()
 				for ctx.Err() == nil {
-					<-tick.C
+					select {
+					case by := <-shift:
+						time.Sleep(by)
+						tick.Reset(100 * time.Millisecond)
+						r.sampler.Sample(time.Now())
+						shift <- 0
+					case <-tick.C:
+					}
 					r.sampler.Sample(time.Now())
 				}
 			})
+			phases := rand.New(rand.NewPCG(1, 1))
 			var took []time.Duration
 			for b.Loop() {
 				// The lane opens when the watcher has seen the low limit, however late that is.
 				r.shut(b, 0)
+				shift <- time.Duration(phases.IntN(100)) * time.Millisecond
+				<-shift
 				within, done := context.WithTimeout(ctx, 30*time.Second)
 				one, err := cgrouptest.Watch(within, r.host.Tree, r.paths[0], func() { r.open(0) })
 				done()

@@ -185,7 +185,12 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 			was := cgroup.Limits{Quota: 20000, Period: 50000, Memory: 64 * mdp.MiB}
 			h.Add(t, path, was)
 			to := cgroup.Limits{Quota: 100000, Period: 50000}
-			if err := h.Tree.Raise(path, to); err != nil {
+			g, err := h.Tree.Group(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			if err := g.Raise(to); err != nil {
 				t.Fatal(err)
 			}
 			want := was
@@ -196,8 +201,9 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 			if l, err := h.Tree.CPULimit(path); err != nil || l != to {
 				t.Errorf("the CPU limit is %+v, %v", l, err)
 			}
-			if err := h.Tree.Raise(h.Parent+"/none", to); !errors.Is(err, cgroup.ErrGone) || !strings.Contains(err.Error(), "none") {
-				t.Errorf("a group that is gone: %v", err)
+			g.Close()
+			if err := g.Raise(to); !errors.Is(err, cgroup.ErrGone) || !strings.Contains(err.Error(), "raised") {
+				t.Errorf("a group that is closed: %v", err)
 			}
 			if _, err := h.Tree.CPULimit(h.Parent + "/none"); !errors.Is(err, cgroup.ErrGone) {
 				t.Errorf("the limit of a group that is gone: %v", err)

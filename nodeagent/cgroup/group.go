@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -127,10 +128,11 @@ const (
 // Group is one container's group. It holds about ten descriptors until Close.
 // It is used by one goroutine at a time.
 type Group struct {
-	path    string
-	version Version
-	files   [files]file
-	buffer  *[]byte // becomes as large as the largest file that was read
+	path     string
+	version  Version
+	files    [files]file
+	readOnly error   // why the quota cannot be written; nil where it can
+	buffer   *[]byte // becomes as large as the largest file that was read
 }
 
 // firstBuffer is what most files fit into.
@@ -180,7 +182,7 @@ func (t *Tree) Group(path string) (*Group, error) {
 		if name == "" {
 			continue
 		}
-		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := g.open(i, name)
 		switch {
 		case err == nil:
 			g.files[i] = file{fd, name}
@@ -196,6 +198,18 @@ func (t *Tree) Group(path string) (*Group, error) {
 		return nil, fmt.Errorf("opening cgroup %s: neither cpu nor memory figures in it: %w", path, ErrGone)
 	}
 	return g, nil
+}
+
+// open opens a file for reading, and the quota for writing, too, where that is allowed.
+func (g *Group) open(which int, name string) (fd int, err error) {
+	if which == fileQuota {
+		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) {
+			return fd, err
+		}
+		g.readOnly = err
+	}
+	return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
 // Path is the group's path below the tree's root.

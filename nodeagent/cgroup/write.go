@@ -67,20 +67,23 @@ func explained(err error, path string, l Limits) error {
 	return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
 }
 
-// Raise is Write for a CPU limit that becomes larger and keeps its period: one write of
-// one file, for the fast lane. A larger quota is never below cpu.max.burst.
-func (t *Tree) Raise(path string, l Limits) error {
-	file, content := filepath.Join(t.cpu, path, "cpu.cfs_quota_us"), strconv.FormatInt(l.Quota, 10)
-	if t.version == V2 {
-		file = filepath.Join(t.root, path, "cpu.max")
-		content += " " + strconv.FormatInt(l.Period, 10)
+// Raise is [Tree.Write] for a CPU limit that becomes larger and keeps its period: one write to
+// the descriptor that is open, for the fast lane. A larger quota is never below cpu.max.burst.
+func (g *Group) Raise(l Limits) error {
+	f := g.files[fileQuota]
+	if f.fd < 0 {
+		return explained(unix.ENODEV, g.path, l)
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
-		_, err = f.WriteString(content)
-		err = errors.Join(err, f.Close())
+	if g.readOnly != nil {
+		return explained(g.readOnly, g.path, l)
 	}
-	return explained(err, path, l)
+	// What is larger has no fewer digits, so that nothing of the old text is left in a plain file.
+	b := strconv.AppendInt(make([]byte, 0, 48), l.Quota, 10)
+	if g.version == V2 {
+		b = strconv.AppendInt(append(b, ' '), l.Period, 10)
+	}
+	_, err := unix.Pwrite(f.fd, append(b, '\n'), 0)
+	return explained(err, g.path, l)
 }
 
 func (t *Tree) writeCPU(path string, quota, period int64) error {
