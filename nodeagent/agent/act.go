@@ -46,7 +46,10 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		return mdp.Action{}, mdp.Refused, nil
 	case m.call.Change.Empty():
 		return m.executed, mdp.Unchanged, nil
+	case m.call.Change.Memory == 0 && c.sampler.Direct(c.track):
+		return c.direct(now, m)
 	}
+	m = c.whole(m)
 	// The limiter is asked first, so that a refused call costs no write to the
 	// journal. What may not wait is written directly then, and the runtime is told
 	// later.
@@ -65,13 +68,36 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	if err := c.intend(now, m.call, c.inForce, c.api()); err != nil {
 		return fail(err)
 	}
+	if err := c.during(m.call, do); err != nil {
+		return fail(err)
+	}
+	c.resizes++
+	return m.executed, mdp.Applied, nil
+}
+
+// direct carries out a move of the CPU limit by one write of the cgroup. The container runtime
+// is told later, by commit. While it has not been told in time, nothing is taken away.
+func (c *managedContainer) direct(now time.Time, m move) (mdp.Action, mdp.Effect, error) {
+	to := changed(m.call.Change)
+	if m.call.To.CPU < m.call.From.CPU && !m.call.Must && c.late(now) {
+		return mdp.Action{}, mdp.Refused, nil
+	}
+	if err := c.intend(now, m.call, c.inForce, c.api()); err != nil {
+		return mdp.Action{}, mdp.Failed, err
+	}
 	c.wrote = true
 	c.settledThen = c.settled
-	c.sampler.Expect(c.track, changed(m.call.Change))
-	err := do()
-	c.sampler.Again(c.track)
+	relieved, err := c.sampler.Set(c.track, to)
 	if err != nil {
-		return fail(err)
+		return mdp.Action{}, mdp.Failed, err
+	}
+	if err := c.on(now, restore.Event{Kind: restore.WrittenDirectly}); err != nil {
+		return mdp.Action{}, mdp.Failed, err
+	}
+	c.movedAt = now
+	if relieved {
+		c.hear(now, c.sampler.Heard(c.track))
+		return mdp.Action{}, mdp.Refused, nil
 	}
 	c.resizes++
 	return m.executed, mdp.Applied, nil
@@ -100,19 +126,9 @@ func (m move) relief() move {
 	return m
 }
 
-// move is the call that brings the limits in force to those of an Action. What the runtime
-// does not know yet goes with it: its update of one limit brings back what it knows of the
-// others.
+// move is the call that brings the limits in force to those of an Action.
 func (c *managedContainer) move(a mdp.Action) move {
-	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size(), Commit: c.ownership.Behind}}
-	if o := c.ownership; o.Behind && a.Sets != 0 {
-		if o.Ours.Quota > 0 && !a.Sets.Has(mdp.CPULimit) {
-			a = a.WithCPU(c.inForce.CPU())
-		}
-		if o.Ours.Memory > 0 && !a.Sets.Has(mdp.MemoryLimit) {
-			a = a.WithMemory(c.inForce.Memory)
-		}
-	}
+	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size()}}
 	if a.Sets.Has(mdp.CPULimit) && c.inForce.Period > 0 && c.inForce.Quota > 0 {
 		c.moveCPU(&m, a.Limit.CPU)
 	}
@@ -128,7 +144,7 @@ func (c *managedContainer) moveCPU(m *move, limit mdp.MilliCPU) {
 	limit = min((limit+restore.CPUStep-1)/restore.CPUStep*restore.CPUStep, max(limit, c.envelope.Bounds.CPU.Max))
 	m.executed = m.executed.WithCPU(limit)
 	quota := cgroup.Quota(limit, c.inForce.Period)
-	if c.inForce.SameCPU(cgroup.Limits{Quota: quota, Period: c.inForce.Period}) && !c.ownership.Behind {
+	if c.inForce.SameCPU(cgroup.Limits{Quota: quota, Period: c.inForce.Period}) {
 		return
 	}
 	m.call.To.CPU = limit
@@ -146,7 +162,7 @@ func (c *managedContainer) moveMemory(m *move, limit mdp.Bytes) {
 		return
 	}
 	m.executed = m.executed.WithMemory(limit)
-	if same && !c.ownership.Behind {
+	if same {
 		return
 	}
 	m.call.To.Memory = limit

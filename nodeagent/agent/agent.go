@@ -189,6 +189,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		a.urge(now, c, s) // of a container without a lane, nobody has seen it before
 		summaries = append(summaries, s)
 	}
+	a.commit(ctx, now, all)
 	for ref, one := range a.absent {
 		summaries = append(summaries, api.Summary{
 			Container: ref,

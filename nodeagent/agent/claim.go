@@ -41,6 +41,7 @@ type claim struct {
 	id        string // of the instance, for the runtime
 	path      string // of its group, below the cgroup root
 	ownership restore.Ownership
+	behindAt  time.Time // since when the runtime does not know what is in force; with ownership.Behind
 	failedAt  time.Time // when a call failed last; with ownership.Late
 	calmAt    time.Time // when the first call after that succeeded; zero before
 	problem   string    // of the last step, for people
@@ -94,6 +95,9 @@ func (c *claim) follow(now time.Time, event restore.Event) error {
 		return err
 	}
 	c.ownership = to
+	if to.Behind && !from.Behind {
+		c.behindAt = now
+	}
 	switch event.Kind {
 	case restore.Failed:
 		c.failedAt, c.calmAt = now, time.Time{}

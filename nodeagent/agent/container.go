@@ -42,6 +42,7 @@ type managedContainer struct {
 	task    task // of the last step
 
 	settling settling  // after relief by the fast lane
+	movedAt  time.Time // the last direct write of the CPU limit
 	urgedAt  time.Time // when it was last reported at once, at its ceiling
 
 	settled     asked         // what the kubelet has carried out, as far as is known

@@ -10,6 +10,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/restore"
+	"golang.org/x/sys/unix"
 )
 
 // lane is the fast lane of one container: the Sampler itself raises its CPU limit, in
@@ -85,6 +86,31 @@ func (s *Sampler) Again(t *Track) {
 	if l := &t.lane; l.open && !l.news.at.IsZero() {
 		t.raise(l.news.at, l.news.to)
 	}
+}
+
+// Direct reports whether a container's CPU limit can be written directly.
+func (s *Sampler) Direct(t *Track) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.group.Writable()
+}
+
+// Set writes a CPU limit directly. What the lane has raised since the step looked stays:
+// relieved is true then, and nothing was written.
+func (s *Sampler) Set(t *Track, to cgroup.Limits) (relieved bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !t.lane.news.at.IsZero() {
+		return true, nil
+	}
+	err = t.group.WriteCPU(to)
+	if errors.Is(err, unix.EINVAL) { // a burst in its way
+		err = s.tree.Write(t.group.Path(), cgroup.Limits{Quota: to.Quota, Period: to.Period})
+	}
+	if err == nil {
+		t.lane.has = to
+	}
+	return false, err
 }
 
 // Heard is what the lane has done, for the last time that it is asked.
@@ -171,7 +197,7 @@ func (t *Track) within(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
 // raise sets the limit, and reports whether it could. Where not, the step is to do it.
 func (t *Track) raise(now time.Time, to cgroup.Limits) bool {
 	l := &t.lane
-	if err := t.group.Raise(to); err != nil {
+	if err := t.group.WriteCPU(to); err != nil {
 		l.open = false
 		l.news.err = err
 		return false
@@ -236,6 +262,7 @@ func (s *settling) floor(now time.Time, want mdp.MilliCPU) mdp.MilliCPU {
 // hear takes in what the fast lane has done.
 func (c *managedContainer) hear(now time.Time, r relief) {
 	if !r.at.IsZero() {
+		c.movedAt = r.at
 		c.settling.relieved(r.at, r.to.CPU(), c.target)
 		_ = c.on(now, restore.Event{Kind: restore.Raised, Change: r.to}) // an error is in c.problem
 		c.metrics.reliefs.Inc()
@@ -302,17 +329,6 @@ func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
 
 // Urgent gets a value when something is to be reported at once.
 func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
-
-// tell brings the container runtime up to what was written directly, when the policy
-// wants no change.
-func (c *managedContainer) tell(ctx context.Context, now time.Time, d mdp.Decision) {
-	if !c.ownership.Behind || d.Action.Sets.Has(mdp.CPULimit) || c.inForce.CPU() <= 0 {
-		return
-	}
-	if _, _, err := c.Act(ctx, now, mdp.Action{}.WithCPU(c.inForce.CPU())); err != nil {
-		c.problem = also(c.problem, err.Error())
-	}
-}
 
 // slowly is an action that does not take relief back at once.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {

@@ -24,6 +24,8 @@ type metrics struct {
 	restores   prometheus.Counter
 	conflicts  prometheus.Counter
 	failures   prometheus.Counter
+
+	uncommitted prometheus.Gauge
 }
 
 // reliefBuckets are close to each other, because a relief is to take tens of
@@ -71,6 +73,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		restores: counter("aware_agent_restores_total", "Containers that were restored to their API values."),
 		failures: counter("aware_agent_restore_failures_total",
 			"Restores that failed, or were written directly because the container runtime did not take them."),
+		uncommitted: gauge("aware_agent_uncommitted_seconds",
+			"Age of the oldest limit that was written directly and that the container runtime does not know yet."),
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
 	}
 	m.central.Set(math.NaN())
@@ -83,7 +87,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.relief, m.restores,
-		m.failures, m.conflicts,
+		m.failures, m.conflicts, m.uncommitted,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)

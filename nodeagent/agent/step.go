@@ -43,7 +43,6 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	}
 	report(&s, now, t, d)
 	if t == acting {
-		c.tell(ctx, now, d)
 		a.logResize(ctx, c, d, err)
 	}
 	if t == restoring {

@@ -176,7 +176,7 @@ func TestWriteAndReadLimits(t *testing.T) {
 	})
 }
 
-func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
+func TestWriteCPUChangesTheQuotaAndNothingElse(t *testing.T) {
 	for name, h := range map[string]*cgrouptest.Host{
 		"v1 fixture": cgrouptest.Fixture(t, cgroup.V1), "v2 fixture": cgrouptest.Fixture(t, cgroup.V2), "this host": cgrouptest.Real(t),
 	} {
@@ -190,7 +190,7 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.Close()
-			if err := g.Raise(to); err != nil {
+			if err := g.WriteCPU(to); err != nil {
 				t.Fatal(err)
 			}
 			want := was
@@ -202,7 +202,7 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 				t.Errorf("the CPU limit is %+v, %v", l, err)
 			}
 			g.Close()
-			if err := g.Raise(to); !errors.Is(err, cgroup.ErrGone) || !strings.Contains(err.Error(), "raised") {
+			if err := g.WriteCPU(to); !errors.Is(err, cgroup.ErrGone) || !strings.Contains(err.Error(), "raised") {
 				t.Errorf("a group that is closed: %v", err)
 			}
 			if _, err := h.Tree.CPULimit(h.Parent + "/none"); !errors.Is(err, cgroup.ErrGone) {
@@ -214,17 +214,18 @@ func TestRaiseChangesTheQuotaAndNothingElse(t *testing.T) {
 
 func TestWriteLowersABurstAboveTheQuota(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *cgrouptest.Host{
+		"v1 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V1) },
 		"v2 fixture": func(t *testing.T) *cgrouptest.Host { return cgrouptest.Fixture(t, cgroup.V2) },
 		"this host":  func(t *testing.T) *cgrouptest.Host { return cgrouptest.Real(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := start(t)
-			if host.Tree.Version() == cgroup.V1 {
-				t.Skip("cgroup v1: cpu.max.burst is a file of v2")
-			}
 			path := host.Parent + "/c"
 			host.Add(t, path, cgroup.Limits{Quota: 50000, Period: 100000})
 			burst := filepath.Join(host.Tree.Root(), path, "cpu.max.burst")
+			if host.Tree.Version() == cgroup.V1 {
+				burst = filepath.Join(host.Tree.Root(), "cpu", path, "cpu.cfs_burst_us")
+			}
 			if err := os.WriteFile(burst, []byte("40000\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -67,9 +67,12 @@ func explained(err error, path string, l Limits) error {
 	return fmt.Errorf("writing %+v to cgroup %s: %w", l, path, err)
 }
 
-// Raise is [Tree.Write] for a CPU limit that becomes larger and keeps its period: one write to
-// the descriptor that is open, for the fast lane. A larger quota is never below cpu.max.burst.
-func (g *Group) Raise(l Limits) error {
+// Writable reports whether [Group.WriteCPU] may write: the mount may be read-only.
+func (g *Group) Writable() bool { return g.files[fileQuota].fd >= 0 && g.readOnly == nil }
+
+// WriteCPU is [Tree.Write] for a CPU limit that keeps its period: one write to the descriptor
+// that is open. A quota below cpu.max.burst is EINVAL; Tree.Write lowers that, too.
+func (g *Group) WriteCPU(l Limits) error {
 	f := g.files[fileQuota]
 	if f.fd < 0 {
 		return explained(unix.ENODEV, g.path, l)
@@ -77,12 +80,15 @@ func (g *Group) Raise(l Limits) error {
 	if g.readOnly != nil {
 		return explained(g.readOnly, g.path, l)
 	}
-	// What is larger has no fewer digits, so that nothing of the old text is left in a plain file.
 	b := strconv.AppendInt(make([]byte, 0, 48), l.Quota, 10)
 	if g.version == V2 {
 		b = strconv.AppendInt(append(b, ' '), l.Period, 10)
 	}
-	_, err := unix.Pwrite(f.fd, append(b, '\n'), 0)
+	// A control file has no length, and a plain file would keep the end of a longer text.
+	err := unix.Ftruncate(f.fd, 0)
+	if err == nil {
+		_, err = unix.Pwrite(f.fd, append(b, '\n'), 0)
+	}
 	return explained(err, g.path, l)
 }
 
@@ -90,17 +96,19 @@ func (t *Tree) writeCPU(path string, quota, period int64) error {
 	if quota <= 0 {
 		return nil
 	}
+	// The burst must not be above the quota: EINVAL. One that is in the way goes first.
+	burst := filepath.Join(t.cpu, path, "cpu.cfs_burst_us")
 	if t.version == V2 {
-		// cpu.max.burst must not be above the quota: EINVAL. A burst that is in
-		// the way goes first.
-		burst := filepath.Join(t.root, path, "cpu.max.burst")
-		if b, err := os.ReadFile(burst); err == nil {
-			if n, ok := uintOf(b); ok && n > uint64(quota) {
-				if err := os.WriteFile(burst, []byte("0"), 0o644); err != nil {
-					return err
-				}
+		burst = filepath.Join(t.root, path, "cpu.max.burst")
+	}
+	if b, err := os.ReadFile(burst); err == nil {
+		if n, ok := uintOf(b); ok && n > uint64(quota) {
+			if err := os.WriteFile(burst, []byte("0"), 0o644); err != nil {
+				return err
 			}
 		}
+	}
+	if t.version == V2 {
 		m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(t.root))
 		if err != nil {
 			return err

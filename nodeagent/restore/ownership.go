@@ -30,7 +30,7 @@ type Ownership struct {
 	API    cgroup.Limits // what is to be restored
 	Wrote  Span          // what calls of ours may have set, or may still set
 	Late   bool          // a call of ours failed, and may still land
-	Behind bool          // Ours was written to the cgroup, and the runtime does not know
+	Behind bool          // Ours was written to the cgroup, and the runtime has something else
 }
 
 // Journaling is what to do with the container's entry in the journal.
@@ -99,7 +99,7 @@ func (o Ownership) with(e Event) Ownership {
 	case Confirmed:
 		o.Behind = false
 	case WrittenDirectly:
-		o.Behind = true
+		o.Behind = o.Late || !same(o.Ours, o.Before)
 	case Raised:
 		o = o.raised(e)
 	case Failed:
@@ -125,8 +125,13 @@ func (o Ownership) raised(e Event) Ownership {
 		o.Before = o.Ours // the runtime has it
 	}
 	o.Ours.Quota, o.Ours.Period = e.Change.Quota, e.Change.Period
-	o.Behind = true
+	o.Behind = o.Late || !same(o.Ours, o.Before)
 	return o
+}
+
+// same reports whether the limits that are ours are what another one has.
+func same(ours, other cgroup.Limits) bool {
+	return (ours.Quota <= 0 || ours.SameCPU(other)) && (ours.Memory <= 0 || ours.SameMemory(other))
 }
 
 // intend is the values when a call is about to be made.

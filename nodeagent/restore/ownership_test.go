@@ -199,6 +199,25 @@ func TestWhatADirectWriteLeavesBehind(t *testing.T) {
 	if o.Behind || o.Sensed(our).Kind != ForeignAll {
 		t.Errorf("%+v: the runtime knows by now", o)
 	}
+	// There and back by direct writes: the runtime has it already, unless an older call may land.
+	for _, late := range []bool{false, true} {
+		o.Late = late
+		for _, one := range []struct {
+			to     cgroup.Limits
+			behind bool
+		}{{limits(500, 250), true}, {limits(900, 250), late}} {
+			follow(Event{Kind: Intend, Change: one.to, InForce: o.Ours, API: fromAPI})
+			follow(Event{Kind: WrittenDirectly})
+			if o.Behind != one.behind {
+				t.Errorf("%+v is in force and late calls %v: behind %v", one.to, late, o.Behind)
+			}
+		}
+		follow(Event{Kind: Raised, Change: limits(1000, 0)})
+		follow(Event{Kind: Raised, Change: limits(900, 0)})
+		if o.Behind != late {
+			t.Errorf("raised to what the runtime has, and late calls %v: behind %v", late, o.Behind)
+		}
+	}
 }
 
 // The journal is synced to disk at each write: a change in the range that it has needs

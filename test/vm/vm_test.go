@@ -37,7 +37,7 @@ var suites = []suite{
 		"TestWriteAndReadLimits" + onThisHost,
 		"TestWriteLowersABurstAboveTheQuota" + onThisHost,
 		"TestRoomIsThePodsLimitsWithoutThoseOfTheOthers" + onThisHost,
-		"TestRaiseChangesTheQuotaAndNothingElse" + onThisHost,
+		"TestWriteCPUChangesTheQuotaAndNothingElse" + onThisHost,
 		"TestARealGroupIsThrottledAndThenGone",
 		"TestARealGroupCountsTheKillsForWantOfMemory",
 		"TestARealGroupCountsWhatItWritesToADisk",

@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ type Updater struct {
 	Workload *Workload
 
 	settled map[types.UID]corev1.ResourceRequirements // of each pod's container, when no resize was under way last
+	full    map[string]time.Time                      // nodes without room for more CPU requests, until then
 
 	Resizes int64  // patches of pods/resize that the API server accepted
 	Reason  string // why the last Act did what it did, for people
@@ -65,6 +67,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		return fail(err)
 	}
 	u.remember()
+	waits := u.waiting()
 	a = Whole(u.Bounds, a.Only(u.Knobs))
 	effect := mdp.Unchanged
 	resized, stuck := 0, 0
@@ -85,9 +88,18 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 			}
 			effect = effect.Worse(mdp.Infeasible).Worse(one)
 			continue
+		case pending == corev1.PodReasonDeferred && waitsForCPU(pod) && waits[pod.Spec.NodeName] != pod.Name:
+			u.Reason = fmt.Sprintf("pod %s: no room on its node, where pod %s waits for it", pod.Name, waits[pod.Spec.NodeName])
+			one, err := u.giveUp(ctx, pod)
+			if err != nil {
+				return fail(err)
+			}
+			effect = effect.Worse(mdp.Deferred).Worse(one)
+			continue
 		case pending == corev1.PodReasonDeferred && now.Sub(since) > u.Patience:
 			u.Reason = fmt.Sprintf("pod %s: no room on its node for %v: scaling out instead", pod.Name,
 				now.Sub(since).Round(time.Second))
+			u.fill(now, pod)
 			one, err := u.giveUp(ctx, pod)
 			if err != nil {
 				return fail(err)
@@ -98,7 +110,9 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		case pending == corev1.PodReasonDeferred:
 			effect = effect.Worse(mdp.Deferred)
 		}
-		one, err := u.resize(ctx, pod, a)
+		node := pod.Spec.NodeName
+		waiter := waits[node]
+		one, err := u.resize(ctx, pod, a, waiter != "" && waiter != pod.Name || now.Before(u.full[node]))
 		if err != nil {
 			return fail(err)
 		}
@@ -130,8 +144,9 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	return executed, effect, nil
 }
 
-// resize brings one pod's container to the action's limits.
-func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (mdp.Effect, error) {
+// resize brings one pod's container to the action's limits. Where the node is full its CPU
+// request does not rise.
+func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, full bool) (mdp.Effect, error) {
 	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
 	if err != nil {
 		return mdp.Failed, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
@@ -141,10 +156,59 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action) (md
 		return mdp.Unchanged, nil // a pod of an older template
 	}
 	want := Wanted(*template, *now, u.Bounds, a)
+	if request, has := now.Resources.Requests[corev1.ResourceCPU]; full && has && want.Requests.Cpu().Cmp(request) > 0 {
+		want.Requests[corev1.ResourceCPU] = request
+	}
 	if Equal(want, now.Resources) {
 		return mdp.Unchanged, nil
 	}
 	return u.write(ctx, pod, want)
+}
+
+// fullFor is how long a node that had no room for a CPU request is not asked for more of them.
+const fullFor = 5 * time.Minute
+
+// fill notes that a pod's node has no room for its CPU request.
+func (u *Updater) fill(now time.Time, pod *corev1.Pod) {
+	if !waitsForCPU(pod) {
+		return
+	}
+	if u.full == nil {
+		u.full = map[string]time.Time{}
+	}
+	maps.DeleteFunc(u.full, func(_ string, until time.Time) bool { return now.After(until) })
+	u.full[pod.Spec.NodeName] = now.Add(fullFor)
+}
+
+// waiting is the nodes without room for a pod's CPU request, with the pod that waits there: the
+// one that began first. One is enough. A kubelet tries each resize that waits whenever anything
+// changes, and looks at all its pods each time: a hundred of them took it half a core.
+func (u *Updater) waiting() map[string]string {
+	on := map[string]string{}
+	first := map[string]time.Time{}
+	for i := range u.Workload.Pods {
+		pod := &u.Workload.Pods[i]
+		node := pod.Spec.NodeName
+		reason, since := resizePending(pod)
+		if reason != corev1.PodReasonDeferred || !waitsForCPU(pod) {
+			continue
+		}
+		if at, has := first[node]; !has || since.Before(at) || since.Equal(at) && pod.Name < on[node] {
+			on[node], first[node] = pod.Name, since
+		}
+	}
+	return on
+}
+
+// waitsForCPU reports whether a pod requests more CPU than its node has allocated to it.
+func waitsForCPU(pod *corev1.Pod) bool {
+	for _, c := range pod.Spec.Containers {
+		allocated, known := allocatedTo(pod, c.Name)[corev1.ResourceCPU]
+		if known && c.Resources.Requests.Cpu().Cmp(allocated) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // noRoom reports whether the API server refused a resize because the whole node

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -116,6 +117,7 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 			if first == nil {
 				first = last
 			}
+			r.UncommittedS = max(r.UncommittedS, valueOf(last, "aware_agent_uncommitted_seconds"))
 			goroutines = append(goroutines, valueOf(last, "go_goroutines"))
 		}
 		if err := pause(ctx, lookEvery); err != nil {
@@ -136,7 +138,8 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 	r.RSS = trendOf(rss)
 	r.Goroutines = trendOf(goroutines)
 	r.HeapMiB = valueOf(last, "go_memstats_heap_alloc_bytes") / (1 << 20)
-	r.ResizesPerS = (valueOf(last, "aware_agent_resizes_total") - valueOf(first, "aware_agent_resizes_total")) / took.Seconds()
+	r.ResizesPerS = (appliedOf(last) - appliedOf(first)) / took.Seconds()
+	r.CallsPerS = (callsOf(last) - callsOf(first)) / took.Seconds()
 	r.ReliefsPerS = (valueOf(last, "aware_agent_reliefs_total") - valueOf(first, "aware_agent_reliefs_total")) / took.Seconds()
 	r.BreakerOpen = valueOf(last, "aware_agent_breaker_open") > 0
 	r.SampleUS = meanOf(first, last, "aware_agent_sample_duration_seconds") * 1e6
@@ -238,6 +241,21 @@ func valueOf(families map[string]*dto.MetricFamily, name string) float64 {
 		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 	}
 	return sum
+}
+
+// appliedOf is how many resizes came into force.
+func appliedOf(families map[string]*dto.MetricFamily) float64 {
+	for _, m := range families["aware_agent_resizes_total"].GetMetric() {
+		if m.GetLabel()[0].GetValue() == mdp.Applied.String() {
+			return m.GetCounter().GetValue()
+		}
+	}
+	return 0
+}
+
+// callsOf is how often the container runtime was called for a change.
+func callsOf(families map[string]*dto.MetricFamily) float64 {
+	return float64(histogramOf(families, "aware_agent_cri_duration_seconds").GetSampleCount())
 }
 
 // histogramOf is a histogram with one series.

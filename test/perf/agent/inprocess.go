@@ -131,7 +131,8 @@ func (*settings) containers() int { return pods * containers }
 
 // resizes resizes one container through the agent and another one by the bare
 // runtime, alternately. The agent's time is an argument, so that it never waits for
-// its budget. The time of a step without a resize is subtracted.
+// its budget. A step writes the limit, the next one tells the runtime; the time of a step without
+// either is subtracted from that.
 func (st *stage) resizes(ctx context.Context, pods agent.Fixed, r *result) error {
 	l, err := st.local(ctx, pods)
 	if err != nil {
@@ -168,6 +169,7 @@ func (st *stage) resizes(ctx context.Context, pods agent.Fixed, r *result) error
 	}
 	for i := range st.settings.rounds {
 		*l.limit = ceiling / mdp.MilliCPU(2-i%2)
+		step()
 		through = append(through, step())
 		idle = append(idle, step())
 		begun := time.Now()

@@ -31,8 +31,10 @@ type result struct {
 	HeapMiB       float64 `json:"heap_mib"`     // of the last reading, before the next collection
 	RSS           trend   `json:"rss_trend_mib"`
 	Goroutines    trend   `json:"goroutines_trend"`
-	SampleUS      float64 `json:"sample_us"` // mean time of one loop over all containers
-	ResizesPerS   float64 `json:"resizes_per_s"`
+	SampleUS      float64 `json:"sample_us"`          // mean time of one loop over all containers
+	ResizesPerS   float64 `json:"resizes_per_s"`      // that came into force by the steps
+	CallsPerS     float64 `json:"calls_per_s"`        // of the container runtime, for changes
+	UncommittedS  float64 `json:"uncommitted_s_most"` // the age of the oldest limit that the runtime did not know
 	ReliefsPerS   float64 `json:"reliefs_per_s"`
 	BreakerOpen   bool    `json:"breaker_open"` // at the end: the runtime was too slow, and is spared
 

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/cri"
+)
+
+// CPU limits are written directly (L0), up and down, and the container runtime is told later
+// (L1): once a limit has come to rest, and else within a bound. A call of the runtime costs
+// thousands of times what a write does, and a limit that settles after a burst takes many
+// steps. Until the runtime is told its next update of the container, of whatever limit, brings
+// back what it knows; the step finds that, and writes again.
+const (
+	// A limit that was not written for so long has come to rest.
+	restsAfter = 900 * time.Millisecond // a step, whose ticker jitters
+	// A limit that does not rest is told when the runtime does not know it for so long.
+	commitWithin = 5 * time.Second
+)
+
+// due reports whether the container runtime is to be told.
+func (c *managedContainer) due(now time.Time) bool {
+	return c.task == acting && c.ownership.Behind && c.ownership.State.Touched() &&
+		(now.Sub(c.movedAt) >= restsAfter || now.Sub(c.behindAt) >= commitWithin)
+}
+
+// late reports whether the runtime should have been told, and was not.
+func (c *managedContainer) late(now time.Time) bool {
+	return c.ownership.Behind && now.Sub(c.behindAt) > commitWithin+restsAfter
+}
+
+// far is how far what is in force is from what the runtime knows: the logarithm of their
+// ratio, of the limit where that is more.
+func (c *managedContainer) far() float64 {
+	ours, knows := c.ownership.Ours.Size(), c.ownership.Before.Size()
+	return max(apart(ours.CPU, knows.CPU), apart(ours.Memory, knows.Memory))
+}
+
+func apart[T ~int64](a, b T) float64 {
+	switch {
+	case a <= 0: // not ours
+		return 0
+	case b <= 0: // the runtime has no limit
+		return math.Inf(1)
+	}
+	return math.Abs(math.Log(float64(a) / float64(b)))
+}
+
+// commit tells the container runtime what was written directly, as far as its calls reach:
+// first what is furthest from what it knows.
+func (a *Agent) commit(ctx context.Context, now time.Time, all []*managedContainer) {
+	var due []*managedContainer
+	for _, c := range all {
+		if c.due(now) {
+			due = append(due, c)
+		}
+	}
+	slices.SortStableFunc(due, func(x, y *managedContainer) int { return cmp.Compare(y.far(), x.far()) })
+	for _, c := range due {
+		if err := c.commit(ctx, now); err != nil {
+			a.log.Log(ctx, verbose, "not committed", "container", c.ref, "err", err)
+		}
+	}
+	oldest := time.Duration(0)
+	for _, c := range all {
+		if c.ownership.Behind {
+			oldest = max(oldest, now.Sub(c.behindAt))
+		}
+	}
+	a.metrics.uncommitted.Set(oldest.Seconds())
+}
+
+// commit is one call with all that is ours.
+func (c *managedContainer) commit(ctx context.Context, now time.Time) error {
+	call := c.whole(move{call: cri.Move{ID: c.id, From: c.ownership.Ours.Size()}}).call
+	if err := c.runtime.Allowed(now, call); err != nil {
+		return err
+	}
+	if err := c.intend(now, call, c.ownership.Ours, c.api()); err != nil {
+		return err
+	}
+	return c.during(call, func() error { return c.call(ctx, now, call, c.runtime.Update) })
+}
+
+// during makes a call whose entry is written. The lane stays open meanwhile.
+func (c *managedContainer) during(m cri.Move, do func() error) error {
+	c.wrote = true
+	c.settledThen = c.settled
+	c.sampler.Expect(c.track, changed(m.Change))
+	err := do()
+	c.sampler.Again(c.track)
+	return err
+}
+
+// whole adds to a call what the runtime does not know yet: its update of one limit brings back
+// what it knows of the others.
+func (c *managedContainer) whole(m move) move {
+	o := c.ownership
+	if !o.Behind {
+		return m
+	}
+	m.call.Commit = true
+	if o.Ours.Quota > 0 && m.call.To.CPU == 0 {
+		m.call.To.CPU = o.Ours.CPU()
+		m.call.Change.Quota, m.call.Change.Period = o.Ours.Quota, o.Ours.Period
+	}
+	if o.Ours.Memory > 0 && m.call.To.Memory == 0 {
+		m.call.To.Memory = o.Ours.Memory
+		m.call.Change.Memory = o.Ours.Memory
+	}
+	return m
+}

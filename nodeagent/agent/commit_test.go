@@ -1,0 +1,300 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/nodeagent/cri"
+)
+
+// told fails unless the runtime knows what is in force: its update of memory brings back what
+// it knows of the CPU limit.
+func (g *rig) told() {
+	g.t.Helper()
+	before := g.limit(0)
+	if err := g.client.Update(g.t.Context(), "c0", cri.Change{Memory: before.Memory}); err != nil {
+		g.t.Fatal(err)
+	}
+	if l := g.limit(0); l != before {
+		g.t.Errorf("in force was %v, and the runtime knows %v", before, l)
+	}
+}
+
+// A limit comes down in many steps. A call for each would take the node's five a second from
+// everybody else.
+func TestALimitThatSettlesCostsFewCalls(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.wants(100)
+			g.grant(api.Auto)
+			steps := 0
+			before := g.limit(0).CPU
+			g.each = func() {
+				if l := g.limit(0).CPU; l != before {
+					before = l
+					steps++
+				}
+			}
+			g.demand[0] = 50
+			g.run(20 * time.Second)
+			g.burst()
+			g.demand[0] = 50
+			g.run(20 * time.Second)
+			if calls := len(g.server.Calls()); calls > 5 || steps < 8 {
+				t.Errorf("%d calls of the runtime for %d changes", calls, steps)
+			}
+			if l := g.limit(0).CPU; l != 100 {
+				t.Errorf("the limit is %v, want 100m", l)
+			}
+			g.told()
+		})
+	}
+}
+
+// A limit that never rests is told, too.
+func TestALimitThatKeepsMovingIsToldInTime(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	wants := mdp.MilliCPU(200)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			wants += 10
+			return mdp.Action{}.WithCPU(wants), nil
+		})
+	}
+	g.boot()
+	g.demand[0] = 50
+	last, calls := g.now, 0
+	g.each = func() {
+		g.grant(api.Auto)
+		if n := len(g.server.Calls()); n != calls {
+			calls, last = n, g.now
+		}
+		if since := g.now.Sub(last); since > commitWithin+2*time.Second {
+			t.Fatalf("the runtime was told nothing for %v", since)
+		}
+	}
+	g.run(time.Minute)
+	if calls > 15 {
+		t.Errorf("%d calls in a minute, of a limit that moves each second", calls)
+	}
+}
+
+// What the runtime cannot be told is not lowered further: it would be further and further from
+// what the runtime brings back. A raise is never late.
+func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	wants := mdp.MilliCPU(900)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(wants), nil })
+	}
+	g.boot()
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(3 * time.Second)
+	g.told()
+	g.server.Stop()
+	wants = 700
+	g.run(commitWithin + 3*time.Second)
+	if l := g.limit(0).CPU; l != 700 {
+		t.Fatalf("the limit is %v, want 700m: the first change is not late", l)
+	}
+	wants = 500
+	g.run(5 * time.Second)
+	if l := g.limit(0).CPU; l != 700 {
+		t.Errorf("lowered to %v, and the runtime does not know of the 700m", l)
+	}
+	wants = 800
+	g.run(2 * time.Second)
+	if l := g.limit(0).CPU; l != 800 {
+		t.Errorf("the limit is %v: a raise does not wait", l)
+	}
+	if l := g.burst(); l != web.CPU {
+		t.Errorf("relieved to %v", l)
+	}
+}
+
+// calledFor notes for which containers the runtime is called.
+type calledFor struct {
+	cri.Runtime
+	ids *[]string
+}
+
+func (c calledFor) Update(ctx context.Context, id string, change cri.Change) error {
+	*c.ids = append(*c.ids, id)
+	return c.Runtime.Update(ctx, id, change)
+}
+
+// When the calls do not reach for all, what is furthest from what the runtime knows is told first.
+func TestWhatIsFurthestFromTheRuntimeIsToldFirst(t *testing.T) {
+	g := newRig(t, cgroup.V1, 5)
+	var ids []string
+	g.runtime = calledFor{g.client, &ids}
+	wants := map[string]mdp.MilliCPU{"web-0": 700, "web-1": 500, "web-2": 950, "web-3": 600, "web-4": 800}
+	g.policy = func(ref api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(wants[ref.Pod]), nil })
+	}
+	g.boot()
+	for i := range g.demand {
+		g.demand[i] = 50
+	}
+	g.grant(api.Auto)
+	g.run(5 * time.Second)
+	want := []string{"c1", "c3", "c0", "c4", "c2"}
+	if !slices.Equal(ids, want) {
+		t.Errorf("the runtime was told of %v, want %v", ids, want)
+	}
+}
+
+// The sampler may raise a limit after the step has looked, and before it writes. What relieves
+// stays.
+func TestADirectShrinkDoesNotTakeBackAReliefThatTheStepHasNotSeen(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			wants, bursts := mdp.MilliCPU(300), false
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+					if bursts { // while the policy thinks
+						bursts = false
+						g.burst()
+					}
+					return mdp.Action{}.WithCPU(wants), nil
+				})
+			}
+			g.boot()
+			g.demand[0] = 50
+			g.grant(api.Auto)
+			g.run(10 * time.Second)
+			if l := g.limit(0).CPU; l != 300 {
+				t.Fatalf("the limit is %v, want 300m", l)
+			}
+			wants, bursts = 200, true
+			g.now = g.now.Add(time.Second)
+			g.agent.Step(t.Context(), g.now)
+			if l, ours := g.limit(0).CPU, g.agent.containers[g.ref(0)].ownership.Ours.CPU(); l != web.CPU || ours != l {
+				t.Errorf("relief was taken back: the limit is %v, and %v is known", l, ours)
+			}
+			g.demand[0] = 50
+			g.run(30 * time.Second)
+			if l, s := g.limit(0).CPU, g.summary(0); l != 200 || s.Conflicts != 0 {
+				t.Errorf("the limit is %v later: %+v", l, s)
+			}
+			g.told()
+		})
+	}
+}
+
+// Between the step's write and its end the lane is open already.
+func TestABurstRightAfterADirectShrinkIsRelieved(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	track := g.agent.containers[g.ref(0)].track
+	if relieved, err := g.agent.sampler.Set(track, limitsOf(mdp.Size{CPU: 60})); err != nil || relieved {
+		t.Fatal(relieved, err)
+	}
+	if l := g.burst(); l != web.CPU {
+		t.Errorf("relieved to %v", l)
+	}
+}
+
+// What was written directly is told, whatever it is, and nothing else goes with a call.
+func TestACallHasWhatTheRuntimeDoesNotKnowAndNothingElse(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	wants := mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(20 * time.Second)
+	g.told()
+	wants = wants.WithMemory(160 * mdp.MiB)
+	g.run(2 * time.Second)
+	calls := g.server.Calls()
+	if last := calls[len(calls)-1]; last.CpuQuota != 0 || last.MemoryLimitInBytes != int64(160*mdp.MiB) {
+		t.Errorf("a raise of memory was sent as %v, and the runtime knows the CPU limit", last)
+	}
+	g.agent.runtime.Pressure(g.now, 1, 0) // the breaker opens: memory is raised directly
+	wants = wants.WithMemory(200 * mdp.MiB)
+	g.run(3 * time.Second)
+	if l := g.limit(0).Memory; l != 200*mdp.MiB || len(g.server.Calls()) != len(calls) {
+		t.Fatalf("the memory limit is %v after %d calls more", l, len(g.server.Calls())-len(calls))
+	}
+	for range 70 { // until the breaker is closed
+		g.grant(api.Auto)
+		g.run(time.Second)
+	}
+	g.told()
+	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 30000, Period: 100000}); err != nil {
+		t.Fatal(err)
+	}
+	if l := g.limit(0); l.Memory != 200*mdp.MiB {
+		t.Errorf("the runtime brought %v back", l)
+	}
+}
+
+// A lower ceiling is kept at once, also when the runtime is late. While the owner holds the
+// limits nobody is called.
+func TestWhatMustComeDownComesDown(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.wants(900)
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.agent.runtime.Pressure(g.now, 1, 0)
+	g.run(commitWithin + 5*time.Second)
+	if l := g.limit(0).CPU; l != 900 {
+		t.Fatalf("the limit is %v", l)
+	}
+	g.grant(api.Auto, atMost(400))
+	g.run(2 * time.Second)
+	if l := g.limit(0).CPU; l != 400 {
+		t.Errorf("the limit is %v, and 400m is granted", l)
+	}
+	for range 60 {
+		g.grant(api.Auto, func(m *api.Grant) { m.Paused = true })
+		g.run(2 * time.Second)
+	}
+	if n := len(g.server.Calls()); n != 0 || g.limit(0).CPU != 400 {
+		t.Errorf("paused: %d calls, and the limit is %v", n, g.limit(0))
+	}
+	g.grant(api.Auto)
+	g.run(3 * time.Second)
+	g.told()
+	if n := len(g.server.Calls()); n == 0 {
+		t.Error("the runtime was not told after the pause")
+	}
+}
+
+// A burst that somebody allowed the container is in the way of a smaller quota.
+func TestADirectShrinkBelowTheBurst(t *testing.T) {
+	host := cgrouptest.Real(t)
+	path := host.Parent + "/pod/c"
+	host.Add(t, host.Parent+"/pod", cgroup.Limits{})
+	host.Add(t, path, limitsOf(mdp.Size{CPU: 500}))
+	name := "cpu/cpu.cfs_burst_us"
+	if host.Tree.Version() == cgroup.V2 {
+		name = "cpu.max.burst"
+	}
+	host.Put(t, path, name, "40000")
+	group, err := host.Tree.Group(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Sampler{tree: host.Tree}
+	track := s.Add(group)
+	defer s.Remove(track)
+	if relieved, err := s.Set(track, limitsOf(mdp.Size{CPU: 200})); err != nil || relieved {
+		t.Fatal(relieved, err)
+	}
+	if l := host.Limits(t, path).CPU(); l != 200 {
+		t.Errorf("the limit is %v", l)
+	}
+}

@@ -1,0 +1,148 @@
+package updater_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// crowd is the shop with five pods on a node that is full, and one on a node with room.
+type crowd struct {
+	shop
+	now   time.Time
+	waits int // pods that wait for room, at most at one time, since the first answers of the kubelets
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{shop: open(t, resources(100, 1000, 64, 128), interceptor.Funcs{}), now: noon}
+	first := c.pod()
+	for i := range 6 {
+		p := first.DeepCopy()
+		p.ResourceVersion = ""
+		p.Name, p.UID = fmt.Sprintf("crowd-%d", i), types.UID(fmt.Sprint("uid-", i))
+		p.Spec.NodeName = "full"
+		if i == 5 {
+			p.Spec.NodeName = "roomy"
+		}
+		if err := c.client.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.Status().Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.client.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// pods are all pods, by name.
+func (c *crowd) pods() []corev1.Pod {
+	c.t.Helper()
+	var all corev1.PodList
+	if err := c.client.List(c.t.Context(), &all, client.InNamespace("shop")); err != nil {
+		c.t.Fatal(err)
+	}
+	return all.Items
+}
+
+// kubelets answer: on the full node what is more than allocated waits.
+func (c *crowd) kubelets() (waiting int) {
+	c.t.Helper()
+	for _, p := range c.pods() {
+		asked, has := p.Spec.Containers[0].Resources.Requests, p.Status.ContainerStatuses[0].AllocatedResources
+		was := p.Status.Conditions
+		p.Status.Conditions = nil
+		switch {
+		case p.Spec.NodeName == "full" && asked.Cpu().Cmp(*has.Cpu()) > 0:
+			waiting++
+			p.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+				Reason: corev1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(c.now),
+			}}
+			if len(was) > 0 {
+				p.Status.Conditions = was
+			}
+		default:
+			p.Status.ContainerStatuses[0].AllocatedResources = asked.DeepCopy()
+		}
+		if err := c.client.Status().Update(c.t.Context(), &p); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return waiting
+}
+
+// On a node without room one pod waits, and the others have what they had. When its patience has
+// ended nobody asks the node for five minutes. Limits need no room, and other nodes have it.
+func TestOfTheNodesWithoutRoomOnlyOnePodIsAskedFor(t *testing.T) {
+	c := newCrowd(t)
+	u := c.updater()
+	a := mdp.Action{}.WithReservation(150)
+	var waited []int
+	for range 45 { // steps of ten seconds
+		u.Workload = c.load()
+		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
+			t.Fatal(err)
+		}
+		waited = append(waited, c.kubelets())
+		c.now = c.now.Add(10 * time.Second)
+	}
+	asks := 0
+	for i, n := range waited {
+		if i > 0 && n > 1 && waited[i-1] > 0 {
+			t.Errorf("%d pods wait for the same room in step %d: %v", n, i, waited)
+		}
+		if n > 1 {
+			asks++
+		}
+	}
+	if waited[0] != 5 || asks != 2 || waited[20] != 0 {
+		t.Errorf("pods that waited, by step of ten seconds: %v: want all in the first, one for a minute, none for five minutes, and again", waited)
+	}
+	for _, p := range c.pods() {
+		r := p.Spec.Containers[0].Resources
+		want := int64(100)
+		if p.Spec.NodeName == "roomy" {
+			want = 150
+		}
+		if is := r.Requests.Cpu().MilliValue(); is != want && p.Status.Conditions == nil {
+			t.Errorf("%s on %s requests %dm", p.Name, p.Spec.NodeName, is)
+		}
+	}
+}
+
+// While the node is full a ceiling rises, a request falls, and memory is asked for.
+func TestAFullNodeTakesWhatNeedsNoCPURequest(t *testing.T) {
+	c := newCrowd(t)
+	u := c.updater()
+	act := func(a mdp.Action) {
+		t.Helper()
+		u.Workload = c.load()
+		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
+			t.Fatal(err)
+		}
+		c.kubelets()
+		c.now = c.now.Add(10 * time.Second)
+	}
+	for range 10 {
+		act(mdp.Action{}.WithReservation(150))
+	}
+	act(mdp.Action{}.WithReservation(150).WithMemory(256 * mdp.MiB))
+	act(mdp.Action{}.WithReservation(60).WithMemory(256 * mdp.MiB))
+	for _, p := range c.pods() {
+		r := p.Spec.Containers[0].Resources
+		if r.Requests.Cpu().MilliValue() != 60 || r.Limits.Cpu().MilliValue() != 4000 || r.Limits.Memory().Value() != 256<<20 {
+			t.Errorf("%s on %s has %+v", p.Name, p.Spec.NodeName, r)
+		}
+	}
+}
