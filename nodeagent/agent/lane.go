@@ -368,5 +368,9 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	c.sampler.Open(c.track, lane{ref: c.ref, has: o.Ours, top: top, others: c.others})
+	has := o.Ours
+	if !c.wrote { // a call that landed late may have left another value of ours
+		has = c.inForce
+	}
+	c.sampler.Open(c.track, lane{ref: c.ref, has: has, top: top, others: c.others})
 }

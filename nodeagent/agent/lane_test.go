@@ -418,6 +418,46 @@ func TestAShrinkThatIsOnItsWayDoesNotTakeReliefBack(t *testing.T) {
 	}
 }
 
+// A call that missed its deadline lands seconds later, with an older value of ours. The next burst
+// is relieved as ever.
+func TestABurstAfterALateCallIsRelieved(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	slow := &late{Runtime: g.client}
+	g.runtime = slow
+	wants := mdp.MilliCPU(400)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+			if s.Limit.CPU <= wants {
+				return mdp.Action{}, nil
+			}
+			return mdp.Action{}.WithCPU(wants), nil
+		})
+	}
+	g.boot()
+	slow.next = true
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	for i := 0; slow.land == nil && i < 10; i++ {
+		g.run(time.Second)
+	}
+	wants = 200
+	g.run(time.Second)
+	if l := g.limit(0).CPU; slow.land == nil || l != 200 {
+		t.Fatalf("the limit is %v: want a call that has not landed, and 200m", l)
+	}
+	if err := slow.land(); err != nil {
+		t.Fatal(err)
+	}
+	wants = 500 // it stays as it landed
+	g.run(2 * time.Second)
+	if l := g.limit(0).CPU; l == 200 {
+		t.Fatalf("the limit is %v: the call did not land", l)
+	}
+	if l := g.burst(); l != web.CPU {
+		t.Errorf("relieved to %v", l)
+	}
+}
+
 // The limits are restored by a call of the runtime. A burst meanwhile is not relieved: the
 // call does that, and nothing is ours any more.
 func TestABurstWhileLimitsAreRestoredIsNotRelieved(t *testing.T) {

@@ -33,7 +33,7 @@ type metrics struct {
 var reliefBuckets = []float64{
 	5e-6, 10e-6, 15e-6, 20e-6, 30e-6, 50e-6, 75e-6,
 	100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6,
-	1e-3, 2e-3, 5e-3, 10e-3, 50e-3,
+	1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1,
 }
 
 // newMetrics makes the metrics, and registers them unless r is nil.

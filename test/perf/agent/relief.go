@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"io"
 	"net"
 	"net/http"
@@ -188,6 +189,9 @@ func (st *stage) burst(ctx context.Context, t target, requests *sync.WaitGroup) 
 
 var bursts = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
+// aboveAll is what stands for a time above all bounds, in microseconds: JSON has no infinity.
+const aboveAll = 1e9
+
 // ofHistogram takes in what the agent has measured itself between two readings.
 func (r *relief) ofHistogram(first, last *dto.Histogram) {
 	n := last.GetSampleCount() - first.GetSampleCount()
@@ -201,11 +205,11 @@ func (r *relief) ofHistogram(first, last *dto.Histogram) {
 			if i < len(first.GetBucket()) {
 				before = first.GetBucket()[i].GetCumulativeCount()
 			}
-			if float64(b.GetCumulativeCount()-before) >= share*float64(n) {
+			if float64(b.GetCumulativeCount()-before) >= share*float64(n) && !math.IsInf(b.GetUpperBound(), 1) {
 				return b.GetUpperBound() * 1e6
 			}
 		}
-		return 1e9 // above all bounds
+		return aboveAll
 	}
 	r.L0P50US, r.L0P99US = quantile(0.5), quantile(0.99)
 }
