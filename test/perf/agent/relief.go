@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
