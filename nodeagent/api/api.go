@@ -56,7 +56,7 @@ type Summary struct {
 	Mode      Mode       // in force on the node
 	Want      mdp.Action // what the local policy asked for, after the guards
 	Effect    mdp.Effect // of Want
-	Resizes   uint64     // made through the container runtime since the agent started
+	Resizes   uint64     // by the agent, since it started
 	Conflicts uint64     // changes of the limits by somebody else since the agent started
 	Latency   Histogram  // cumulative since the pod's process started; unknown when it is not scraped
 	Problem   string     // why something could not be done or read, for people; empty when all is well
