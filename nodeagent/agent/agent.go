@@ -173,7 +173,10 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 	for _, c := range all {
 		o := granted.order(now, c.ref)
 		c.node = node
-		s := a.step(ctx, now, c, o)
+		if !c.rests(now, o) {
+			c.remember(now, o, a.step(ctx, now, c, o))
+		}
+		s := c.stepped.summary
 		if e := (endpoint{pods[c.ref.PodUID].IP, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
 			var err error
 			if pods[c.ref.PodUID].HostNetwork {

@@ -45,6 +45,8 @@ type managedContainer struct {
 	movedAt  time.Time // the last direct write of the CPU limit
 	urgedAt  time.Time // when it was last reported at once, at its ceiling
 
+	stepped stepped // the last step
+
 	settled     asked         // what the kubelet has carried out, as far as is known
 	settledThen asked         // settled, when limits were set last
 	resizes     uint64        // of this instance
