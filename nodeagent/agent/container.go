@@ -41,9 +41,10 @@ type managedContainer struct {
 	loop    mdp.Loop
 	task    task // of the last step
 
-	settling settling  // after relief by the fast lane
-	movedAt  time.Time // the last direct write of the CPU limit
-	urgedAt  time.Time // when it was last reported at once, at its ceiling
+	settling settling     // after relief by the fast lane
+	peak     mdp.MilliCPU // use, in the tenth of a second of the last few in which it was highest; 0 is not known
+	movedAt  time.Time    // the last direct write of the CPU limit
+	urgedAt  time.Time    // when it was last reported at once, at its ceiling
 
 	stepped stepped // the last step
 
@@ -98,6 +99,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 			one.Set(&s, v)
 		}
 	}
+	c.peak = s.CPUPeak
 	c.net.observe(now, c.pid, &s)
 	c.hear(now, c.track.heard)
 	c.reconcile(now, before)

@@ -154,7 +154,9 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		return false
 	}
 	if inForce.CPU() >= l.top.CPU() {
-		l.meet(now)
+		if t.throttled() {
+			l.meet(now)
+		}
 		return false
 	}
 	if !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) {
@@ -217,6 +219,28 @@ func (t *Track) throttled() bool {
 		now.ThrottledPeriods > before.ThrottledPeriods
 }
 
+// full reports whether the container has used all that its limit gives since the sample before.
+// The kernel counts a throttled period when the period ends, up to a tenth of a second after the quota was used up.
+func (t *Track) full() bool {
+	if t.count < 2 {
+		return false
+	}
+	now, before := t.back(0), t.back(1)
+	has := t.lane.has
+	if !now.Observed.Has(cgroup.CPUUsage) || !before.Observed.Has(cgroup.CPUUsage) || has.Quota <= 0 || has.Period <= 0 {
+		return false
+	}
+	periods := max(1, now.at.Sub(before.at).Microseconds()/has.Period)
+	return float64((now.Usage - before.Usage).Microseconds()) >= nearlyAll*float64(periods*has.Quota)
+}
+
+// nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices.
+const nearlyAll = 0.98
+
+// overPeak is how far above its peak a limit stays, so that a steady container, whose peak is
+// its use, does not use all of it.
+const overPeak = 1.1
+
 // settling is how a limit comes down again after relief: not below
 //
 //	want + (top - want) * 2^-((now - at) / half)
@@ -236,9 +260,16 @@ const (
 	mostHalf  = 30 * time.Second
 )
 
+// seldom is the share of throttled periods for which a limit is not kept up longer, whatever the
+// target is, unless that is none: each time a burst of one in five seconds costs the ceiling for seconds. A larger margin costs less.
+const seldom mdp.Ratio = 0.02
+
 // relieved takes in a relief.
 func (s *settling) relieved(now time.Time, top mdp.MilliCPU, target mdp.Ratio) {
 	periods := float64(now.Sub(s.at)) / float64(defaultPeriod*time.Microsecond)
+	if target > 0 {
+		target = max(target, seldom)
+	}
 	switch {
 	case s.at.IsZero():
 		s.half = leastHalf
@@ -330,10 +361,12 @@ func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
 // Urgent gets a value when something is to be reported at once.
 func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 
-// slowly is an action that does not take relief back at once.
+// slowly is an action that does not take relief back at once, nor leaves less than what was used
+// in some tenth of the last seconds.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
-		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, a.Limit.CPU))))
+		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(overPeak*float64(c.peak))))
+		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, want))))
 	}
 	return a
 }

@@ -93,10 +93,11 @@ func TestARealBurstIsRelievedInTheSampleThatShowsIt(t *testing.T) {
 	for begun := time.Now(); ; {
 		time.Sleep(100 * time.Millisecond)
 		s.Sample(time.Now())
-		if is := host.Limits(t, path).CPU(); track.throttled() && is != 400 || !track.throttled() && is != 50 {
-			t.Fatalf("throttled %v, and the limit is %v: %+v", track.throttled(), is, s.Heard(track))
+		shown := track.throttled() || track.full()
+		if is := host.Limits(t, path).CPU(); shown && is != 400 || !shown && is != 50 {
+			t.Fatalf("throttled %v, full %v, and the limit is %v: %+v", track.throttled(), track.full(), is, s.Heard(track))
 		}
-		if track.throttled() {
+		if shown {
 			break
 		}
 		if time.Since(begun) > time.Minute {
@@ -159,14 +160,12 @@ func TestReliefIsTakenBackSlowly(t *testing.T) {
 	}{
 		{1, 1, 350, 700},
 		{0, 15, 200, 250},
-		{8, 1, 900, 1000}, // the half-life is longer by now
-		{0, 10, 350, 900},
-		{0, 300, 200, 250},
+		{1, 0, 600, 1000},
+		{1, 1, 900, 1000}, // nothing is taken of what was used a second ago
+		{0, 15, 200, 250},
 	} {
 		for range c.bursts {
-			if g.limit(0).CPU < web.CPU {
-				g.burst()
-			}
+			g.burst()
 			step()
 		}
 		for range c.seconds {
@@ -175,6 +174,40 @@ func TestReliefIsTakenBackSlowly(t *testing.T) {
 		if l := g.limit(0).CPU; l < c.least || l > c.most {
 			t.Errorf("%d s after %d bursts the limit is %v, want %v to %v", c.seconds, c.bursts, l, c.least, c.most)
 		}
+	}
+}
+
+// A period counts as throttled when it has ended. What has used all that its limit gives is
+// relieved before, and what uses a little less is not, however long.
+func TestAContainerThatUsedAllOfItsLimitIsRelievedBeforeThePeriodEnds(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.wants(200)
+			g.demand[0] = 195
+			g.grant(api.Auto)
+			g.run(20 * time.Second)
+			l := g.limit(0).CPU
+			if l >= 300 || l < 214 {
+				t.Fatalf("with 195m in use the limit is %v, want a tenth more", l)
+			}
+			g.demand[0] = l - 5
+			for range 20 {
+				if g.tick(); g.limit(0).CPU != l {
+					t.Fatalf("with %v in use the limit of %v became %v", g.demand[0], l, g.limit(0).CPU)
+				}
+			}
+			g.demand[0] = l // all of it, and nothing is throttled
+			if g.tick(); g.limit(0).CPU != web.CPU {
+				t.Errorf("it has used all of %v, and has %v", l, g.limit(0).CPU)
+			}
+			if s := g.agent.containers[g.ref(0)].track; s.throttled() {
+				t.Error("this test is about a period that is not throttled")
+			}
+			if g.urgent() {
+				t.Error("the ceiling is met, and nothing was throttled")
+			}
+		})
 	}
 }
 

@@ -129,7 +129,7 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 
 // relieve raises a throttled container's limit, and measures how long that took.
 func (s *Sampler) relieve(t *Track, now time.Time) {
-	if !t.lane.open || !t.throttled() {
+	if !t.lane.open || !t.throttled() && !t.full() {
 		return
 	}
 	begun := time.Now()

@@ -109,10 +109,10 @@ func TestThrottleTargetFollowsLatency(t *testing.T) {
 		want  mdp.Ratio
 	}{
 		"zero while the SLO is violated": {o, measured(51 * time.Millisecond), 0},
-		"high far below the SLO":         {o, measured(24 * time.Millisecond), 0.1},
-		"low near the SLO":               {o, measured(30 * time.Millisecond), 0.02},
-		"low without a measurement":      {o, mdp.State{}, 0.02},
-		"low without an objective":       {mdp.SLO{}, measured(time.Second), 0.02},
+		"high far below the SLO":         {o, measured(24 * time.Millisecond), 0.005},
+		"low near the SLO":               {o, measured(30 * time.Millisecond), 0.002},
+		"low without a measurement":      {o, mdp.State{}, 0.002},
+		"low without an objective":       {mdp.SLO{}, measured(time.Second), 0.002},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := throttleTarget(c.slo, c.state); got != c.want {
