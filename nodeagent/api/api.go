@@ -85,6 +85,7 @@ type Report struct {
 	Full       bool // Containers are all of the node
 	Containers []Summary
 	Gone       []ContainerRef // nothing is known of them any more
+	Account    *Account       // nil: the agent knows no permits, or not yet what is in force
 }
 
 // Grant is what central lets a node do with one container, until the time to
@@ -116,6 +117,8 @@ type Grants struct {
 	// Unchanged says that the last set of the same stream goes on to hold, for TTL
 	// from now; All is empty. Before the first set it only says that central lives.
 	Unchanged bool
+	// Permit holds for TTL, too. Zero is none: the one before holds until its end.
+	Permit Permit
 }
 
 // Central publishes the certificates that sign its link in this config map of

@@ -152,11 +152,15 @@ func ReportToWire(r Report) *linkv1.Report {
 	for _, c := range r.Gone {
 		w.Gone = append(w.Gone, refToWire(c))
 	}
+	if a := r.Account; a != nil {
+		w.Account = &linkv1.Account{InForce: sizeToWire(a.InForce), Asked: sizeToWire(a.Asked), Holds: idToWire(a.Holds)}
+	}
 	return w
 }
 
-// ReportFromWire reads a report. Containers that cannot be read count as gone: the
-// error names them and says what is wrong, and the report is good without them.
+// ReportFromWire reads a report. Containers that cannot be read count as gone, and an
+// account that cannot be is left out: the error names them and says what is wrong, and the
+// report is good without them.
 func ReportFromWire(w *linkv1.Report) (Report, error) {
 	r := Report{Node: w.GetNode(), Agent: w.GetAgent(), At: w.GetAt().AsTime(), Full: w.GetFull()}
 	var bad []error
@@ -172,6 +176,18 @@ func ReportFromWire(w *linkv1.Report) (Report, error) {
 	}
 	for _, c := range w.GetGone() {
 		r.Gone = append(r.Gone, refFromWire(c))
+	}
+	if a := w.GetAccount(); a != nil {
+		account := Account{
+			InForce: sizeFromWire(a.GetInForce()),
+			Asked:   sizeFromWire(a.GetAsked()),
+			Holds:   idFromWire(a.GetHolds()),
+		}
+		if err := account.Check(); err != nil {
+			bad = append(bad, fmt.Errorf("account: %w", err))
+		} else {
+			r.Account = &account
+		}
 	}
 	return r, errors.Join(bad...)
 }
@@ -200,9 +216,31 @@ func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 	return s, nil
 }
 
+func sizeToWire(s mdp.Size) *linkv1.Size {
+	return &linkv1.Size{MilliCpu: int64(s.CPU), MemoryBytes: int64(s.Memory)}
+}
+
+func sizeFromWire(w *linkv1.Size) mdp.Size {
+	return mdp.Size{CPU: mdp.MilliCPU(w.GetMilliCpu()), Memory: mdp.Bytes(w.GetMemoryBytes())}
+}
+
+func idToWire(id PermitID) *linkv1.PermitId {
+	if id == (PermitID{}) {
+		return nil
+	}
+	return &linkv1.PermitId{Epoch: id.Epoch, Number: id.Number}
+}
+
+func idFromWire(w *linkv1.PermitId) PermitID {
+	return PermitID{Epoch: w.GetEpoch(), Number: w.GetNumber()}
+}
+
 // GrantsToWire writes a set of grants for the wire.
 func GrantsToWire(m Grants) *linkv1.Grants {
 	w := &linkv1.Grants{Ttl: durationpb.New(m.TTL), Unchanged: m.Unchanged}
+	if m.Permit.Known() {
+		w.Permit = &linkv1.Permit{Id: idToWire(m.Permit.ID), Amount: sizeToWire(m.Permit.Amount)}
+	}
 	for _, one := range m.All {
 		if one.Keep {
 			w.All = append(w.All, &linkv1.Grant{Container: refToWire(one.Container), Keep: true})
@@ -234,6 +272,13 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 	}
 	if m.Unchanged && len(w.GetAll()) > 0 {
 		return Grants{}, fmt.Errorf("%d grants in a message that says they are unchanged", len(w.GetAll()))
+	}
+	m.Permit = Permit{ID: idFromWire(w.GetPermit().GetId()), Amount: sizeFromWire(w.GetPermit().GetAmount())}
+	if err := m.Permit.check(); err != nil {
+		return Grants{}, fmt.Errorf("central's permit: %w", err)
+	}
+	if w.GetPermit() != nil && !m.Permit.Known() {
+		return Grants{}, fmt.Errorf("central's permit of %v: it has no number", m.Permit.Amount)
 	}
 	for _, one := range w.GetAll() {
 		ref := refFromWire(one.GetContainer())

@@ -465,6 +465,119 @@ func (x *Summary) GetProblem() string {
 	return ""
 }
 
+type Size struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MilliCpu      int64                  `protobuf:"varint,1,opt,name=milli_cpu,json=milliCpu,proto3" json:"milli_cpu,omitempty"`
+	MemoryBytes   int64                  `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Size) Reset() {
+	*x = Size{}
+	mi := &file_link_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Size) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Size) ProtoMessage() {}
+
+func (x *Size) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Size.ProtoReflect.Descriptor instead.
+func (*Size) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Size) GetMilliCpu() int64 {
+	if x != nil {
+		return x.MilliCpu
+	}
+	return 0
+}
+
+func (x *Size) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+// What the limits of a node's managed containers come to in sum.
+type Account struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InForce       *Size                  `protobuf:"bytes,1,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	Asked         *Size                  `protobuf:"bytes,2,opt,name=asked,proto3" json:"asked,omitempty"`
+	Holds         *PermitId              `protobuf:"bytes,3,opt,name=holds,proto3" json:"holds,omitempty"` // not set: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Account) Reset() {
+	*x = Account{}
+	mi := &file_link_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Account) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Account) ProtoMessage() {}
+
+func (x *Account) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Account.ProtoReflect.Descriptor instead.
+func (*Account) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Account) GetInForce() *Size {
+	if x != nil {
+		return x.InForce
+	}
+	return nil
+}
+
+func (x *Account) GetAsked() *Size {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *Account) GetHolds() *PermitId {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
 type Report struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -475,14 +588,16 @@ type Report struct {
 	Containers []*Summary `protobuf:"bytes,5,rep,name=containers,proto3" json:"containers,omitempty"`
 	Full       bool       `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
 	// Containers of which nothing is known any more.
-	Gone          []*ContainerRef `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`
+	Gone []*ContainerRef `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`
+	// Not set by agents that know no permits.
+	Account       *Account `protobuf:"bytes,8,opt,name=account,proto3" json:"account,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +609,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[6]
+	mi := &file_link_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +622,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{6}
+	return file_link_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Report) GetNode() string {
@@ -552,6 +667,13 @@ func (x *Report) GetGone() []*ContainerRef {
 	return nil
 }
 
+func (x *Report) GetAccount() *Account {
+	if x != nil {
+		return x.Account
+	}
+	return nil
+}
+
 type Source struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          int32                  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
@@ -563,7 +685,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +697,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[7]
+	mi := &file_link_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +710,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{7}
+	return file_link_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Source) GetPort() int32 {
@@ -629,7 +751,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +763,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[8]
+	mi := &file_link_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +776,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{8}
+	return file_link_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Grant) GetContainer() *ContainerRef {
@@ -706,20 +828,128 @@ func (x *Grant) GetKeep() bool {
 	return false
 }
 
+// A permit's number rises within an epoch; both are above 0.
+type PermitId struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermitId) Reset() {
+	*x = PermitId{}
+	mi := &file_link_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermitId) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermitId) ProtoMessage() {}
+
+func (x *PermitId) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermitId.ProtoReflect.Descriptor instead.
+func (*PermitId) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PermitId) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PermitId) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type Permit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *PermitId              `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Amount        *Size                  `protobuf:"bytes,2,opt,name=amount,proto3" json:"amount,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Permit) Reset() {
+	*x = Permit{}
+	mi := &file_link_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Permit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Permit) ProtoMessage() {}
+
+func (x *Permit) ProtoReflect() protoreflect.Message {
+	mi := &file_link_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Permit.ProtoReflect.Descriptor instead.
+func (*Permit) Descriptor() ([]byte, []int) {
+	return file_link_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Permit) GetId() *PermitId {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Permit) GetAmount() *Size {
+	if x != nil {
+		return x.Amount
+	}
+	return nil
+}
+
 // The full set of a node's grants, or, if unchanged, the news that the last set of this stream goes on to hold. Before the
 // first set of a stream, unchanged only says that central lives and has none to give yet.
 type Grants struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ttl           *durationpb.Duration   `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	All           []*Grant               `protobuf:"bytes,3,rep,name=all,proto3" json:"all,omitempty"`
-	Unchanged     bool                   `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Ttl       *durationpb.Duration   `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	All       []*Grant               `protobuf:"bytes,3,rep,name=all,proto3" json:"all,omitempty"`
+	Unchanged bool                   `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	// Also with unchanged, and for as long as ttl. Not set: the last one holds on until it ends; central knows no permits, or not
+	// yet what the node needs.
+	Permit        *Permit `protobuf:"bytes,5,opt,name=permit,proto3" json:"permit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Grants) Reset() {
 	*x = Grants{}
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +961,7 @@ func (x *Grants) String() string {
 func (*Grants) ProtoMessage() {}
 
 func (x *Grants) ProtoReflect() protoreflect.Message {
-	mi := &file_link_proto_msgTypes[9]
+	mi := &file_link_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +974,7 @@ func (x *Grants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grants.ProtoReflect.Descriptor instead.
 func (*Grants) Descriptor() ([]byte, []int) {
-	return file_link_proto_rawDescGZIP(), []int{9}
+	return file_link_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Grants) GetTtl() *durationpb.Duration {
@@ -766,6 +996,13 @@ func (x *Grants) GetUnchanged() bool {
 		return x.Unchanged
 	}
 	return false
+}
+
+func (x *Grants) GetPermit() *Permit {
+	if x != nil {
+		return x.Permit
+	}
+	return nil
 }
 
 var File_link_proto protoreflect.FileDescriptor
@@ -807,7 +1044,14 @@ const file_link_proto_rawDesc = "" +
 	"\tconflicts\x18\b \x01(\x04R\tconflicts\x127\n" +
 	"\alatency\x18\t \x01(\v2\x1d.awarescale.link.v1.HistogramR\alatency\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem\"\xeb\x01\n" +
+	" \x01(\tR\aproblem\"F\n" +
+	"\x04Size\x12\x1b\n" +
+	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12!\n" +
+	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\"\xa2\x01\n" +
+	"\aAccount\x123\n" +
+	"\bin_force\x18\x01 \x01(\v2\x18.awarescale.link.v1.SizeR\ainForce\x12.\n" +
+	"\x05asked\x18\x02 \x01(\v2\x18.awarescale.link.v1.SizeR\x05asked\x122\n" +
+	"\x05holds\x18\x03 \x01(\v2\x1c.awarescale.link.v1.PermitIdR\x05holds\"\xa2\x02\n" +
 	"\x06Report\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12*\n" +
@@ -816,7 +1060,8 @@ const file_link_proto_rawDesc = "" +
 	"containers\x18\x05 \x03(\v2\x1b.awarescale.link.v1.SummaryR\n" +
 	"containers\x12\x12\n" +
 	"\x04full\x18\x06 \x01(\bR\x04full\x124\n" +
-	"\x04gone\x18\a \x03(\v2 .awarescale.link.v1.ContainerRefR\x04goneJ\x04\b\x04\x10\x05\"H\n" +
+	"\x04gone\x18\a \x03(\v2 .awarescale.link.v1.ContainerRefR\x04gone\x125\n" +
+	"\aaccount\x18\b \x01(\v2\x1b.awarescale.link.v1.AccountR\aaccountJ\x04\b\x04\x10\x05\"H\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -828,11 +1073,18 @@ const file_link_proto_rawDesc = "" +
 	"\x0ethrottle_ratio\x18\x04 \x01(\x01R\rthrottleRatio\x124\n" +
 	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\x12\x16\n" +
 	"\x06paused\x18\x06 \x01(\bR\x06paused\x12\x12\n" +
-	"\x04keep\x18\a \x01(\bR\x04keep\"\x86\x01\n" +
+	"\x04keep\x18\a \x01(\bR\x04keep\"8\n" +
+	"\bPermitId\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"h\n" +
+	"\x06Permit\x12,\n" +
+	"\x02id\x18\x01 \x01(\v2\x1c.awarescale.link.v1.PermitIdR\x02id\x120\n" +
+	"\x06amount\x18\x02 \x01(\v2\x18.awarescale.link.v1.SizeR\x06amount\"\xba\x01\n" +
 	"\x06Grants\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12+\n" +
 	"\x03all\x18\x03 \x03(\v2\x19.awarescale.link.v1.GrantR\x03all\x12\x1c\n" +
-	"\tunchanged\x18\x04 \x01(\bR\tunchangedJ\x04\b\x01\x10\x022J\n" +
+	"\tunchanged\x18\x04 \x01(\bR\tunchanged\x122\n" +
+	"\x06permit\x18\x05 \x01(\v2\x1a.awarescale.link.v1.PermitR\x06permitJ\x04\b\x01\x10\x022J\n" +
 	"\x04Link\x12B\n" +
 	"\x04Sync\x12\x1a.awarescale.link.v1.Report\x1a\x1a.awarescale.link.v1.Grants(\x010\x01B+Z)awarescale.dev/aware/nodeagent/api/linkv1b\x06proto3"
 
@@ -848,7 +1100,7 @@ func file_link_proto_rawDescGZIP() []byte {
 	return file_link_proto_rawDescData
 }
 
-var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_link_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_link_proto_goTypes = []any{
 	(*ContainerRef)(nil),          // 0: awarescale.link.v1.ContainerRef
 	(*State)(nil),                 // 1: awarescale.link.v1.State
@@ -856,36 +1108,47 @@ var file_link_proto_goTypes = []any{
 	(*Action)(nil),                // 3: awarescale.link.v1.Action
 	(*Histogram)(nil),             // 4: awarescale.link.v1.Histogram
 	(*Summary)(nil),               // 5: awarescale.link.v1.Summary
-	(*Report)(nil),                // 6: awarescale.link.v1.Report
-	(*Source)(nil),                // 7: awarescale.link.v1.Source
-	(*Grant)(nil),                 // 8: awarescale.link.v1.Grant
-	(*Grants)(nil),                // 9: awarescale.link.v1.Grants
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
+	(*Size)(nil),                  // 6: awarescale.link.v1.Size
+	(*Account)(nil),               // 7: awarescale.link.v1.Account
+	(*Report)(nil),                // 8: awarescale.link.v1.Report
+	(*Source)(nil),                // 9: awarescale.link.v1.Source
+	(*Grant)(nil),                 // 10: awarescale.link.v1.Grant
+	(*PermitId)(nil),              // 11: awarescale.link.v1.PermitId
+	(*Permit)(nil),                // 12: awarescale.link.v1.Permit
+	(*Grants)(nil),                // 13: awarescale.link.v1.Grants
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
 }
 var file_link_proto_depIdxs = []int32{
-	10, // 0: awarescale.link.v1.State.at:type_name -> google.protobuf.Timestamp
-	10, // 1: awarescale.link.v1.Histogram.at:type_name -> google.protobuf.Timestamp
+	14, // 0: awarescale.link.v1.State.at:type_name -> google.protobuf.Timestamp
+	14, // 1: awarescale.link.v1.Histogram.at:type_name -> google.protobuf.Timestamp
 	0,  // 2: awarescale.link.v1.Summary.container:type_name -> awarescale.link.v1.ContainerRef
 	1,  // 3: awarescale.link.v1.Summary.state:type_name -> awarescale.link.v1.State
 	2,  // 4: awarescale.link.v1.Summary.bounds:type_name -> awarescale.link.v1.Bounds
 	3,  // 5: awarescale.link.v1.Summary.want:type_name -> awarescale.link.v1.Action
 	4,  // 6: awarescale.link.v1.Summary.latency:type_name -> awarescale.link.v1.Histogram
-	10, // 7: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
-	5,  // 8: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
-	0,  // 9: awarescale.link.v1.Report.gone:type_name -> awarescale.link.v1.ContainerRef
-	0,  // 10: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
-	2,  // 11: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
-	7,  // 12: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
-	11, // 13: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
-	8,  // 14: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
-	6,  // 15: awarescale.link.v1.Link.Sync:input_type -> awarescale.link.v1.Report
-	9,  // 16: awarescale.link.v1.Link.Sync:output_type -> awarescale.link.v1.Grants
-	16, // [16:17] is the sub-list for method output_type
-	15, // [15:16] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	6,  // 7: awarescale.link.v1.Account.in_force:type_name -> awarescale.link.v1.Size
+	6,  // 8: awarescale.link.v1.Account.asked:type_name -> awarescale.link.v1.Size
+	11, // 9: awarescale.link.v1.Account.holds:type_name -> awarescale.link.v1.PermitId
+	14, // 10: awarescale.link.v1.Report.at:type_name -> google.protobuf.Timestamp
+	5,  // 11: awarescale.link.v1.Report.containers:type_name -> awarescale.link.v1.Summary
+	0,  // 12: awarescale.link.v1.Report.gone:type_name -> awarescale.link.v1.ContainerRef
+	7,  // 13: awarescale.link.v1.Report.account:type_name -> awarescale.link.v1.Account
+	0,  // 14: awarescale.link.v1.Grant.container:type_name -> awarescale.link.v1.ContainerRef
+	2,  // 15: awarescale.link.v1.Grant.bounds:type_name -> awarescale.link.v1.Bounds
+	9,  // 16: awarescale.link.v1.Grant.latency:type_name -> awarescale.link.v1.Source
+	11, // 17: awarescale.link.v1.Permit.id:type_name -> awarescale.link.v1.PermitId
+	6,  // 18: awarescale.link.v1.Permit.amount:type_name -> awarescale.link.v1.Size
+	15, // 19: awarescale.link.v1.Grants.ttl:type_name -> google.protobuf.Duration
+	10, // 20: awarescale.link.v1.Grants.all:type_name -> awarescale.link.v1.Grant
+	12, // 21: awarescale.link.v1.Grants.permit:type_name -> awarescale.link.v1.Permit
+	8,  // 22: awarescale.link.v1.Link.Sync:input_type -> awarescale.link.v1.Report
+	13, // 23: awarescale.link.v1.Link.Sync:output_type -> awarescale.link.v1.Grants
+	23, // [23:24] is the sub-list for method output_type
+	22, // [22:23] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_link_proto_init() }
@@ -899,7 +1162,7 @@ func file_link_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_link_proto_rawDesc), len(file_link_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
