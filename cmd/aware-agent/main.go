@@ -151,6 +151,7 @@ func run(ctx context.Context, s *settings) error {
 		Journal:  journal,
 		Pods:     pods,
 		Pressure: node,
+		Memory:   node,
 		Metrics:  legacyregistry.Registerer(),
 		Log:      slog.New(logr.ToSlogHandler(log)),
 	})

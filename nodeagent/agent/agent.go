@@ -34,6 +34,9 @@ type Agent struct {
 	oomSeen    map[api.ContainerRef]time.Time   // the newest OOM kill that was reported to a policy
 	totals     map[api.ContainerRef]api.Summary // Resizes and Conflicts of earlier instances
 	rotation   int                              // which container is first, so that a scarce budget is shared
+	budget     budget                           // of the step
+	askedFor   mdp.Size                         // what a report was sent for at once, since it was more than the permit
+	askedAt    time.Time                        // when that was
 	retryAfter time.Time                        // until then the runtime is not asked where containers are
 	askAfter   time.Time                        // until then the API server is not asked for pods
 
@@ -45,7 +48,8 @@ type Agent struct {
 	mu             sync.Mutex
 	grants         grants
 	summaries      []api.Summary
-	runtimeProblem string // with the container runtime, for Ready
+	account        *api.Account // nil before the first step
+	runtimeProblem string       // with the container runtime, for Ready
 }
 
 // New makes an agent. Nothing is read or touched before Start.
@@ -170,11 +174,14 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 	pods := a.pods()
 	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
 	scrapes := make(map[endpoint]bool)
+	a.budget.open(granted.permitted(now), all, a.available)
 	for _, c := range all {
 		o := granted.order(now, c.ref)
 		c.node = node
 		if !c.rests(now, o) {
+			before := c.held()
 			c.remember(now, o, a.step(ctx, now, c, o))
+			a.budget.moved(before, a.containers[c.ref].held())
 		}
 		s := c.stepped.summary
 		if e := (endpoint{pods[c.ref.PodUID].IP, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
@@ -202,11 +209,13 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		})
 	}
 	a.scraper.want(ctx, now, scrapes)
-	a.publish(now, summaries)
+	account := a.budget.account()
+	a.ask(now, account)
+	a.publish(now, summaries, account)
 }
 
 // publish makes the results of a step visible: to Report, Ready and the metrics.
-func (a *Agent) publish(now time.Time, summaries []api.Summary) {
+func (a *Agent) publish(now time.Time, summaries []api.Summary, account api.Account) {
 	slices.SortFunc(summaries, func(x, y api.Summary) int { return x.Container.Compare(y.Container) })
 	a.metrics.containers.Set(float64(len(summaries) - len(a.absent)))
 	stats := a.runtime.Stats()
@@ -215,8 +224,10 @@ func (a *Agent) publish(now time.Time, summaries []api.Summary) {
 		open = 1
 	}
 	a.metrics.breaker.Set(open)
+	a.metrics.limits(a.budget.permit, account)
 	a.mu.Lock()
 	a.summaries = summaries
+	a.account = &account
 	a.runtimeProblem = stats.Why
 	received := a.grants.receivedAt
 	a.mu.Unlock()

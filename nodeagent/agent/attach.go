@@ -183,7 +183,7 @@ func (a *Agent) newContainer(
 	} else {
 		c.policy, c.captain = rule(a.config)
 	}
-	c.loop = mdp.Loop{Sensor: c, Actuator: idle{}, Policy: guarded(c.policy, a.config, c.bounds, c.knobs)}
+	c.loop = mdp.Loop{Sensor: c, Actuator: idle{}, Policy: a.guarded(c)}
 	return c
 }
 

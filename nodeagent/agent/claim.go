@@ -178,6 +178,7 @@ type target struct {
 	limits  cgroup.Limits // to be in force; 0 is not known, or none
 	waiting bool          // not final: the entry stays, and the restore goes on later
 	inUse   mdp.Bytes     // memory; 0 is not known
+	most    mdp.Bytes     // that the memory limit may be raised by now; more comes later
 }
 
 // restore gives a container the API's values of the limits that are ours. A nil
@@ -197,6 +198,8 @@ func (c *claim) restore(ctx context.Context, now time.Time, inForce cgroup.Limit
 	held := c.holds(inForce, back, to.inUse)
 	if held != nil {
 		back.Memory = 0
+	} else {
+		back.Memory, held = c.roomFor(inForce, back, to.most)
 	}
 	final := !to.waiting && held == nil
 	m := moveTo(c.id, inForce, back, final || c.ownership.Behind)
@@ -228,6 +231,24 @@ func (c *claim) holds(inForce, back cgroup.Limits, inUse mdp.Bytes) error {
 	}
 	return fmt.Errorf("its memory limit stays at %v until less is in use: the API gives %v, and %v is in use", inForce.Memory,
 		back.Memory, inUse)
+}
+
+// leastRaise is the part of a memory limit by which it is raised at least, when the node
+// has no room for all of it: each raise is a call of the runtime.
+const leastRaise = 0.1
+
+// roomFor is the memory limit that a restore sets when limits may be raised by at most
+// that much, and an error when that is not all; 0 stays.
+func (c *claim) roomFor(inForce, back cgroup.Limits, most mdp.Bytes) (mdp.Bytes, error) {
+	if inForce.Memory <= 0 || back.Memory-inForce.Memory <= most {
+		return back.Memory, nil
+	}
+	part := (inForce.Memory + most) / page * page
+	if float64(part-inForce.Memory) < leastRaise*float64(inForce.Memory) {
+		part = 0
+	}
+	return part, fmt.Errorf("its memory limit goes from %v to the API's %v when the node has room: now it may grow by %v",
+		inForce.Memory, back.Memory, most)
 }
 
 // moveTo is the Move that sets limits; 0 stays. Without all, what is in force already

@@ -116,6 +116,7 @@ type Deps struct {
 	Journal  *restore.Journal
 	Pods     Pods
 	Pressure Pressure              // nil: not known
+	Memory   Memory                // nil: not known
 	Metrics  prometheus.Registerer // nil: none
 	Log      *slog.Logger          // nil: none
 	// Policy makes a container's local policy. Nil is the captain for CPU and the
@@ -126,6 +127,11 @@ type Deps struct {
 
 // Pressure reads the node's pressure, as pressure.Reader does.
 type Pressure interface{ Read() (pressure.Node, error) }
+
+// Memory reads the memory that the node has free, as pressure.Reader does.
+type Memory interface {
+	MemoryAvailable() (mdp.Bytes, error)
+}
 
 func (d Deps) check() error {
 	for name, missing := range map[string]bool{

@@ -53,6 +53,7 @@ type managedContainer struct {
 	resizes     uint64        // of this instance
 	conflicts   uint64        // changes by somebody else, of this instance
 	wrote       bool          // limits were set since the last Sense
+	restored    mdp.Size      // what a restore since the last Sense has set, and is not ours any more
 	strikes     int           // conflicts since the last backoff, none of them long after the one before
 	struckAt    time.Time     // the last conflict
 	maxStrikes  int           // after which the container is backed off from
@@ -83,7 +84,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 		return mdp.State{}, err
 	}
 	before := c.inForce
-	c.inForce = limits
+	c.inForce, c.restored = limits, mdp.Size{}
 	c.kills = kills
 	if c.oomKilled {
 		// The kill removed the cgroup, and the count in it.
@@ -167,18 +168,23 @@ func (c *managedContainer) adopt(now time.Time) {
 
 // restore gives the container the API's values. While a resize is pending it is not
 // known which those are: then it gets the smaller of old and new, and its entry stays
-// until it is known.
-func (c *managedContainer) restore(ctx context.Context, now time.Time) error {
+// until it is known. Its memory limit is raised by at most what may be, and the rest later.
+func (c *managedContainer) restore(ctx context.Context, now time.Time, most mdp.Bytes) error {
 	c.shut(now)
 	all := c.api()
 	if less(c.inForce, all) {
 		c.facts.Room = c.room()
 	}
-	to := target{limits: c.api()}
+	to := target{limits: c.api(), most: most}
 	to.waiting = c.facts.ResizePending || c.foreign.brief != 0 || to.limits != all
 	to.inUse, _ = c.sampler.inUse(c.track)
-	c.wrote = c.ownership.State.Touched()
-	return c.claim.restore(ctx, now, c.inForce, to)
+	touched := c.ownership.State.Touched()
+	c.wrote = touched
+	err := c.claim.restore(ctx, now, c.inForce, to)
+	if touched && !c.ownership.State.Touched() {
+		c.restored = to.limits.Size()
+	}
+	return err
 }
 
 // less reports whether a limit is below the other one.

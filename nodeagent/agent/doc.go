@@ -11,6 +11,9 @@
 // A burst does not wait for a decision: the Sampler raises the CPU limit of a container
 // that is throttled to its ceiling, in the sample that shows it (lane.go).
 //
+// What the limits come to in sum is reported, and is within the node's permit, as far as
+// memory goes (permit.go).
+//
 // Every touched container is in the journal. It gets the API's values back when the
 // agent ends, when central no longer grants it, when central has been silent for
 // longer than its grants hold, and when a policy gives an illegal action. The

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -24,6 +25,8 @@ type metrics struct {
 	restores   prometheus.Counter
 	conflicts  prometheus.Counter
 	failures   prometheus.Counter
+	cpuSum     *prometheus.GaugeVec
+	memorySum  *prometheus.GaugeVec
 
 	uncommitted prometheus.Gauge
 }
@@ -76,6 +79,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		uncommitted: gauge("aware_agent_uncommitted_seconds",
 			"Age of the oldest limit that was written directly and that the container runtime does not know yet."),
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
+		cpuSum: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_cpu_limits_cores", Help: "Sum of the CPU limits of " +
+			"managed containers: in force, asked for, and permitted by central (NaN without a permit)."}, []string{"what"}),
+		memorySum: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_memory_limits_bytes", Help: "Sum of the memory limits " +
+			"of managed containers: in force, asked for, and permitted by central (NaN without a permit)."}, []string{"what"}),
 	}
 	m.central.Set(math.NaN())
 	m.effects = map[mdp.Effect]prometheus.Counter{}
@@ -87,7 +94,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.relief, m.restores,
-		m.failures, m.conflicts, m.uncommitted,
+		m.failures, m.conflicts, m.uncommitted, m.cpuSum, m.memorySum,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
@@ -101,3 +108,19 @@ func (m *metrics) called(took time.Duration) { m.cri.Observe(took.Seconds()) }
 
 // relieved counts a raise by the sampler.
 func (m *metrics) relieved(took time.Duration) { m.relief.Observe(took.Seconds()) }
+
+// limits shows what the limits of the managed containers come to.
+func (m *metrics) limits(permit api.Permit, account api.Account) {
+	show := func(what string, s mdp.Size) {
+		m.cpuSum.WithLabelValues(what).Set(float64(s.CPU) / 1000)
+		m.memorySum.WithLabelValues(what).Set(float64(s.Memory))
+	}
+	show("in_force", account.InForce)
+	show("asked", account.Asked)
+	if permit.Known() {
+		show("permitted", permit.Amount)
+		return
+	}
+	m.cpuSum.WithLabelValues("permitted").Set(math.NaN())
+	m.memorySum.WithLabelValues("permitted").Set(math.NaN())
+}

@@ -23,6 +23,30 @@ type grants struct {
 	byContainer map[api.ContainerRef]api.Grant
 	receivedAt  time.Time     // zero before the first message
 	ttl         time.Duration // how long they hold without a new message
+	permit      permit
+}
+
+// permit is the permit that the node has taken in last.
+type permit struct {
+	api.Permit
+	until time.Time // it holds
+}
+
+// then is the permit after another one has come, which holds until that time. When none
+// has come the one before goes on to its end.
+func (p permit) then(until time.Time, next api.Permit) permit {
+	if now := p.Then(next); now != p.Permit {
+		return permit{now, until}
+	}
+	return p
+}
+
+// permitted is the permit that holds; zero is none.
+func (g grants) permitted(now time.Time) api.Permit {
+	if now.After(g.permit.until) {
+		return api.Permit{}
+	}
+	return g.permit.Permit
 }
 
 // newGrants takes in a message.
@@ -31,12 +55,15 @@ func newGrants(now time.Time, m api.Grants) grants {
 	for _, one := range m.All {
 		g.byContainer[one.Container] = one
 	}
+	g.permit = permit{}.then(now.Add(m.TTL), m.Permit)
 	return g
 }
 
 // keep resolves the grants that only say to keep what the set before them has. When
-// that one has ended, or has none for the container, there is none.
+// that one has ended, or has none for the container, there is none. The permit of before
+// holds, too, unless there is a new one.
 func (g grants) keep(now time.Time, before grants) grants {
+	g.permit = before.permit.then(g.permit.until, g.permit.Permit)
 	holds := !before.receivedAt.IsZero() && now.Sub(before.receivedAt) <= before.ttl
 	for ref, one := range g.byContainer {
 		if !one.Keep {

@@ -57,12 +57,12 @@ func TestOrderFollowsTheGrants(t *testing.T) {
 func TestGrantsThatAreRenewedHoldOn(t *testing.T) {
 	var web api.ContainerRef
 	a := &Agent{access: access{sampler: new(Sampler)}}
-	a.Renew(noon)
+	a.Renew(noon, api.Permit{})
 	if o := a.grants.order(noon, web); !strings.Contains(o.problem, "waiting for central") {
 		t.Errorf("renewed before it was granted: %+v", o)
 	}
 	a.Apply(noon, api.Grants{TTL: time.Minute, All: []api.Grant{{Container: web, Mode: api.Auto}}})
-	a.Renew(noon.Add(50 * time.Second))
+	a.Renew(noon.Add(50*time.Second), api.Permit{})
 	if o := a.grants.order(noon.Add(100*time.Second), web); !o.act {
 		t.Errorf("50 s after the renewal: %+v", o)
 	}

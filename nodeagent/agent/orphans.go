@@ -65,7 +65,7 @@ func (a *Agent) restoreOrphan(ctx, asking context.Context, now time.Time, c *cla
 	if err != nil {
 		return err
 	}
-	to.inUse = used
+	to.inUse, to.most = used, anyMemory
 	return c.restore(ctx, now, inForce, to)
 }
 
@@ -188,7 +188,7 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 			a.detach(c)
 			continue
 		}
-		if err := c.restore(ctx, now); err != nil {
+		if err := c.restore(ctx, now, anyMemory); err != nil { // nobody would go on later
 			errs = append(errs, err)
 		}
 	}

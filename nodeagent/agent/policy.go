@@ -15,9 +15,10 @@ func rule(c Config) (mdp.Policy, targeted) {
 	return mdp.Join(cpu, workingset.New(c.Memory)), cpu
 }
 
-// guarded puts the node's guards around a policy. A container has no replicas: a
-// policy that sets them is refused, not clipped.
-func guarded(p mdp.Policy, c Config, bounds func() mdp.Bounds, knobs func() mdp.Set) mdp.Policy {
+// guarded puts the node's guards around a container's policy. A container has no replicas:
+// a policy that sets them is refused, not clipped.
+func (a *Agent) guarded(c *managedContainer) mdp.Policy {
+	p := c.policy
 	ofContainer := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
 		a, err := p.Decide(s)
 		if err == nil && a.Sets.Has(mdp.Replicas) {
@@ -25,5 +26,5 @@ func guarded(p mdp.Policy, c Config, bounds func() mdp.Bounds, knobs func() mdp.
 		}
 		return a, err
 	})
-	return guard.Standard(ofContainer, c.Guards, guard.Place{Bounds: bounds, Knobs: knobs})
+	return guard.Standard(ofContainer, a.config.Guards, guard.Place{Bounds: c.bounds, Knobs: c.knobs, Budget: a.budget.raise})
 }

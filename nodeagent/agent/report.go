@@ -25,12 +25,13 @@ func (a *Agent) Apply(now time.Time, m api.Grants) {
 	})
 }
 
-// Renew says that central's last grants go on to hold.
-func (a *Agent) Renew(now time.Time) {
+// Renew says that central's last grants go on to hold, with this permit; zero is none.
+func (a *Agent) Renew(now time.Time, p api.Permit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.grants.receivedAt.IsZero() {
 		a.grants.receivedAt = now
+		a.grants.permit = a.grants.permit.then(now.Add(a.grants.ttl), p)
 	}
 }
 
@@ -44,6 +45,7 @@ func (a *Agent) Report(now time.Time) api.Report {
 		At:         now,
 		Full:       true,
 		Containers: slices.Clone(a.summaries),
+		Account:    a.account,
 	}
 }
 

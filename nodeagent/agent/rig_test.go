@@ -96,6 +96,15 @@ type rig struct {
 	memory  []mdp.Bytes          // in use
 	workers []*cgrouptest.Worker // of each pod's container
 	each    func()               // after each tenth of a second
+	free    *mdp.Bytes           // memory that the node has; nil: not known
+}
+
+// MemoryAvailable implements [Memory].
+func (g *rig) MemoryAvailable() (mdp.Bytes, error) {
+	if g.free == nil {
+		return 0, errors.New("nobody knows")
+	}
+	return *g.free, nil
 }
 
 // web is the API size of the rig's containers.
@@ -185,7 +194,7 @@ func (g *rig) boot() {
 		runtime = g.runtime
 	}
 	g.agent, err = New(config(), Deps{Tree: g.host.Tree, Runtime: runtime, Journal: j, Pods: g.stage,
-		Metrics: prometheus.NewRegistry(), Log: log, Policy: g.policy})
+		Metrics: prometheus.NewRegistry(), Log: log, Policy: g.policy, Memory: g})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -43,10 +43,11 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	}
 	report(&s, now, t, d)
 	if t == acting {
+		s.Problem = also(s.Problem, a.budget.problem(d.Action))
 		a.logResize(ctx, c, d, err)
 	}
 	if t == restoring {
-		if err := c.restore(ctx, now); err != nil {
+		if err := c.restore(ctx, now, a.budget.restorable()); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}
@@ -78,7 +79,7 @@ func (a *Agent) decide(ctx context.Context, now time.Time, c *managedContainer, 
 		if c.task != acting {
 			// The guards remember what they let through. Until now nothing of it was
 			// carried out, so new ones are made.
-			c.loop.Policy = guarded(c.policy, a.config, c.bounds, c.knobs)
+			c.loop.Policy = a.guarded(c)
 		}
 	}
 	c.task = t

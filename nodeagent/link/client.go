@@ -24,7 +24,7 @@ import (
 type Node interface {
 	Report(now time.Time) api.Report
 	Apply(now time.Time, m api.Grants)
-	Renew(now time.Time) // the last grants go on to hold
+	Renew(now time.Time, p api.Permit) // the last grants go on to hold, with this permit
 	// Urgent gets a value when the next report may not wait.
 	Urgent() <-chan struct{}
 }
@@ -184,7 +184,7 @@ func (c *Client) receive(s *stream, alive func()) error {
 			c.Node.Apply(c.Now(), m)
 			granted = true
 		case granted:
-			c.Node.Renew(c.Now())
+			c.Node.Renew(c.Now(), m.Permit)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package pressure reads the pressure (PSI) of a whole node, with
+// Package pressure reads the pressure (PSI) of a whole node and its free memory, with
 // github.com/prometheus/procfs.
 //
 // The breaker of package cri needs it, because a node that stalls must not get more
@@ -9,6 +9,7 @@ package pressure
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 
@@ -66,4 +67,17 @@ func (r *Reader) Read() (Node, error) {
 		n.Observed |= mdp.SetOf(one.signal)
 	}
 	return n, nil
+}
+
+// MemoryAvailable is the kernel's estimate of how much memory the node's processes could
+// have more without swapping. A container reads that of the node, too.
+func (r *Reader) MemoryAvailable() (mdp.Bytes, error) {
+	m, err := r.fs.Meminfo()
+	if err != nil {
+		return 0, fmt.Errorf("reading the node's memory: %w", err)
+	}
+	if m.MemAvailableBytes == nil || *m.MemAvailableBytes > math.MaxInt64 {
+		return 0, errors.New("reading the node's memory: no MemAvailable in meminfo, or too large a one")
+	}
+	return mdp.Bytes(*m.MemAvailableBytes), nil
 }

@@ -65,3 +65,47 @@ func TestReadReadsThePressureOfThisMachine(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryAvailableIsTheKernels(t *testing.T) {
+	root := t.TempDir()
+	r, err := pressure.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]mdp.Bytes{
+		"MemTotal:       24690000 kB\nMemFree:          100000 kB\nMemAvailable:   12345678 kB\n": 12345678 << 10,
+		"MemTotal:       24690000 kB\nMemFree:          100000 kB\n":                              -1,
+		"MemAvailable:   nonsense kB\n":                                                           -1,
+		"":                                                                                        -1,
+	} {
+		if err := os.WriteFile(filepath.Join(root, "meminfo"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.MemoryAvailable(); (err == nil) != (want >= 0) || err == nil && got != want {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+	}
+	os.Remove(filepath.Join(root, "meminfo"))
+	if got, err := r.MemoryAvailable(); err == nil {
+		t.Errorf("without meminfo %v are available", got)
+	}
+	own, err := pressure.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := own.MemoryAvailable(); err != nil || got < mdp.MiB {
+		t.Errorf("on this machine %v are available, %v", got, err)
+	}
+}
+
+func BenchmarkMemoryAvailable(b *testing.B) {
+	r, err := pressure.Open("/proc")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := r.MemoryAvailable(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -44,6 +44,10 @@ func (c *central) Accept(_ time.Time, r api.Report) {
 	c.heard = append(c.heard, r)
 }
 
+func (c *central) Permit(time.Time, string) api.Permit { return c.grants.Permit }
+
+func (c *central) Lost(string) {}
+
 func (c *central) Grants(string) (api.Grants, uint64, <-chan struct{}) { return c.grants, 1, nil }
 
 func (c *central) reports() []api.Report {
@@ -64,12 +68,18 @@ func (c cluster) Capacity(node string) (mdp.Size, bool) {
 	return mdp.Size{CPU: 4000, Memory: 8 << 30}, ok
 }
 
+func (c cluster) Room(node string) (mdp.Size, bool) {
+	_, ok := c[node]
+	return mdp.Size{CPU: 3500, Memory: 6 << 30}, ok
+}
+
 // node gives the same report again and again.
 type node struct {
 	mu      sync.Mutex
 	report  api.Report
 	applied []api.Grants
 	renewed atomic.Int32
+	permit  api.Permit
 	urgent  chan struct{} // nil: nothing ever is
 }
 
@@ -86,11 +96,41 @@ func (n *node) reports(all []api.Summary) {
 	n.report.Containers = all
 }
 
-func (n *node) Renew(time.Time) { n.renewed.Add(1) }
+func (n *node) Renew(_ time.Time, p api.Permit) {
+	n.renewed.Add(1)
+	n.take(p)
+}
+
+// take takes in a permit. The next report says so.
+func (n *node) take(p api.Permit) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.permit = n.permit.Then(p)
+	if n.report.Account != nil {
+		account := *n.report.Account
+		account.Holds = n.permit.ID
+		n.report.Account = &account
+	}
+}
+
+// asks makes the node ask for a permit.
+func (n *node) asks(inForce, asked mdp.Size) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.report.Account = &api.Account{InForce: inForce, Asked: asked, Holds: n.permit.ID}
+}
+
+// permitted is what the node's permit allows; nothing without one.
+func (n *node) permitted() mdp.Size {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.permit.Amount
+}
 
 func (n *node) Urgent() <-chan struct{} { return n.urgent }
 
 func (n *node) Apply(_ time.Time, m api.Grants) {
+	n.take(m.Permit)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.applied = append(n.applied, m)

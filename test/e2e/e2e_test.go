@@ -390,7 +390,7 @@ type node struct {
 }
 
 func (n *node) Report(now time.Time) api.Report { return api.Report{Node: n.name, At: now} }
-func (*node) Renew(time.Time)                   {}
+func (*node) Renew(time.Time, api.Permit)       {}
 func (*node) Urgent() <-chan struct{}           { return nil }
 func (n *node) Apply(time.Time, api.Grants) {
 	select {

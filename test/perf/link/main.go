@@ -139,6 +139,7 @@ func (cluster) Runs(node string, c api.ContainerRef) bool {
 func (cluster) Capacity(string) (mdp.Size, bool) {
 	return mdp.Size{CPU: 64000, Memory: 256 << 30}, true
 }
+func (c cluster) Room(node string) (mdp.Size, bool) { return c.Capacity(node) }
 
 // reviews takes every token, which is the name of its node.
 type reviews struct{}
@@ -270,6 +271,7 @@ type simulated struct {
 	changed float64
 	mu      sync.Mutex
 	all     []api.Summary
+	permit  api.Permit
 }
 
 func (n *simulated) Report(now time.Time) api.Report {
@@ -281,11 +283,16 @@ func (n *simulated) Report(now time.Time) api.Report {
 		one.State.CPUPeak = one.State.Usage.CPU + 50
 		one.State.At = now
 	}
-	return api.Report{Node: n.name, Agent: "bench", At: now, Full: true, Containers: slices.Clone(n.all)}
+	account := api.Account{InForce: mdp.Size{CPU: 20000, Memory: 64 << 30}, Asked: mdp.Size{CPU: 30000, Memory: 96 << 30}, Holds: n.permit.ID}
+	return api.Report{Node: n.name, Agent: "bench", At: now, Full: true, Containers: slices.Clone(n.all), Account: &account}
 }
-func (*simulated) Apply(time.Time, api.Grants) {}
-func (*simulated) Renew(time.Time)             {}
-func (*simulated) Urgent() <-chan struct{}     { return nil }
+func (n *simulated) Apply(now time.Time, m api.Grants) { n.Renew(now, m.Permit) }
+func (n *simulated) Renew(_ time.Time, p api.Permit) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.permit = n.permit.Then(p)
+}
+func (*simulated) Urgent() <-chan struct{} { return nil }
 
 func (s *settings) agents(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "bench-link-agents")
