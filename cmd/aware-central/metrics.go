@@ -41,8 +41,17 @@ func measure(f *fleet.Fleet) func(took time.Duration, effect mdp.Effect) {
 		StabilityLevel: metrics.ALPHA,
 	},
 		func() float64 { return float64(f.Nodes(time.Now(), heard)) })
+	permits := metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Namespace:      "aware",
+		Subsystem:      "autoscaler",
+		Name:           "permitted_nodes",
+		Help:           "Nodes that hold a permit of this instance. The scheduler scores others by their ceilings.",
+		StabilityLevel: metrics.ALPHA,
+	},
+		func() float64 { return float64(f.Permitted(time.Now(), heard)) })
 	legacyregistry.MustRegister(took, effects)
 	legacyregistry.RawMustRegister(agents)
+	legacyregistry.RawMustRegister(permits)
 	return func(d time.Duration, effect mdp.Effect) {
 		took.Observe(d.Seconds())
 		effects.WithLabelValues(effect.String()).Inc()

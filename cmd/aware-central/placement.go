@@ -14,9 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// placement is what the autoscaler's cache says of nodes and opted-in pods. It says
-// nothing before the cache is filled. It implements [fleet.Cluster].
-type placement struct{ cache atomic.Pointer[client.Reader] }
+// placement is what the autoscaler's cache says of nodes and opted-in pods, and what other
+// pods have reserved. It says nothing before the cache is filled. It implements
+// [fleet.Cluster].
+type placement struct {
+	cache    atomic.Pointer[client.Reader]
+	reserved *reserved
+}
 
 var _ fleet.Cluster = (*placement)(nil)
 
@@ -53,13 +57,26 @@ func (p *placement) Capacity(node string) (mdp.Size, bool) {
 	}, true
 }
 
+// Room implements [fleet.Cluster]. CPU is shared, so all of it is room. Memory is not.
+func (p *placement) Room(node string) (mdp.Size, bool) {
+	var n corev1.Node
+	others, known := p.reserved.of(node)
+	if !known || !p.read(types.NamespacedName{Name: node}, &n) {
+		return mdp.Size{}, false
+	}
+	return mdp.Size{
+		CPU:    mdp.MilliCPU(n.Status.Allocatable.Cpu().MilliValue()),
+		Memory: max(0, mdp.Bytes(n.Status.Allocatable.Memory().Value())-others),
+	}, true
+}
+
 // onlyCapacity keeps of a node what is read of it. A node lists its images, which
 // take more memory than all the rest.
 func onlyCapacity(object any) (any, error) {
 	if n, ok := object.(*corev1.Node); ok {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
-			Status:     corev1.NodeStatus{Capacity: n.Status.Capacity},
+			Status:     corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable},
 		}, nil
 	}
 	return object, nil

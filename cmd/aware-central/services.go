@@ -58,7 +58,8 @@ type services struct {
 // start starts the services of the roles, and sets where the scheduler's plugin gets
 // its reports from. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (*services, error) {
-	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), log: decisions.NewLog()}
+	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), log: decisions.NewLog(),
+		placed: placement{reserved: newReserved()}}
 	decides := s.has(autoscaler) || s.has(learner)
 	if !decides && s.central == "" {
 		return b, nil
@@ -275,6 +276,7 @@ func (b *services) autoscale(ctx context.Context) error {
 			return fmt.Errorf("reading the nodes: %w", err)
 		}
 		b.placed.from(mgr.GetClient())
+		go b.placed.reserved.watch(ctx, b.client)
 		if err := decide.OpenIfEmpty(ctx); err != nil {
 			return err
 		}

@@ -14,12 +14,16 @@ type Cluster interface {
 	Runs(node string, c api.ContainerRef) bool
 	// Capacity is what a node has; ok is false for a node that is not known.
 	Capacity(node string) (has mdp.Size, ok bool)
+	// Room is what a node has for managed containers: what can be allocated to pods,
+	// less what other pods have requested. ok is false for a node that is not known.
+	Room(node string) (room mdp.Size, ok bool)
 }
 
 // admit is the part of a report that its node may say: of containers that the API
 // server has placed on it, with values that they can have. The error says what was
 // left out; what was known of it before is forgotten with it, or it would pass for
-// new. A node that is compromised, or wrong, changes nothing of another one.
+// new. A node that is compromised, or wrong, changes nothing of another one. It may ask for
+// at most what it has by the API server's word.
 func admit(c Cluster, r api.Report) (api.Report, error) {
 	has, ok := c.Capacity(r.Node)
 	if !ok {
@@ -45,5 +49,19 @@ func admit(c Cluster, r api.Report) (api.Report, error) {
 		may = append(may, s)
 	}
 	r.Containers = may
+	if r.Account != nil {
+		r.Account = within(c, r.Node, *r.Account)
+	}
 	return r, errors.Join(left...)
+}
+
+// within is an account that asks for at most what the node has; nil while that is not known.
+func within(c Cluster, node string, a api.Account) *api.Account {
+	room, ok := c.Room(node)
+	if !ok {
+		return nil
+	}
+	a.Asked.CPU = min(a.Asked.CPU, room.CPU)
+	a.Asked.Memory = min(a.Asked.Memory, room.Memory)
+	return &a
 }

@@ -1,8 +1,8 @@
 // Package fleet is what central knows of the nodes' agents: the last report of
-// each node, and the grants of each workload. The link writes reports and reads
-// grants; the autoscaler and the scheduler plugins read reports and write
-// grants. It is in memory only: after a restart the agents fill it within
-// seconds.
+// each node, the grants of each workload, and the permits of each node. The link
+// writes reports and reads grants and permits; the autoscaler and the scheduler plugins
+// read reports and what is promised, and write grants. It is in memory only: after a
+// restart the agents fill it within seconds.
 package fleet
 
 import (
@@ -48,7 +48,8 @@ type node struct {
 	upper atomic.Pointer[upper] // nil before the first report
 
 	mu         sync.Mutex
-	at         time.Time // of the last report
+	ledger     ledger
+	at         time.Time // of the last report; before the first, when the node was seen first
 	containers map[container]api.Summary
 	grants     map[string][]api.Grant // by workload
 	version    uint64                 // of the grants: no two sets of the fleet have the same one
@@ -65,9 +66,10 @@ func idOf(c api.ContainerRef) container { return container{c.PodUID, c.Container
 
 // upper is what the pods of a node can use. It does not change.
 type upper struct {
-	at      time.Time
-	version uint64 // another one whenever byPod is
+	at      time.Time // of the report
+	version uint64    // another one whenever byPod is
 	byPod   map[string]mdp.Size
+	promise promise // of the same pods together
 }
 
 // New makes an empty fleet.
@@ -91,6 +93,14 @@ func (f *Fleet) Close() {
 	for workload := range f.where {
 		f.grant(workload, nil)
 	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, n := range f.nodes {
+		n.mu.Lock()
+		n.ledger = newLedger()
+		n.promised(f.TTL)
+		n.mu.Unlock()
+	}
 }
 
 // notify tells every node's stream to look at its grants.
@@ -107,6 +117,11 @@ func (f *Fleet) notify() {
 // touch says that the grants have changed. The lock is held.
 func (n *node) touch(version uint64) {
 	n.version = version
+	n.wake()
+}
+
+// wake makes the node's stream send something. The lock is held.
+func (n *node) wake() {
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
@@ -128,6 +143,7 @@ func (f *Fleet) node(name string) *node {
 	n := f.nodes[name]
 	if n == nil {
 		n = &node{
+			ledger:     newLedger(),
 			containers: map[container]api.Summary{},
 			grants:     map[string][]api.Grant{},
 			version:    f.changes.Add(1),
@@ -171,6 +187,10 @@ func (n *node) accept(f *Fleet, now time.Time, r api.Report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.at = now
+	n.ledger.hear(r.Account)
+	if f.open.Load() && n.ledger.due() {
+		n.wake()
+	}
 	before := n.upper.Load()
 	same := before != nil // what the pods can use
 	if r.Full {
@@ -200,16 +220,29 @@ func (n *node) accept(f *Fleet, now time.Time, r api.Report) {
 		same = false
 	}
 	if same { // as in most reports
-		n.upper.Store(&upper{at: now, version: before.version, byPod: before.byPod})
+		n.upper.Store(&upper{at: now, version: before.version, byPod: before.byPod, promise: n.ledger.promise(f.TTL)})
 		return
 	}
 	f.publish(n, now, n.sum())
 }
 
-// sum is the most that the reported containers can use, by pod UID.
+// promised brings what the scheduler reads up to the ledger. The lock is held.
+func (n *node) promised(ttl time.Duration) {
+	if u := n.upper.Load(); u != nil {
+		next := *u
+		next.promise = n.ledger.promise(ttl)
+		n.upper.Store(&next)
+	}
+}
+
+// sum is the most that the reported containers can use, by pod UID. A container of which
+// the agent knows no limit, because it could not be read, says nothing of its pod.
 func (n *node) sum() map[string]mdp.Size {
 	byPod := make(map[string]mdp.Size, len(n.containers))
 	for _, s := range n.containers {
+		if s.Bounds.CPU.Max == 0 && s.Bounds.Memory.Max == 0 {
+			continue
+		}
 		sum := byPod[s.Container.PodUID]
 		sum.CPU += s.Bounds.CPU.Max
 		sum.Memory += s.Bounds.Memory.Max
@@ -233,6 +266,9 @@ func (f *Fleet) sweep(now time.Time) {
 	maps.DeleteFunc(f.nodes, func(_ string, n *node) bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		if n.at.IsZero() {
+			n.at = now // its stream is open, and its first report is on its way
+		}
 		return now.Sub(n.at) > gone && len(n.grants) == 0
 	})
 }
@@ -290,6 +326,47 @@ func (f *Fleet) Grants(name string) (m api.Grants, version uint64, changed <-cha
 	return m, n.version, n.changed
 }
 
+// Permit makes the permit that is sent to a node now. It is none while the fleet is not
+// open, or the node has not said what it needs.
+func (f *Fleet) Permit(now time.Time, name string) api.Permit {
+	n := f.find(name)
+	if n == nil || !f.open.Load() {
+		return api.Permit{}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.ledger.give(now)
+	n.promised(f.TTL)
+	return p
+}
+
+// Lost says that a node's stream has ended: until its next report nothing is promised.
+func (f *Fleet) Lost(name string) {
+	n := f.find(name)
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ledger.lost()
+	n.promised(f.TTL)
+}
+
+// Promised is the most that the limits in force of a node's reported containers come to,
+// in sum: they are the pods that [Fleet.Upper] names. ok is false when the node holds no
+// permit of this fleet, or has not reported for maxAge. It does not wait for reports.
+func (f *Fleet) Promised(name string, now time.Time, maxAge time.Duration) (sum mdp.Size, ok bool) {
+	n := f.find(name)
+	if n == nil {
+		return mdp.Size{}, false
+	}
+	u := n.upper.Load()
+	if u == nil || now.Sub(u.at) > maxAge || !u.promise.holds(now) {
+		return mdp.Size{}, false
+	}
+	return u.promise.sum, true
+}
+
 // Summary is the last report of one container by its node, unless the node's
 // last report is older than maxAge.
 func (f *Fleet) Summary(name, podUID, containerName string, now time.Time, maxAge time.Duration) (api.Summary, bool) {
@@ -323,11 +400,20 @@ func (f *Fleet) Upper(name string, now time.Time, maxAge time.Duration) (byPod m
 
 // Nodes is how many nodes have reported within maxAge.
 func (f *Fleet) Nodes(now time.Time, maxAge time.Duration) int {
+	return f.count(func(u *upper) bool { return now.Sub(u.at) <= maxAge })
+}
+
+// Permitted is how many of these nodes hold a permit.
+func (f *Fleet) Permitted(now time.Time, maxAge time.Duration) int {
+	return f.count(func(u *upper) bool { return now.Sub(u.at) <= maxAge && u.promise.holds(now) })
+}
+
+func (f *Fleet) count(is func(*upper) bool) int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	count := 0
 	for _, n := range f.nodes {
-		if u := n.upper.Load(); u != nil && now.Sub(u.at) <= maxAge {
+		if u := n.upper.Load(); u != nil && is(u) {
 			count++
 		}
 	}

@@ -141,3 +141,18 @@ func TestAWorkloadAtItsCeilingIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// A stream is open before its first report comes, and before its node has a grant. What central
+// has for the node later is told to that stream.
+func TestANodeThatHasNotReportedYetIsNotForgotten(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Open()
+	_, _, changed := f.Grants("one")
+	f.Accept(noon, report("two", "b"))
+	f.Grant("shop", map[string][]api.Grant{"one": {{Mode: api.Auto}}})
+	select {
+	case <-changed:
+	default:
+		t.Error("the stream was not told of a grant")
+	}
+}

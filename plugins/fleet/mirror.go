@@ -81,6 +81,20 @@ func (m *Mirror) Upper(node string, now time.Time, maxAge time.Duration) (byPod 
 	return u.byPod, true
 }
 
+// Promised is the most that the limits in force of a node's reported containers come to, in
+// sum, as [Fleet.Promised].
+func (m *Mirror) Promised(node string, now time.Time, maxAge time.Duration) (sum mdp.Size, ok bool) {
+	last := m.last.Load()
+	if last == nil {
+		return mdp.Size{}, false
+	}
+	u, ok := last.nodes[node]
+	if !ok || now.Sub(u.at) > maxAge || !u.promise.holds(now) {
+		return mdp.Size{}, false
+	}
+	return u.promise.sum, true
+}
+
 // Age is how old the last copy is; ok is false when there is none.
 func (m *Mirror) Age(now time.Time) (age time.Duration, ok bool) {
 	last := m.last.Load()
@@ -250,6 +264,11 @@ func (c *copied) with(at time.Time, a upperAnswer, maxAge time.Duration) (*copie
 		} else if !known || a.Reset {
 			continue // its pods come with the next answer
 		}
+		promised, err := n.promise(at)
+		if err != nil {
+			return nil, err
+		}
+		u.promise = promised
 		u.at = at.Add(-time.Duration(n.AgeMS) * time.Millisecond)
 		next.nodes[n.Name] = u
 	}
@@ -273,13 +292,34 @@ func (c *copied) check() error {
 	return nil
 }
 
+// promise is what an answer to a question of that time promises of a node, checked.
+func (n upperNode) promise(asked time.Time) (promise, error) {
+	p := n.Promised
+	if p == nil {
+		return promise{}, nil
+	}
+	if err := p.check(); err != nil || p.ForMS < 0 || p.ForMS > oldest.Milliseconds() {
+		return promise{}, fmt.Errorf("node %q: %v are promised for %d ms: it must be from 0 to %v, and for at most %v",
+			n.Name, mdp.Size(p.upperPod), p.ForMS, mdp.Size{CPU: mostCPU, Memory: mostMemory}, oldest)
+	}
+	return promise{sum: mdp.Size(p.upperPod), until: asked.Add(time.Duration(p.ForMS) * time.Millisecond)}, nil
+}
+
+// check is an error for more than any node has, and for less than nothing.
+func (s upperPod) check() error {
+	if s.CPU < 0 || s.CPU > mostCPU || s.Memory < 0 || s.Memory > mostMemory {
+		return fmt.Errorf("it may use %v: it must be from 0 to %v", mdp.Size(s), mdp.Size{CPU: mostCPU, Memory: mostMemory})
+	}
+	return nil
+}
+
 // sizes is the pods of a node, checked.
 func sizes(n upperNode) (map[string]mdp.Size, error) {
 	byPod := make(map[string]mdp.Size, len(n.Pods))
 	for uid, s := range n.Pods {
-		if len(uid) > mostName || s.CPU < 0 || s.CPU > mostCPU || s.Memory < 0 || s.Memory > mostMemory {
-			return nil, fmt.Errorf("node %q: pod %.60q may use %v: it must be from 0 to %v",
-				n.Name, uid, mdp.Size(s), mdp.Size{CPU: mostCPU, Memory: mostMemory})
+		if err := s.check(); err != nil || len(uid) > mostName {
+			return nil, fmt.Errorf("node %q: pod %.60q may use %v: it must be from 0 to %v, and its UID has at most %d bytes",
+				n.Name, uid, mdp.Size(s), mdp.Size{CPU: mostCPU, Memory: mostMemory}, mostName)
 		}
 		byPod[uid] = mdp.Size(s)
 	}

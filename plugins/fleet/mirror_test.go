@@ -430,6 +430,10 @@ func TestAnImpossibleAnswerIsLeftOut(t *testing.T) {
 		"a negative CPU":      pods(`{"name":"two","pods":{"a":{"cpu":-1,"memory":1}}}`),
 		"a negative memory":   pods(`{"name":"two","pods":{"a":{"cpu":1,"memory":-1}}}`),
 		"a huge memory":       pods(`{"name":"two","pods":{"a":{"cpu":1,"memory":9223372036854775807}}}`),
+		"a negative promise":  pods(`{"name":"two","pods":{},"promised":{"cpu":-1,"memory":1,"forMS":1}}`),
+		"a huge promise":      pods(`{"name":"two","pods":{},"promised":{"cpu":1,"memory":9223372036854775807,"forMS":1}}`),
+		"a promise that ends": pods(`{"name":"two","pods":{},"promised":{"cpu":1,"memory":1,"forMS":-1}}`),
+		"a promise for ever":  pods(`{"name":"two","pods":{},"promised":{"cpu":1,"memory":1,"forMS":9223372036854775807}}`),
 		"a number beyond all": pods(`{"name":"two","pods":{"a":{"cpu":1e300,"memory":1}}}`),
 		"a fraction":          pods(`{"name":"two","pods":{"a":{"cpu":0.5,"memory":1}}}`),
 		"a report to come":    pods(`{"name":"two","ageMS":-1,"pods":{}}`),
@@ -471,4 +475,48 @@ func TestAnImpossibleAnswerIsLeftOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is promised of a node is known to a scheduler in another process, until it ends.
+func TestASchedulerInAnotherProcessSeesWhatIsPromised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := schedule(t)
+		f := s.fleet.Load()
+		f.TTL = 20 * time.Second
+		f.Open()
+		s.run(t)
+		var holds api.PermitID
+		report := func() {
+			r := allows("one", 500)
+			r.Account = &api.Account{InForce: mdp.Size{CPU: 100}, Asked: mdp.Size{CPU: 300, Memory: mdp.MiB}, Holds: holds}
+			f.Accept(time.Now(), r)
+		}
+		wants := func(when string, want mdp.Size) {
+			t.Helper()
+			sum, ok := s.mirror.Promised("one", time.Now(), freshness)
+			if sum != want || ok != (want != mdp.Size{}) {
+				t.Errorf("%s: the scheduler sees %v promised, %v; want %v", when, sum, ok, want)
+			}
+		}
+		report()
+		time.Sleep(2 * time.Second)
+		wants("no permit", mdp.Size{})
+		holds = f.Permit(time.Now(), "one").ID
+		report()
+		time.Sleep(2 * time.Second)
+		wants("a permit", mdp.Size{CPU: 300, Memory: mdp.MiB})
+		s.serves.Store(false)
+		time.Sleep(17 * time.Second)
+		wants("central is gone", mdp.Size{CPU: 300, Memory: mdp.MiB})
+		time.Sleep(2 * time.Second)
+		wants("and the permit may have ended", mdp.Size{})
+		if s.sees() != 500 {
+			t.Errorf("the report of before counts: the scheduler sees %v", s.sees())
+		}
+		s.serves.Store(true)
+		report()
+		f.Permit(time.Now(), "one")
+		time.Sleep(10 * time.Second)
+		wants("a permit that was not taken in", mdp.Size{})
+	})
 }

@@ -22,6 +22,11 @@ type Central interface {
 	// Grants is a node's grants; the version is 0 while there are none to send.
 	// changed is closed when they change.
 	Grants(node string) (m api.Grants, version uint64, changed <-chan struct{})
+	// Permit makes the permit that is sent to a node now; it may be none.
+	Permit(now time.Time, node string) api.Permit
+	// Lost says that a node has no stream any more. No report of it is accepted after
+	// that, before it has another one.
+	Lost(node string)
 }
 
 // Reviewer finds whose a token is.
@@ -101,6 +106,8 @@ func (s *Server) Sync(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer s.only(is.Node, cancel)()
+	reports := new(intake)
+	defer reports.shut()
 	if !is.Expires.IsZero() {
 		// A token ends with its pod, and a stream must not outlive the token.
 		expiry := time.AfterFunc(is.Expires.Sub(s.Now()), func() {
@@ -108,9 +115,30 @@ func (s *Server) Sync(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 		})
 		defer expiry.Stop()
 	}
-	go func() { cancel(s.receive(ctx, stream, is.Node)) }()
+	go func() { cancel(s.receive(ctx, stream, is.Node, reports)) }()
 	go s.review(ctx, cancel, peer, token)
 	return s.send(ctx, stream, is.Node)
+}
+
+// intake is where a stream's reports go until the stream has ended.
+type intake struct {
+	mu    sync.Mutex
+	ended bool
+}
+
+func (i *intake) shut() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+}
+
+// take runs a function unless the stream has ended.
+func (i *intake) take(accept func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.ended {
+		accept()
+	}
 }
 
 // only ends the node's other stream, which is one that was lost: a node has one agent.
@@ -129,6 +157,7 @@ func (s *Server) only(node string, cancel context.CancelCauseFunc) (done func())
 		defer s.mu.Unlock()
 		if s.streams[node] == &cancel {
 			delete(s.streams, node)
+			s.Central.Lost(node)
 		}
 	}
 }
@@ -146,6 +175,7 @@ func (s *Server) send(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 			m.All, m.Unchanged = nil, true
 		}
 		if version != 0 || sent == 0 { // once closed, the fleet has nothing more to say
+			m.Permit = s.Central.Permit(s.Now(), node)
 			if err := stream.Send(api.GrantsToWire(m)); err != nil {
 				return err
 			}
@@ -165,7 +195,7 @@ func (s *Server) send(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 }
 
 // receive takes in reports until the stream ends, and says why it did.
-func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string) error {
+func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string, reports *intake) error {
 	for {
 		w, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -192,7 +222,7 @@ func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.
 			return context.Cause(ctx)
 		}
 		if report.Node != "" {
-			s.Central.Accept(now, report)
+			reports.take(func() { s.Central.Accept(now, report) })
 		}
 	}
 }

@@ -37,6 +37,15 @@ type upperNode struct {
 	Name  string              `json:"name"`
 	AgeMS int64               `json:"ageMS"` // of its last report, in milliseconds
 	Pods  map[string]upperPod `json:"pods"`  // by UID; null when they have not changed
+	// Promised is what all of them together come to; nothing is promised where it is missing.
+	Promised *upperPromise `json:"promised,omitempty"`
+}
+
+// upperPromise is the most that the limits in force of a node's reported containers come
+// to.
+type upperPromise struct {
+	upperPod
+	ForMS int64 `json:"forMS"` // how much longer that holds, in milliseconds
 }
 
 // upperPod is the most that the reported containers of a pod can use.
@@ -48,13 +57,16 @@ type upperPod struct {
 // publish sets what the pods of a node can use. While the lock is free, every version
 // that the counter has reached is stored in its node.
 func (f *Fleet) publish(n *node, now time.Time, byPod map[string]mdp.Size) {
+	next := &upper{at: now, byPod: byPod, promise: n.ledger.promise(f.TTL)}
 	if before := n.upper.Load(); before != nil && maps.Equal(before.byPod, byPod) {
-		n.upper.Store(&upper{at: now, version: before.version, byPod: before.byPod})
+		next.version, next.byPod = before.version, before.byPod
+		n.upper.Store(next)
 		return
 	}
 	f.publishing.Lock()
 	defer f.publishing.Unlock()
-	n.upper.Store(&upper{at: now, version: f.changes.Add(1), byPod: byPod})
+	next.version = f.changes.Add(1)
+	n.upper.Store(next)
 }
 
 // uppers answers a question with that cursor.
@@ -79,7 +91,11 @@ func (f *Fleet) uppers(now time.Time, cursor string) upperAnswer {
 		if u.version > since {
 			changed = append(changed, version{u, len(a.Nodes)})
 		}
-		a.Nodes = append(a.Nodes, upperNode{Name: name, AgeMS: max(0, now.Sub(u.at).Milliseconds())})
+		one := upperNode{Name: name, AgeMS: max(0, now.Sub(u.at).Milliseconds())}
+		if u.promise.holds(now) {
+			one.Promised = &upperPromise{upperPod(u.promise.sum), u.promise.until.Sub(now).Milliseconds()}
+		}
+		a.Nodes = append(a.Nodes, one)
 	}
 	f.mu.RUnlock()
 	said := a.say(changed)

@@ -117,3 +117,39 @@ func TestScorePrefersReportsToTheAPI(t *testing.T) {
 		t.Errorf("score %d, want 37: a report that is an hour old does not count, the limit of 2 does", got)
 	}
 }
+
+// What central has promised of a node counts instead of the ceilings of the pods that it is
+// for. A pod that the node has not reported yet is not among them.
+func TestScoreCountsWhatIsPromised(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Open()
+	at := noon
+	h := &Headroom{reports: f, now: func() time.Time { return at }}
+	report := func(holds api.PermitID) {
+		r := api.Report{Node: "one", Full: true}
+		for _, uid := range []string{"a", "b"} {
+			s := api.Summary{Container: api.ContainerRef{PodUID: uid, Container: "web"}}
+			s.Bounds.CPU.Max, s.Bounds.Memory.Max = 1500, 3<<30
+			r.Containers = append(r.Containers, s)
+		}
+		r.Account = &api.Account{InForce: mdp.Size{CPU: 500, Memory: 1 << 30}, Asked: mdp.Size{CPU: 750, Memory: 2 << 30}, Holds: holds}
+		f.Accept(at, r)
+	}
+	wants := func(when string, want int64, pods ...*corev1.Pod) {
+		t.Helper()
+		if got := score(t, h, "one", pods...); got != want {
+			t.Errorf("%s: score %d, want %d", when, got, want)
+		}
+	}
+	a, b, c := pod("a", "1500m"), pod("b", "1500m"), pod("c", "1")
+	report(api.PermitID{})
+	wants("without a permit: ceilings of 3 and 0.5 of 4 cores, and 6 of 8 GiB", 12, a, b)
+	p := f.Permit(at, "one")
+	wants("a permit that was not taken in", 12, a, b)
+	report(p.ID)
+	wants("0.75 are promised, and the new 0.5 of 4", 68, a, b)
+	wants("a pod that was not reported: 1 more", 43, a, b, c)
+	wants("a pod that has ended, of which the node does not know yet", 68, a)
+	at = noon.Add(31 * time.Second)
+	wants("an old report: the limits in the API", 12, a, b)
+}

@@ -13,24 +13,33 @@ import (
 // bounds and that of the new pod: the smaller of CPU and memory.
 func (h *Headroom) Score(_ context.Context, _ framework.CycleState, pod *corev1.Pod,
 	node framework.NodeInfo) (int64, *framework.Status) {
-	reported, _ := h.reports.Upper(node.Node().Name, h.now(), MaxReportAge)
+	name, now := node.Node().Name, h.now()
+	// In this order: a pod that is reported between the two counts twice, and not at all
+	// in the other.
+	reported, _ := h.reports.Upper(name, now, MaxReportAge)
+	promised, isPromised := h.reports.Promised(name, now, MaxReportAge)
 	all := mdp.Size{
 		CPU:    mdp.MilliCPU(node.GetAllocatable().GetMilliCPU()),
 		Memory: mdp.Bytes(node.GetAllocatable().GetMemory()),
 	}
 	var sum mdp.Size
-	// A pod counts for at most the node, whatever its owner or an agent says: the sum
-	// cannot overflow.
+	// A pod counts for at most the node, and so does a promise, whatever an owner or an
+	// agent says: the sum cannot overflow.
 	add := func(one mdp.Size) {
 		sum.CPU += max(0, min(one.CPU, all.CPU))
 		sum.Memory += max(0, min(one.Memory, all.Memory))
 	}
 	add(ceiling(pod))
+	if isPromised {
+		add(promised)
+	}
 	for _, p := range node.GetPods() {
 		// What an agent reports is better than the API's limits, which count
 		// for the rest.
 		if upper, ok := reported[string(p.GetPod().UID)]; ok {
-			add(upper)
+			if !isPromised {
+				add(upper)
+			}
 			continue
 		}
 		add(ceiling(p.GetPod()))
