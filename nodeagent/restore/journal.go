@@ -10,6 +10,9 @@
 // appended to, and rewritten when it is long. Each line has a checksum: a torn or
 // corrupt line is found and reported, and the good lines before and after it are
 // kept. A lock keeps a second agent off the node.
+//
+// When there is no space left for the journal nothing more is touched. What it has
+// already covers what is in force (ADR 23).
 package restore
 
 import (
@@ -64,6 +67,7 @@ type Journal struct {
 	file    *os.File
 	entries map[string]Entry
 	lines   int
+	torn    bool // the file may end in half a line, or is not the one in the directory: it is rewritten before the next line
 	damage  string
 }
 
@@ -89,13 +93,21 @@ func Open(dir string) (*Journal, error) {
 		return nil, err
 	}
 	// The file is rewritten at once: damage is dropped, and appending starts after
-	// a whole line.
-	if err := j.compact(); err != nil {
+	// a whole line. Without space that waits: what is touched has to be restored now.
+	err := j.compact()
+	if full(err) {
+		j.damage = strings.Trim(j.damage+"; "+err.Error(), "; ")
+		return j, nil
+	}
+	if err != nil {
 		j.lock.Close()
 		return nil, err
 	}
 	return j, nil
 }
+
+// full reports whether an error is that there is no space left.
+func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // acquire takes the directory's lock.
 func (j *Journal) acquire() error {
@@ -118,7 +130,7 @@ func (j *Journal) acquire() error {
 	}
 	if err := f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-		if err != nil {
+		if err != nil && !full(err) { // the number is for people only
 			f.Close()
 			return fmt.Errorf("writing %s: %w", path, err)
 		}
@@ -276,8 +288,11 @@ func (j *Journal) Delete(id string) error {
 	return j.write(line{Del: id})
 }
 
-// write appends a line, and syncs it.
+// write appends a line, and syncs it. It returns nil when the line is on disk.
 func (j *Journal) write(l line) error {
+	if err := j.mend(); err != nil {
+		return fmt.Errorf("writing journal %s: %w", j.path(), err)
+	}
 	b, err := format(l)
 	if err == nil {
 		_, err = j.file.Write(b)
@@ -286,52 +301,77 @@ func (j *Journal) write(l line) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		// Half a line may be on disk: a new file is begun.
-		j.lines = compactAt + len(j.entries) + 1
-		if again := j.compact(); again != nil {
-			return fmt.Errorf("writing journal %s: %w", j.path(), errors.Join(err, again))
-		}
-		return fmt.Errorf("writing journal %s: %w", j.path(), err)
+		// Half a line may be on disk, and the next one would be joined to it.
+		j.torn = true
+		return fmt.Errorf("writing journal %s: %w", j.path(), errors.Join(err, j.mend()))
 	}
 	j.apply(l)
 	if j.lines > len(j.entries)+compactAt {
-		return j.compact()
+		// The line is on disk all the same. The next one tries again.
+		_ = j.compact()
 	}
 	return nil
 }
 
-// compact writes the entries to a new file, which replaces the old one.
+// mend rewrites a file that nothing can be appended to.
+func (j *Journal) mend() error {
+	if !j.torn {
+		return nil
+	}
+	return j.compact()
+}
+
+// compact writes the entries to a new file, which replaces the old one. While that is not
+// possible the old one stays as it is.
 func (j *Journal) compact() error {
-	replacement := j.path() + ".new"
-	f, err := os.OpenFile(replacement, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	var all []byte
-	for _, e := range j.entries {
-		b, err := format(line{Put: &e})
-		if err != nil {
-			f.Close()
-			return fmt.Errorf("journal: %w", err)
-		}
-		all = append(all, b...)
-	}
-	if _, err = f.Write(all); err == nil {
-		if err = f.Sync(); err == nil {
-			if err = os.Rename(replacement, j.path()); err == nil {
-				err = syncDir(j.dir)
-			}
-		}
-	}
-	if err != nil {
-		f.Close()
+	f, err := j.rewrite()
+	if f == nil {
+		j.torn = j.torn || j.file == nil
 		return fmt.Errorf("rewriting journal %s: %w", j.path(), err)
 	}
 	if j.file != nil {
 		j.file.Close()
 	}
 	j.file, j.lines = f, len(j.entries)
+	j.torn = err != nil // after a crash the directory may have the old file
+	if err != nil {
+		return fmt.Errorf("rewriting journal %s: %w", j.path(), err)
+	}
 	return nil
+}
+
+// rewrite writes the entries to a new file in the place of the old one. With a file and an
+// error it is there, and it is not known whether that is on disk.
+func (j *Journal) rewrite() (*os.File, error) {
+	replacement := j.path() + ".new"
+	f, err := os.OpenFile(replacement, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = j.dump(f); err == nil {
+		err = os.Rename(replacement, j.path())
+	}
+	if err != nil {
+		f.Close()
+		return nil, errors.Join(err, os.Remove(replacement)) // it takes space
+	}
+	return f, syncDir(j.dir)
+}
+
+// dump writes the entries to a file, and syncs it.
+func (j *Journal) dump(f *os.File) error {
+	var all []byte
+	for _, e := range j.entries {
+		b, err := format(line{Put: &e})
+		if err != nil {
+			return err
+		}
+		all = append(all, b...)
+	}
+	if _, err := f.Write(all); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 func syncDir(dir string) error {
@@ -344,4 +384,9 @@ func syncDir(dir string) error {
 }
 
 // Close closes the file and releases the lock.
-func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }
+func (j *Journal) Close() error {
+	if j.file == nil {
+		return j.lock.Close()
+	}
+	return errors.Join(j.file.Close(), j.lock.Close())
+}
