@@ -74,7 +74,9 @@ func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 	if !one.ResizePending {
 		settled = one.Limits
 		c.settled = asked{one.Limits, one.Requests}
-		c.foreign.heard(now, one.Limits)
+		if c.foreign.heard(now, one.Limits) {
+			c.forgive()
+		}
 	}
 	c.others = p.others(one.Name)
 	c.facts = envelope.Container{

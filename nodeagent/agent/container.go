@@ -155,6 +155,15 @@ func (c *managedContainer) strike(now time.Time) {
 	}
 }
 
+// forgive takes the last strike back: it was the kubelet.
+func (c *managedContainer) forgive() {
+	if c.leftUntil.Equal(c.struckAt.Add(c.backoff)) {
+		c.leftUntil = time.Time{}
+		c.strikes = c.maxStrikes
+	}
+	c.strikes = max(0, c.strikes-1)
+}
+
 // adopt writes the API's values into the journal when they changed while the
 // container is touched.
 func (c *managedContainer) adopt(now time.Time) {

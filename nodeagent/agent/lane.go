@@ -401,9 +401,12 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	has := o.Ours
+	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others}
 	if !c.wrote { // a call that landed late may have left another value of ours
-		has = c.inForce
+		l.has = c.inForce
 	}
-	c.sampler.Open(c.track, lane{ref: c.ref, has: has, top: top, others: c.others})
+	if o.State == restore.InDoubt {
+		l.next = o.Before // which a call that hangs has left in force
+	}
+	c.sampler.Open(c.track, l)
 }

@@ -111,15 +111,18 @@ func (f *foreign) calm(now time.Time) {
 	f.brief = 0
 }
 
-// heard takes in the API's limits, which the kubelet has carried out.
-func (f *foreign) heard(now time.Time, settled mdp.Size) {
+// heard takes in the API's limits, which the kubelet has carried out. It reports whether
+// they explain what was seen: it was the kubelet, and the news were late.
+func (f *foreign) heard(now time.Time, settled mdp.Size) (explained bool) {
 	switch {
 	case f.limits == (mdp.Size{}):
 	case settled == f.with:
 		f.news = time.Time{}
 	case f.news.IsZero():
 		f.news = now
+		return settled == f.limits
 	case now.Sub(f.news) >= newsLast:
 		*f = foreign{}
 	}
+	return false
 }

@@ -122,7 +122,19 @@ func newRig(t testing.TB, version cgroup.Version, n int) *rig {
 // newRigOn makes a rig with n pods of one container.
 func newRigOn(t testing.TB, host *cgrouptest.Host, n int) *rig {
 	t.Helper()
-	g := &rig{t: t, host: host, stage: &stage{ch: make(chan struct{}, 1)}, dir: t.TempDir(), now: noon}
+	g := newStage(t, host, t.TempDir())
+	for i := range n {
+		g.add(i, "c"+fmt.Sprint(i), web)
+		g.enter(i)
+	}
+	g.boot()
+	return g
+}
+
+// newStage makes a rig without pods and without an agent, whose journal is in a folder.
+func newStage(t testing.TB, host *cgrouptest.Host, dir string) *rig {
+	t.Helper()
+	g := &rig{t: t, host: host, stage: &stage{ch: make(chan struct{}, 1)}, dir: dir, now: noon}
 	g.server = critest.Start(t, g.host.Tree)
 	client, err := cri.Dial(t.Context(), g.server.Socket())
 	if err != nil {
@@ -130,26 +142,26 @@ func newRigOn(t testing.TB, host *cgrouptest.Host, n int) *rig {
 	}
 	t.Cleanup(func() { client.Close() })
 	g.client = client
-	for i := range n {
-		g.add(i, "c"+fmt.Sprint(i), web)
-		g.stage.pods = append(g.stage.pods, Pod{
-			Namespace: "shop",
-			Name:      fmt.Sprintf("web-%d", i),
-			UID:       fmt.Sprintf("u%d", i),
-			QoS:       "Burstable",
-			Containers: []Container{{
-				Name:     "app",
-				ID:       "c" + fmt.Sprint(i),
-				Running:  true,
-				Limits:   web,
-				Requests: mdp.Size{CPU: 100},
-			}},
-		})
-		g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
-		g.workers = append(g.workers, new(cgrouptest.Worker))
-	}
-	g.boot()
 	return g
+}
+
+// enter makes the API server know the next pod, whose container is there.
+func (g *rig) enter(i int) {
+	g.stage.pods = append(g.stage.pods, Pod{
+		Namespace: "shop",
+		Name:      fmt.Sprintf("web-%d", i),
+		UID:       fmt.Sprintf("u%d", i),
+		QoS:       "Burstable",
+		Containers: []Container{{
+			Name:     "app",
+			ID:       "c" + fmt.Sprint(i),
+			Running:  true,
+			Limits:   web,
+			Requests: mdp.Size{CPU: 100},
+		}},
+	})
+	g.demand, g.memory = append(g.demand, 200), append(g.memory, 64*mdp.MiB)
+	g.workers = append(g.workers, new(cgrouptest.Worker))
 }
 
 func (g *rig) pathOf(i int, id string) string {

@@ -440,34 +440,48 @@ func (g *Group) LimitsAfter(before Limits) (Limits, error) {
 // withMemory adds the memory limit.
 func (g *Group) withMemory(l Limits) (Limits, error) {
 	b, err := g.read(fileMemoryLimit)
-	if err != nil {
+	if err != nil || b == nil {
 		return l, err
 	}
-	if n, none, ok := maxOf(b); ok && !none && n < noMemoryLimit {
+	n, none, ok := maxOf(b)
+	if !ok {
+		return l, g.noLimit(fileMemoryLimit, b)
+	}
+	if !none && n < noMemoryLimit {
 		l.Memory = mdp.Bytes(n)
 	}
 	return l, nil
+}
+
+// noLimit is the error of a file that says neither a limit nor that there is none: it is
+// not known which limit is in force, and that is not none.
+func (g *Group) noLimit(which int, b []byte) error {
+	return fmt.Errorf("reading %s: %.40q is no limit", g.files[which].path, b)
 }
 
 // CPULimit is the CPU part of Limits.
 func (g *Group) CPULimit() (Limits, error) {
 	var l Limits
 	b, err := g.read(fileQuota)
-	if err != nil {
+	if err != nil || b == nil {
 		return l, err
 	}
 	ok := false
 	if g.version == V2 {
-		l.Quota, l.Period, ok = cpuMaxOf(b)
-	} else if l.Quota, ok = intOf(b); ok {
-		if b, err = g.read(filePeriod); err != nil {
-			return l, err
+		if l.Quota, l.Period, ok = cpuMaxOf(b); !ok {
+			return Limits{}, g.noLimit(fileQuota, b)
 		}
-		l.Quota = max(0, l.Quota) // none is -1
-		l.Period, ok = intOf(b)
+		return l, nil
 	}
-	if !ok {
-		l.Quota, l.Period = 0, 0
+	if l.Quota, ok = intOf(b); !ok || l.Quota < -1 {
+		return Limits{}, g.noLimit(fileQuota, b)
+	}
+	l.Quota = max(0, l.Quota) // none is -1
+	if b, err = g.read(filePeriod); err != nil {
+		return Limits{}, err
+	}
+	if l.Period, ok = intOf(b); !ok || l.Period <= 0 {
+		return Limits{}, g.noLimit(filePeriod, b)
 	}
 	return l, nil
 }

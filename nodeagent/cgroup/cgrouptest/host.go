@@ -70,7 +70,7 @@ func Each(t *testing.T, run func(*testing.T, *Host)) {
 // Fixture is a directory that looks like a cgroup root of the given version.
 func Fixture(tb testing.TB, version cgroup.Version) *Host {
 	tb.Helper()
-	root := tb.TempDir()
+	root := inMemory(tb)
 	if version == cgroup.V2 {
 		write(tb, filepath.Join(root, "cgroup.controllers"), "cpuset cpu io memory pids\n")
 	} else {
@@ -85,6 +85,18 @@ func Fixture(tb testing.TB, version cgroup.Version) *Host {
 		tb.Fatal(err)
 	}
 	return &Host{Tree: tree, Parent: "kubepods"}
+}
+
+// inMemory makes a folder that is on no disk, as the kernel's groups are not: a test writes its
+// files some hundred times a second. Where there is no such file system it is on a disk.
+func inMemory(tb testing.TB) string {
+	tb.Helper()
+	root, err := os.MkdirTemp("/dev/shm", "aware-cgroups-")
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() { os.RemoveAll(root) })
+	return root
 }
 
 // Add makes a group with limits, or changes the limits of one that is there. The zero ones
