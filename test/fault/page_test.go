@@ -9,19 +9,11 @@ import (
 	"testing"
 )
 
-// docs/security.md says for each line which test shows it.
-func TestTheSecurityPageNamesTestsThatExist(t *testing.T) {
+// Our pages say for each line which test shows it.
+func TestThePagesNameTestsThatExist(t *testing.T) {
 	const root = "../.."
-	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`\b(Test[0-9]*[A-Z]|Fuzz[A-Z])\w+`).FindAllString(string(page), -1)
-	if len(named) < 40 {
-		t.Fatalf("the page names %d tests only", len(named))
-	}
 	there := map[string]bool{}
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -40,9 +32,19 @@ func TestTheSecurityPageNamesTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range named {
-		if !there[name] {
-			t.Errorf("docs/security.md names %s, and there is no such test", name)
+	for _, name := range []string{"security.md", "faults.md"} {
+		page, err := os.ReadFile(filepath.Join(root, "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile(`\b(?:Test[0-9]*[a-z]?[A-Z]|Fuzz[A-Z])\w+`).FindAllString(string(page), -1)
+		if len(named) < 40 {
+			t.Errorf("docs/%s names %d tests only", name, len(named))
+		}
+		for _, one := range named {
+			if !there[one] {
+				t.Errorf("docs/%s names %s, and there is no such test", name, one)
+			}
 		}
 	}
 }

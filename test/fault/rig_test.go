@@ -124,8 +124,14 @@ func (n *node) path(id string) string { return n.podPath() + "/" + id }
 // without one.
 func newNode(t *testing.T, host *cgrouptest.Host, sizes map[string]mdp.Size) *node {
 	t.Helper()
+	return newNodeOn(t, host, t.TempDir(), sizes)
+}
+
+// newNodeOn makes a node whose agent keeps its journal in a folder.
+func newNodeOn(t *testing.T, host *cgrouptest.Host, dir string, sizes map[string]mdp.Size) *node {
+	t.Helper()
 	n := &node{
-		t: t, host: host, dir: t.TempDir(), now: noon, sizes: sizes,
+		t: t, host: host, dir: dir, now: noon, sizes: sizes,
 		api:    &apiServer{changed: make(chan struct{}, 1)},
 		demand: map[string]mdp.MilliCPU{}, memory: map[string]mdp.Bytes{},
 		workers: map[string]*cgrouptest.Worker{}, peak: map[string]mdp.Size{},

@@ -15,10 +15,12 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/cri/critest"
 	"awarescale.dev/aware/nodeagent/restore"
+	"awarescale.dev/aware/nodeagent/restore/disktest"
 )
 
 // A soak is random faults, one after the other and several at once, on a node in virtual
@@ -76,13 +78,15 @@ type soak struct {
 	client  *cri.Client
 	api     *apiServer
 	dir     string
+	disk    *disktest.Disk // with dir; nil where the test may not make one
+	isFull  bool           // the disk
 	journal *restore.Journal
 	agent   *agent.Agent
 	now     time.Time
 	pods    map[string]*victim // by UID
 	next    int                // number of the next pod or container
 	news    []later            // of the API server, and late calls
-	runtime string             // what the container runtime does: ok, fails, hangs
+	runtime string             // what the container runtime does: ok, fails, hangs, is away
 	killIn  int                // calls of the runtime until the agent is killed; 0 is never
 	after   bool               // it is killed after the call, and not before it
 	central bool               // it is there
@@ -118,6 +122,10 @@ func newSoak(t *testing.T, host *cgrouptest.Host, seed uint64) *soak {
 		api: &apiServer{changed: make(chan struct{}, 1)}, pods: map[string]*victim{}, runtime: "ok", central: true, policy: "follow",
 		done: map[string]int{},
 	}
+	if os.Getuid() == 0 {
+		s.disk = disktest.New(t, 16)
+		s.dir = s.disk.Dir
+	}
 	s.server = critest.Start(t, host.Tree)
 	client, err := cri.Dial(t.Context(), s.server.Socket())
 	if err != nil {
@@ -134,7 +142,11 @@ func newSoak(t *testing.T, host *cgrouptest.Host, seed uint64) *soak {
 
 // Container implements [cri.Runtime].
 func (s *soak) Container(ctx context.Context, id string) (cri.Container, error) {
-	if s.runtime != "ok" {
+	switch s.runtime {
+	case "ok":
+	case "is away":
+		return cri.Container{}, cri.ErrUnavailable
+	default:
 		return cri.Container{}, context.DeadlineExceeded
 	}
 	return s.client.Container(ctx, id)
@@ -153,6 +165,8 @@ func (s *soak) Update(ctx context.Context, id string, c cri.Change) error {
 	switch s.runtime {
 	case "fails":
 		return errors.New("the runtime fails")
+	case "is away":
+		return cri.ErrUnavailable
 	case "hangs":
 		s.later(30, func() { _ = s.client.Update(context.WithoutCancel(s.t.Context()), id, c) }) // its container may be gone
 		return context.DeadlineExceeded
@@ -182,6 +196,7 @@ func (s *soak) boot() {
 	s.t.Helper()
 	if s.journal != nil {
 		s.journal.Close()
+		s.known()
 	}
 	var err error
 	if s.journal, err = restore.Open(s.dir); err != nil {
@@ -198,6 +213,50 @@ func (s *soak) boot() {
 	}
 	s.guarded(func() { s.agent.Start(s.t.Context(), s.now) })
 	s.grant()
+}
+
+// known fails when a limit is in force that an agent that starts now could not know of.
+func (s *soak) known() {
+	entries := onDisk(s.t, s.dir)
+	for _, v := range s.pods {
+		l := s.host.Limits(s.t, s.path(v))
+		if left := unknown(l, entries[v.id], v.size, v.foreign); left != (cgroup.Limits{}) {
+			s.fail("%s has %+v in force, of which the journal does not know %+v: %+v", v.uid, l, left, entries[v.id])
+		}
+	}
+}
+
+// full makes the disk full, or gives it space again.
+func (s *soak) full(is bool) {
+	if s.disk == nil || is == s.isFull {
+		return
+	}
+	if s.isFull = is; is {
+		s.disk.Fill(s.rng.IntN(2))
+	} else {
+		s.disk.Free()
+	}
+}
+
+// visit makes pods that are gone again after some seconds.
+func (s *soak) visit() {
+	for range 10 {
+		s.create()
+		v := s.pods[fmt.Sprintf("u%d", s.next-1)]
+		s.later(20, func() {
+			if s.pods[v.uid] == v {
+				s.remove(v)
+			}
+		})
+	}
+}
+
+// remove deletes a pod.
+func (s *soak) remove(v *victim) {
+	s.stop(v)
+	delete(s.pods, v.uid)
+	s.tell()
+	s.say("%s is deleted", v.uid)
 }
 
 // guarded runs the agent until it is killed; then there is another one.
@@ -351,6 +410,17 @@ func (s *soak) trouble() {
 		{"agent killed in a call", func() { s.killIn, s.after = 1+s.rng.IntN(4), s.rng.IntN(2) == 0 }},
 		{"runtime fails", func() { s.runtime = "fails" }},
 		{"runtime hangs", func() { s.runtime = "hangs" }},
+		{"runtime restarted", func() {
+			s.runtime = "is away"
+			s.later(10, func() {
+				if s.runtime == "is away" {
+					s.runtime = "ok"
+				}
+			})
+		}},
+		{"disk full", func() { s.full(true) }},
+		{"disk has space", func() { s.full(false) }},
+		{"a crowd comes and goes", s.visit},
 		{"runtime is well", func() { s.runtime = "ok" }},
 		{"API server away", func() { s.api.away(true) }},
 		{"API server back", func() { s.api.away(false) }},
@@ -383,12 +453,7 @@ func (s *soak) trouble() {
 				s.say("another writer gives %s %v", v.uid, to)
 			}},
 			{"container restarted", func() { s.stop(v); s.run(v); s.say("%s is %s now", v.uid, v.id) }},
-			{"pod deleted", func() {
-				s.stop(v)
-				delete(s.pods, v.uid)
-				s.tell()
-				s.say("%s is deleted", v.uid)
-			}},
+			{"pod deleted", func() { s.remove(v) }},
 			{"mode", func() { v.mode = []api.Mode{api.Auto, api.Observe, api.Off, api.Recommend}[s.rng.IntN(4)]; s.grant() }},
 			{"burst", func() { v.demand = mdp.MilliCPU(s.rng.IntN(3000)) }},
 			{"memory", func() { v.memory = min(mdp.Bytes(20+s.rng.IntN(100))*mdp.MiB, v.size.Memory*2/3) }},
@@ -477,6 +542,7 @@ func (s *soak) episode() {
 	}
 	s.say("rest")
 	s.runtime, s.central, s.policy, s.killIn = "ok", true, "follow", 0
+	s.full(false)
 	s.api.away(false)
 	for _, v := range s.pods {
 		v.mode, v.demand = api.Auto, 100

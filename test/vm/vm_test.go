@@ -58,6 +58,11 @@ var suites = []suite{
 		"TestACallThatLandsLateIsOursAndIsRestored" + onThisHost,
 		"TestARealBurstIsRelievedInTheSampleThatShowsIt",
 		"TestThrottledPeriodsAreAnsweredByTheNextSample",
+		"TestFiftyRestarts" + onThisHost,
+		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/restarted,_before_the_call_lands" + onThisHost,
+		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/its_pod_is_deleted,_after_it_has_landed" + onThisHost,
+		"TestMemoryThatIsTakenWhileTheLimitComesDown" + onThisHost,
+		"TestThreeHundredContainersComeAndGoInAMinute" + onThisHost,
 		"TestRunInRealTime" + onThisHost,
 		"TestSamplingThirtyContainersAllocatesNothing" + onThisHost,
 		"TestAManagedContainerIsAWorld" + onThisHost,
@@ -71,6 +76,9 @@ var suites = []suite{
 		"TestAPodThatWasOptedOutWhileNoAgentRanGetsItsLiveLimits" + onThisHost,
 		"TestAPodThatWasOptedOutWhileARaiseWasPendingGetsTheSmallerLimits" + onThisHost,
 		"TestAnOutageOfTheAPIServerEndsNothing" + onThisHost,
+		"TestWithoutTheAPIServerAndCentralLimitsReturn" + onThisHost,
+		"TestOnAFullDiskNothingIsInForceThatTheJournalDoesNotKnow" + onThisHost,
+		"TestAnAgentStartsAndRestoresOnAFullDisk" + onThisHost,
 	}},
 }
 
