@@ -15,7 +15,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e e2e2 fault soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -50,8 +50,13 @@ e2e2: cluster ## end to end again, with the workload on a second node: cgroup v2
 
 # The faults' tests outside of test/fault: those of one package each, which need its inside.
 FAULTS := ./nodeagent/... ./plugins/... ./cmd/aware-agent/... ./cmd/aware-central/...
-fault: cluster api e2e e2e2 ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
+fault: cluster vm api node-faults ## every fault: hostile pods and nodes, outages, late calls; on fixtures and on the lab
 	PATH="$$(hack/prometheus/build):$$PATH" go test -count=1 -timeout 45m ./test/fault/... $(FAULTS)
+	@go run ./test/cluster check-clean api fault two
+
+node-faults: cluster ## end to end, and the node is broken: its runtime, its kubelet, its agent; on this host, and on a second node with cgroup v2
+	go test -count=1 -timeout 40m -v ./test/e2e/... -args -faults
+	go test -count=1 -timeout 60m -v ./test/e2e/... -args -faults -second
 
 SOAK ?= 10m
 SEED ?= 1

@@ -14,6 +14,8 @@
 //
 // With -args -second the workload runs on a second node: a virtual machine with cgroup v2.
 // Tests that have nothing to do with the node are skipped then.
+//
+// With -args -faults the node of the workload is also broken, in one way after the other.
 package e2e
 
 import (

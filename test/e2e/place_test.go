@@ -21,6 +21,7 @@ import (
 var (
 	onSecond = flag.Bool("second", false,
 		"the workload runs on a second node: a virtual machine with cgroup v2, whose processor is emulated")
+	faults = flag.Bool("faults", false, "the workload's node is also broken: its runtime, its kubelet, its agent")
 	driver = flag.String("cgroup-driver", "systemd", "who makes the second node's control groups: cgroupfs or systemd")
 )
 
@@ -47,6 +48,9 @@ func where() place {
 func labConfig() lab.Config {
 	if *onSecond {
 		return lab.Config{Name: "two", Nodes: 2, CgroupDriver: *driver}
+	}
+	if *faults {
+		return lab.Config{Name: "fault"}
 	}
 	return lab.Config{Name: "e2e"}
 }

@@ -17,10 +17,10 @@ import (
 // accepted, and reports it later.
 const grace = 5 * time.Second
 
-// resizing reports whether the kubelet of the second node has not carried out a change yet. It is emulated, and takes
+// resizing reports whether a kubelet that is emulated, or that a test stops, has not carried out a change yet. It takes
 // as long as it takes: grace begins when it says that it is done.
 func resizing(p *corev1.Pod) bool {
-	return *onSecond && (p.Status.ObservedGeneration < p.Generation || slices.ContainsFunc(p.Status.Conditions,
+	return (*onSecond || *faults) && (p.Status.ObservedGeneration < p.Generation || slices.ContainsFunc(p.Status.Conditions,
 		func(c corev1.PodCondition) bool {
 			return (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.Status == corev1.ConditionTrue
 		}))
