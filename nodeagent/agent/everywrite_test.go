@@ -261,7 +261,7 @@ func (x *tracer) stopped(tid int) {
 			x.dirty = c.nr == unix.SYS_WRITE || x.dirty && c.nr != unix.SYS_FSYNC
 		}
 		x.write()
-	case strings.HasPrefix(file, x.limits+"/"):
+	case strings.HasPrefix(file, x.limits+"/") && c.nr != unix.SYS_FTRUNCATE: // which does nothing to a control file
 		switch filepath.Base(file) {
 		case "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "cpu.max", "memory.max":
 			x.inWrite[tid] = true
