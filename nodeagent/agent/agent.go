@@ -181,7 +181,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		if !c.rests(now, o) {
 			before := c.held()
 			c.remember(now, o, a.step(ctx, now, c, o))
-			a.budget.moved(before, a.containers[c.ref].held())
+			a.budget.moved(before, a.containers[c.ref])
 		}
 		s := c.stepped.summary
 		if e := (endpoint{pods[c.ref.PodUID].IP, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {

@@ -238,14 +238,14 @@ func (c *claim) holds(inForce, back cgroup.Limits, inUse mdp.Bytes) error {
 const leastRaise = 0.1
 
 // roomFor is the memory limit that a restore sets when limits may be raised by at most
-// that much, and an error when that is not all; 0 stays.
+// that much, and an error when that is not all.
 func (c *claim) roomFor(inForce, back cgroup.Limits, most mdp.Bytes) (mdp.Bytes, error) {
 	if inForce.Memory <= 0 || back.Memory-inForce.Memory <= most {
 		return back.Memory, nil
 	}
 	part := (inForce.Memory + most) / page * page
 	if float64(part-inForce.Memory) < leastRaise*float64(inForce.Memory) {
-		part = 0
+		part = inForce.Memory
 	}
 	return part, fmt.Errorf("its memory limit goes from %v to the API's %v when the node has room: now it may grow by %v",
 		inForce.Memory, back.Memory, most)

@@ -33,12 +33,17 @@ type budget struct {
 	sum       mdp.Size                  // of the limits in force, with what the step has set
 	ceilings  mdp.Size                  // what that can come to
 	raised    mdp.Bytes                 // that memory limits were raised by in the step
+	since     mdp.Bytes                 // and in the steps before it, under the same permit
 	available func() (mdp.Bytes, error) // memory that the node has free; asked once in a step
 }
 
 // open begins a step.
 func (b *budget) open(p api.Permit, all []*managedContainer, available func() (mdp.Bytes, error)) {
-	*b = budget{permit: p, available: sync.OnceValues(available)}
+	since := b.since + b.raised
+	if p.ID != b.permit.ID {
+		since = 0
+	}
+	*b = budget{permit: p, since: since, available: sync.OnceValues(available)}
 	for _, c := range all {
 		held, top := c.held(), c.facts.Ceiling()
 		b.sum = plus(b.sum, held)
@@ -48,10 +53,14 @@ func (b *budget) open(p api.Permit, all []*managedContainer, available func() (m
 
 func plus(a, b mdp.Size) mdp.Size { return mdp.Size{CPU: a.CPU + b.CPU, Memory: a.Memory + b.Memory} }
 
-// moved takes in what the limits of one container were, and are now.
-func (b *budget) moved(before, after mdp.Size) {
+// moved takes in the step of one container, whose limits counted for that much before; nil is
+// one that is gone. What it was raised by is from what the step has found in force.
+func (b *budget) moved(before mdp.Size, c *managedContainer) {
+	after := c.held()
 	b.sum = plus(b.sum, mdp.Size{CPU: after.CPU - before.CPU, Memory: after.Memory - before.Memory})
-	b.raised += max(0, after.Memory-before.Memory)
+	if c != nil {
+		b.raised += max(0, after.Memory-c.inForce.Memory)
+	}
 }
 
 // held is the limits that a container has, or is getting; 0 is none.
@@ -70,8 +79,9 @@ func (b *budget) free() (mdp.Bytes, error) {
 }
 
 // raise is what a raise may take at most, for the guards; ok is false without a permit. A
-// CPU limit is always raised: CPU is shared. A memory limit is within the permit, or in
-// memory that is free: what is in force beyond the permit already has been taken from that.
+// CPU limit is always raised: CPU is shared. A memory limit is raised within the permit, and
+// beyond it into memory that is free. What was raised beyond this permit before has been
+// taken from that; limits that were beyond it when it came have not.
 func (b *budget) raise() (most mdp.Size, ok bool) {
 	if !b.permit.Known() {
 		return mdp.Size{}, false
@@ -80,7 +90,9 @@ func (b *budget) raise() (most mdp.Size, ok bool) {
 	if err != nil {
 		free = 0
 	}
-	spare := max(0, b.permit.Amount.Memory+free-b.sum.Memory)
+	within := max(0, b.permit.Amount.Memory-b.sum.Memory)
+	beyond := max(0, b.sum.Memory-b.permit.Amount.Memory)
+	spare := within + max(0, free-min(beyond, b.since+b.raised))
 	return mdp.Size{CPU: anyCPU, Memory: spare / page * page}, true
 }
 
