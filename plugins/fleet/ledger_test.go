@@ -222,6 +222,27 @@ func TestALargerPermitCountsAtOnceAndASmallerOneWhenItIsTakenIn(t *testing.T) {
 	p.wants("it is taken in, and more is in force", 85)
 	p.report(30, 40, third.ID)
 	p.wants("and then it is not", 40)
+	r := report("one", "a")
+	r.Account = &api.Account{InForce: mdp.Size{Memory: 41}, Asked: mdp.Size{Memory: 40}, Holds: third.ID}
+	p.f.Accept(p.now, r)
+	p.wants("a pod has come", 41)
+}
+
+// A central that is not open, or whose term has ended, gives no permit.
+func TestAPermitIsGivenByTheCentralThatDecides(t *testing.T) {
+	p := &permits{t: t, f: fleet.New(permitTTL), now: noon}
+	for range 2 {
+		p.report(10, 60, api.PermitID{})
+		if given := p.given(); given.Known() {
+			t.Errorf("permit %+v", given)
+		}
+		p.f.Open()
+		p.report(10, 60, api.PermitID{})
+		if !p.given().Known() {
+			t.Error("no permit of a central that is open")
+		}
+		p.f.Close()
+	}
 }
 
 func TestAPromiseEndsWithThePermitThatWasTakenIn(t *testing.T) {
@@ -252,6 +273,11 @@ func TestNothingIsPromisedOfANodeThatMayHoldAnything(t *testing.T) {
 		"its stream has ended":         func(p *permits) { p.f.Lost("one") },
 		"central's term has ended":     func(p *permits) { p.f.Close() },
 		"and has begun again":          func(p *permits) { p.f.Close(); p.f.Open(); p.report(10, 60, p.last.ID) },
+		"it has not answered to many": func(p *permits) {
+			for range 200 {
+				p.given()
+			}
+		},
 		"it answers to none of many": func(p *permits) {
 			first := p.last
 			for range 200 {
@@ -395,40 +421,70 @@ func (o *order) note(event string) {
 }
 
 func (o *order) Accept(time.Time, api.Report) {
-	time.Sleep(time.Millisecond) // a stream may end meanwhile
+	o.note("report begins")
+	time.Sleep(20 * time.Millisecond) // the stream may end meanwhile
 	o.note("report")
 }
 
 func (o *order) Lost(string) { o.note("lost") }
 
-// last is the last event, and how many there were.
-func (o *order) last() (event string, n int) {
+// last is the last event.
+func (o *order) last() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n = len(o.events); n > 0 {
-		event = o.events[n-1]
+	if len(o.events) == 0 {
+		return ""
 	}
-	return event, n
+	return o.events[len(o.events)-1]
+}
+
+// slow is a cluster that answers when the gate is open.
+type slow struct {
+	cluster
+	asked chan struct{} // gets a value with each question
+	gate  chan struct{}
+}
+
+func (s *slow) Capacity(node string) (mdp.Size, bool) {
+	s.asked <- struct{}{}
+	<-s.gate
+	return s.cluster.Capacity(node)
 }
 
 // A report of a stream that has ended is not accepted after that is known: it may be of an agent
 // that is no more.
 func TestNoReportIsAcceptedAfterItsStreamHasEnded(t *testing.T) {
-	for range 30 {
-		s := start(t, "one")
-		o := &order{central: central{grants: api.Grants{TTL: time.Minute}}}
-		s.server.Central = o
-		s.client.Every = time.Millisecond
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.client.Run(ctx); close(done) }()
-		eventually(t, "reports", func() bool { _, n := o.last(); return n > 3 })
-		cancel()
-		<-done
-		eventually(t, "the stream's end is noted", func() bool { event, _ := o.last(); return event == "lost" })
-		time.Sleep(5 * time.Millisecond)
-		if event, _ := o.last(); event != "lost" {
-			t.Fatalf("the last event is a %s", event)
-		}
+	for name, test := range map[string]struct {
+		until string // the stream goes on until this event
+		open  bool   // the cluster answers at once
+	}{
+		"it is being read":     {"", false},
+		"it is being accepted": {"report begins", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, "one")
+			o := &order{central: central{grants: api.Grants{TTL: time.Minute}}}
+			placed := &slow{cluster: cluster{"one": {"u"}}, asked: make(chan struct{}, 1000), gate: make(chan struct{})}
+			if test.open {
+				close(placed.gate)
+			}
+			s.server.Central, s.server.Cluster = o, placed
+			s.client.Every = time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { s.client.Run(ctx); close(done) }()
+			<-placed.asked
+			eventually(t, "the stream is where it shall end", func() bool { return o.last() == test.until })
+			cancel()
+			<-done
+			eventually(t, "the stream's end is noted", func() bool { return o.last() == "lost" })
+			if !test.open {
+				close(placed.gate)
+			}
+			time.Sleep(50 * time.Millisecond)
+			if event := o.last(); event != "lost" {
+				t.Errorf("after its end: %s", event)
+			}
+		})
 	}
 }

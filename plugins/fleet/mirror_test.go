@@ -505,6 +505,13 @@ func TestASchedulerInAnotherProcessSeesWhatIsPromised(t *testing.T) {
 		report()
 		time.Sleep(2 * time.Second)
 		wants("a permit", mdp.Size{CPU: 300, Memory: mdp.MiB})
+		f.Lost("one")
+		time.Sleep(2 * time.Second)
+		wants("the stream has ended", mdp.Size{})
+		holds = f.Permit(time.Now(), "one").ID
+		report()
+		time.Sleep(2 * time.Second)
+		wants("a permit again", mdp.Size{CPU: 300, Memory: mdp.MiB})
 		s.serves.Store(false)
 		time.Sleep(17 * time.Second)
 		wants("central is gone", mdp.Size{CPU: 300, Memory: mdp.MiB})
@@ -518,5 +525,8 @@ func TestASchedulerInAnotherProcessSeesWhatIsPromised(t *testing.T) {
 		f.Permit(time.Now(), "one")
 		time.Sleep(10 * time.Second)
 		wants("a permit that was not taken in", mdp.Size{})
+		if age, ok := s.mirror.Age(time.Now()); !ok || age > 2*time.Second {
+			t.Errorf("the copy is %v old, %v: an answer was refused", age, ok)
+		}
 	})
 }

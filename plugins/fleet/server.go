@@ -115,7 +115,7 @@ func (s *Server) Sync(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 		})
 		defer expiry.Stop()
 	}
-	go func() { cancel(s.receive(ctx, stream, is.Node, reports)) }()
+	go func() { cancel(s.receive(stream, is.Node, reports)) }()
 	go s.review(ctx, cancel, peer, token)
 	return s.send(ctx, stream, is.Node)
 }
@@ -195,7 +195,7 @@ func (s *Server) send(ctx context.Context, stream *connect.BidiStream[linkv1.Rep
 }
 
 // receive takes in reports until the stream ends, and says why it did.
-func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string, reports *intake) error {
+func (s *Server) receive(stream *connect.BidiStream[linkv1.Report, linkv1.Grants], node string, reports *intake) error {
 	for {
 		w, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -218,9 +218,6 @@ func (s *Server) receive(ctx context.Context, stream *connect.BidiStream[linkv1.
 		s.complain(now, node, err)
 		report, err = admit(s.Cluster, report)
 		s.complain(now, node, err)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		if report.Node != "" {
 			reports.take(func() { s.Central.Accept(now, report) })
 		}
