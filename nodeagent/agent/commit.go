@@ -105,8 +105,12 @@ func (c *managedContainer) whole(m move) move {
 	}
 	m.call.Commit = true
 	if o.Ours.Quota > 0 && m.call.To.CPU == 0 {
-		m.call.To.CPU = o.Ours.CPU()
-		m.call.Change.Quota, m.call.Change.Period = o.Ours.Quota, o.Ours.Period
+		to := o.Ours
+		if top := c.top(); top.Quota > 0 && top.CPU() < to.CPU() {
+			to = top // the API has lowered it since, and the kubelet what is in force
+		}
+		m.call.To.CPU = to.CPU()
+		m.call.Change.Quota, m.call.Change.Period = to.Quota, to.Period
 	}
 	if o.Ours.Memory > 0 && m.call.To.Memory == 0 {
 		m.call.To.Memory = o.Ours.Memory
