@@ -233,9 +233,6 @@ func Test01bABurstIsRelievedByADirectWrite(t *testing.T) {
 	})
 	took := time.Since(began)
 	signalRuntime(t, "CONT")
-	if now.Throttled <= was.Throttled {
-		t.Errorf("%d periods were throttled before, and %d after: nothing was to be relieved", was.Throttled, now.Throttled)
-	}
 	eventually(t, time.Minute, "the agent counts the relief", func() (bool, string) {
 		after := counted(t, reliefs, token)
 		return after > before, fmt.Sprintf("%v, then %v", before, after)
