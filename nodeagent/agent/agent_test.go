@@ -545,10 +545,26 @@ func TestRunInRealTime(t *testing.T) {
 				t.Errorf("after SIGTERM container %d has %v", i, l)
 			}
 		}
-		if err := a.Live(time.Now().Add(10 * time.Second)); err == nil {
+		if err := a.Live(time.Now().Add(a.config.maxSilence() + time.Second)); err == nil {
 			t.Error("an agent whose loop stopped is not alive")
 		}
 	})
+}
+
+// The runtime may be slow, and then its deadline is set to more: a step that waits for it is no
+// reason to end the agent, which would restore everything by the same runtime.
+func TestAStepThatWaitsForASlowRuntimeIsAlive(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.run(2 * time.Second)
+	for deadline, want := range map[time.Duration]time.Duration{time.Second: 5 * time.Second, 16 * time.Second: 35 * time.Second} {
+		g.agent.config.Runtime.Deadline = deadline
+		if err := g.agent.Live(g.now.Add(want)); err != nil {
+			t.Errorf("a deadline of %v: %v", deadline, err)
+		}
+		if err := g.agent.Live(g.now.Add(want + time.Second)); err == nil {
+			t.Errorf("a deadline of %v: alive after %v without a step", deadline, want+time.Second)
+		}
+	}
 }
 
 func TestAContainerThatCannotBeAttachedSaysWhy(t *testing.T) {

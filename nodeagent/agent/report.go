@@ -52,9 +52,9 @@ func (a *Agent) Report(now time.Time) api.Report {
 // RuntimeStats is what was measured of the container runtime.
 func (a *Agent) RuntimeStats() cri.Stats { return a.runtime.Stats() }
 
-// maxSilence is how long the loop may make no step before the agent is not alive.
-// A step may wait for a few deadlines of the runtime, and no longer.
-const maxSilence = 5 * time.Second
+// maxSilence is how long the loop may make no step before the agent is not alive. A step may
+// wait for two deadlines of the runtime, for the API server, and a little.
+func (c Config) maxSilence() time.Duration { return 2*c.Runtime.Deadline + askingIn + time.Second }
 
 // Live is nil while the loop makes steps.
 func (a *Agent) Live(now time.Time) error {
@@ -62,9 +62,8 @@ func (a *Agent) Live(now time.Time) error {
 	if at == 0 {
 		return errors.New("the loop has made no step yet")
 	}
-	if since := now.Sub(time.Unix(0, at)); since > maxSilence {
-		return fmt.Errorf("the last step of the loop was %v ago, %v is the most", since.Round(time.Millisecond),
-			maxSilence)
+	if since, most := now.Sub(time.Unix(0, at)), a.config.maxSilence(); since > most {
+		return fmt.Errorf("the last step of the loop was %v ago, %v is the most", since.Round(time.Millisecond), most)
 	}
 	return nil
 }

@@ -193,6 +193,19 @@ func gauge(t *testing.T, name, token string) (value float64) {
 	return value
 }
 
+// problems are what the workload's object says of what is not as it should be.
+func problems(t *testing.T) (all []string) {
+	t.Helper()
+	m, err := object(t)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, c := range m.Status.Conditions {
+		all = append(all, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Message))
+	}
+	return all
+}
+
 // failing keeps the workload changing until a call of the runtime has failed.
 func failing(t *testing.T, token string, before float64) {
 	t.Helper()
@@ -205,7 +218,9 @@ func failing(t *testing.T, token string, before float64) {
 		time.Sleep(emulated[time.Duration](6, 2) * time.Second)
 		stop()
 		now := counted(t, failed, token)
-		return now > before, fmt.Sprintf("%v, then %v", before, now)
+		force, err := inForce(&pods[0])
+		return now > before, fmt.Sprintf("%v, then %v; %v of %v in force (%v); breaker %v; %v changes by others; %v", before, now,
+			force, limits(&pods[0]), err, gauge(t, "aware_agent_breaker_open", token), counted(t, conflicts, token), problems(t))
 	})
 }
 
@@ -270,6 +285,7 @@ func resize(t *testing.T, cpu mdp.MilliCPU) {
 	}
 	for i := range pods {
 		requested := mdp.MilliCPU(pods[i].Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+		requested = requested / restore.CPUStep * restore.CPUStep // systemd would round it up
 		body := fmt.Sprintf(`{"spec":{"containers":[{"name":"shop","resources":{"limits":{"cpu":"%dm"}}}]}}`, max(cpu, requested+50))
 		err := kube.SubResource("resize").Patch(t.Context(), &pods[i], client.RawPatch(types.StrategicMergePatchType, []byte(body)))
 		if client.IgnoreNotFound(err) != nil {
