@@ -174,7 +174,13 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 	pods := a.pods()
 	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
 	scrapes := make(map[endpoint]bool)
-	a.budget.open(granted.permitted(now), all, a.available)
+	taken := a.sampler.Lend(nil)
+	if taken > 0 { // by lanes of which nobody has heard
+		for _, c := range all {
+			c.hear(now, a.sampler.Heard(c.track))
+		}
+	}
+	a.budget.open(granted.permitted(now), all, taken, a.available)
 	for _, c := range all {
 		o := granted.order(now, c.ref)
 		c.node = node
@@ -199,6 +205,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 		a.urge(now, c, s) // of a container without a lane, nobody has seen it before
 		summaries = append(summaries, s)
 	}
+	a.budget.since += a.sampler.Lend(a.budget.lend(a.available))
 	a.commit(ctx, now, all)
 	for ref, one := range a.absent {
 		summaries = append(summaries, api.Summary{

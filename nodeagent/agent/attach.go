@@ -92,7 +92,7 @@ func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 		ResizePending: one.ResizePending,
 		Foreign:       c.foreign.limits,
 	}
-	if ceiling := c.facts.Ceiling().CPU; ceiling < c.top().CPU() {
+	if ceiling, top := c.facts.Ceiling(), c.top(); ceiling.CPU < top.CPU() || ceiling.Memory/page < top.Memory/page {
 		c.sampler.Shut(c.track) // until the next step, which knows the new one
 	}
 }

@@ -113,8 +113,11 @@ func (c *managedContainer) whole(m move) move {
 		m.call.Change.Quota, m.call.Change.Period = to.Quota, to.Period
 	}
 	if o.Ours.Memory > 0 && m.call.To.Memory == 0 {
-		m.call.To.Memory = o.Ours.Memory
-		m.call.Change.Memory = o.Ours.Memory
+		to := o.Ours.Memory
+		if top := c.top(); top.Memory > 0 {
+			to = min(to, top.Memory)
+		}
+		m.call.To.Memory, m.call.Change.Memory = to, to
 	}
 	return m
 }

@@ -142,6 +142,7 @@ func (t *Track) sample(now time.Time) error {
 	if t.throttled() {
 		t.throttledAt = now
 	}
+	t.spread()
 	return nil
 }
 

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lane is the fast lane of one container: the Sampler itself raises its CPU limit, in
-// the sample that shows throttling, by one direct write. It raises to the ceiling at
+// lane is the fast lane of one container: the Sampler itself raises its CPU limit in
+// the sample that shows throttling, and its memory limit in the sample that shows it nearly
+// full, by one direct write. It raises to the ceiling at
 // once: how much a burst needs is not known while the limit cuts it off. Its lock is the
 // Sampler's.
 //
@@ -25,8 +26,10 @@ type lane struct {
 	open   bool
 	has    cgroup.Limits // what the step has left in force
 	next   cgroup.Limits // what a call of the step is setting now; 0 is none
-	top    cgroup.Limits // what is raised to, if the pod has room
+	top    cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
 	others others        // what the API gives to the other containers of the pod
+	back   cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
+	since  time.Time     // of the last raise
 	news   relief        // that the step has not heard of
 	atTop  time.Time     // of the last sample that was throttled at the ceiling
 	met    bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
@@ -39,9 +42,12 @@ const meets = 500 * time.Millisecond
 
 // relief is what the lane has done since the step looked last.
 type relief struct {
-	at  time.Time     // of the last raise; zero is none
-	to  cgroup.Limits // raised to
-	err error         // why a raise was not possible
+	at    time.Time     // of the last write; zero is none
+	to    cgroup.Limits // raised to; 0 was not raised
+	n     int           // how often the CPU limit was raised
+	over  bool          // and taken back in the end
+	err   error         // why a raise was not possible
+	wants mdp.Bytes     // the memory limit that could not be written; 0: it was the CPU limit
 }
 
 // Open lets the Sampler raise a container's CPU limit, from now on.
@@ -51,6 +57,12 @@ func (s *Sampler) Open(t *Track, l lane) {
 	was := t.lane
 	l.news, l.atTop = was.news, was.atTop
 	l.met, l.metAt = was.met, was.metAt
+	if was.back.CPU() < min(l.has.CPU(), l.top.CPU()) {
+		l.back, l.since = was.back, was.since
+	}
+	if l.news.to.Memory > 0 {
+		l.has.Memory = l.news.to.Memory
+	}
 	t.lane = l
 	t.lane.open = true
 }
@@ -63,11 +75,11 @@ func (s *Sampler) Shut(t *Track) {
 }
 
 // ShutIf shuts the lanes of which it is so. Central's message may say it at any time.
-func (s *Sampler) ShutIf(so func(ref api.ContainerRef, top mdp.MilliCPU) bool) {
+func (s *Sampler) ShutIf(so func(ref api.ContainerRef, top mdp.Size) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tracks {
-		t.lane.open = t.lane.open && !so(t.lane.ref, t.lane.top.CPU())
+		t.lane.open = t.lane.open && !so(t.lane.ref, t.lane.top.Size())
 	}
 }
 
@@ -83,8 +95,12 @@ func (s *Sampler) Expect(t *Track, next cgroup.Limits) {
 func (s *Sampler) Again(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := &t.lane; l.open && !l.news.at.IsZero() {
-		t.raise(l.news.at, l.news.to)
+	l := &t.lane
+	if l.open && l.news.to.Quota > 0 {
+		t.write(l.news.at, l.news.to)
+	}
+	if is, err := t.group.MemoryLimit(); err == nil && l.open && l.news.to.Memory > is {
+		t.raiseMemory(s.tree, l.news.at, l.news.to.Memory)
 	}
 }
 
@@ -100,7 +116,7 @@ func (s *Sampler) Direct(t *Track) bool {
 func (s *Sampler) Set(t *Track, to cgroup.Limits) (relieved bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !t.lane.news.at.IsZero() {
+	if t.lane.news.to.Quota > 0 {
 		return true, nil
 	}
 	err = t.group.WriteCPU(to)
@@ -108,7 +124,7 @@ func (s *Sampler) Set(t *Track, to cgroup.Limits) (relieved bool, err error) {
 		err = s.tree.Write(t.group.Path(), cgroup.Limits{Quota: to.Quota, Period: to.Period})
 	}
 	if err == nil {
-		t.lane.has = to
+		t.lane.has.Quota, t.lane.has.Period = to.Quota, to.Period
 	}
 	return false, err
 }
@@ -148,6 +164,9 @@ func (l *lane) take() relief {
 // it may be a new ceiling, of which the step has not heard yet.
 func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 	l := &t.lane
+	if l.top.Quota <= 0 {
+		return false
+	}
 	inForce, err := t.group.CPULimit()
 	if err != nil || inForce.Quota <= 0 {
 		l.open = false // the step finds out why
@@ -164,7 +183,54 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		return false
 	}
 	to := t.within(tree, inForce)
-	return to.CPU() > inForce.CPU() && t.raise(now, to)
+	if to.CPU() <= inForce.CPU() || !t.write(now, to) {
+		return false
+	}
+	if l.back.Quota <= 0 || l.back.CPU() > inForce.CPU() {
+		l.back = cgroup.Limits{Quota: inForce.Quota, Period: inForce.Period}
+	}
+	l.since = now
+	l.news.n, l.news.over = l.news.n+1, false
+	return true
+}
+
+// What ends a burst: so many samples in a row, all after the raise, of which each would have
+// fitted into what was in force before.
+const (
+	calmSamples = 3
+	calmShare   = 0.95
+)
+
+// takeBack takes relief back in the sample that shows the end of a burst. What is still
+// needed comes down by steps.
+func (t *Track) takeBack(now time.Time) {
+	l := &t.lane
+	if l.back.Quota <= 0 || t.count <= calmSamples || t.back(calmSamples).at.Before(l.since) {
+		return
+	}
+	most := mdp.MilliCPU(calmShare * float64(l.back.CPU()))
+	for i := range calmSamples {
+		if used, known := t.use(i); !known || used > most {
+			return
+		}
+	}
+	inForce, err := t.group.CPULimit()
+	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
+	if mine && inForce.CPU() > l.back.CPU() && t.write(now, l.back) {
+		l.news.over = true
+		l.has.Quota, l.has.Period = l.back.Quota, l.back.Period
+	}
+	l.back = cgroup.Limits{}
+}
+
+// use is the CPU use between two samples.
+func (t *Track) use(i int) (used mdp.MilliCPU, known bool) {
+	if i+1 >= t.count {
+		return 0, false
+	}
+	newer, older := t.back(i), t.back(i+1)
+	known = newer.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
+	return per(newer.Usage-older.Usage, newer.at.Sub(older.at)), known
 }
 
 // meet notes that the container is throttled at its ceiling. Nobody hears of it more
@@ -196,15 +262,16 @@ func (t *Track) within(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
 	return cgroup.Limits{Quota: cgroup.Quota(room, l.top.Period), Period: l.top.Period}
 }
 
-// raise sets the limit, and reports whether it could. Where not, the step is to do it.
-func (t *Track) raise(now time.Time, to cgroup.Limits) bool {
+// write sets the limit, and reports whether it could. Where not, the step is to do it.
+func (t *Track) write(now time.Time, to cgroup.Limits) bool {
 	l := &t.lane
 	if err := t.group.WriteCPU(to); err != nil {
 		l.open = false
 		l.news.err = err
 		return false
 	}
-	l.news.at, l.news.to = now, to
+	l.news.at = now
+	l.news.to.Quota, l.news.to.Period = to.Quota, to.Period
 	return true
 }
 
@@ -281,6 +348,15 @@ func (s *settling) relieved(now time.Time, top mdp.MilliCPU, target mdp.Ratio) {
 	s.at, s.top = now, top
 }
 
+// heard takes in what the lane has done. What it has taken back does not settle.
+func (s *settling) heard(r relief, target mdp.Ratio) {
+	if r.over {
+		*s = settling{}
+		return
+	}
+	s.relieved(r.at, r.to.CPU(), target)
+}
+
 // floor is the least limit now, when want is wanted.
 func (s *settling) floor(now time.Time, want mdp.MilliCPU) mdp.MilliCPU {
 	if s.at.IsZero() || want >= s.top {
@@ -294,11 +370,16 @@ func (s *settling) floor(now time.Time, want mdp.MilliCPU) mdp.MilliCPU {
 func (c *managedContainer) hear(now time.Time, r relief) {
 	if !r.at.IsZero() {
 		c.movedAt = r.at
-		c.settling.relieved(r.at, r.to.CPU(), c.target)
+		if r.to.Quota > 0 {
+			c.settling.heard(r, c.target)
+			c.metrics.reliefs.Add(float64(r.n))
+		}
+		if r.to.Memory > 0 {
+			c.metrics.memoryReliefs.Inc()
+		}
 		_ = c.on(now, restore.Event{Kind: restore.Raised, Change: r.to}) // an error is in c.problem
-		c.metrics.reliefs.Inc()
 		c.resizes++
-		c.log.Log(context.Background(), verbose, "relieved", "container", c.ref, "at", r.at, "cpu", r.to.CPU(), "half-life", c.settling.half)
+		c.log.Log(context.Background(), verbose, "relieved", "container", c.ref, "at", r.at, "to", r.to.Size(), "half-life", c.settling.half)
 	}
 	if r.err != nil && !errors.Is(r.err, cgroup.ErrGone) && !errors.Is(r.err, cgroup.ErrReadOnly) {
 		c.problem = also(c.problem, r.err.Error())
@@ -320,16 +401,30 @@ func (a *Agent) relieve(ctx context.Context, now time.Time) {
 		if !errors.Is(r.err, cgroup.ErrReadOnly) || c.task != acting {
 			continue
 		}
-		top := c.top().CPU()
-		if _, effect, err := c.Act(ctx, now, mdp.Action{}.WithCPU(top)); effect == mdp.Applied {
-			c.settling.relieved(now, top, c.target)
-			c.metrics.reliefs.Inc()
-		} else if err != nil {
+		if err := c.instead(ctx, now, r); err != nil {
 			a.log.Warn("no relief", "container", c.ref, "err", err)
 		}
 		c.arm(now, acting)
 	}
 	a.press(now)
+}
+
+// instead asks the container runtime for a raise that could not be written.
+func (c *managedContainer) instead(ctx context.Context, now time.Time, r relief) error {
+	if r.wants > 0 {
+		_, effect, err := c.Act(ctx, now, mdp.Action{}.WithMemory(r.wants))
+		if effect == mdp.Applied {
+			c.metrics.memoryReliefs.Inc()
+		}
+		return err
+	}
+	top := c.top().CPU()
+	_, effect, err := c.Act(ctx, now, mdp.Action{}.WithCPU(top))
+	if effect == mdp.Applied {
+		c.settling.relieved(now, top, c.target)
+		c.metrics.reliefs.Inc()
+	}
+	return err
 }
 
 // press renews what is reported of the containers that have met their ceiling: only more
@@ -362,21 +457,29 @@ func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
 func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 
 // slowly is an action that does not take relief back at once, nor leaves less than what was used
-// in some tenth of the last seconds.
+// in some tenth of the last seconds, or of the last second where throttling is allowed now and then.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
-		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(overPeak*float64(c.peak))))
+		peak := c.peak
+		if c.target >= seldom {
+			peak = c.track.second
+		}
+		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(overPeak*float64(peak))))
 		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, want))))
 	}
 	return a
 }
 
-// top is the CPU limit that the lane raises to; 0 is none.
+// top is the limits that the lane raises to; 0 is none.
 func (c *managedContainer) top() cgroup.Limits {
-	if !c.envelope.Knobs.Has(mdp.CPULimit) || c.inForce.Period <= 0 {
-		return cgroup.Limits{}
+	var top cgroup.Limits
+	if c.envelope.Knobs.Has(mdp.CPULimit) && c.inForce.Period > 0 {
+		top.Quota, top.Period = cgroup.Quota(c.envelope.Bounds.CPU.Max, c.inForce.Period), c.inForce.Period
 	}
-	return cgroup.Limits{Quota: cgroup.Quota(c.envelope.Bounds.CPU.Max, c.inForce.Period), Period: c.inForce.Period}
+	if c.envelope.Knobs.Has(mdp.MemoryLimit) && c.inForce.Memory > 0 {
+		top.Memory = c.envelope.Bounds.Memory.Max / page * page
+	}
+	return top
 }
 
 // reach is what may be set after a CPU limit without another entry in the journal: some
@@ -389,11 +492,12 @@ func reach(change cgroup.Limits) restore.Span {
 	return restore.Span{}.With(cgroup.Limits{Quota: cgroup.Quota(half, change.Period), Period: change.Period})
 }
 
-// arm opens the container's lane when its CPU limit is ours to raise, and shuts it
+// arm opens the container's lane when a limit is ours to raise, and shuts it
 // otherwise. The journal has the range up to the ceiling before.
 func (c *managedContainer) arm(now time.Time, t task) {
-	o, top := c.ownership, c.top()
-	if t != acting || !o.State.Touched() || o.Ours.Quota <= 0 || top.Quota <= 0 {
+	o := c.ownership
+	top := c.top().Only(o.Ours)
+	if t != acting || !o.State.Touched() || top.Empty() {
 		c.sampler.Shut(c.track)
 		return
 	}

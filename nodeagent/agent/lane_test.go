@@ -147,11 +147,13 @@ func (g *rig) wants(c mdp.MilliCPU) {
 func TestReliefIsTakenBackSlowly(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	g.wants(200)
-	g.grant(api.Auto)
+	g.demand[0] = 100
+	strict := func(m *api.Grant) { m.Throttle = 0.002 }
+	g.grant(api.Auto, strict)
 	g.run(10 * time.Second)
 	step := func() {
-		g.demand[0] = 100
-		g.grant(api.Auto)
+		g.demand[0] = 195 // all of what it had before: it is not over
+		g.grant(api.Auto, strict)
 		g.run(time.Second)
 	}
 	for _, c := range []struct {
@@ -174,6 +176,82 @@ func TestReliefIsTakenBackSlowly(t *testing.T) {
 		if l := g.limit(0).CPU; l < c.least || l > c.most {
 			t.Errorf("%d s after %d bursts the limit is %v, want %v to %v", c.seconds, c.bursts, l, c.least, c.most)
 		}
+	}
+}
+
+// A burst of a tenth of a second costs the ceiling for four samples, and not for seconds.
+func TestReliefIsTakenBackWhenTheBurstIsOver(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.wants(200)
+			g.grant(api.Auto)
+			g.demand[0] = 150
+			g.run(10 * time.Second)
+			for phase := range 10 { // the steps are anywhere
+				g.grant(api.Auto)
+				g.run(time.Duration(20+phase) * 100 * time.Millisecond)
+				g.burst()
+				g.demand[0] = 150
+				g.run(200 * time.Millisecond)
+				if l := g.limit(0).CPU; l < web.CPU/2 {
+					t.Errorf("phase %d: after two samples that are calm the limit is %v", phase, l)
+				}
+				if g.run(100 * time.Millisecond); g.limit(0).CPU != 200 {
+					t.Errorf("phase %d: after three samples that are calm the limit is %v", phase, g.limit(0))
+				}
+			}
+			if g.run(5 * time.Second); g.limit(0).CPU != 200 {
+				t.Errorf("in the end the limit is %v", g.limit(0))
+			}
+			if s := g.summary(0); s.Conflicts != 0 || s.Problem != "" {
+				t.Errorf("what it has taken back is a problem: %+v", s)
+			}
+			g.told()
+			g.burst()
+			g.demand[0] = 150
+			g.run(400 * time.Millisecond)
+			g.boot()
+			g.isRestored("after a kill")
+		})
+	}
+}
+
+func TestReliefThatIsNeededIsNotTakenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(*rig)
+		want    mdp.MilliCPU
+	}{
+		"it uses most of what it had": {func(g *rig) { g.demand[0] = 195 }, web.CPU},
+		"it uses more":                {func(g *rig) { g.demand[0] = 700 }, web.CPU},
+		"each third tenth is a burst": {func(g *rig) { g.demand[0] = 0 }, web.CPU},
+		"somebody else has written":   {func(g *rig) { g.demand[0] = 50; g.write(0, 70000) }, 700},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, cgroup.V2, 1)
+			g.wants(200)
+			g.grant(api.Auto)
+			g.demand[0] = 150
+			g.run(10 * time.Second)
+			g.burst()
+			c.happens(g)
+			for i := range 8 {
+				if g.demand[0] == 0 || g.demand[0] == 900 {
+					g.demand[0] = []mdp.MilliCPU{0, 0, 900}[i%3]
+				}
+				if g.tick(); g.limit(0).CPU != c.want {
+					t.Fatalf("sample %d: the limit is %v, want %v", i, g.limit(0), c.want)
+				}
+			}
+		})
+	}
+}
+
+// write is somebody else's.
+func (g *rig) write(i int, quota int64) {
+	g.t.Helper()
+	if err := g.host.Tree.Write(g.pathOf(i, g.stage.pods[i].Containers[0].ID), cgroup.Limits{Quota: quota, Period: 100000}); err != nil {
+		g.t.Fatal(err)
 	}
 }
 
@@ -542,7 +620,7 @@ func TestACallForMemoryDoesNotTakeReliefBack(t *testing.T) {
 			if l := g.limit(0); l.CPU != web.CPU || l.Memory >= web.Memory {
 				t.Fatalf("after a call for memory the limits are %v", l)
 			}
-			g.demand[0] = 100
+			g.demand[0] = 290
 			g.run(3 * time.Second)
 			if s := g.summary(0); s.Conflicts != 0 || g.limit(0).CPU != web.CPU {
 				t.Errorf("limits %v: %+v", g.limit(0), s)

@@ -28,7 +28,8 @@ type metrics struct {
 	cpuSum     *prometheus.GaugeVec
 	memorySum  *prometheus.GaugeVec
 
-	uncommitted prometheus.Gauge
+	uncommitted   prometheus.Gauge
+	memoryReliefs prometheus.Counter
 }
 
 // reliefBuckets are close to each other, because a relief is to take tens of
@@ -68,6 +69,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Resizes that were decided, by their effect."}, []string{"effect"}),
 		reliefs: counter("aware_agent_reliefs_total",
 			"CPU limits that were raised at once, in the sample that showed throttling."),
+		memoryReliefs: counter("aware_agent_memory_reliefs_total",
+			"Memory limits that were raised at once, in the sample that showed them nearly full."),
 		relief: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "aware_agent_relief_duration_seconds",
 			Help:    "Time in which the sampler raised a limit: from its decision to the return of the write.",
@@ -94,7 +97,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.containers, m.breaker, m.central, m.pressure, m.sample, m.cri, m.resizes, m.reliefs, m.relief, m.restores,
-		m.failures, m.conflicts, m.uncommitted, m.cpuSum, m.memorySum,
+		m.failures, m.conflicts, m.uncommitted, m.memoryReliefs, m.cpuSum, m.memorySum,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)

@@ -37,9 +37,9 @@ type budget struct {
 	available func() (mdp.Bytes, error) // memory that the node has free; asked once in a step
 }
 
-// open begins a step.
-func (b *budget) open(p api.Permit, all []*managedContainer, available func() (mdp.Bytes, error)) {
-	since := b.since + b.raised
+// open begins a step. taken is what the fast lanes have raised memory limits by since the last.
+func (b *budget) open(p api.Permit, all []*managedContainer, taken mdp.Bytes, available func() (mdp.Bytes, error)) {
+	since := b.since + b.raised + taken
 	if p.ID != b.permit.ID {
 		since = 0
 	}
@@ -86,14 +86,35 @@ func (b *budget) raise() (most mdp.Size, ok bool) {
 	if !b.permit.Known() {
 		return mdp.Size{}, false
 	}
-	free, err := b.free()
-	if err != nil {
-		free = 0
-	}
-	within := max(0, b.permit.Amount.Memory-b.sum.Memory)
+	within, taken := b.spare()
+	return mdp.Size{CPU: anyCPU, Memory: (within + max(0, orNone(b.free())-taken)) / page * page}, true
+}
+
+// spare is what the permit leaves, and what was taken of the node's free memory.
+func (b *budget) spare() (within, taken mdp.Bytes) {
+	within = max(0, b.permit.Amount.Memory-b.sum.Memory)
 	beyond := max(0, b.sum.Memory-b.permit.Amount.Memory)
-	spare := within + max(0, free-min(beyond, b.since+b.raised))
-	return mdp.Size{CPU: anyCPU, Memory: spare / page * page}, true
+	return within, min(beyond, b.since+b.raised)
+}
+
+// orNone is free memory, and none where that is not known.
+func orNone(free mdp.Bytes, err error) mdp.Bytes {
+	if err != nil {
+		return 0
+	}
+	return free
+}
+
+// lend is what the fast lanes may raise memory limits by, all together, until the next step. The
+// node's free memory is that of the moment in which they do.
+func (b *budget) lend(available func() (mdp.Bytes, error)) func() mdp.Bytes {
+	if !b.permit.Known() {
+		return func() mdp.Bytes { return anyMemory }
+	}
+	within, taken := b.spare()
+	return func() mdp.Bytes {
+		return within + max(0, orNone(available())-memoryMargin-taken)
+	}
 }
 
 // restorable is what the memory limit of a container may be raised by when it is restored.

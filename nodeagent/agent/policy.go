@@ -18,11 +18,14 @@ func rule(c Config) (mdp.Policy, targeted) {
 // guarded puts the node's guards around a container's policy. A container has no replicas:
 // a policy that sets them is refused, not clipped.
 func (a *Agent) guarded(c *managedContainer) mdp.Policy {
-	p := c.policy
+	p, resting := c.policy, a.deps.Policy == nil
 	ofContainer := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
 		a, err := p.Decide(s)
 		if err == nil && a.Sets.Has(mdp.Replicas) {
 			return mdp.Action{}, &guard.IllegalError{Err: fmt.Errorf("%v: replicas are not a container's", a)}
+		}
+		if err == nil && resting {
+			a = c.atRest(s, a)
 		}
 		return a, err
 	})

@@ -17,12 +17,22 @@ func (a *Agent) Apply(now time.Time, m api.Grants) {
 	g := newGrants(now, m)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	was := a.grants.permit.Permit
 	a.grants = g.keep(now, a.grants)
+	a.recall(was)
 	// The next step knows them. Until then nobody raises what they forbid.
-	a.sampler.ShutIf(func(ref api.ContainerRef, top mdp.MilliCPU) bool {
+	a.sampler.ShutIf(func(ref api.ContainerRef, top mdp.Size) bool {
 		o := a.grants.order(now, ref)
-		return !o.act || o.grant.Bounds.CPU.Max > 0 && o.grant.Bounds.CPU.Max < top
+		cpu, memory := o.grant.Bounds.CPU.Max, o.grant.Bounds.Memory.Max
+		return !o.act || cpu > 0 && cpu < top.CPU || memory > 0 && memory < top.Memory
 	})
+}
+
+// recall ends what the lanes were lent under another permit. The next step lends anew.
+func (a *Agent) recall(was api.Permit) {
+	if a.grants.permit.Permit != was {
+		a.sampler.Recall()
+	}
 }
 
 // Renew says that central's last grants go on to hold, with this permit; zero is none.
@@ -31,7 +41,9 @@ func (a *Agent) Renew(now time.Time, p api.Permit) {
 	defer a.mu.Unlock()
 	if !a.grants.receivedAt.IsZero() {
 		a.grants.receivedAt = now
+		was := a.grants.permit.Permit
 		a.grants.permit = a.grants.permit.then(now.Add(a.grants.ttl), p)
+		a.recall(was)
 	}
 }
 

@@ -21,7 +21,7 @@ const second = 950 * time.Millisecond
 const reported = 15 * time.Second
 
 // Sampler reads the groups of a node's containers. Sample is called ten times a
-// second, and allocates nothing. All methods may be called from several goroutines,
+// second, and allocates nothing but for a raise of memory. All methods may be called from several goroutines,
 // so that a slow container runtime does not stop the samples.
 //
 // Between two steps it relieves containers that are throttled, as far as their lanes
@@ -35,6 +35,8 @@ type Sampler struct {
 	pods   map[string]*sharedGroup // of the tracks, by path
 	order  []*sharedGroup          // the same
 	buffer []byte                  // that all groups read into
+	spare  func() mdp.Bytes        // that the lanes may raise memory limits by; nil: nothing
+	taken  mdp.Bytes               // of it, since it was lent
 }
 
 // Track is one container's recent past. It belongs to its Sampler.
@@ -57,8 +59,11 @@ type Track struct {
 	kills    [16]kill      // a ring of the newest OOM kills
 	nextKill int           // index of the next kill in the ring
 
-	lane  lane
-	heard relief // what the lane had done at the last Look
+	lane   lane
+	memory tightness
+	uses   spread       // of CPU, in tenths of a second
+	second mdp.MilliCPU // the highest use in a tenth of the last second, at the last Look
+	heard  relief       // what the lane had done at the last Look
 }
 
 // sample is the CPU usage at one time.
@@ -104,7 +109,8 @@ func (s *Sampler) Len() int {
 	return len(s.tracks)
 }
 
-// Sample reads the CPU figures of every group, and relieves those that are throttled. It
+// Sample reads the CPU figures of every group, and relieves those that are throttled, or whose
+// memory is nearly full. It
 // reports whether the step is needed: some cgroup may not be written directly, or some
 // container is throttled at its ceiling.
 func (s *Sampler) Sample(now time.Time) (wanted bool) {
@@ -122,6 +128,7 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 			continue
 		}
 		s.relieve(t, now)
+		s.relieveMemory(t, now)
 		wanted = wanted || errors.Is(t.lane.news.err, cgroup.ErrReadOnly) || t.lane.met
 	}
 	return wanted
@@ -129,7 +136,11 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 
 // relieve raises a throttled container's limit, and measures how long that took.
 func (s *Sampler) relieve(t *Track, now time.Time) {
-	if !t.lane.open || !t.throttled() && !t.full() {
+	if !t.lane.open {
+		return
+	}
+	if !t.throttled() && !t.full() {
+		t.takeBack(now)
 		return
 	}
 	begun := time.Now()
@@ -252,6 +263,9 @@ func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 		}
 		used := per(newer.Usage-older.Usage, newer.at.Sub(older.at))
 		peak = max(peak, used)
+		if i < int(time.Second/tenth) {
+			t.second = peak
+		}
 		sum += float64(used)
 		squares += float64(used) * float64(used)
 		n++

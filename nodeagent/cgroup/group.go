@@ -80,6 +80,20 @@ func Quota(c mdp.MilliCPU, period int64) int64 {
 	return max(1000, int64(c)*period/1000)
 }
 
+// Empty reports whether there is no limit at all.
+func (l Limits) Empty() bool { return l.Quota <= 0 && l.Memory <= 0 }
+
+// Only is those of the limits that another one has, too.
+func (l Limits) Only(other Limits) Limits {
+	if other.Quota <= 0 {
+		l.Quota, l.Period = 0, 0
+	}
+	if other.Memory <= 0 {
+		l.Memory = 0
+	}
+	return l
+}
+
 // SameCPU reports whether l, which is in force, is the CPU limit that was written:
 // exactly, or as systemd rounds it up, to steps of 10 ms per second. Anything else,
 // however near, was written by somebody else.
@@ -344,28 +358,22 @@ func (g *Group) Read(into *Usage) error {
 // ReadOthers reads everything but the CPU usage and throttling.
 func (g *Group) ReadOthers(into *Usage) error {
 	*into = Usage{}
-	b, err := g.read(fileMemory)
+	used, known, err := g.MemoryUsage()
 	if err != nil {
 		return err
 	}
-	if n, ok := uintOf(b); ok {
-		into.Memory = mdp.Bytes(n)
+	if known {
+		into.Memory = used
 		into.Observed |= MemoryUsage
+		if into.WorkingSet, known, err = g.WorkingSet(used); err != nil {
+			return err
+		}
+		if known {
+			into.Observed |= WorkingSet
+		}
 	}
-	// On v1 the plain inactive_file is of the group alone, and
-	// total_inactive_file of its children too, as usage is.
-	inactive := "inactive_file"
-	if g.version == V1 {
-		inactive = "total_inactive_file"
-	}
-	if b, err = g.read(fileMemoryStat); err != nil {
-		return err
-	}
-	if n, ok := fieldOf(b, inactive); ok && into.Observed.Has(MemoryUsage) {
-		into.WorkingSet = max(0, into.Memory-mdp.Bytes(n))
-		into.Observed |= WorkingSet
-	}
-	if b, err = g.read(fileOOM); err != nil {
+	b, err := g.read(fileOOM)
+	if err != nil {
 		return err
 	}
 	if n, ok := fieldOf(b, "oom_kill"); ok {
@@ -393,6 +401,34 @@ func (g *Group) ReadOthers(into *Usage) error {
 	}
 	into.IOFull, err = g.pressure(fileIOPressure, "full", IOPressure, &into.Observed)
 	return err
+}
+
+// MemoryUsage reads all that is charged to the group: one short file. known is false when the
+// kernel does not say it.
+func (g *Group) MemoryUsage() (used mdp.Bytes, known bool, err error) {
+	b, err := g.read(fileMemory)
+	if err != nil {
+		return 0, false, err
+	}
+	n, known := uintOf(b)
+	return mdp.Bytes(n), known, nil
+}
+
+// WorkingSet is what is used without the file pages that can be dropped, as the kubelet
+// computes it: one long file.
+func (g *Group) WorkingSet(used mdp.Bytes) (in mdp.Bytes, known bool, err error) {
+	// On v1 the plain inactive_file is of the group alone, and
+	// total_inactive_file of its children too, as usage is.
+	inactive := "inactive_file"
+	if g.version == V1 {
+		inactive = "total_inactive_file"
+	}
+	b, err := g.read(fileMemoryStat)
+	if err != nil {
+		return 0, false, err
+	}
+	n, known := fieldOf(b, inactive)
+	return max(0, used-mdp.Bytes(n)), known, nil
 }
 
 func (g *Group) pressure(which int, kind string, figure Figures, observed *Figures) (time.Duration, error) {
@@ -438,19 +474,25 @@ func (g *Group) LimitsAfter(before Limits) (Limits, error) {
 }
 
 // withMemory adds the memory limit.
-func (g *Group) withMemory(l Limits) (Limits, error) {
+func (g *Group) withMemory(l Limits) (_ Limits, err error) {
+	l.Memory, err = g.MemoryLimit()
+	return l, err
+}
+
+// MemoryLimit is the memory part of Limits; 0 is none.
+func (g *Group) MemoryLimit() (mdp.Bytes, error) {
 	b, err := g.read(fileMemoryLimit)
 	if err != nil || b == nil {
-		return l, err
+		return 0, err
 	}
 	n, none, ok := maxOf(b)
-	if !ok {
-		return l, g.noLimit(fileMemoryLimit, b)
+	switch {
+	case !ok:
+		return 0, g.noLimit(fileMemoryLimit, b)
+	case none || n >= noMemoryLimit:
+		return 0, nil
 	}
-	if !none && n < noMemoryLimit {
-		l.Memory = mdp.Bytes(n)
-	}
-	return l, nil
+	return mdp.Bytes(n), nil
 }
 
 // noLimit is the error of a file that says neither a limit nor that there is none: it is

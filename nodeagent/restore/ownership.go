@@ -119,12 +119,17 @@ func (o Ownership) with(e Event) Ownership {
 	return o
 }
 
-// raised is the values after a direct write of the CPU limit, within the range.
+// raised is the values after a direct write, within the range.
 func (o Ownership) raised(e Event) Ownership {
 	if !o.Behind {
 		o.Before = o.Ours // the runtime has it
 	}
-	o.Ours.Quota, o.Ours.Period = e.Change.Quota, e.Change.Period
+	if e.Change.Quota > 0 {
+		o.Ours.Quota, o.Ours.Period = e.Change.Quota, e.Change.Period
+	}
+	if e.Change.Memory > 0 {
+		o.Ours.Memory = e.Change.Memory
+	}
 	o.Behind = o.Late || !same(o.Ours, o.Before)
 	return o
 }

@@ -52,7 +52,7 @@ const (
 	Confirmed                        // the runtime has made it
 	WrittenDirectly                  // the cgroup has the values, and the runtime does not know
 	Widened                          // more may be set from now on: the entry is written first
-	Raised                           // the sampler has raised the CPU limit directly; the runtime does not know
+	Raised                           // the sampler has raised limits directly; the runtime does not know
 	Failed                           // the call failed; it may still land
 	OursInForce                      // sensed: every limit that is ours has our value
 	BeforeInForce                    // sensed: some has the value from before, the API's, or that of an older call

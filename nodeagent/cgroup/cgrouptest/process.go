@@ -2,6 +2,7 @@ package cgrouptest
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -23,6 +24,7 @@ const (
 	Hold Work = "hold" // takes Held, and waits
 	Burn Work = "burn" // takes Held, and uses all CPU that it gets
 	Grow Work = "grow" // takes memory without end
+	feed Work = "feed" // takes a MiB whenever it is told to
 )
 
 // Store writes Stored bytes to a new file, past the page cache: the kernel charges the
@@ -72,6 +74,16 @@ func do(work Work, file string) error {
 		for {
 			take(mdp.MiB)
 		}
+	case feed:
+		for {
+			if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+				return err
+			}
+			take(mdp.MiB)
+			if _, err := os.Stdout.Write([]byte{1}); err != nil {
+				return err
+			}
+		}
 	}
 	return store(file)
 }
@@ -106,6 +118,28 @@ func store(file string) error {
 // is about to take it without end. The process ends with its group, or with the test.
 func (h *Host) Start(tb testing.TB, path string, work Work) *exec.Cmd {
 	tb.Helper()
+	cmd, _, out := h.start(tb, path, work)
+	_, _ = out.Read(make([]byte, 1)) // it closes its output when it is ready
+	return cmd
+}
+
+// Fed starts a process in a real group, which takes another MiB at each call of what is returned.
+// An error says that it has ended.
+func (h *Host) Fed(tb testing.TB, path string) (another func() error) {
+	tb.Helper()
+	_, in, out := h.start(tb, path, feed)
+	return func() error {
+		if _, err := in.Write([]byte{1}); err != nil {
+			return err
+		}
+		_, err := out.Read(make([]byte, 1))
+		return err
+	}
+}
+
+// start starts a process that begins its work in its group.
+func (h *Host) start(tb testing.TB, path string, work Work) (*exec.Cmd, io.Writer, io.Reader) {
+	tb.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workEnv+"="+string(work))
 	cmd.Stderr = os.Stderr
@@ -126,8 +160,7 @@ func (h *Host) Start(tb testing.TB, path string, work Work) *exec.Cmd {
 	if _, err := in.Write([]byte("\n")); err != nil {
 		tb.Fatalf("process in cgroup %s: %v", path, err)
 	}
-	_, _ = out.Read(make([]byte, 1)) // it closes its output when it is ready
-	return cmd
+	return cmd, in, out
 }
 
 // stop ends the processes of a group and of those below it.

@@ -1,6 +1,8 @@
 package recommender
 
 import (
+	"time"
+
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
@@ -85,15 +87,16 @@ func latencySource(s *v1alpha1.SLO, template corev1.PodSpec) api.Source {
 	return api.Source{Port: port, Path: s.Source.Path, Metric: s.Source.Metric}
 }
 
-// throttleTarget is the local policy's target: zero while the SLO is violated,
-// high while latency is far below it, low otherwise. Autothrottle's Tower learns
-// this target, from 0 to 0.3; here it is a rule. It is lower than Tower's, because the node's
-// fast lane answers each throttled period with the ceiling, and comes down from it in seconds: to
-// throttle less often costs fewer cores, too.
+// throttleTarget is the local policy's target: zero while the SLO is violated. Otherwise it
+// follows from the time that is left to the SLO: a request that meets a throttled period waits
+// for its relief, a CFS period or two. Autothrottle's Tower learns
+// this target, from 0 to 0.3; here it is a rule.
 func throttleTarget(o mdp.SLO, s mdp.State) mdp.Ratio {
 	const (
-		low  = 0.002
-		high = 0.005
+		low    = 0.002
+		middle = 0.02 // where a relief fits into what is left
+		high   = 0.1  // where several do
+		relief = 150 * time.Millisecond
 	)
 	if o.Latency == 0 || !s.Knows(mdp.Latency) {
 		return low
@@ -101,8 +104,10 @@ func throttleTarget(o mdp.SLO, s mdp.State) mdp.Ratio {
 	switch {
 	case s.Latency > o.Latency:
 		return 0
-	case s.Latency < o.Latency/2:
+	case o.Latency-s.Latency > 3*relief:
 		return high
+	case o.Latency-s.Latency > relief:
+		return middle
 	}
 	return low
 }

@@ -99,7 +99,8 @@ func TestLatencySourceIsThePodsPort(t *testing.T) {
 }
 
 func TestThrottleTargetFollowsLatency(t *testing.T) {
-	o := mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
+	o := mdp.SLO{Percentile: 99, Latency: time.Second}
+	strict := mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
 	measured := func(d time.Duration) mdp.State {
 		return mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: d}
 	}
@@ -108,11 +109,14 @@ func TestThrottleTargetFollowsLatency(t *testing.T) {
 		state mdp.State
 		want  mdp.Ratio
 	}{
-		"zero while the SLO is violated": {o, measured(51 * time.Millisecond), 0},
-		"high far below the SLO":         {o, measured(24 * time.Millisecond), 0.005},
-		"low near the SLO":               {o, measured(30 * time.Millisecond), 0.002},
-		"low without a measurement":      {o, mdp.State{}, 0.002},
-		"low without an objective":       {mdp.SLO{}, measured(time.Second), 0.002},
+		"zero while the SLO is violated":               {o, measured(1001 * time.Millisecond), 0},
+		"high where several periods fit into the rest": {o, measured(549 * time.Millisecond), 0.1},
+		"middle where one does":                        {o, measured(550 * time.Millisecond), 0.02},
+		"just":                                         {o, measured(849 * time.Millisecond), 0.02},
+		"low where none does":                          {o, measured(850 * time.Millisecond), 0.002},
+		"low where none ever does":                     {strict, measured(time.Millisecond), 0.002},
+		"low without a measurement":                    {o, mdp.State{}, 0.002},
+		"low without an objective":                     {mdp.SLO{}, measured(time.Second), 0.002},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := throttleTarget(c.slo, c.state); got != c.want {

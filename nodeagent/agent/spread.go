@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"math"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// The limit at rest. A limit that covers each peak costs its height all the time; one that does
+// not costs the ceiling for the time of a relief, and some throttling, each time the use is higher. Where
+// the target allows throttling now and then, the limit at rest is the cheapest one: it is found in
+// the spread of the CPU use in tenths of a second, of about the last minute.
+
+const (
+	tenth = 100 * time.Millisecond
+	// Buckets of CPU use: eight for each factor of two, from leastUse on.
+	perOctave          = 8
+	buckets            = 128
+	leastUse   float64 = 10 // millicores
+	remembered         = time.Minute
+	// A spread of fewer samples says little.
+	enoughSamples = 100
+	// How long a limit is at the ceiling for a peak that is over at once: the sample in which it
+	// began, and those that show that it is over.
+	reliefLasts = (calmSamples + 1) * tenth
+)
+
+// spread is how often a container used how much CPU in a tenth of a second. Old samples count less.
+type spread struct {
+	weights [buckets]float32
+	sum     float32
+	weight  float32 // of the next sample; grows, instead of the others becoming less
+	n       int     // of samples
+}
+
+// grows is how much more each sample weighs than the one before.
+var grows = float32(math.Exp(float64(tenth) / float64(remembered)))
+
+// add takes in a sample: the use, or more than any when all that was allowed was used.
+func (s *spread) add(used mdp.MilliCPU, all bool) {
+	if s.weight == 0 {
+		s.weight = 1
+	}
+	i := buckets - 1
+	if !all {
+		i = bucketOf(used)
+	}
+	s.weights[i] += s.weight
+	s.sum += s.weight
+	s.n++
+	if s.weight *= grows; s.weight > 1e9 {
+		for i := range s.weights {
+			s.weights[i] /= s.weight
+		}
+		s.sum /= s.weight
+		s.weight = 1
+	}
+}
+
+func bucketOf(used mdp.MilliCPU) int {
+	if float64(used) <= leastUse {
+		return 0
+	}
+	return min(buckets-2, int(math.Ceil(perOctave*math.Log2(float64(used)/leastUse))))
+}
+
+// highest is the most that a use in a bucket can be.
+func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) }
+
+// cheapest is the limit that costs least, of those below which at most a share of the samples is
+// not; a relief goes up to top. It is a little above the use that it covers, so that a relief ends. ok is false while too little is known.
+func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
+	if s.n < enoughSamples {
+		return 0, false
+	}
+	best, above := float64(top), float32(0)
+	limit = top
+	for i := buckets - 2; i >= 0; i-- {
+		above += s.weights[i+1]
+		p := float64(above / s.sum)
+		if p > float64(share) {
+			break
+		}
+		at := overPeak * highest(i)
+		if at >= float64(top) {
+			continue
+		}
+		peaks := p / tenth.Seconds() // in a second
+		if cost := at + peaks*reliefLasts.Seconds()*(float64(top)-at); cost <= best {
+			best, limit = cost, mdp.MilliCPU(math.Ceil(at))
+		}
+	}
+	return limit, true
+}
+
+// spread adds the newest sample to the spread of the container's use.
+func (t *Track) spread() {
+	if used, known := t.use(0); known {
+		t.uses.add(used, t.lane.open && (t.throttled() || t.full()))
+	}
+}
+
+// Rest is the limit at rest of a container, for a share of the time in which it may be throttled.
+func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.uses.cheapest(top, share)
+}
+
+// atRest is the default rule's decision, but not above the limit at rest: the lane gives
+// what a peak needs, and takes it back. While a burst lasts the lane's relief does not come down
+// to it.
+func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
+	if c.target < seldom || !s.Knows(mdp.CPULimit) || !c.sampler.Direct(c.track) {
+		return a
+	}
+	limit := s.Limit.CPU
+	if a.Sets.Has(mdp.CPULimit) {
+		limit = a.Limit.CPU
+	}
+	rest, ok := c.sampler.Rest(c.track, c.top().CPU(), c.target)
+	if !ok || rest >= limit {
+		return a
+	}
+	return a.WithCPU(rest)
+}

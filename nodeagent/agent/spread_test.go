@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+func TestTheLimitAtRest(t *testing.T) {
+	const top = 1000
+	minute := func(use func(i int) mdp.MilliCPU) *spread {
+		s := new(spread)
+		for i := range 3000 {
+			s.add(use(i), false)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		use         func(i int) mdp.MilliCPU
+		share       mdp.Ratio
+		least, most mdp.MilliCPU
+	}{
+		"steady use is covered": {func(int) mdp.MilliCPU { return 200 }, 0.1, 200, 241},
+		"a peak in four seconds is left to the lane": {func(i int) mdp.MilliCPU {
+			if i%40 == 0 {
+				return 600
+			}
+			return 100
+		}, 0.1, 100, 121},
+		"but not when the target is stricter": {func(i int) mdp.MilliCPU {
+			if i%40 == 0 {
+				return 600
+			}
+			return 100
+		}, 0.02, 600, 723},
+		"peaks in each half second cost more than they save": {func(i int) mdp.MilliCPU {
+			if i%5 == 0 {
+				return 400
+			}
+			return 100
+		}, 0.5, 400, 482},
+		"idle":               {func(int) mdp.MilliCPU { return 0 }, 0.1, 0, 11},
+		"all of the ceiling": {func(int) mdp.MilliCPU { return 1000 }, 0.1, top, top},
+	} {
+		limit, ok := minute(c.use).cheapest(top, c.share)
+		if !ok || limit < c.least || limit > c.most {
+			t.Errorf("%s: %v (%v), want %v to %v", name, limit, ok, c.least, c.most)
+		}
+	}
+	cut := new(spread)
+	for i := range 3000 {
+		cut.add(100, i%25 == 0)
+	}
+	if l, _ := cut.cheapest(top, 0.1); l > 121 {
+		t.Errorf("a peak of unknown height in 2.5 s: %v", l)
+	}
+	if l, _ := cut.cheapest(top, 0.03); l != top {
+		t.Errorf("peaks of unknown height in more than what is allowed: %v, want all of %v", l, top)
+	}
+	if l, ok := new(spread).cheapest(top, 0.1); ok {
+		t.Errorf("of nothing %v is known", l)
+	}
+}
+
+// Whatever the use was: what is not covered is at most the share, no limit that is cheaper by
+// a tenth keeps to it, and a month of samples says what a minute of them says.
+func TestTheLimitAtRestIsTheCheapest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		top := mdp.MilliCPU(200 + rng.IntN(4000))
+		scale, tail, share := rng.Float64()*float64(top)/4, 1+5*rng.Float64(), mdp.Ratio(0.02+0.2*rng.Float64())
+		s := new(spread)
+		uses := make([]float64, 4000)
+		for i := range uses {
+			if uses[i] = scale * rng.Float64(); rng.IntN(10) == 0 {
+				uses[i] *= tail
+			}
+			s.add(mdp.MilliCPU(uses[i]), false)
+		}
+		above := func(limit float64) (p float64) {
+			sum, weight := 0.0, 1.0
+			for _, u := range uses {
+				if sum += weight; float64(mdp.MilliCPU(u)) > limit {
+					p += weight
+				}
+				weight *= float64(grows)
+			}
+			return p / sum
+		}
+		cost := func(limit, p float64) float64 {
+			return limit + p/tenth.Seconds()*reliefLasts.Seconds()*(float64(top)-limit)
+		}
+		limit, ok := s.cheapest(top, share)
+		p := above(float64(limit))
+		if !ok || limit > top || limit < top && p > float64(share)+1e-3 {
+			t.Fatalf("limit %v of %v (%v): %v of the samples are above it, of %v", limit, top, ok, p, share)
+		}
+		for other := 10.0; other < float64(top); other *= 1.02 {
+			if q := above(other); q <= float64(share) && cost(other, q) < 0.82*cost(float64(limit), p)-2 {
+				t.Fatalf("limit %v costs %v, and %v costs %v", limit, cost(float64(limit), p), other, cost(other, q))
+			}
+		}
+	}
+}
+
+func TestOldUseIsForgottenAndNothingOverflows(t *testing.T) {
+	s := new(spread)
+	for range 3_000_000 { // three days and a half
+		s.add(700, false)
+	}
+	for range 3000 {
+		s.add(100, false)
+	}
+	if l, ok := s.cheapest(1000, 0.1); !ok || l > 121 {
+		t.Errorf("five minutes after 700m the limit at rest is %v (%v)", l, ok)
+	}
+}
+
+// A peak of a tenth of a second each four seconds: where the SLO has room the limit does not
+// stay up for it, and costs half; where it has not, hardly a period is throttled.
+func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {
+	mean := func(target mdp.Ratio) (mean float64, reliefs int) {
+		g := newRig(t, cgroup.V2, 1)
+		grant := func() { g.grant(api.Auto, func(m *api.Grant) { m.Throttle = target }) }
+		sum, n, before := 0.0, 0, mdp.MilliCPU(0)
+		for i := range 900 {
+			if i%100 == 0 {
+				grant()
+			}
+			g.demand[0] = 50
+			if i%40 == 7 {
+				g.demand[0] = 400
+			}
+			g.run(100 * time.Millisecond)
+			l := g.limit(0).CPU
+			if i > 300 {
+				sum, n = sum+float64(l), n+1
+				if l > before {
+					reliefs++
+				}
+			}
+			before = l
+		}
+		return sum / float64(n), reliefs
+	}
+	strict, few := mean(0.002)
+	loose, many := mean(0.1)
+	t.Logf("strict %.0fm with %d raises, loose %.0fm with %d raises", strict, few, loose, many)
+	if loose > 0.6*strict || loose > 250 {
+		t.Errorf("with room in the SLO %.0fm, without %.0fm", loose, strict)
+	}
+	if few > 5 || many < 10 {
+		t.Errorf("%d raises without room in the SLO, %d with", few, many)
+	}
+}
