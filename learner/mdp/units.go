@@ -6,7 +6,7 @@ import (
 )
 
 // MilliCPU is an amount of CPU time per time: 1000 is one core used all the
-// time. A CPU limit of 250 is a CFS quota of 25 ms in each period of 100 ms.
+// time. A CPU limit of 250 is a CFS quota of 25 ms in each period of 100 ms, or of 100 ms in each 400 ms.
 type MilliCPU int64
 
 // Cores is the amount in cores.

@@ -143,13 +143,12 @@ func (c *managedContainer) move(a mdp.Action) move {
 func (c *managedContainer) moveCPU(m *move, limit mdp.MilliCPU) {
 	limit = min((limit+restore.CPUStep-1)/restore.CPUStep*restore.CPUStep, max(limit, c.envelope.Bounds.CPU.Max))
 	m.executed = m.executed.WithCPU(limit)
-	quota := cgroup.Quota(limit, c.inForce.Period)
-	if c.inForce.SameCPU(cgroup.Limits{Quota: quota, Period: c.inForce.Period}) {
+	to := c.stretched(limit)
+	if c.inForce.SameCPU(to) {
 		return
 	}
 	m.call.To.CPU = limit
-	m.call.Change.Quota = quota
-	m.call.Change.Period = c.inForce.Period
+	m.call.Change.Quota, m.call.Change.Period = to.Quota, to.Period
 	m.call.Must = m.call.Must || m.call.From.CPU > c.envelope.Bounds.CPU.Max
 }
 

@@ -418,8 +418,8 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 				calls := g.server.Calls()
 				for _, c := range calls[seen:] {
 					top := ceiling[c.ID]
-					if q := mdp.MilliCPU(c.CpuQuota / 100); c.CpuQuota != 0 && (q > top.CPU || q < 10) {
-						t.Fatalf("%v: %s was given %v, allocated %v", g.now, c.ID, q, top)
+					if q := mdp.MilliCPU(c.CpuQuota * 1000 / max(1, c.CpuPeriod)); c.CpuQuota != 0 && (q > top.CPU || q < 10) {
+						t.Fatalf("%v: %s was given %v (%v), allocated %v", g.now, c.ID, q, c, top)
 					}
 					if m := mdp.Bytes(c.MemoryLimitInBytes); m > top.Memory || m != 0 && m < 4*mdp.MiB {
 						t.Fatalf("%v: %s was given %v, allocated %v", g.now, c.ID, m, top)

@@ -169,6 +169,17 @@ func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed}))
 }
 
+// period is the CFS period that the kubelet sets. Ours may be longer.
+func (c *claim) period(inForce cgroup.Limits) int64 {
+	switch o := c.ownership; {
+	case o.State.Journalled() && o.API.Period > 0:
+		return o.API.Period
+	case inForce.Period > 0:
+		return inForce.Period
+	}
+	return defaultPeriod
+}
+
 func changed(c cri.Change) cgroup.Limits {
 	return cgroup.Limits{Quota: c.Quota, Period: c.Period, Memory: c.Memory}
 }

@@ -110,6 +110,7 @@ func (c *managedContainer) whole(m move) move {
 			to = top // the API has lowered it since, and the kubelet what is in force
 		}
 		m.call.To.CPU = to.CPU()
+		to = c.stretched(to.CPU()) // the ceiling may be another one by now
 		m.call.Change.Quota, m.call.Change.Period = to.Quota, to.Period
 	}
 	if o.Ours.Memory > 0 && m.call.To.Memory == 0 {

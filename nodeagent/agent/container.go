@@ -68,10 +68,7 @@ type asked struct{ limits, requests mdp.Size }
 // resize is pending it is the smaller of old and new, which is allocated in any
 // case.
 func (c *managedContainer) api() cgroup.Limits {
-	period := c.inForce.Period
-	if period <= 0 {
-		period = defaultPeriod
-	}
+	period := c.period(c.inForce)
 	l := kubelets(c.facts.Ceiling(), period)
 	l.Period = period
 	return l

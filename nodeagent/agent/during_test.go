@@ -181,7 +181,7 @@ func TestABurstWhileAShrinkHangsIsRelievedAtOnce(t *testing.T) {
 			g := newRig(t, version, 1)
 			m := &meanwhile{Runtime: g.client}
 			m.before = func() error { return context.DeadlineExceeded }
-			m.when = func(c cri.Change) bool { return c.Quota > 0 && c.Quota < 50000 }
+			m.when = func(c cri.Change) bool { return c.Quota > 0 && c.Quota*1000 < 500*c.Period }
 			g.runtime = m
 			wants := mdp.Action{}.WithCPU(500)
 			g.policy = func(api.ContainerRef) mdp.Policy {

@@ -120,10 +120,11 @@ func (t *Track) idle() bool {
 
 // period is the container's CFS period.
 func (t *Track) period() time.Duration {
-	if t.limits.Period <= 0 {
+	longest := max(t.limits.Period, t.lane.has.Period, t.lane.next.Period)
+	if longest <= 0 {
 		return defaultPeriod * time.Microsecond
 	}
-	return time.Duration(t.limits.Period) * time.Microsecond
+	return time.Duration(longest) * time.Microsecond
 }
 
 // sample takes the next sample of a container, from its files if need be.

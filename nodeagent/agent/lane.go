@@ -22,18 +22,20 @@ import (
 // The container's step opens the lane, when the journal has the range up to the
 // ceiling, and hears at its next look what was done.
 type lane struct {
-	ref    api.ContainerRef
-	open   bool
-	has    cgroup.Limits // what the step has left in force
-	next   cgroup.Limits // what a call of the step is setting now; 0 is none
-	top    cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
-	others others        // what the API gives to the other containers of the pod
-	back   cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
-	since  time.Time     // of the last raise
-	news   relief        // that the step has not heard of
-	atTop  time.Time     // of the last sample that was throttled at the ceiling
-	met    bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
-	metAt  time.Time     // when that was so last
+	ref     api.ContainerRef
+	open    bool
+	has     cgroup.Limits // what the step has left in force
+	next    cgroup.Limits // what a call of the step is setting now; 0 is none
+	top     cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
+	others  others        // what the API gives to the other containers of the pod
+	back    cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
+	since   time.Time     // of the last raise
+	early   bool          // a surge is relieved before the quota is used up
+	wroteAt time.Time     // the last sample before the CPU limit was written
+	news    relief        // that the step has not heard of
+	atTop   time.Time     // of the last sample that was throttled at the ceiling
+	met     bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
+	metAt   time.Time     // when that was so last
 }
 
 // meets is the time within which a container is throttled twice at its ceiling before
@@ -57,6 +59,9 @@ func (s *Sampler) Open(t *Track, l lane) {
 	was := t.lane
 	l.news, l.atTop = was.news, was.atTop
 	l.met, l.metAt = was.met, was.metAt
+	if l.wroteAt = was.wroteAt; !l.has.SameCPU(was.has) && t.count > 0 {
+		l.wroteAt = t.back(0).at
+	}
 	if was.back.CPU() < min(l.has.CPU(), l.top.CPU()) {
 		l.back, l.since = was.back, was.since
 	}
@@ -125,6 +130,9 @@ func (s *Sampler) Set(t *Track, to cgroup.Limits) (relieved bool, err error) {
 	}
 	if err == nil {
 		t.lane.has.Quota, t.lane.has.Period = to.Quota, to.Period
+		if t.count > 0 {
+			t.lane.wroteAt = t.back(0).at
+		}
 	}
 	return false, err
 }
@@ -182,7 +190,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		l.open = false
 		return false
 	}
-	to := t.within(tree, inForce)
+	to := t.allowed(tree, inForce)
 	if to.CPU() <= inForce.CPU() || !t.write(now, to) {
 		return false
 	}
@@ -194,8 +202,8 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 	return true
 }
 
-// What ends a burst: so many samples in a row, all after the raise, of which each would have
-// fitted into what was in force before.
+// What ends a burst: so many samples in a row, all after the raise, which would have fitted into
+// what was in force before.
 const (
 	calmSamples = 3
 	calmShare   = 0.95
@@ -208,11 +216,8 @@ func (t *Track) takeBack(now time.Time) {
 	if l.back.Quota <= 0 || t.count <= calmSamples || t.back(calmSamples).at.Before(l.since) {
 		return
 	}
-	most := mdp.MilliCPU(calmShare * float64(l.back.CPU()))
-	for i := range calmSamples {
-		if used, known := t.use(i); !known || used > most {
-			return
-		}
+	if used, known := t.use(0, calmSamples); !known || float64(used) > calmShare*float64(l.back.CPU()) {
+		return
 	}
 	inForce, err := t.group.CPULimit()
 	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
@@ -223,12 +228,12 @@ func (t *Track) takeBack(now time.Time) {
 	l.back = cgroup.Limits{}
 }
 
-// use is the CPU use between two samples.
-func (t *Track) use(i int) (used mdp.MilliCPU, known bool) {
-	if i+1 >= t.count {
+// use is the CPU use between two samples of which n-1 others lie between.
+func (t *Track) use(i, n int) (used mdp.MilliCPU, known bool) {
+	if i+n >= t.count {
 		return 0, false
 	}
-	newer, older := t.back(i), t.back(i+1)
+	newer, older := t.back(i), t.back(i+n)
 	known = newer.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
 	return per(newer.Usage-older.Usage, newer.at.Sub(older.at)), known
 }
@@ -243,10 +248,10 @@ func (l *lane) meet(now time.Time) {
 	l.atTop = now
 }
 
-// within is the ceiling, or what of it the pod has room for: the kubelet may have lowered
+// allowed is the ceiling, or what of it the pod has room for: the kubelet may have lowered
 // the pod's limit, and left the container's as it was. It is in whole steps then, by
 // which the next agent knows it for ours.
-func (t *Track) within(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
+func (t *Track) allowed(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits {
 	l := &t.lane
 	pod, err := t.pod.cpuLimit(tree)
 	if err != nil {
@@ -270,7 +275,7 @@ func (t *Track) write(now time.Time, to cgroup.Limits) bool {
 		l.news.err = err
 		return false
 	}
-	l.news.at = now
+	l.news.at, l.wroteAt = now, now
 	l.news.to.Quota, l.news.to.Period = to.Quota, to.Period
 	return true
 }
@@ -284,21 +289,6 @@ func (t *Track) throttled() bool {
 	now, before := t.back(0), t.back(1)
 	return now.Observed.Has(cgroup.Throttling) && before.Observed.Has(cgroup.Throttling) &&
 		now.ThrottledPeriods > before.ThrottledPeriods
-}
-
-// full reports whether the container has used all that its limit gives since the sample before.
-// The kernel counts a throttled period when the period ends, up to a tenth of a second after the quota was used up.
-func (t *Track) full() bool {
-	if t.count < 2 {
-		return false
-	}
-	now, before := t.back(0), t.back(1)
-	has := t.lane.has
-	if !now.Observed.Has(cgroup.CPUUsage) || !before.Observed.Has(cgroup.CPUUsage) || has.Quota <= 0 || has.Period <= 0 {
-		return false
-	}
-	periods := max(1, now.at.Sub(before.at).Microseconds()/has.Period)
-	return float64((now.Usage - before.Usage).Microseconds()) >= nearlyAll*float64(periods*has.Quota)
 }
 
 // nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices.
@@ -474,7 +464,8 @@ func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 func (c *managedContainer) top() cgroup.Limits {
 	var top cgroup.Limits
 	if c.envelope.Knobs.Has(mdp.CPULimit) && c.inForce.Period > 0 {
-		top.Quota, top.Period = cgroup.Quota(c.envelope.Bounds.CPU.Max, c.inForce.Period), c.inForce.Period
+		top.Period = c.period(c.inForce)
+		top.Quota = cgroup.Quota(c.envelope.Bounds.CPU.Max, top.Period)
 	}
 	if c.envelope.Knobs.Has(mdp.MemoryLimit) && c.inForce.Memory > 0 {
 		top.Memory = c.envelope.Bounds.Memory.Max / page * page
@@ -505,7 +496,7 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others}
+	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom}
 	if !c.wrote { // a call that landed late may have left another value of ours
 		l.has = c.inForce
 	}

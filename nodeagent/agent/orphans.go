@@ -90,10 +90,7 @@ func (a *Agent) measure(path string) (l cgroup.Limits, used mdp.Bytes, err error
 // has now. While that is not known it is what the journal says, as far as the pod's
 // own group has room for it, and only upwards: the journal may be old.
 func (a *Agent) targetOf(asking context.Context, now time.Time, c *claim, inForce cgroup.Limits) (target, error) {
-	period := inForce.Period
-	if period <= 0 {
-		period = defaultPeriod
-	}
+	period := c.period(inForce)
 	limits, waiting, err := a.live(asking, now, c)
 	if err == nil {
 		return target{limits: kubelets(limits, period), waiting: waiting}, nil

@@ -139,8 +139,8 @@ func (s *Sampler) relieve(t *Track, now time.Time) {
 	if !t.lane.open {
 		return
 	}
+	t.takeBack(now)
 	if !t.throttled() && !t.full() {
-		t.takeBack(now)
 		return
 	}
 	begun := time.Now()
@@ -162,12 +162,7 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 		return state, l, 0, t.fault
 	}
 	rested := t.rested(now)
-	if rested {
-		l, err = t.group.LimitsAfter(t.limits)
-	} else {
-		l, err = t.group.Limits()
-	}
-	if err != nil {
+	if l, err = t.group.Limits(); err != nil {
 		return state, l, 0, err
 	}
 	t.limits = l
@@ -255,13 +250,12 @@ func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	var sum, squares float64
 	var peak mdp.MilliCPU
 	n := 0.0
-	for i := range t.count - 1 {
-		newer := t.back(i)
-		older := t.back(i + 1)
-		if !newer.Observed.Has(cgroup.CPUUsage) || !older.Observed.Has(cgroup.CPUUsage) {
+	window := t.window()
+	for i := range t.count - window {
+		used, known := t.use(i, window)
+		if !known {
 			return
 		}
-		used := per(newer.Usage-older.Usage, newer.at.Sub(older.at))
 		peak = max(peak, used)
 		if i < int(time.Second/tenth) {
 			t.second = peak

@@ -96,7 +96,7 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU
 
 // spread adds the newest sample to the spread of the container's use.
 func (t *Track) spread() {
-	if used, known := t.use(0); known {
+	if used, known := t.use(0, t.window()); known {
 		t.uses.add(used, t.lane.open && (t.throttled() || t.full()))
 	}
 }

@@ -120,8 +120,8 @@ func TestOldUseIsForgottenAndNothingOverflows(t *testing.T) {
 	}
 }
 
-// A peak of a tenth of a second each four seconds: where the SLO has room the limit does not
-// stay up for it, and costs half; where it has not, hardly a period is throttled.
+// A peak of a tenth of a second each four seconds does not hold the limit up: it has room in the
+// period. Where the SLO has none, it is relieved all the same, for it may be a burst.
 func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {
 	mean := func(target mdp.Ratio) (mean float64, reliefs int) {
 		g := newRig(t, cgroup.V2, 1)
@@ -150,10 +150,7 @@ func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {
 	strict, few := mean(0.002)
 	loose, many := mean(0.1)
 	t.Logf("strict %.0fm with %d raises, loose %.0fm with %d raises", strict, few, loose, many)
-	if loose > 0.6*strict || loose > 250 {
+	if loose > 0.75*strict || loose > 200 || strict > 300 {
 		t.Errorf("with room in the SLO %.0fm, without %.0fm", loose, strict)
-	}
-	if few > 5 || many < 10 {
-		t.Errorf("%d raises without room in the SLO, %d with", few, many)
 	}
 }

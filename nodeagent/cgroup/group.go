@@ -215,9 +215,9 @@ func (t *Tree) Group(path string) (*Group, error) {
 	return g, nil
 }
 
-// open opens a file for reading, and the quota for writing, too, where that is allowed.
+// open opens a file for reading, and those of the CPU limit for writing, too, where that is allowed.
 func (g *Group) open(which int, name string) (fd int, err error) {
-	if which == fileQuota {
+	if which == fileQuota || which == filePeriod {
 		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) {
 			return fd, err
@@ -455,22 +455,6 @@ func (g *Group) Limits() (Limits, error) {
 		return l, err
 	}
 	return g.withMemory(l)
-}
-
-// LimitsAfter is Limits, but where the quota is what it was the period is taken for what it
-// was, too. On v1 it is a file of its own, and nobody changes it alone.
-func (g *Group) LimitsAfter(before Limits) (Limits, error) {
-	if g.version == V2 {
-		return g.Limits()
-	}
-	b, err := g.read(fileQuota)
-	if err != nil {
-		return Limits{}, err
-	}
-	if quota, ok := intOf(b); !ok || max(0, quota) != before.Quota {
-		return g.Limits()
-	}
-	return g.withMemory(Limits{Quota: before.Quota, Period: before.Period})
 }
 
 // withMemory adds the memory limit.

@@ -70,8 +70,10 @@ func explained(err error, path string, l Limits) error {
 // Writable reports whether [Group.WriteCPU] may write: the mount may be read-only.
 func (g *Group) Writable() bool { return g.files[fileQuota].fd >= 0 && g.readOnly == nil }
 
-// WriteCPU is [Tree.Write] for a CPU limit that keeps its period: one write to the descriptor
-// that is open. A quota below cpu.max.burst is EINVAL; Tree.Write lowers that, too.
+// WriteCPU is [Tree.Write] for a CPU limit, to the descriptors that are open. On v2 that is one
+// write. On v1 the quota and the period are written one after the other, where they change; in between
+// is the smaller one of the two limits that can be, because the pod's group may allow no more.
+// A quota below cpu.max.burst is EINVAL; Tree.Write lowers that, too.
 func (g *Group) WriteCPU(l Limits) error {
 	f := g.files[fileQuota]
 	if f.fd < 0 {
@@ -80,16 +82,60 @@ func (g *Group) WriteCPU(l Limits) error {
 	if g.readOnly != nil {
 		return explained(g.readOnly, g.path, l)
 	}
-	b := strconv.AppendInt(make([]byte, 0, 48), l.Quota, 10)
 	if g.version == V2 {
-		b = strconv.AppendInt(append(b, ' '), l.Period, 10)
+		return explained(g.put(fileQuota, l.Quota, l.Period), g.path, l)
 	}
+	is, err := g.CPULimit()
+	if err != nil {
+		return err
+	}
+	quota := func() error { return g.put(fileQuota, l.Quota) }
+	period := func() error { return g.put(filePeriod, l.Period) }
+	order := [2]func() error{period, quota}
+	if quotaFirst(is, l) {
+		order = [2]func() error{quota, period}
+	}
+	if is.Period == l.Period {
+		order = [2]func() error{quota}
+	} else if is.Quota == l.Quota {
+		order = [2]func() error{period}
+	}
+	for _, write := range order {
+		if write == nil {
+			break
+		}
+		if err := write(); err != nil {
+			return explained(err, g.path, l)
+		}
+	}
+	return nil
+}
+
+// quotaFirst reports whether the new quota in the old period is the smaller limit than the old
+// quota in the new period.
+func quotaFirst(is, to Limits) bool {
+	if is.Quota <= 0 || is.Period <= 0 {
+		return true // no limit: what comes first is one
+	}
+	return float64(to.Quota)/float64(is.Period) < float64(is.Quota)/float64(to.Period)
+}
+
+// put writes numbers to a file that is open.
+func (g *Group) put(which int, numbers ...int64) error {
+	b := make([]byte, 0, 48)
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	fd := g.files[which].fd
 	// A control file has no length, and a plain file would keep the end of a longer text.
-	err := unix.Ftruncate(f.fd, 0)
-	if err == nil {
-		_, err = unix.Pwrite(f.fd, append(b, '\n'), 0)
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return err
 	}
-	return explained(err, g.path, l)
+	_, err := unix.Pwrite(fd, append(b, '\n'), 0)
+	return err
 }
 
 func (t *Tree) writeCPU(path string, quota, period int64) error {
@@ -115,6 +161,16 @@ func (t *Tree) writeCPU(path string, quota, period int64) error {
 		}
 		p := uint64(period)
 		return m.Update(&cgroup2.Resources{CPU: &cgroup2.CPU{Max: cgroup2.NewCPUMax(&quota, &p)}})
+	}
+	// The library writes the period first.
+	is, err := t.CPULimit(path)
+	if err != nil {
+		return err
+	}
+	if quotaFirst(is, Limits{Quota: quota, Period: period}) {
+		if err := t.update1(path, t.cpu, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota}}); err != nil {
+			return err
+		}
 	}
 	return t.update1(path, t.cpu,
 		&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: ptr(uint64(period))}})

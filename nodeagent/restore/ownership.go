@@ -150,8 +150,9 @@ func (o Ownership) intend(e Event) Ownership {
 		held.Memory = e.Change.Memory
 	}
 	wrote := o.Wrote
-	if !wrote.Covers(held) {
-		wrote = wrote.With(held).And(e.Reach)
+	way := between(e.InForce, held)
+	if !wrote.Covers(held) || !wrote.Covers(way.Low) || !wrote.Covers(way.High) {
+		wrote = wrote.With(held).And(way).And(e.Reach)
 	}
 	before := e.InForce
 	if o.Behind {
@@ -161,6 +162,16 @@ func (o Ownership) intend(e Event) Ownership {
 		Ours: held, Before: before, API: e.API,
 		Wrote: wrote, Late: o.Late, Behind: o.Behind,
 	}
+}
+
+// between is what is in force on the way from one CPU limit to another where quota and period are
+// written one after the other, in either order.
+func between(from, to cgroup.Limits) Span {
+	if from.Quota <= 0 || to.Quota <= 0 || from.Period == to.Period {
+		return Span{}
+	}
+	one := cgroup.Limits{Quota: from.Quota, Period: to.Period}
+	return Span{}.With(one).With(cgroup.Limits{Quota: to.Quota, Period: from.Period})
 }
 
 // journaling is what the step from one ownership to the next does to the entry. One

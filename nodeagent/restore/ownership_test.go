@@ -499,3 +499,30 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 		}
 	}
 }
+
+// On cgroup v1 the quota and the period are two files. An agent that is killed between them leaves
+// a limit that nobody wanted, and the next one must know it for ours.
+func TestWhatIsInForceBetweenQuotaAndPeriodIsOurs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	some := func() cgroup.Limits {
+		period := int64(100_000 + 10_000*rng.IntN(31))
+		return cgroup.Limits{Quota: int64(1+rng.IntN(100)) * period / 100, Period: period}
+	}
+	for range 10000 {
+		from, to := some(), some()
+		step, err := Ownership{}.Next(Event{Kind: Intend, Change: to, InForce: from, API: from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		between := cgroup.Limits{Quota: from.Quota, Period: to.Period}
+		if other := (cgroup.Limits{Quota: to.Quota, Period: from.Period}); less(other, between) {
+			between = other // the smaller one is written
+		}
+		longest := max(from.Period, to.Period)
+		for _, is := range []cgroup.Limits{to, between} {
+			if from.Period != to.Period && is.Period == longest && !step.Ownership.Wrote.Covers(is) {
+				t.Fatalf("from %+v to %+v: %+v is not known", from, to, is)
+			}
+		}
+	}
+}

@@ -41,12 +41,13 @@ func (s Span) Covers(l cgroup.Limits) bool {
 func less(a, b cgroup.Limits) bool { return a.Quota*b.Period < b.Quota*a.Period }
 
 // of is those of the limits in force that a call of ours may have set; the others are
-// 0. Of CPU limits between the ends of a range that is only those in whole steps,
-// because the agent writes no others.
+// 0. Of CPU limits between the ends of a range that is only those in whole steps, and those with a
+// longer period than the usual one, because the agent writes no others: on cgroup v1, where quota and period
+// are written one after the other, there is another limit in between.
 func (s Span) of(inForce cgroup.Limits) cgroup.Limits {
 	var l cgroup.Limits
 	inCPU := s.Low.Quota > 0 && inForce.Quota > 0 && !less(inForce, s.Low) && !less(s.High, inForce)
-	if inForce.SameCPU(s.Low) || inForce.SameCPU(s.High) || inCPU && inForce.CPU()%CPUStep == 0 {
+	if inForce.SameCPU(s.Low) || inForce.SameCPU(s.High) || inCPU && (inForce.CPU()%CPUStep == 0 || longer(inForce.Period)) {
 		l.Quota, l.Period = max(0, inForce.Quota), inForce.Period
 	}
 	if s.Low.Memory > 0 && inForce.Memory > 0 &&
@@ -55,6 +56,16 @@ func (s Span) of(inForce cgroup.Limits) cgroup.Limits {
 	}
 	return l
 }
+
+// longer reports whether a period is one that only we set.
+func longer(period int64) bool { return period > usualPeriod && period%PeriodStep == 0 }
+
+// In microseconds: the longest period that kubelets set, unless their configuration says another one,
+// and what ours are whole numbers of: a limit in whole millicores has a quota in whole microseconds.
+const (
+	usualPeriod = 100_000
+	PeriodStep  = 10_000
+)
 
 // CPUStep is the step of the CPU limits that the agent writes, in millicores. In systemd,
 // which rounds to it, our limits stay what we wrote.

@@ -2,7 +2,6 @@ package cgrouptest
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,7 +19,14 @@ type Worker struct {
 	used      time.Duration
 	periods   int
 	throttled float64 // of the periods
+
+	limit     cgroup.Limits
+	into      time.Duration // of the present period
+	got, want time.Duration // in it
 }
+
+// Throttled is how many periods were throttled, of which one may be a part.
+func (w *Worker) Throttled() float64 { return w.throttled }
 
 // charge adds to the CPU time of a fixture's group, in which that of the groups below it is.
 func (h *Host) charge(tb testing.TB, path string, did time.Duration) {
@@ -42,7 +48,37 @@ func (h *Host) charge(tb testing.TB, path string, did time.Duration) {
 	h.Put(tb, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(used)))
 }
 
-// Period is how long one Work takes: a CFS period.
+// slice is what a tenth of a second is worked in: periods are whole numbers of it.
+const slice = 10 * time.Millisecond
+
+// work is the CPU time that the limit lets it use in a tenth of a second. A new limit begins a
+// new period.
+func (w *Worker) work(l cgroup.Limits) (did time.Duration) {
+	l.Memory = 0
+	if l != w.limit {
+		w.limit, w.into, w.got, w.want = l, 0, 0, 0
+	}
+	period := max(slice, time.Duration(l.Period)*time.Microsecond)
+	wants := time.Duration(w.Demand) * slice / 1000
+	for range Period / slice {
+		can := wants
+		if l.Quota > 0 {
+			can = min(wants, time.Duration(l.Quota)*time.Microsecond-w.got)
+		}
+		w.into, w.got, w.want, did = w.into+slice, w.got+can, w.want+wants, did+can
+		if w.into < period {
+			continue
+		}
+		w.periods++
+		if w.want > w.got {
+			w.throttled += 1 - float64(w.got)/float64(w.want)
+		}
+		w.into, w.got, w.want = 0, 0, 0
+	}
+	return did
+}
+
+// Period is how long one Work takes: the usual CFS period.
 const Period = 100 * time.Millisecond
 
 // Work is the work of one period. It writes what the kernel would count. It does nothing to
@@ -52,18 +88,10 @@ func (w *Worker) Work(tb testing.TB, h *Host, path string) {
 	if h.real {
 		return
 	}
-	limit := h.Limits(tb, path).CPU()
-	if limit == 0 {
-		limit = math.MaxInt32
-	}
-	did := time.Duration(min(limit, w.Demand)) * Period / 1000
+	did := w.work(h.Limits(tb, path))
 	w.used += did
 	for above := filepath.Dir(path); h.hasLimits(above); above = filepath.Dir(above) {
 		h.charge(tb, above, did)
-	}
-	w.periods++
-	if w.Demand > limit {
-		w.throttled += 1 - float64(limit)/float64(w.Demand)
 	}
 	cfs := fmt.Sprintf("nr_periods %d\nnr_throttled %d\n", w.periods, int(w.throttled))
 	memory := fmt.Sprintln(int64(w.Memory))

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/restore"
+)
+
+// A CPU limit is a quota in each period. The usual way to a lower limit is a smaller quota, and
+// then a peak that is over in a tenth of a second is cut into pieces, and a burst has built a
+// queue before anybody can answer it. We keep the quota and make the period longer: a container
+// at a quarter of its ceiling may use in one go what the ceiling gives in a period, and then
+// waits. So what is over soon is not throttled at all, and a burst that lasts is seen in the use of
+// CPU before the quota has been used up. In no period is more used than the ceiling gives in one of
+// its own (ADR 24).
+
+// longest is the longest period, in microseconds. A container that has used up its quota waits for
+// the rest of it when nobody relieves it.
+const longest = 400_000
+
+// stretched is a CPU limit in the form in which we write it. Where only the container runtime can
+// relieve, the period is the usual one.
+func (c *managedContainer) stretched(limit mdp.MilliCPU) cgroup.Limits {
+	period := c.period(c.inForce)
+	if !c.sampler.Direct(c.track) {
+		return cgroup.Limits{Quota: cgroup.Quota(limit, period), Period: period}
+	}
+	return stretch(limit, c.envelope.Bounds.CPU.Max, period)
+}
+
+// stretch is a limit below a ceiling, whose period is given.
+func stretch(limit, ceiling mdp.MilliCPU, period int64) cgroup.Limits {
+	if limit > 0 && limit < ceiling {
+		longer := min(longest, int64(float64(period)*float64(ceiling)/float64(limit))) / restore.PeriodStep * restore.PeriodStep
+		period = max(period, longer)
+	}
+	return cgroup.Limits{Quota: cgroup.Quota(limit, period), Period: period}
+}
+
+// A surge is a use so far above the limit, and of so much of the ceiling, that it is a burst, and
+// not one of the peaks for which there is the quota.
+const (
+	surgeOver  = 1.3 // times the limit
+	surgeShare = 0.4 // of the ceiling
+)
+
+// full reports whether the container has used up its quota: all of it in some of the last samples
+// that a period can cover, or so much that a surge uses up the rest before the next sample.
+// The kernel counts a throttled period when it ends, up to a period after the quota was used up. A
+// limit that was written since has begun a period of its own.
+func (t *Track) full() bool {
+	has := t.lane.has
+	if t.count < 2 || has.Quota <= 0 || has.Period <= 0 {
+		return false
+	}
+	period := time.Duration(has.Period) * time.Microsecond
+	surge := t.surges()
+	newest := t.back(0)
+	for i := 1; i < t.count; i++ {
+		oldest := t.back(i)
+		used, known := t.time(i)
+		if !known {
+			return false
+		}
+		span := newest.at.Sub(oldest.at)
+		// Samples that took longer than a period have more.
+		all := nearlyAll * float64(time.Duration(has.Quota)*time.Microsecond) * max(1, float64(span)/float64(period))
+		if float64(used) >= all || surge > 0 && float64(used+surge) >= all {
+			return true
+		}
+		if span >= period-tenth/2 || !oldest.at.After(t.lane.wroteAt) {
+			break
+		}
+	}
+	return false
+}
+
+// time is the CPU time that was used since an older sample.
+func (t *Track) time(i int) (used time.Duration, known bool) {
+	newest, oldest := t.back(0), t.back(i)
+	known = newest.Observed.Has(cgroup.CPUUsage) && oldest.Observed.Has(cgroup.CPUUsage)
+	return newest.Usage - oldest.Usage, known
+}
+
+// surges is what a surge that is to be relieved early used in the last sample; 0 is none.
+func (t *Track) surges() time.Duration {
+	rate, known := t.use(0, 1)
+	over := float64(rate) >= surgeOver*float64(t.lane.has.CPU()) && float64(rate) >= surgeShare*float64(t.lane.top.CPU())
+	if !known || !over || !t.lane.early {
+		return 0
+	}
+	used, _ := t.time(1)
+	return used
+}
+
+// window is the samples over which use counts for the limit: those of the longest period where
+// the limit can be stretched, and one otherwise.
+func (t *Track) window() int {
+	if t.group.Writable() {
+		return longest / int(tenth/time.Microsecond)
+	}
+	return 1
+}
