@@ -2,6 +2,7 @@ package agent
 
 import (
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -118,6 +119,43 @@ func (t *Track) idle() bool {
 	return t.readAt.Sub(since) >= 2*t.period()
 }
 
+// slice is what the kernel hands out of a quota to each CPU in advance, and takes back later.
+const slice = 5 * time.Millisecond
+
+// spared reports whether a container need not be read now, and only once later: its pod has not
+// run since it was read, and it has used so little of its quota in the last two periods that neither
+// can be throttled, nor pays for what it used too much.
+func (t *Track) spared(now time.Time) bool {
+	if t.count == 0 || t.fault != nil || t.pod.readAt.IsZero() || !t.pod.ranAt.Before(now) {
+		return false
+	}
+	two := 2 * t.period()
+	if now.Sub(t.pod.ranAt) >= two || now.Sub(t.throttledAt) < two {
+		return false
+	}
+	quota := t.limits.Quota
+	for _, l := range []int64{t.lane.has.Quota, t.lane.next.Quota} {
+		if l > 0 && (quota <= 0 || l < quota) {
+			quota = l
+		}
+	}
+	spare := time.Duration(quota)*time.Microsecond - time.Duration(cpus)*slice
+	newest := t.back(0)
+	for i := 1; i < t.count; i++ {
+		used, known := t.time(i)
+		if !known || quota > 0 && used >= spare {
+			return false
+		}
+		if newest.at.Sub(t.back(i).at) >= two {
+			return true
+		}
+	}
+	return false
+}
+
+// cpus is the node's.
+var cpus = runtime.NumCPU()
+
 // period is the container's CFS period.
 func (t *Track) period() time.Duration {
 	longest := max(t.limits.Period, t.lane.has.Period, t.lane.next.Period)
@@ -130,7 +168,7 @@ func (t *Track) period() time.Duration {
 // sample takes the next sample of a container, from its files if need be.
 func (t *Track) sample(now time.Time) error {
 	into := &t.ring[t.next]
-	if t.idle() {
+	if t.idle() || t.spared(now) {
 		into.CPU = t.back(0).CPU
 	} else if err := t.group.ReadCPU(&into.CPU); err != nil {
 		return err

@@ -162,6 +162,47 @@ func throttle(t *testing.T, host *cgrouptest.Host, path string, n int) {
 	host.Put(t, path, "cpu/cpu.stat", cfs+"throttled_time 0\n")
 }
 
+// After it has run a container is read as long as one of its periods can be throttled, and once
+// more when the last one has ended. One that used little is read only then.
+func TestWhatCannotBeThrottledIsReadOnceMore(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		for demand, want := range map[mdp.MilliCPU]int{10: 1, 150: 1, 950: 8} {
+			d := newNode(t, host, 1)
+			d.limited(0, stretch(250, 1000, 100_000)) // 100 ms in each 400 ms
+			for range 20 {
+				d.tick()
+			}
+			d.workers[0].Demand = demand
+			if read := d.tick(); !read[0] {
+				t.Fatal("it has run, and was not read")
+			}
+			d.workers[0].Demand = 0
+			reads := 0
+			for range 30 {
+				if d.tick()[0] {
+					reads++
+				}
+			}
+			if cpus > 8 {
+				want = 8 // what the kernel hands out in advance is all of the quota
+			}
+			if reads != want {
+				t.Errorf("it used %v for a tenth of a second, and was read %d times after that, want %d", demand, reads, want)
+			}
+			d.sampler.Remove(d.tracks[0])
+		}
+	})
+}
+
+// limited gives a container another limit, which is ours and its ceiling.
+func (d *node) limited(i int, l cgroup.Limits) {
+	d.t.Helper()
+	l.Memory = web.Memory
+	d.host.Add(d.t, d.paths[i], l)
+	d.sampler.Open(d.tracks[i], lane{has: l, top: l})
+	d.tracks[i].limits = l
+}
+
 // The policies get what they would get if every file were read in every sample: the twin has a
 // pod of its own for each container, whose CPU time cannot be read.
 func TestSamplesAreTheSameAsIfEveryFileWereRead(t *testing.T) {
