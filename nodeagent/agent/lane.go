@@ -30,6 +30,7 @@ type lane struct {
 	others  others        // what the API gives to the other containers of the pod
 	back    cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
 	since   time.Time     // of the last raise
+	keep    bool          // relief is not taken back: the runtime should know of it, and does not
 	early   bool          // a surge is relieved before the quota is used up
 	wroteAt time.Time     // the last sample before the CPU limit was written
 	news    relief        // that the step has not heard of
@@ -186,7 +187,9 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		}
 		return false
 	}
-	if !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) {
+	memory, err := t.group.MemoryLimit()
+	inForce.Memory = memory
+	if err != nil || !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) || !t.knowsMemory(inForce) {
 		l.open = false
 		return false
 	}
@@ -213,7 +216,7 @@ const (
 // needed comes down by steps.
 func (t *Track) takeBack(now time.Time) {
 	l := &t.lane
-	if l.back.Quota <= 0 || t.count <= calmSamples || t.back(calmSamples).at.Before(l.since) {
+	if l.back.Quota <= 0 || l.keep || t.count <= calmSamples || t.back(calmSamples).at.Before(l.since) {
 		return
 	}
 	if used, known := t.use(0, calmSamples); !known || float64(used) > calmShare*float64(l.back.CPU()) {
@@ -236,6 +239,21 @@ func (t *Track) use(i, n int) (used mdp.MilliCPU, known bool) {
 	newer, older := t.back(i), t.back(i+n)
 	known = newer.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
 	return per(newer.Usage-older.Usage, newer.at.Sub(older.at)), known
+}
+
+// knowsCPU and knowsMemory report whether a limit in force is one that we have set or seen. The
+// kubelet sets both at once: where one of them is somebody else's, the other one may be its own, too, although it is what
+// we have set.
+func (t *Track) knowsCPU(inForce cgroup.Limits) bool {
+	l := &t.lane
+	return l.has.Quota <= 0 && inForce.SameCPU(t.limits) || l.has.Quota > 0 && inForce.SameCPU(l.has) ||
+		l.next.Quota > 0 && inForce.SameCPU(l.next) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to)
+}
+
+func (t *Track) knowsMemory(inForce cgroup.Limits) bool {
+	l := &t.lane
+	return l.has.Memory <= 0 && inForce.SameMemory(t.limits) || l.has.Memory > 0 && inForce.SameMemory(l.has) ||
+		l.next.Memory > 0 && inForce.SameMemory(l.next)
 }
 
 // meet notes that the container is throttled at its ceiling. Nobody hears of it more
@@ -496,7 +514,7 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom}
+	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom, keep: c.late(now)}
 	if !c.wrote { // a call that landed late may have left another value of ours
 		l.has = c.inForce
 	}

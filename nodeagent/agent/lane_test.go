@@ -363,8 +363,9 @@ func TestWhatIsForbiddenBetweenTwoStepsIsNotRelieved(t *testing.T) {
 			g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 400, true })
 			g.agent.refresh(g.t.Context(), g.now)
 		}, 0},
-		"somebody else has written": {func(g *rig) {
-			if err := g.host.Tree.Write(g.pathOf(0, "c0"), cgroup.Limits{Quota: 33300, Period: 100000}); err != nil {
+		"somebody else has written": {func(g *rig) { g.write(0, 33300) }, 0},
+		"somebody else has written the memory limit": {func(g *rig) {
+			if err := g.host.Tree.Write(g.pathOf(0, "c0"), cgroup.Limits{Memory: 200 * mdp.MiB}); err != nil {
 				g.t.Fatal(err)
 			}
 		}, 0},

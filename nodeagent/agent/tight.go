@@ -93,13 +93,14 @@ func (t *Track) tight(now time.Time, limit mdp.Bytes) bool {
 // touched.
 func (s *Sampler) memoryWithin(t *Track) (to, inForce mdp.Bytes, err error) {
 	l := &t.lane
-	if inForce, err = t.group.MemoryLimit(); err != nil {
+	is, err := t.group.Limits()
+	if err != nil {
 		return 0, 0, err
 	}
-	is := cgroup.Limits{Memory: inForce}
-	if !is.SameMemory(l.has) && !(l.next.Memory > 0 && is.SameMemory(l.next)) {
-		return 0, 0, fmt.Errorf("the memory limit is %v, and ours is %v", inForce, l.has.Memory)
+	if !t.knowsMemory(is) || !t.knowsCPU(is) {
+		return 0, 0, fmt.Errorf("the limits are %v, and ours are %v", is.Size(), l.has.Size())
 	}
+	inForce = is.Memory
 	pod, err := s.tree.Limits(t.pod.path)
 	if err != nil {
 		return 0, 0, err

@@ -168,6 +168,7 @@ func TestMemoryIsNotRaisedWhereThatIsForbidden(t *testing.T) {
 				g.t.Fatal(err)
 			}
 		}, 130 * mib},
+		"somebody else has written the CPU limit": {func(g *rig) { g.write(0, 90000) }, 0},
 		"the limit cannot be read": {func(g *rig) {
 			g.host.Put(g.t, pod(g), "memory.max", "nonsense\n")
 		}, 0},
