@@ -18,7 +18,7 @@ import (
 // is throttled only when the container has run in it, or still pays for the time in which it ran
 // too long; then the counter moves with each period. So a container is read on until neither its pod's
 // CPU time nor its counter of throttled periods has moved for two whole periods, and it was read
-// after that (ADR 20).
+// after that; only then, where it has used too little to be throttled (ADR 20).
 
 // sharedGroup is a pod's group. Its containers share it.
 type sharedGroup struct {
