@@ -18,6 +18,9 @@ type Relief struct {
 	// never too short: it begins at the last look that saw no throttled period yet, and ends
 	// after the look that saw the larger limit.
 	Took time.Duration
+	// Waited is the time from begin to the larger limit. With limits of long periods it says more
+	// than Took: a burst that is seen before its period ends is never throttled.
+	Waited time.Duration
 	// Gap is the longest time between two looks, which is what Took may be too long by, twice.
 	Gap time.Duration
 }
@@ -47,6 +50,7 @@ func Watch(ctx context.Context, tree *cgroup.Tree, path string, begin func()) (R
 		return Relief{}, err
 	}
 	w.low, w.before, w.relief = w.limit.CPU(), w.counts.ThrottledPeriods, Relief{}
+	w.start = time.Now()
 	begin()
 	for ctx.Err() == nil && !w.relief.Raised {
 		time.Sleep(lookEvery)
@@ -68,6 +72,7 @@ type watch struct {
 	begun  time.Time // of the last look
 	ended  time.Time // of the last look
 	last   time.Time // when the look before the last one began
+	start  time.Time // when begin was called
 	from   time.Time // the end of the first throttled period is not before
 	relief Relief
 }
@@ -93,6 +98,7 @@ func (w *watch) judge() {
 	}
 	if w.limit.CPU() > w.low {
 		r.Raised = true
+		r.Waited = w.ended.Sub(w.start)
 	}
 	if r.Raised && r.Throttled {
 		r.Took = w.ended.Sub(w.from)
