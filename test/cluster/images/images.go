@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"awarescale.dev/aware/test/cluster/compile"
 )
 
 // The images, as the manifests name them, and the programs that are in them.
@@ -57,31 +58,15 @@ func Build(ctx context.Context, bin string, say func(format string, args ...any)
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
-	began := time.Now()
-	say("building %s", strings.Join(programs, " "))
-	done := make(chan struct{})
-	go func() {
-		tick := time.NewTicker(15 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				say("building ... %v", time.Since(began).Round(time.Second))
-			case <-done:
-				return
-			}
-		}
-	}()
-	defer close(done)
 	for tags, some := range byTags(programs) {
-		cmd := exec.CommandContext(ctx, "go",
-			append([]string{"build", "-buildvcs=false", "-tags=" + tags, "-ldflags=-s -w", "-o", bin + "/"}, some...)...)
-		cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %v: %w\n%s", some, err, out)
+		build := compile.Build{
+			What: strings.Join(some, " "), Dir: source, Env: []string{"CGO_ENABLED=0"}, Tags: tags, LDFlags: "-s -w",
+			Output: bin + "/", Packages: some,
+		}
+		if err := build.Run(ctx, say); err != nil {
+			return err
 		}
 	}
-	say("built in %v", time.Since(began).Round(100*time.Millisecond))
 	return nil
 }
 

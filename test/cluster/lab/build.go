@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,39 +13,60 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
+	"awarescale.dev/aware/test/cluster/compile"
 	"awarescale.dev/aware/test/machine"
 )
 
-// group is a Go module below test/cluster/bin whose tools are built together.
+// group is some tools that are built together.
 type group struct {
-	name  string
-	tools []string // the names Binary knows them by
-	// renamed maps the go command's name of a tool to ours.
-	renamed map[string]string
-	cgo     bool
-	tags    string
+	name     string
+	module   string   // the folder of their Go module, below test/cluster/bin
+	packages []string // what is built
+	tools    []string // the names Binary knows them by, in the order of packages
+	cgo      bool
+	tags     string
 }
 
-// The groups, in the order in which they are built.
+// manyInOne reports whether the tools are one program, which acts by the name it is called by.
+func (g group) manyInOne() bool { return len(g.packages) < len(g.tools) }
+
+// The groups, in the order in which they are built. Those without a module share the one in
+// test/cluster/bin, so that each package of Kubernetes is compiled once for all of them.
 var groups = []group{
 	{
-		name: "kubernetes",
+		name:     "kubernetes",
+		packages: []string{"./kubernetes"},
 		tools: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet",
 			"kubectl"},
 	},
-	{name: "etcd", tools: []string{"etcd"}, renamed: map[string]string{"server": "etcd"}},
-	{name: "containerd", tools: []string{"containerd", "containerd-shim-runc-v2", "ctr"}},
-	{name: "runc", tools: []string{"runc"}, cgo: true, tags: "seccomp"},
-	{name: "metrics-server", tools: []string{"metrics-server"}},
-	{name: "coredns", tools: []string{"coredns"}},
+	{name: "etcd", packages: []string{"go.etcd.io/etcd/server/v3"}, tools: []string{"etcd"}},
 	{
-		name:  "vpa",
+		name: "containerd", module: "containerd",
+		packages: []string{
+			"github.com/containerd/containerd/v2/cmd/containerd",
+			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			"github.com/containerd/containerd/v2/cmd/ctr",
+		},
+		tools: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+	},
+	{
+		name: "runc", module: "runc", packages: []string{"github.com/opencontainers/runc"}, tools: []string{"runc"},
+		cgo: true, tags: "seccomp",
+	},
+	{
+		name: "metrics-server", packages: []string{"sigs.k8s.io/metrics-server/cmd/metrics-server"},
+		tools: []string{"metrics-server"},
+	},
+	{name: "coredns", packages: []string{"./coredns"}, tools: []string{"coredns"}},
+	{
+		name: "vpa",
+		packages: []string{
+			"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender",
+			"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/updater",
+			"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/admission-controller",
+		},
 		tools: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"},
-		renamed: map[string]string{
-			"recommender": "vpa-recommender", "updater": "vpa-updater",
-			"admission-controller": "vpa-admission-controller"},
 	},
 }
 
@@ -115,21 +135,27 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 	}
 	defer os.RemoveAll(scratch)
 
-	stop := progress(c.Log, "building "+g.name)
-	defer stop()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", g.tags, "-ldflags", key.ldflags,
-		"-o", scratch+"/", "tool")
-	cmd.Dir = key.module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if g.cgo {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	for i, pkg := range g.packages {
+		file := g.tools[i]
+		if g.manyInOne() {
+			file = g.name
+		}
+		build := compile.Build{
+			What: file, Dir: key.module, Env: []string{"GOWORK=off", "CGO_ENABLED=0"}, Tags: g.tags, LDFlags: key.ldflags,
+			Output: filepath.Join(scratch, file), Packages: []string{pkg},
+		}
+		if g.cgo {
+			build.Env = append(build.Env, "CGO_ENABLED=1")
+		}
+		if err := build.Run(ctx, c.say); err != nil {
+			return "", err
+		}
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s in %s: %w\n%s", g.name, key.module, err, out)
-	}
-	for from, to := range g.renamed {
-		if err := os.Rename(filepath.Join(scratch, from), filepath.Join(scratch, to)); err != nil {
-			return "", fmt.Errorf("building %s: %w", g.name, err)
+	if g.manyInOne() {
+		for _, tool := range g.tools {
+			if err := os.Symlink(g.name, filepath.Join(scratch, tool)); err != nil {
+				return "", err
+			}
 		}
 	}
 	if err := os.Chmod(scratch, 0o755); err != nil {
@@ -141,7 +167,7 @@ func buildGroup(ctx context.Context, c Config, name string) (string, error) {
 // cacheKey is everything that a group's binaries depend on.
 type cacheKey struct {
 	module    string            // the folder of the group's go.mod
-	files     map[string]string // what is in it: go.mod, go.sum, at most a main.go
+	files     map[string]string // go.mod, go.sum, and the group's own sources
 	goVersion string
 	ldflags   string
 	tags      string
@@ -165,21 +191,30 @@ func cacheDir(ctx context.Context, c Config, g group) (string, cacheKey, error) 
 		return "", cacheKey{}, err
 	}
 	key := cacheKey{
-		module:  filepath.Join(source, "bin", g.name),
+		module:  filepath.Join(source, "bin", g.module),
 		files:   map[string]string{},
 		ldflags: "-s -w",
 		tags:    g.tags,
 	}
-	entries, err := os.ReadDir(key.module)
-	if err != nil {
-		return "", key, err
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(key.module, e.Name()))
+	for _, folder := range append([]string{"."}, g.packages...) {
+		if !strings.HasPrefix(folder, ".") {
+			continue // of another module: go.sum says what is in it
+		}
+		entries, err := os.ReadDir(filepath.Join(key.module, folder))
 		if err != nil {
 			return "", key, err
 		}
-		key.files[e.Name()] = string(data)
+		for _, e := range entries {
+			if e.IsDir() {
+				continue
+			}
+			name := filepath.Join(folder, e.Name())
+			data, err := os.ReadFile(filepath.Join(key.module, name))
+			if err != nil {
+				return "", key, err
+			}
+			key.files[name] = string(data)
+		}
 	}
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION")
 	cmd.Dir = key.module
@@ -216,8 +251,8 @@ func versionFlags(version string) string {
 
 var kubernetesRequirement = regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes\s+(v\S+)`)
 
-// kubernetesVersion reads the version from bin/kubernetes/go.mod, the one place that
-// names it; empty if the file does not.
+// kubernetesVersion reads the version from bin/go.mod, the one place that names it for
+// the lab; empty if the file does not.
 func kubernetesVersion(goMod string) string {
 	if m := kubernetesRequirement.FindStringSubmatch(goMod); m != nil {
 		return m[1]
@@ -258,11 +293,12 @@ func (p *plan) buildOwn(ctx context.Context, c Config) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir+"/", ".", "./pause")
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // they also run where this host's libraries are not
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the lab's init and pause in %s: %w\n%s", source, err, out)
+	build := compile.Build{
+		What: "the lab's init and pause", Dir: source, Env: []string{"CGO_ENABLED=0"}, // they also run where this host's libraries are not
+		Output: dir + "/", Packages: []string{".", "./pause"},
+	}
+	if err := build.Run(ctx, func(string, ...any) {}); err != nil {
+		return err
 	}
 	for name, file := range map[string]string{"init": "cluster", "pause": "pause"} {
 		p.Binaries[name] = filepath.Join(p.Dir, "bin", file)
@@ -273,27 +309,8 @@ func (p *plan) buildOwn(ctx context.Context, c Config) error {
 	return nil
 }
 
-// progress writes to w what is being done, every 15 seconds, and when it ends.
-func progress(w io.Writer, what string) (stop func()) {
-	start := time.Now()
-	fmt.Fprintf(w, "%s ...\n", what)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(15 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				fmt.Fprintf(w, "%s ... %v\n", what, time.Since(start).Round(time.Second))
-			case <-done:
-				fmt.Fprintf(w, "%s took %v\n", what, time.Since(start).Round(100*time.Millisecond))
-				return
-			}
-		}
-	}()
-	return func() { close(done); <-ended }
-}
+// say writes a line about what is being done.
+func (c Config) say(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
 
 func isDir(path string) bool {
 	info, err := os.Stat(path)

@@ -109,7 +109,7 @@ func (c Config) binaries(ctx context.Context) (map[string]string, string, error)
 	if err != nil {
 		return nil, "", err
 	}
-	goMod, err := os.ReadFile(filepath.Join(source, "bin", "kubernetes", "go.mod"))
+	goMod, err := os.ReadFile(filepath.Join(source, "bin", "go.mod"))
 	return paths, kubernetesVersion(string(goMod)), err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -146,6 +147,52 @@ func TestKubernetesVersionComesFromItsGoMod(t *testing.T) {
 		!strings.Contains(flags, "gitMinor=37 ") {
 		t.Errorf("got %s", flags)
 	}
+}
+
+// A package is compiled once for AWARE and for the lab only where all that it needs has one version.
+func TestTheLabsKubernetesHasTheVersionsThatAWAREHas(t *testing.T) {
+	ours, labs := versions(t, filepath.Join("..", "..", "..")), versions(t, filepath.Join("..", "bin"))
+	both := 0
+	for module, version := range labs {
+		if has, ok := ours[module]; ok {
+			both++
+			if has != version {
+				t.Errorf("%s is %s in test/cluster/bin/go.mod, and %s in AWARE's", module, version, has)
+			}
+		}
+	}
+	if both < 50 || labs["k8s.io/client-go"] == "" {
+		t.Errorf("%d modules are in both: nothing was compared", both)
+	}
+}
+
+// versions are those of all modules that a go.mod names, after its replacements.
+func versions(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	type module struct{ Path, Version string }
+	var file struct {
+		Require []module
+		Replace []struct{ Old, New module }
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir = folder
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("reading go.mod in %s: %v", folder, err)
+	}
+	if err := json.Unmarshal(out, &file); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, m := range file.Require {
+		all[m.Path] = m.Version
+	}
+	for _, r := range file.Replace {
+		if has, ok := all[r.Old.Path]; ok && (r.Old.Version == "" || r.Old.Version == has) {
+			all[r.Old.Path] = r.New.Version
+		}
+	}
+	return all
 }
 
 func TestHierarchiesOfBothVersionsAreFound(t *testing.T) {

@@ -170,10 +170,21 @@ func (p plan) fillMachine(ctx context.Context, root string) error {
 // fillPrograms adds the programs: the lab's, the host's with their libraries, and the first process.
 func (p plan) fillPrograms(ctx context.Context, root string) error {
 	bin := filepath.Join(root, machineDir, "bin")
+	copied := map[string]string{} // by their files: some are links to one program
 	for _, name := range append([]string{"init"}, machineBinaries...) {
-		if err := machine.CopyFile(filepath.Join(bin, name), p.Binaries[name]); err != nil {
+		file, err := filepath.EvalSymlinks(p.Binaries[name])
+		if err != nil {
 			return err
 		}
+		if same, ok := copied[file]; ok {
+			err = os.Symlink(same, filepath.Join(bin, name))
+		} else {
+			err = machine.CopyFile(filepath.Join(bin, name), file)
+		}
+		if err != nil {
+			return err
+		}
+		copied[file] = name
 	}
 	all := []string{p.Binaries["runc"], cniPlugins + "/ptp", cniPlugins + "/host-local", cniPlugins + "/loopback"}
 	for _, name := range machineTools {
