@@ -114,13 +114,51 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.scraper.wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.ShutdownIn)
 	defer cancel()
-	a.refresh(last, time.Now())
-	err := a.Restore(last, time.Now())
+	err := a.restoreAll(last)
 	for ref, c := range a.containers {
 		a.sampler.Remove(c.track)
 		delete(a.containers, ref)
 	}
 	return err
+}
+
+// What the kubelet has begun it ends within seconds, and an agent that ends waits for so long.
+const (
+	endsWithin = 5 * time.Second
+	looksEvery = 500 * time.Millisecond
+)
+
+// restoreAll is the last thing that an agent does. A restore is not final while the kubelet resizes
+// the container, as it does when all of AWARE is uninstalled at once: what the API gives by then is
+// not what was restored. So it is tried again for a while.
+func (a *Agent) restoreAll(ctx context.Context) error {
+	for begin := time.Now(); ; {
+		a.refresh(ctx, time.Now())
+		err := a.Restore(ctx, time.Now())
+		if !a.touched() || time.Since(begin) > endsWithin {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(looksEvery):
+		}
+	}
+}
+
+// touched reports whether anything is in force that the journal has as ours.
+func (a *Agent) touched() bool {
+	for _, c := range a.containers {
+		if c.ownership.State.Touched() {
+			return true
+		}
+	}
+	for _, c := range a.orphans {
+		if c.ownership.State.Touched() {
+			return true
+		}
+	}
+	return false
 }
 
 // sampleUntil samples at the configured rate until the context ends.

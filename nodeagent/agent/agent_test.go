@@ -551,6 +551,31 @@ func TestRunInRealTime(t *testing.T) {
 	})
 }
 
+// All of AWARE is uninstalled while the kubelet carries out central's last resize: the agent ends
+// with what the API gives then, and not with what it gave before.
+func TestAnAgentThatEndsWaitsForTheKubelet(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 900, true })
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // it takes one step
+	done := make(chan error, 1)
+	go func() { done <- g.agent.Run(ctx) }()
+	for g.limit(0).CPU != 900 { // the smaller one of what was given and what will be
+		time.Sleep(10 * time.Millisecond)
+	}
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 950, false })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if l := g.limit(0); l.CPU != 950 || l.Memory != web.Memory {
+		t.Errorf("it left %v in force, want 950m and %v", l, web.Memory)
+	}
+	if e := g.agent.journal.Entries()["c0"]; e.Ours != (cgroup.Limits{}) {
+		t.Errorf("the journal has %+v", e)
+	}
+}
+
 // The runtime may be slow, and then its deadline is set to more: a step that waits for it is no
 // reason to end the agent, which would restore everything by the same runtime.
 func TestAStepThatWaitsForASlowRuntimeIsAlive(t *testing.T) {

@@ -56,7 +56,7 @@ func TestHowFarABuildIs(t *testing.T) {
 		{250, 1000, "1m40s, 250 of at most 1000 packages compiled, 5m0s left at most, and linking"},
 		{1000, 1000, "1m40s, 1000 of at most 1000 packages compiled, 0s left at most, and linking"},
 		{49, 1000, "1m40s"}, // most of them are in the cache, it seems
-		{10, 0, "1m40s"}, // the list of packages failed
+		{10, 0, "1m40s"},    // the list of packages failed
 	} {
 		if got := far(100*time.Second, c.compiled, c.all); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
