@@ -107,7 +107,7 @@ var perSecond = regexp.MustCompile(`Requests/sec:\s*([0-9.]+)`)
 // etcdCapacity is what etcd's own benchmark tool reaches.
 func etcdCapacity(ctx context.Context, tools, address string) (float64, error) {
 	out, err := output(ctx, ".", filepath.Join(tools, "benchmark"), "--endpoints=http://"+address, "--conns="+strconv.Itoa(connections), "--clients=32",
-		"put", "--total=30000", "--val-size=256", "--key-space-size="+strconv.Itoa(keys))
+		"put", "--total=200000", "--val-size=256", "--key-space-size="+strconv.Itoa(keys))
 	if err != nil {
 		return 0, err
 	}

@@ -14,8 +14,9 @@
 //     documentation advises: HPA for CPU, by the utilisation of a constant
 //     request, and VPA for memory only.
 //  2. Where a CPU limit is set, VPA's CPU samples are the short peaks of usage. Where
-//     a CPU reservation is set they are the mean usage, as VPA's own: bursts go up to
-//     the ceiling. Both are increased by the share of throttled periods, because the
+//     a CPU reservation is set they are the mean usage, as VPA's own, which the metrics
+//     server measures over a quarter of a minute to a minute: bursts go up to the
+//     ceiling. Both are increased by the share of throttled periods, because the
 //     usage of a throttled container shows its limit and not its demand.
 //  3. The half-life of the histograms is minutes, not a day: an in-place resize
 //     costs milliseconds, not a restart.
@@ -93,6 +94,7 @@ func (c Config) Check() error {
 // [mdp.Replicas] and [mdp.CPUUsage]. It sets only the knobs with known signals.
 type Policy struct {
 	config      Config
+	typical     smoothed // the mean usage that a reservation is for
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
 	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
@@ -139,8 +141,10 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	var a mdp.Action
 	switch {
 	case s.Knows(mdp.CPUReservation, mdp.CPUUsage):
-		p.sample(s.At, model.ResourceCPU, int64(raised(s.Usage.CPU, s)))
-		a.Sets |= mdp.SetOf(mdp.CPUReservation)
+		if mean, known := p.typical.add(s.At, float64(raised(s.Usage.CPU, s))); known {
+			p.sample(s.At, model.ResourceCPU, int64(mean))
+			a.Sets |= mdp.SetOf(mdp.CPUReservation)
+		}
 	case s.Knows(mdp.CPULimit, mdp.CPUUsage):
 		p.sample(s.At, model.ResourceCPU, int64(demand(s)))
 		a.Sets |= mdp.SetOf(mdp.CPULimit)
@@ -170,10 +174,33 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		}
 		a = a.WithReplicas(n)
 	}
-	if a.Sets == 0 {
+	if a.Sets == 0 && !s.Knows(mdp.CPUReservation, mdp.CPUUsage) {
 		return a, s.Require("hpavpa", mdp.CPULimit, mdp.CPUUsage, mdp.MemoryLimit, mdp.MemoryUsage, mdp.Replicas)
 	}
 	return a, nil
+}
+
+// smoothing is the half-life of a mean usage.
+const smoothing = 30 * time.Second
+
+// smoothed is a mean of which a value's weight halves in a smoothing. A State's usage is that of
+// the moment, and a burst brings more States than quiet does: each counts for the time since the
+// one before. So the first one, which is of a start, does not count.
+type smoothed struct {
+	mean   float64
+	weight float64 // of all values, below 1
+	at     time.Time
+}
+
+// add takes in a value. known is false until the values of one smoothing are in the mean.
+func (m *smoothed) add(at time.Time, value float64) (mean float64, known bool) {
+	if since := at.Sub(m.at); !m.at.IsZero() && since > 0 {
+		part := -math.Expm1(-math.Ln2 * since.Seconds() / smoothing.Seconds())
+		m.weight += (1 - m.weight) * part
+		m.mean += (value - m.mean) * part / m.weight
+	}
+	m.at = at
+	return m.mean, m.weight >= 0.5
 }
 
 // sample adds a sample to a histogram.

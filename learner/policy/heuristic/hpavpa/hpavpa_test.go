@@ -172,6 +172,43 @@ func TestAReservationFollowsTheTypicalUse(t *testing.T) {
 	}
 }
 
+// A container that starts uses more than it will, and a burst brings a State each second or two,
+// and not each ten. Neither is typical: the reservation is for what is used in the mean.
+func TestStartsAndBurstsAreNotTypical(t *testing.T) {
+	p := hpavpa.New(config())
+	at := 0
+	use := func(after int, cpu mdp.MilliCPU) mdp.Action {
+		at += after
+		s := state(0, 1, 500, cpu, 0, 50*time.Millisecond)
+		s.At = noon.Add(time.Duration(at) * time.Second)
+		s.Reservation, s.Ceiling = 400, 500
+		s.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+		return decide(t, p, s)
+	}
+	if a := use(0, 500); a.Sets.Has(mdp.CPUReservation) {
+		t.Errorf("reservation %v after the first State", a.Reservation)
+	}
+	for at < 20 {
+		if a := use(10, 100); a.Sets.Has(mdp.CPUReservation) {
+			t.Errorf("reservation %v after %d s: nobody knows what is typical", a.Reservation, at)
+		}
+	}
+	var a mdp.Action
+	for range 6 { // a minute of 100m, with a burst of 2 s at its end, which brings three States
+		for range 5 {
+			a = use(10, 100)
+		}
+		a = use(8, 500)
+		a = use(1, 500)
+		a = use(1, 500)
+	}
+	// The State at the burst's begin stands for the 8 s before it: the mean is 183m then, and the
+	// reservation a seventh above that, in the histogram's buckets. Three samples of 500m would make it 575m.
+	if low, high := mdp.MilliCPU(110), mdp.MilliCPU(250); a.Reservation < low || a.Reservation > high {
+		t.Errorf("reservation %v, want in [%v, %v]", a.Reservation, low, high)
+	}
+}
+
 // After a burst that one replica could not carry, the second one stays for the window,
 // also when the mean says that one is enough. Before a whole window was seen nothing is
 // known of its bursts, and nothing is scaled in.
