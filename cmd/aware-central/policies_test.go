@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,5 +56,41 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 		if highest < 2 {
 			t.Errorf("seed %d: lying moved nothing, so that nothing was tested", seed)
 		}
+	}
+}
+
+// A memory limit comes down by at most a fifth each 20 s, and stays a quarter above what is in use.
+func TestMemoryComesDownInSteps(t *testing.T) {
+	p, _, err := policies(recommender.PolicyRequest{SLO: mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}, Bounds: mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 1},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := 200 * mdp.MiB
+	var lowered []int // the seconds
+	for i := range 13 {
+		a, err := p.Decide(mdp.State{
+			At: time.Unix(int64(10*i), 0), Observed: mdp.SetOf(mdp.Replicas, mdp.MemoryLimit, mdp.MemoryUsage, mdp.Latency),
+			Replicas: 1, Limit: mdp.Size{Memory: limit}, Usage: mdp.Size{Memory: 60 * mdp.MiB}, Latency: 20 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Limit.Memory < limit {
+			lowered = append(lowered, 10*i)
+		}
+		if least := limit * 8 / 10; a.Limit.Memory < least-mdp.MiB {
+			t.Errorf("after %d s: %v, from %v", 10*i, a.Limit.Memory, limit)
+		}
+		limit = a.Limit.Memory
+	}
+	if want := []int{0, 20, 40, 60, 80}; !slices.Equal(lowered, want) {
+		t.Errorf("lowered after %v s, want %v", lowered, want)
+	}
+	if limit < 75*mdp.MiB || limit > 90*mdp.MiB {
+		t.Errorf("it ends at %v, for 60Mi in use", limit)
 	}
 }

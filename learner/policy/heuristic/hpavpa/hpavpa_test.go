@@ -193,7 +193,10 @@ func TestStartsAndBurstsAreNotTypical(t *testing.T) {
 			t.Errorf("reservation %v after %d s: nobody knows what is typical", a.Reservation, at)
 		}
 	}
-	var a mdp.Action
+	a := use(10, 100)
+	if low, high := mdp.MilliCPU(100), mdp.MilliCPU(140); a.Reservation < low || a.Reservation > high {
+		t.Errorf("the first reservation is %v, want in [%v, %v]", a.Reservation, low, high)
+	}
 	for range 6 { // a minute of 100m, with a burst of 2 s at its end, which brings three States
 		for range 5 {
 			a = use(10, 100)
