@@ -254,11 +254,11 @@ func (g *Group) read(which int) ([]byte, error) {
 		}
 		n, err := pread(f.fd, *g.buffer)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
-		case err == unix.ENODEV || err == unix.ENOENT:
+		case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOENT):
 			return nil, fmt.Errorf("reading %s: %w", f.path, ErrGone)
-		case err == unix.EOPNOTSUPP: // PSI switched off at boot
+		case errors.Is(err, unix.EOPNOTSUPP): // PSI switched off at boot
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("reading %s: %w", f.path, err)

@@ -65,9 +65,15 @@ func TestTheOtherModesChangeNothing(t *testing.T) {
 				t.Errorf("grant %q, %v; want %q", m.Mode, ok, granted)
 			}
 			if mode == "recommend" {
-				if m, _ := s.mpa(); len(m.Status.Recommendation) == 0 ||
-					m.Status.Recommendation[0].Requests.CPU.MilliValue() <= 200 {
-					t.Errorf("recommendation = %+v, want more CPU", m.Status.Recommendation)
+				s.eventually("more CPU is recommended", func() (bool, string) {
+					s.reports(395, nil, p)
+					m, _ := s.mpa()
+					all := m.Status.Recommendation
+					return len(all) > 0 && all[0].Requests != nil && all[0].Requests.CPU.MilliValue() > 200, fmt.Sprintf("%+v", all)
+				})
+				s.get(p, "one")
+				if !asTemplate(p) {
+					t.Error("the pod was resized")
 				}
 			}
 		})

@@ -122,6 +122,7 @@ func start(ctx context.Context) error {
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
 			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
+			c.Smoothing = 2 * step
 			return hpavpa.New(c), "hpavpa/1", c.Check()
 		},
 	})

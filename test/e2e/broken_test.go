@@ -81,7 +81,7 @@ func consistent(t *testing.T) error {
 	t.Helper()
 	pods, err := shop(t.Context())
 	if err != nil || len(pods) == 0 {
-		return fmt.Errorf("no pods: %v", err)
+		return errors.Join(errors.New("no pods"), err)
 	}
 	entries, err := journal(t)
 	if err != nil {

@@ -50,6 +50,7 @@ type Config struct {
 	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
 	Settling          time.Duration // minimum time between two scale-outs because of latency
 	HalfLife          time.Duration // VPA: the weight of a sample halves in this time
+	Smoothing         time.Duration // the half-life of the mean usage that a reservation is for, which is not known before
 	Percentile        float64       // VPA, in (0, 1]: of CPU peaks and of memory peaks
 	SafetyMargin      float64       // VPA: relative margin above the percentile; 0.15 is 15 %
 }
@@ -62,6 +63,7 @@ var Default = Config{
 	Stabilization:     time.Minute,
 	Settling:          30 * time.Second,
 	HalfLife:          5 * time.Minute,
+	Smoothing:         30 * time.Second,
 	Percentile:        0.95,
 	SafetyMargin:      0.15,
 }
@@ -78,6 +80,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("hpavpa tolerance %v: it must be in [0, 1)", float64(c.Tolerance))
 	case c.HalfLife <= 0:
 		return fmt.Errorf("hpavpa half-life %v: it must be above zero", c.HalfLife)
+	case c.Smoothing <= 0:
+		return fmt.Errorf("hpavpa smoothing %v: it must be above zero", c.Smoothing)
 	case !(c.Percentile > 0 && c.Percentile <= 1):
 		return fmt.Errorf("hpavpa percentile %v: it must be in (0, 1]", c.Percentile)
 	case c.Request < 0 || c.Request > c.Largest.CPU:
@@ -114,7 +118,8 @@ type desire struct {
 func New(c Config) *Policy {
 	options := model.GetAggregationsConfig()
 	return &Policy{
-		config: c,
+		config:  c,
+		typical: smoothed{halfLife: c.Smoothing},
 		usage: &model.AggregateContainerState{
 			AggregateCPUUsage:    util.NewDecayingHistogram(options.CPUHistogramOptions, c.HalfLife),
 			AggregateMemoryPeaks: util.NewDecayingHistogram(options.MemoryHistogramOptions, c.HalfLife),
@@ -180,22 +185,20 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, nil
 }
 
-// smoothing is the half-life of a mean usage.
-const smoothing = 30 * time.Second
-
-// smoothed is a mean of which a value's weight halves in a smoothing. A State's usage is that of
+// smoothed is a mean of which a value's weight halves in a time. A State's usage is that of
 // the moment, and a burst brings more States than quiet does: each counts for the time since the
 // one before. So the first one, which is of a start, does not count.
 type smoothed struct {
-	mean   float64
-	weight float64 // of all values, below 1
-	at     time.Time
+	halfLife time.Duration
+	mean     float64
+	weight   float64 // of all values, below 1
+	at       time.Time
 }
 
-// add takes in a value. known is false until the values of one smoothing are in the mean.
+// add takes in a value. known is false until the values of one half-life are in the mean.
 func (m *smoothed) add(at time.Time, value float64) (mean float64, known bool) {
 	if since := at.Sub(m.at); !m.at.IsZero() && since > 0 {
-		part := -math.Expm1(-math.Ln2 * since.Seconds() / smoothing.Seconds())
+		part := -math.Expm1(-math.Ln2 * since.Seconds() / m.halfLife.Seconds())
 		m.weight += (1 - m.weight) * part
 		m.mean += (value - m.mean) * part / m.weight
 	}
