@@ -28,7 +28,7 @@ const (
 	burstEvery = 500 * time.Millisecond
 	// burstWork is about 120 ms of CPU: more than any of the limits, which are below lowShare of
 	// the ceiling, has in a period of 400 ms.
-	burstWork = "float:120"
+	burstWork = "float:60,float:60"
 	// burstIn is how long a burst may wait for its relief.
 	burstIn = 2 * time.Second
 )
@@ -189,8 +189,11 @@ func (st *stage) burst(ctx context.Context, t target, requests *sync.WaitGroup) 
 				say("burst: %v", err) // without a burst nothing is throttled, and that is counted
 				return
 			}
-			_, _ = io.Copy(io.Discard, resp.Body)
+			answer, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				say("burst: %s: %s", resp.Status, answer)
+			}
 		})
 	})
 }
