@@ -11,6 +11,8 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 
+var objective = mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
+
 // A pod writes its own histogram, and can say that every request is late for ever. What
 // it gets by that is what its owner's bounds allow.
 func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
@@ -21,7 +23,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}})
+		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,11 +63,12 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 
 // A memory limit comes down by at most a fifth each 20 s, and stays a quarter above what is in use.
 func TestMemoryComesDownInSteps(t *testing.T) {
-	p, _, err := policies(recommender.PolicyRequest{SLO: mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}, Bounds: mdp.Bounds{
+	bounds := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: 1, Max: 1},
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
 		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
-	}})
+	}
+	p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
 	if err != nil {
 		t.Fatal(err)
 	}

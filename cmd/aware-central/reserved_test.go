@@ -78,8 +78,12 @@ func TestReservedIsTheSumOfThePods(t *testing.T) {
 // A node has for managed containers what others have not reserved. CPU is shared.
 func TestTheRoomOfANodeIsWhatOthersHaveNotReserved(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}
-	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi")}
-	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3500m"), corev1.ResourceMemory: resource.MustParse("7Gi")}
+	n.Status.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+	}
+	n.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("3500m"), corev1.ResourceMemory: resource.MustParse("7Gi"),
+	}
 	kept, err := onlyCapacity(n)
 	if err != nil {
 		t.Fatal(err)

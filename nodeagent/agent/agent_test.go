@@ -562,7 +562,11 @@ func TestAnAgentThatEndsWaitsForTheKubelet(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- g.agent.Run(ctx) }()
 	for g.limit(0).CPU != 900 { // the smaller one of what was given and what will be
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case err := <-done:
+			t.Fatalf("it ended with %v in force: %v", g.limit(0), err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = 950, false })
 	if err := <-done; err != nil {

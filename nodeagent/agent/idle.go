@@ -140,13 +140,12 @@ func (t *Track) spared(now time.Time) bool {
 		}
 	}
 	spare := time.Duration(quota)*time.Microsecond - time.Duration(cpus)*slice
-	newest := t.back(0)
 	for i := 1; i < t.count; i++ {
-		used, known := t.time(i)
+		used, span, known := t.spent(0, i)
 		if !known || quota > 0 && used >= spare {
 			return false
 		}
-		if newest.at.Sub(t.back(i).at) >= two {
+		if span >= two {
 			return true
 		}
 	}

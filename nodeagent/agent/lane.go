@@ -231,19 +231,25 @@ func (t *Track) takeBack(now time.Time) {
 	l.back = cgroup.Limits{}
 }
 
-// use is the CPU use between two samples of which n-1 others lie between.
+// use is the mean use of CPU between sample i, where 0 is the newest, and the one n samples before.
 func (t *Track) use(i, n int) (used mdp.MilliCPU, known bool) {
+	spent, span, known := t.spent(i, n)
+	return per(spent, span), known
+}
+
+// spent is the CPU time between the same two samples, and the time between them.
+func (t *Track) spent(i, n int) (used, span time.Duration, known bool) {
 	if i+n >= t.count {
-		return 0, false
+		return 0, 0, false
 	}
 	newer, older := t.back(i), t.back(i+n)
 	known = newer.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
-	return per(newer.Usage-older.Usage, newer.at.Sub(older.at)), known
+	return newer.Usage - older.Usage, newer.at.Sub(older.at), known
 }
 
 // knowsCPU and knowsMemory report whether a limit in force is one that we have set or seen. The
-// kubelet sets both at once: where one of them is somebody else's, the other one may be its own, too, although it is what
-// we have set.
+// kubelet sets both at once: where one of them is somebody else's, the other one may be, too,
+// although it is what we have set.
 func (t *Track) knowsCPU(inForce cgroup.Limits) bool {
 	l := &t.lane
 	return l.has.Quota <= 0 && inForce.SameCPU(t.limits) || l.has.Quota > 0 && inForce.SameCPU(l.has) ||
@@ -336,7 +342,8 @@ const (
 )
 
 // seldom is the share of throttled periods for which a limit is not kept up longer, whatever the
-// target is, unless that is none: each time a burst of one in five seconds costs the ceiling for seconds. A larger margin costs less.
+// target is, unless that is none. Otherwise each burst, of one in five seconds, costs the ceiling for
+// seconds; a larger margin costs less.
 const seldom mdp.Ratio = 0.02
 
 // relieved takes in a relief.
@@ -387,7 +394,8 @@ func (c *managedContainer) hear(now time.Time, r relief) {
 		}
 		_ = c.on(now, restore.Event{Kind: restore.Raised, Change: r.to}) // an error is in c.problem
 		c.resizes++
-		c.log.Log(context.Background(), verbose, "relieved", "container", c.ref, "at", r.at, "to", r.to.Size(), "half-life", c.settling.half)
+		c.log.Log(context.Background(), verbose, "relieved",
+			"container", c.ref, "at", r.at, "to", r.to.Size(), "half-life", c.settling.half)
 	}
 	if r.err != nil && !errors.Is(r.err, cgroup.ErrGone) && !errors.Is(r.err, cgroup.ErrReadOnly) {
 		c.problem = also(c.problem, r.err.Error())

@@ -441,7 +441,10 @@ func TestAReliefThatNobodyHeardOfIsRestored(t *testing.T) {
 				g.t.Error(err)
 			}
 		},
-		"central is gone": func(g *rig) { g.agent.Apply(g.now, api.Grants{TTL: time.Minute}); g.agent.Step(g.t.Context(), g.now) },
+		"central is gone": func(g *rig) {
+			g.agent.Apply(g.now, api.Grants{TTL: time.Minute})
+			g.agent.Step(g.t.Context(), g.now)
+		},
 		"the owner opts out": func(g *rig) {
 			pods := g.stage.pods
 			g.stage.pods, g.stage.optedOut = nil, pods

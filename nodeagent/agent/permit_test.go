@@ -115,7 +115,8 @@ func TestAMemoryRaiseWaitsForThePermitOrTheNode(t *testing.T) {
 				t.Errorf("with 120Mi in use the limit is %v, want %v", l, c.want)
 			}
 			s, waits := g.summary(0), c.want < 180*mdp.MiB
-			if clipped := s.Want.Clipped&mdp.ClippedBudget != 0; clipped != waits || strings.Contains(s.Problem, "its memory limit waits") != waits {
+			clipped, says := s.Want.Clipped&mdp.ClippedBudget != 0, strings.Contains(s.Problem, "its memory limit waits")
+			if clipped != waits || says != waits {
 				t.Errorf("clipped by %v, problem %q: want that it says whether it waits: %v", s.Want.Clipped, s.Problem, waits)
 			}
 			if a := g.agent.Report(g.now).Account; waits && a.Asked.Memory <= c.permit {
@@ -155,7 +156,8 @@ func TestMemoryIsNotPromisedTwice(t *testing.T) {
 				g.run(time.Duration(1+rng.IntN(3)) * time.Second)
 				after := g.sum()
 				if most := max(before, amount) + spare; after.Memory > most {
-					t.Fatalf("step %d: %v of limits became %v, with a permit for %v and %v free", number, before, after.Memory, amount, spare)
+					t.Fatalf("step %d: %v of limits became %v, with a permit for %v and %v free",
+						number, before, after.Memory, amount, spare)
 				} else if after.Memory > before {
 					raised++
 					if after.Memory > most-8192 {
@@ -163,7 +165,8 @@ func TestMemoryIsNotPromisedTwice(t *testing.T) {
 					}
 				}
 				a := g.agent.Report(g.now).Account
-				if a.InForce.Memory < after.Memory || a.Holds.Number != number+1 || a.Asked.Memory > 4*web.Memory || a.Asked.CPU > 4*web.CPU {
+				tooMuch := a.Asked.Memory > 4*web.Memory || a.Asked.CPU > 4*web.CPU
+				if a.InForce.Memory < after.Memory || a.Holds.Number != number+1 || tooMuch {
 					t.Fatalf("step %d: account %+v, with %v in force", number, a, after)
 				}
 			}
@@ -289,9 +292,13 @@ func TestARestoreThatWaitsIsNotForgotten(t *testing.T) {
 				g.t.Error(err)
 			}
 		},
-		"the agent is killed, and starts anew":   func(g *rig) { g.boot(); g.run(2 * time.Second) },
-		"the node's memory is not known":         func(g *rig) { g.free = nil; g.run(2 * time.Second) },
-		"central permits it, and ends the grant": func(g *rig) { g.grant(api.Observe); g.permit(9, mdp.Size{Memory: web.Memory}); g.run(2 * time.Second) },
+		"the agent is killed, and starts anew": func(g *rig) { g.boot(); g.run(2 * time.Second) },
+		"the node's memory is not known":       func(g *rig) { g.free = nil; g.run(2 * time.Second) },
+		"central permits it, and ends the grant": func(g *rig) {
+			g.grant(api.Observe)
+			g.permit(9, mdp.Size{Memory: web.Memory})
+			g.run(2 * time.Second)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, cgroup.V2, 1)
@@ -405,7 +412,8 @@ func TestACentralOfAnEarlierReleaseBoundsNothing(t *testing.T) {
 		"from the start": func(*rig) {},
 		"after a later one": func(g *rig) {
 			later := read("grants.binpb")
-			later.TTL, later.Permit = 5*time.Second, api.Permit{ID: api.PermitID{Epoch: 1, Number: 1}, Amount: mdp.Size{Memory: 1}}
+			later.TTL = 5 * time.Second
+			later.Permit = api.Permit{ID: api.PermitID{Epoch: 1, Number: 1}, Amount: mdp.Size{Memory: 1}}
 			g.agent.Apply(g.now, later)
 			g.run(6 * time.Second)
 		},

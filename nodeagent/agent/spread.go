@@ -69,7 +69,8 @@ func bucketOf(used mdp.MilliCPU) int {
 func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) }
 
 // cheapest is the limit that costs least, of those below which at most a share of the samples is
-// not; a relief goes up to top. It is a little above the use that it covers, so that a relief ends. ok is false while too little is known.
+// not; a relief goes up to top. It is a little above the use that it covers, so that a relief ends. ok
+// is false while too little is known.
 func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
 	if s.n < enoughSamples {
 		return 0, false

@@ -57,41 +57,33 @@ func (t *Track) full() bool {
 	}
 	period := time.Duration(has.Period) * time.Microsecond
 	surge := t.surges()
-	newest := t.back(0)
 	for i := 1; i < t.count; i++ {
-		oldest := t.back(i)
-		used, known := t.time(i)
+		used, span, known := t.spent(0, i)
 		if !known {
 			return false
 		}
-		span := newest.at.Sub(oldest.at)
 		// Samples that took longer than a period have more.
 		all := nearlyAll * float64(time.Duration(has.Quota)*time.Microsecond) * max(1, float64(span)/float64(period))
 		if float64(used) >= all || surge > 0 && float64(used+surge) >= all {
 			return true
 		}
-		if span >= period-tenth/2 || !oldest.at.After(t.lane.wroteAt) {
+		if span >= period-tenth/2 || !t.back(i).at.After(t.lane.wroteAt) {
 			break
 		}
 	}
 	return false
 }
 
-// time is the CPU time that was used since an older sample.
-func (t *Track) time(i int) (used time.Duration, known bool) {
-	newest, oldest := t.back(0), t.back(i)
-	known = newest.Observed.Has(cgroup.CPUUsage) && oldest.Observed.Has(cgroup.CPUUsage)
-	return newest.Usage - oldest.Usage, known
-}
-
 // surges is what a surge that is to be relieved early used in the last sample; 0 is none.
 func (t *Track) surges() time.Duration {
-	rate, known := t.use(0, 1)
-	over := float64(rate) >= surgeOver*float64(t.lane.has.CPU()) && float64(rate) >= surgeShare*float64(t.lane.top.CPU())
-	if !known || !over || !t.lane.early {
+	used, span, known := t.spent(0, 1)
+	if !known || !t.lane.early {
 		return 0
 	}
-	used, _ := t.time(1)
+	rate := float64(per(used, span))
+	if rate < surgeOver*float64(t.lane.has.CPU()) || rate < surgeShare*float64(t.lane.top.CPU()) {
+		return 0
+	}
 	return used
 }
 

@@ -91,24 +91,21 @@ func (g *Group) WriteCPU(l Limits) error {
 	}
 	quota := func() error { return g.put(fileQuota, l.Quota) }
 	period := func() error { return g.put(filePeriod, l.Period) }
-	order := [2]func() error{period, quota}
-	if quotaFirst(is, l) {
-		order = [2]func() error{quota, period}
-	}
-	if is.Period == l.Period {
-		order = [2]func() error{quota}
-	} else if is.Quota == l.Quota {
-		order = [2]func() error{period}
-	}
-	for _, write := range order {
-		if write == nil {
-			break
+	switch {
+	case is.Period == l.Period:
+		err = quota()
+	case is.Quota == l.Quota:
+		err = period()
+	case quotaFirst(is, l):
+		if err = quota(); err == nil {
+			err = period()
 		}
-		if err := write(); err != nil {
-			return explained(err, g.path, l)
+	default:
+		if err = period(); err == nil {
+			err = quota()
 		}
 	}
-	return nil
+	return explained(err, g.path, l)
 }
 
 // quotaFirst reports whether the new quota in the old period is the smaller limit than the old

@@ -41,9 +41,9 @@ func (s Span) Covers(l cgroup.Limits) bool {
 func less(a, b cgroup.Limits) bool { return a.Quota*b.Period < b.Quota*a.Period }
 
 // of is those of the limits in force that a call of ours may have set; the others are
-// 0. Of CPU limits between the ends of a range that is only those in whole steps, and those with a
-// longer period than the usual one, because the agent writes no others: on cgroup v1, where quota and period
-// are written one after the other, there is another limit in between.
+// 0. Of CPU limits between the ends of a range that is only those in whole steps, because the agent
+// writes no others, and those with a longer period than the usual one: on cgroup v1, where quota and
+// period are written one after the other, there is another limit in between.
 func (s Span) of(inForce cgroup.Limits) cgroup.Limits {
 	var l cgroup.Limits
 	inCPU := s.Low.Quota > 0 && inForce.Quota > 0 && !less(inForce, s.Low) && !less(s.High, inForce)
@@ -60,12 +60,13 @@ func (s Span) of(inForce cgroup.Limits) cgroup.Limits {
 // longer reports whether a period is one that only we set.
 func longer(period int64) bool { return period > usualPeriod && period%PeriodStep == 0 }
 
-// In microseconds: the longest period that kubelets set, unless their configuration says another one,
-// and what ours are whole numbers of: a limit in whole millicores has a quota in whole microseconds.
-const (
-	usualPeriod = 100_000
-	PeriodStep  = 10_000
-)
+// usualPeriod is the CFS period that kubelets set, unless their configuration says another one, in
+// microseconds.
+const usualPeriod = 100_000
+
+// PeriodStep is what the periods that the agent writes are whole numbers of, in microseconds: a limit
+// in whole millicores has a quota in whole microseconds then.
+const PeriodStep = 10_000
 
 // CPUStep is the step of the CPU limits that the agent writes, in millicores. In systemd,
 // which rounds to it, our limits stay what we wrote.

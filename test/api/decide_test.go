@@ -69,7 +69,8 @@ func TestTheOtherModesChangeNothing(t *testing.T) {
 					s.reports(395, nil, p)
 					m, _ := s.mpa()
 					all := m.Status.Recommendation
-					return len(all) > 0 && all[0].Requests != nil && all[0].Requests.CPU.MilliValue() > 200, fmt.Sprintf("%+v", all)
+					more := len(all) > 0 && all[0].Requests != nil && all[0].Requests.CPU.MilliValue() > 200
+					return more, fmt.Sprintf("%+v", all)
 				})
 				s.get(p, "one")
 				if !asTemplate(p) {

@@ -90,7 +90,9 @@ func TestTheOrderChangesFromRoundToRound(t *testing.T) {
 func TestTheLoadIsFittedToTheMachine(t *testing.T) {
 	trace := traces.Bursty3Min()
 	for cost, slo := range map[time.Duration]time.Duration{
-		time.Millisecond: 100 * time.Millisecond, 6 * time.Millisecond: 180 * time.Millisecond, 20 * time.Millisecond: 600 * time.Millisecond,
+		time.Millisecond:      100 * time.Millisecond,
+		6 * time.Millisecond:  180 * time.Millisecond,
+		20 * time.Millisecond: 600 * time.Millisecond,
 	} {
 		f := fitted(cost, options{peak: 0.7})
 		peak := slices.Max(trace.Rates) / trace.Mean() * f.RPS * cost.Seconds()
@@ -512,7 +514,8 @@ func TestTheStaticRunAtTheMeanHasAWAREsCores(t *testing.T) {
 		t.Errorf("%dm, %v; want half of 0.9 cores for each of two replicas", milli, err)
 	}
 	d := deployment(t, atMean)
-	if got := d.Spec.Template.Spec.Containers[0].Resources; got.Limits.Cpu().MilliValue() != 600 || got.Requests.Cpu().MilliValue() != 400 {
+	got := d.Spec.Template.Spec.Containers[0].Resources
+	if got.Limits.Cpu().MilliValue() != 600 || got.Requests.Cpu().MilliValue() != 400 {
 		t.Errorf("resources %v", got)
 	}
 }

@@ -24,8 +24,9 @@ import (
 )
 
 // A soak is random faults, one after the other and several at once, on a node in virtual
-// time. SOAK is how long it goes on (10m), SEED is its seed; without them one episode runs. The log of a run that fails says everything that happened in its last
-// episode, and the same seed gives the same faults.
+// time. SOAK is how long it goes on (10m), SEED is its seed; without them one episode runs. The log
+// of a run that fails says everything that happened in its last episode, and the same seed gives the
+// same faults.
 func TestRandomFaultsEndWithLegalLimits(t *testing.T) {
 	length, err := time.ParseDuration(orElse(os.Getenv("SOAK"), "0s"))
 	if err != nil {
@@ -119,8 +120,8 @@ func newSoak(t *testing.T, host *cgrouptest.Host, seed uint64) *soak {
 	t.Helper()
 	s := &soak{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), host: host, dir: t.TempDir(), now: noon,
-		api: &apiServer{changed: make(chan struct{}, 1)}, pods: map[string]*victim{}, runtime: "ok", central: true, policy: "follow",
-		done: map[string]int{},
+		api: &apiServer{changed: make(chan struct{}, 1)}, pods: map[string]*victim{}, done: map[string]int{},
+		runtime: "ok", central: true, policy: "follow",
 	}
 	if os.Getuid() == 0 {
 		s.disk = disktest.New(t, 16)
@@ -445,7 +446,10 @@ func (s *soak) trouble() {
 				s.kubelet(v, size)
 			}},
 			{"another writer", func() {
-				to := mdp.Size{CPU: mdp.MilliCPU(50 + 10*s.rng.IntN(int(v.size.CPU)/10-4)), Memory: max(v.memory*3/2, v.size.Memory/2)}
+				to := mdp.Size{
+					CPU:    mdp.MilliCPU(50 + 10*s.rng.IntN(int(v.size.CPU)/10-4)),
+					Memory: max(v.memory*3/2, v.size.Memory/2),
+				}
 				if err := s.host.Tree.Write(s.path(v), limits(to)); err != nil {
 					s.fail("another writer: %v", err)
 				}
@@ -577,7 +581,9 @@ func (s *soak) end() {
 	s.grant()
 	s.rest(3 * time.Minute)
 	for _, v := range s.pods {
-		if l := s.limit(v); l != v.size && l != v.foreign && (v.foreign == mdp.Size{} || l.CPU > v.size.CPU || l.Memory > v.size.Memory) {
+		l := s.limit(v)
+		above := l.CPU > v.size.CPU || l.Memory > v.size.Memory
+		if l != v.size && l != v.foreign && (v.foreign == mdp.Size{} || above) {
 			s.fail("in the end %s has %v, and the API gives %v (another writer %v)", v.uid, l, v.size, v.foreign)
 		}
 	}

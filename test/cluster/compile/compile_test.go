@@ -40,7 +40,8 @@ func TestAProgramIsBuiltAndItsEndsAreSaid(t *testing.T) {
 
 func TestAnErrorHasWhatTheCompilerSaid(t *testing.T) {
 	dir := module(t, "package main\n\nfunc main() { nothing() }\n")
-	err := Build{What: "m", Dir: dir, Output: filepath.Join(dir, "m"), Packages: []string{"."}}.Run(t.Context(), func(string, ...any) {})
+	b := Build{What: "m", Dir: dir, Output: filepath.Join(dir, "m"), Packages: []string{"."}}
+	err := b.Run(t.Context(), func(string, ...any) {})
 	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nothing") ||
 		!strings.Contains(err.Error(), "building . in "+dir) {
 		t.Errorf("got %v", err)

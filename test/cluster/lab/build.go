@@ -294,8 +294,8 @@ func (p *plan) buildOwn(ctx context.Context, c Config) error {
 		return err
 	}
 	build := compile.Build{
-		What: "the lab's init and pause", Dir: source, Env: []string{"CGO_ENABLED=0"}, // they also run where this host's libraries are not
-		Output: dir + "/", Packages: []string{".", "./pause"},
+		What: "the lab's init and pause", Dir: source, Output: dir + "/", Packages: []string{".", "./pause"},
+		Env: []string{"CGO_ENABLED=0"}, // they also run where this host's libraries are not
 	}
 	if err := build.Run(ctx, func(string, ...any) {}); err != nil {
 		return err

@@ -172,9 +172,9 @@ func (st *stage) relief(ctx context.Context, r *relief) error {
 	r.GapP99MS = ms(percentile(gaps, 99))
 	const name = "aware_agent_relief_duration_seconds"
 	r.ofHistogram(histogramOf(first, name), histogramOf(last, name))
-	say("%d bursts, raised %.1f ms (p50) and %.1f ms (p99) after their begin; %d throttled, %d relieved: p50 %.1f ms, p99 %.1f ms, most %.1f ms; L0 of %d: p50 %.0f us, p99 %.0f us; busy %.2f",
-		r.Bursts, r.WaitedP50MS, r.WaitedP99MS, r.Throttled, r.Raised, r.P50MS, r.P99MS, r.MaxMS, r.L0Samples,
-		r.L0P50US, r.L0P99US, r.HostBusy)
+	say("%d bursts, raised %.1f ms (p50) and %.1f ms (p99) after their begin", r.Bursts, r.WaitedP50MS, r.WaitedP99MS)
+	say("%d throttled, %d relieved: p50 %.1f ms, p99 %.1f ms, most %.1f ms; L0 of %d: p50 %.0f us, p99 %.0f us; busy %.2f",
+		r.Throttled, r.Raised, r.P50MS, r.P99MS, r.MaxMS, r.L0Samples, r.L0P50US, r.L0P99US, r.HostBusy)
 	return nil
 }
 

@@ -67,8 +67,8 @@ type relief struct {
 	P50MS     float64 `json:"relief_p50_ms"`
 	P99MS     float64 `json:"relief_p99_ms"`
 	MaxMS     float64 `json:"relief_max_ms"`
-	// From the begin of each burst to the raised limit, throttled or not, as seen from outside.
-	// 2000 is a burst that saw none.
+	// From the begin of each burst to the raised limit, throttled or not, as seen from outside;
+	// at most 2000, which is also what a burst without a raise counts as.
 	WaitedP50MS float64 `json:"burst_to_limit_p50_ms"`
 	WaitedP99MS float64 `json:"burst_to_limit_p99_ms"`
 	GapP99MS    float64 `json:"look_gap_p99_ms"` // between two looks from outside
@@ -116,6 +116,7 @@ type bar struct {
 }
 
 // waitBar is a period of the kubelet's, at whose end throttling shows, and the 150 ms from there.
+// It has no twin beside hogs: there a burst may wait for a CPU, and not for its limit.
 const waitBar = 250
 
 func (r *result) bars() []bar {
@@ -130,8 +131,7 @@ func (r *result) bars() []bar {
 		{"L0, 99th percentile, beside hogs", r.Hogs.L0P99US, 5000, "us", r.Hogs.L0Samples > 0},
 		{"relief, 99th percentile, quiet", r.Quiet.P99MS, 150, "ms", r.Quiet.Throttled > 0},
 		{"relief, 99th percentile, beside hogs", r.Hogs.P99MS, 150, "ms", r.Hogs.Throttled > 0},
-		{"a burst's begin to the raised limit, 99th percentile, quiet", r.Quiet.WaitedP99MS, waitBar, "ms", r.Quiet.Bursts > 0},
-		{"a burst's begin to the raised limit, 99th percentile, beside hogs", r.Hogs.WaitedP99MS, waitBar, "ms", r.Hogs.Bursts > 0},
+		{"burst to limit, 99th percentile, quiet", r.Quiet.WaitedP99MS, waitBar, "ms", r.Quiet.Bursts > 0},
 		{"L1 over the bare runtime's call", r.L1OverBareCRI, 1.3, "", r.L1Samples > 0},
 	}
 }

@@ -116,7 +116,7 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 				100*again.SLOViolationRatio, r.P99MS)
 		}
 		if tries == 9 {
-			return r, fmt.Errorf("at %.0f requests/s, 90 %% of %.0f, its p99 is %.0f ms, and %.2f %% failed (%s): no load is sustained",
+			return r, fmt.Errorf("no load is sustained: at %.0f requests/s, 90 %% of %.0f, its p99 is %.0f ms, and %.2f %% failed (%s)",
 				high*m.Capacity, m.Capacity, r.P99MS, 100*failed(r), r.FirstError)
 		}
 		m.Capacity *= 0.9

@@ -48,8 +48,14 @@ func programs() []program {
 	return []program{
 		{
 			name: "prometheus", port: 9090, metrics: 9090, metric: "prometheus_http_request_duration_seconds",
-			args:   []string{"--config.file=/etc/foreign/config", "--storage.tsdb.path=/data", "--log.level=warn"},
-			config: "global:\n  scrape_interval: 1s\nscrape_configs:\n- job_name: self\n  static_configs:\n  - targets: [localhost:9090]\n",
+			args: []string{"--config.file=/etc/foreign/config", "--storage.tsdb.path=/data", "--log.level=warn"},
+			config: `global:
+  scrape_interval: 1s
+scrape_configs:
+- job_name: self
+  static_configs:
+  - targets: [localhost:9090]
+`,
 			requests: func(address string) (func(context.Context, string) error, string, func(), error) {
 				query := "sum by (handler, le) (rate(prometheus_http_request_duration_seconds_bucket[30s]))"
 				return nil, "http://" + address + "/api/v1/query?query=" + url.QueryEscape(query), func() {}, nil
@@ -57,15 +63,25 @@ func programs() []program {
 		},
 		{
 			name: "etcd", port: 2379, metrics: 2381, metric: "grpc_server_handling_seconds",
-			args: []string{"--data-dir=/data", "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://0.0.0.0:2379",
-				"--listen-metrics-urls=http://0.0.0.0:2381", "--metrics=extensive", "--unsafe-no-fsync", "--log-level=warn"},
+			args: []string{
+				"--data-dir=/data", "--unsafe-no-fsync", "--log-level=warn",
+				"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://0.0.0.0:2379",
+				"--listen-metrics-urls=http://0.0.0.0:2381", "--metrics=extensive",
+			},
 			requests: puts,
 			capacity: etcdCapacity,
 		},
 		{
 			name: "coredns", port: 5353, metrics: 9153, metric: "coredns_dns_request_duration_seconds",
-			args:     []string{"-conf=/etc/foreign/config"},
-			config:   ".:5353 {\n  prometheus 0.0.0.0:9153\n  errors\n  template IN A {\n    answer \"{{ .Name }} 60 IN A 192.0.2.1\"\n  }\n}\n",
+			args: []string{"-conf=/etc/foreign/config"},
+			config: `.:5353 {
+  prometheus 0.0.0.0:9153
+  errors
+  template IN A {
+    answer "{{ .Name }} 60 IN A 192.0.2.1"
+  }
+}
+`,
 			requests: questions,
 		},
 	}
@@ -106,7 +122,8 @@ var perSecond = regexp.MustCompile(`Requests/sec:\s*([0-9.]+)`)
 
 // etcdCapacity is what etcd's own benchmark tool reaches.
 func etcdCapacity(ctx context.Context, tools, address string) (float64, error) {
-	out, err := output(ctx, ".", filepath.Join(tools, "benchmark"), "--endpoints=http://"+address, "--conns="+strconv.Itoa(connections), "--clients=32",
+	out, err := output(ctx, ".", filepath.Join(tools, "benchmark"),
+		"--endpoints=http://"+address, "--conns="+strconv.Itoa(connections), "--clients=32",
 		"put", "--total=200000", "--val-size=256", "--key-space-size="+strconv.Itoa(keys))
 	if err != nil {
 		return 0, err

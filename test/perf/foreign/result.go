@@ -74,14 +74,16 @@ func (m *Measured) judge() {
 	no(m.Auto.OverSLO > m.Alone.OverSLO+moreOver, "%.2f %% over the SLO, %.2f %% left alone: at most 0.5 %% more",
 		100*m.Auto.OverSLO, 100*m.Alone.OverSLO)
 	no(len(m.Auto.InForceMilli) == 0, "its limit in force was never read")
-	no(m.Auto.MeanMilli > mostMean*float64(m.LimitMilli), "%.0fm in force in the mean, of %dm: at most a third", m.Auto.MeanMilli, m.LimitMilli)
+	no(m.Auto.MeanMilli > mostMean*float64(m.LimitMilli), "%.0fm in force in the mean, of %dm: at most a third",
+		m.Auto.MeanMilli, m.LimitMilli)
 	no(m.Auto.Restarts > 0, "%d restarts", m.Auto.Restarts)
 	m.Holds = len(m.Why) == 0
 }
 
 func (m *Measured) String() string {
-	text := fmt.Sprintf("SLO %.1f ms; left alone %.2f %% over it, p99 %.1f ms; with AWARE %.2f %%, p99 %.1f ms, %.0fm of %dm in the mean",
-		m.SLOMS, 100*m.Alone.OverSLO, m.Alone.P99MS, 100*m.Auto.OverSLO, m.Auto.P99MS, m.Auto.MeanMilli, m.LimitMilli)
+	text := fmt.Sprintf("SLO %.1f ms; left alone %.2f %% over it, p99 %.1f ms", m.SLOMS, 100*m.Alone.OverSLO, m.Alone.P99MS)
+	text += fmt.Sprintf("; with AWARE %.2f %%, p99 %.1f ms, %.0fm of %dm in the mean",
+		100*m.Auto.OverSLO, m.Auto.P99MS, m.Auto.MeanMilli, m.LimitMilli)
 	for _, why := range m.Why {
 		text += "\n  MISSED: " + why
 	}
