@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -41,7 +42,7 @@ import (
 )
 
 func main() {
-	collectAt()
+	frugal()
 	os.Exit(cli.Run(command()))
 }
 
@@ -50,10 +51,15 @@ func main() {
 // costs less than a millicore, and saves megabytes on every node (ADR 20).
 const gcPercent = 50
 
-// collectAt sets it, unless $GOGC does.
-func collectAt() {
+// frugal sets it, unless $GOGC does, and lets one thread at a time run Go code, unless $GOMAXPROCS says
+// more: each sample is a millisecond of work, and to wake a second thread for parts of it costs more
+// than they do. Calls that block have threads of their own all the same.
+func frugal() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
 	}
 }
 

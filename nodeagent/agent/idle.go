@@ -174,14 +174,23 @@ func (t *Track) sample(now time.Time) error {
 	} else {
 		t.readAt = now
 	}
+	if t.same++; t.count == 0 || into.CPU != t.back(0).CPU {
+		t.same, t.movedAt = 0, now
+	}
 	into.at = now
 	t.next = (t.next + 1) % samples
 	t.count = min(t.count+1, samples)
 	if t.throttled() {
 		t.throttledAt = now
 	}
-	t.spread()
+	t.spread(now)
 	return nil
+}
+
+// dormant reports whether all samples that matter to a relief are the same: it has used nothing in them,
+// and was not throttled.
+func (t *Track) dormant(now time.Time) bool {
+	return t.same >= longest/int(tenth/time.Microsecond) && now.Sub(t.movedAt) >= longest*time.Microsecond
 }
 
 // restLook is how long a Look may take the memory, I/O and stalls of a container that does
@@ -189,12 +198,21 @@ func (t *Track) sample(now time.Time) error {
 // take its file pages, and the kernel writes its dirty ones later.
 const restLook = 5 * time.Second
 
-// rested reports whether a Look may leave them: the pod has not run since they were read, and
+// rested reports whether a Look may leave them: the container has not run since they were read, and
 // when they were read they had not moved.
 func (t *Track) rested(now time.Time) bool {
+	return t.still && !t.usageAt.IsZero() && now.Sub(t.usageAt) < restLook && t.quiet(now, t.usageAt)
+}
+
+// quiet reports whether the container is known not to have run since a time: its pod has not, or its
+// own CPU time was read since, and had not moved. What was seen last must be recent.
+func (t *Track) quiet(now, since time.Time) bool {
 	p := t.pod
-	return t.still && !t.usageAt.IsZero() && now.Sub(t.usageAt) < restLook &&
-		p.readAt.After(t.usageAt) && now.Sub(p.readAt) < restLook/10 && !p.ranAt.After(t.usageAt)
+	seen := func(at time.Time) bool { return at.After(since) && now.Sub(at) < restLook/10 }
+	if seen(p.readAt) && !p.ranAt.After(since) {
+		return true
+	}
+	return (seen(p.readAt) || seen(t.readAt)) && !t.readAt.Before(p.ranAt) && !t.movedAt.After(since)
 }
 
 // ofOthers are the signals that a Look makes of memory, I/O and stalls, and that are zero when

@@ -243,6 +243,7 @@ func TestSamplesAreTheSameAsIfEveryFileWereRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				twins[j].still = false // nor does it leave out memory, I/O and stalls
 				want, _, _, err := twin.Look(twins[j], d.now)
 				if err != nil {
 					t.Fatal(err)
@@ -282,6 +283,44 @@ func TestAPodThatRunsAllTheTimeIsNotLookedAtFirst(t *testing.T) {
 	if read := d.tick(); read[0] {
 		t.Error("it does nothing any more, and is read five seconds later")
 	}
+}
+
+// A container that does nothing is left alone while another one of its pod runs, all the time or now and
+// then. What it does itself is noticed at once.
+func TestAContainerIsQuietWhileItsNeighbourRuns(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		for name, every := range map[string]int{"all the time": 1, "now and then": 7} {
+			d := newNode(t, host, 2)
+			run := func(ticks int) {
+				for i := range ticks {
+					d.workers[0].Demand = 0
+					if i%every == 0 {
+						d.workers[0].Demand = 50
+					}
+					d.tick()
+				}
+			}
+			run(50)
+			since := d.now
+			run(20)
+			if d.tracks[0].quiet(d.now, since) || !d.tracks[1].quiet(d.now, since) {
+				t.Errorf("%s: the one that runs is quiet: %v; the other one: %v", name,
+					d.tracks[0].quiet(d.now, since), d.tracks[1].quiet(d.now, since))
+			}
+			if d.tracks[1].quiet(d.now.Add(restLook), since) {
+				t.Errorf("%s: nobody has looked for five seconds, and it is quiet", name)
+			}
+			d.workers[1].Demand = 10
+			run(1)
+			d.workers[1].Demand = 0
+			if run(9); d.tracks[1].quiet(d.now, since) {
+				t.Errorf("%s: it has run, and is quiet", name)
+			}
+			for _, track := range d.tracks {
+				d.sampler.Remove(track)
+			}
+		}
+	})
 }
 
 // What somebody else does to a container that does nothing is seen all the same: its limits

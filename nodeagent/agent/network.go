@@ -15,7 +15,7 @@ type networkReader interface {
 // trafficEvery is how often a pod's counters are read once its rate is known. Reading them
 // costs ten times as much as any file of a container's group, and no decision of the node
 // depends on them.
-const trafficEvery = 5 * time.Second
+const trafficEvery = 10 * time.Second
 
 // traffic turns a pod's byte counters into a rate. The pod's containers share it. The zero
 // value knows nothing.

@@ -34,12 +34,12 @@ func TestTrafficIsARateAndUnknownIsNotZero(t *testing.T) {
 	}{
 		{1000, nil, 0, false}, // the first reading has nothing before it
 		{1000, nil, 0, true},
-		{3000, nil, 400, true},
-		{3500, errors.New("it ended"), 0, false},
+		{5000, nil, 400, true},
+		{5500, errors.New("it ended"), 0, false},
 		{9000, nil, 0, false}, // after a gap the time is not known either
-		{9500, nil, 100, true},
+		{10000, nil, 100, true},
 		{50, nil, 0, false}, // a counter that went back is another one
-		{550, nil, 100, true},
+		{1050, nil, 100, true},
 	} {
 		c.bytes, c.err = step.bytes, step.err
 		now = now.Add(trafficEvery)
@@ -59,12 +59,12 @@ func TestTrafficIsARateAndUnknownIsNotZero(t *testing.T) {
 }
 
 // Two containers of a pod look at their traffic each second. Once the rate is known, the
-// counters are read once in five seconds, and both have the rate all the time.
+// counters are read once in ten seconds, and both have the rate all the time.
 func TestThePodsTrafficIsReadOnceForAllItsContainers(t *testing.T) {
 	c := &counter{}
 	pod := traffic{reader: c}
 	now := noon
-	for i := range 22 {
+	for i := range 42 {
 		c.bytes += 300
 		for _, pid := range []int{7, 8} {
 			var s mdp.State
@@ -75,8 +75,8 @@ func TestThePodsTrafficIsReadOnceForAllItsContainers(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 	}
-	if c.reads != 2+20/5 {
-		t.Errorf("%d readings in 21 s, want two for the first rate and then one in five seconds", c.reads)
+	if c.reads != 2+40/10 {
+		t.Errorf("%d readings in 41 s, want two for the first rate and then one in ten seconds", c.reads)
 	}
 }
 

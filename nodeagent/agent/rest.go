@@ -10,12 +10,12 @@ import (
 )
 
 // Most containers of a node do nothing in most seconds, and a step finds nothing to do for them.
-// Such a container's step is left out, for a few seconds at most: when its pod has not run since
+// Such a container's step is left out, for a few seconds at most: when it has not run since
 // its last step, that step changed nothing and had no problem, and neither the API, nor central,
 // nor the fast lane has said anything since. What it reports is what the last step found.
 //
 // What is seen later in such a container is what somebody else writes into its cgroup: after
-// three seconds, or when the pod runs. The fast lane reads the limit itself before it raises.
+// three seconds, or when the container runs. The fast lane reads the limit itself before it raises.
 
 // restMost is the longest time between two steps of a container. A captain takes five seconds
 // for a gap in what it knows.
@@ -35,7 +35,7 @@ type stepped struct {
 func (c *managedContainer) rests(now time.Time, o order) bool {
 	s := &c.stepped
 	return s.calm && now.Sub(s.at) < restMost && o == s.order && c.facts == s.facts && c.others == s.others &&
-		!c.oomKilled && c.sampler.rests(c.track, s.at)
+		!c.oomKilled && c.sampler.rests(c.track, now, s.at)
 }
 
 // remember notes a step.
@@ -49,10 +49,9 @@ func (c *managedContainer) remember(now time.Time, o order, s api.Summary) {
 }
 
 // rests reports whether nothing of a container has moved since a time, and the lane has no news.
-func (s *Sampler) rests(t *Track, since time.Time) bool {
+func (s *Sampler) rests(t *Track, now, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := t.pod
-	return t.fault == nil && t.still && p.readAt.After(since) && !p.ranAt.After(since) && !t.throttledAt.After(since) &&
+	return t.fault == nil && t.still && t.quiet(now, since) && !t.throttledAt.After(since) &&
 		t.lane.news.at.IsZero() && t.lane.news.err == nil && !t.lane.met
 }

@@ -43,12 +43,13 @@ type Sampler struct {
 type Track struct {
 	group *cgroup.Group
 	pod   *sharedGroup
-	ring  [samples]sample
 	next  int   // index of the next sample in the ring
 	count int   // of samples in the ring
+	same  int   // samples, up to the newest, that are the same as the one before
 	fault error // of the last sample
 
 	readAt      time.Time // when a sample was read last; the others are the same
+	movedAt     time.Time // the last one that was not the same as the one before
 	throttledAt time.Time // the last sample that saw throttling
 
 	limits   cgroup.Limits // of the last Look
@@ -64,6 +65,8 @@ type Track struct {
 	uses   spread       // of CPU, in tenths of a second
 	second mdp.MilliCPU // the highest use in a tenth of the last second, at the last Look
 	heard  relief       // what the lane had done at the last Look
+
+	ring [samples]sample // last: what is above it is used in each sample
 }
 
 // sample is the CPU usage at one time.
@@ -140,7 +143,7 @@ func (s *Sampler) relieve(t *Track, now time.Time) {
 		return
 	}
 	t.takeBack(now)
-	if !t.throttled() && !t.full() {
+	if t.dormant(now) || !t.throttled() && !t.full() {
 		return
 	}
 	begun := time.Now()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
 // The limit at rest. A limit that covers each peak costs its height all the time; one that does
@@ -32,13 +33,30 @@ type spread struct {
 	sum     float32
 	weight  float32 // of the next sample; grows, instead of the others becoming less
 	n       int     // of samples
+	later   int     // samples of nothing that are not in yet
 }
 
 // grows is how much more each sample weighs than the one before.
 var grows = float32(math.Exp(float64(tenth) / float64(remembered)))
 
+// addLater takes in a sample of nothing, at the next look at the others: most samples are such.
+func (s *spread) addLater() {
+	if s.later++; s.later >= int(remembered/tenth) {
+		s.catchUp()
+	}
+}
+
+func (s *spread) catchUp() {
+	n := s.later
+	s.later = 0
+	for range n {
+		s.add(0, false)
+	}
+}
+
 // add takes in a sample: the use, or more than any when all that was allowed was used.
 func (s *spread) add(used mdp.MilliCPU, all bool) {
+	s.catchUp()
 	if s.weight == 0 {
 		s.weight = 1
 	}
@@ -72,6 +90,7 @@ func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) 
 // not; a relief goes up to top. It is a little above the use that it covers, so that a relief ends. ok
 // is false while too little is known.
 func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
+	s.catchUp()
 	if s.n < enoughSamples {
 		return 0, false
 	}
@@ -96,7 +115,11 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU
 }
 
 // spread adds the newest sample to the spread of the container's use.
-func (t *Track) spread() {
+func (t *Track) spread(now time.Time) {
+	if t.dormant(now) && t.back(0).Observed.Has(cgroup.CPUUsage) {
+		t.uses.addLater()
+		return
+	}
 	if used, known := t.use(0, t.window()); known {
 		t.uses.add(used, t.lane.open && (t.throttled() || t.full()))
 	}
