@@ -183,14 +183,26 @@ func (t *Track) sample(now time.Time) error {
 	if t.throttled() {
 		t.throttledAt = now
 	}
-	t.spread(now)
+	t.spread()
 	return nil
 }
 
-// dormant reports whether all samples that matter to a relief are the same: it has used nothing in them,
-// and was not throttled.
+// dormant reports whether nothing is to be done for the container until its pod runs: it has used nothing
+// in all the samples that matter to a relief, and its lane has nothing to take back or to say.
 func (t *Track) dormant(now time.Time) bool {
-	return t.same >= longest/int(tenth/time.Microsecond) && now.Sub(t.movedAt) >= longest*time.Microsecond
+	return t.same >= longest/int(tenth/time.Microsecond) && now.Sub(t.movedAt) >= longest*time.Microsecond &&
+		t.idle() && t.back(0).Observed.Has(cgroup.CPUUsage) &&
+		t.lane.back.Quota <= 0 && !t.lane.met && t.lane.news.err == nil
+}
+
+// repeat is the next sample of a container that is asleep.
+func (t *Track) repeat(now time.Time) {
+	into := &t.ring[t.next]
+	into.CPU, into.at = t.back(0).CPU, now
+	t.next = (t.next + 1) % samples
+	t.count = min(t.count+1, samples)
+	t.same++
+	t.uses.addLater()
 }
 
 // restLook is how long a Look may take the memory, I/O and stalls of a container that does

@@ -48,6 +48,8 @@ type Track struct {
 	same  int   // samples, up to the newest, that are the same as the one before
 	fault error // of the last sample
 
+	asleep bool // until its pod runs nothing is to be done
+
 	readAt      time.Time // when a sample was read last; the others are the same
 	movedAt     time.Time // the last one that was not the same as the one before
 	throttledAt time.Time // the last sample that saw throttling
@@ -127,12 +129,17 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 		if t.count > 0 && now.Sub(t.back(0).at) < 20*time.Millisecond {
 			continue
 		}
+		if t.asleep && t.pod.ranAt.Before(now) {
+			t.repeat(now)
+			continue
+		}
 		if t.fault = t.sample(now); t.fault != nil {
 			continue
 		}
 		s.relieve(t, now)
 		s.relieveMemory(t, now)
 		wanted = wanted || errors.Is(t.lane.news.err, cgroup.ErrReadOnly) || t.lane.met
+		t.asleep = t.dormant(now)
 	}
 	return wanted
 }
@@ -143,7 +150,7 @@ func (s *Sampler) relieve(t *Track, now time.Time) {
 		return
 	}
 	t.takeBack(now)
-	if t.dormant(now) || !t.throttled() && !t.full() {
+	if !t.throttled() && !t.full() {
 		return
 	}
 	begun := time.Now()

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
 // The limit at rest. A limit that covers each peak costs its height all the time; one that does
@@ -39,7 +38,8 @@ type spread struct {
 // grows is how much more each sample weighs than the one before.
 var grows = float32(math.Exp(float64(tenth) / float64(remembered)))
 
-// addLater takes in a sample of nothing, at the next look at the others: most samples are such.
+// addLater takes in a sample of nothing, when somebody looks: most samples of
+// most containers are such.
 func (s *spread) addLater() {
 	if s.later++; s.later >= int(remembered/tenth) {
 		s.catchUp()
@@ -115,11 +115,7 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU
 }
 
 // spread adds the newest sample to the spread of the container's use.
-func (t *Track) spread(now time.Time) {
-	if t.dormant(now) && t.back(0).Observed.Has(cgroup.CPUUsage) {
-		t.uses.addLater()
-		return
-	}
+func (t *Track) spread() {
 	if used, known := t.use(0, t.window()); known {
 		t.uses.add(used, t.lane.open && (t.throttled() || t.full()))
 	}

@@ -154,3 +154,29 @@ func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {
 		t.Errorf("with room in the SLO %.0fm, without %.0fm", loose, strict)
 	}
 }
+
+// A sample of nothing counts the same when it is taken in later.
+func TestSamplesOfNothingCountLater(t *testing.T) {
+	now, later := &spread{}, &spread{}
+	rng := rand.New(rand.NewPCG(5, 5))
+	for i := range 3000 {
+		if rng.IntN(40) == 0 {
+			used := mdp.MilliCPU(rng.IntN(500))
+			now.add(used, false)
+			later.add(used, false)
+			continue
+		}
+		now.add(0, false)
+		later.addLater()
+		if i%100 != 0 {
+			continue
+		}
+		want, known := now.cheapest(1000, 0.05)
+		if got, ok := later.cheapest(1000, 0.05); got != want || ok != known {
+			t.Fatalf("after %d samples the cheapest limit is %v, %v; want %v, %v", i+1, got, ok, want, known)
+		}
+	}
+	if later.catchUp(); *now != *later {
+		t.Error("the spreads are not the same")
+	}
+}
