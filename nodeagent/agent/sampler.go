@@ -252,36 +252,58 @@ func (t *Track) lastSecond(now time.Time, state *mdp.State) {
 }
 
 // lastSamples sets the peak and the deviation over all samples, when they cover a
-// second.
+// second. They are of the time that a period of a limit at the peak has: the quota covers less only
+// where the ceiling is far above.
 func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	if t.count < 11 || now.Sub(t.back(0).at) > time.Second {
 		return
 	}
-	var sum, squares float64
-	var peak mdp.MilliCPU
-	n := 0.0
 	window := t.window()
-	for i := range t.count - window {
-		used, known := t.use(i, window)
-		if !known {
-			return
-		}
-		peak = max(peak, used)
-		if i < int(time.Second/tenth) {
-			t.second = peak
-		}
-		sum += float64(used)
-		squares += float64(used) * float64(used)
-		n++
+	p, known := t.peaks(window)
+	for top := float64(t.lane.top.CPU()); known && window > 1 && top > 0 && overPeak*float64(p.highest)*float64(window) > top; {
+		window--
+		var shorter peaks
+		shorter, known = t.peaks(window)
+		p = peaks{max(p.highest, shorter.highest), max(p.newest, shorter.newest), shorter.deviation}
 	}
-	mean := sum / n
+	if !known {
+		return
+	}
+	t.second = p.newest
 	if burst, ok := t.burst(); ok {
 		state.CPUBurst = burst
 		state.Observed |= mdp.SetOf(mdp.CPUBurst)
 	}
-	state.CPUPeak = peak
-	state.CPUDeviation = mdp.MilliCPU(math.Sqrt(max(0, squares/n-mean*mean)))
+	state.CPUPeak, state.CPUDeviation = p.highest, p.deviation
 	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
+}
+
+// peaks is how high the use was in windows of some samples.
+type peaks struct {
+	highest   mdp.MilliCPU
+	newest    mdp.MilliCPU // the highest of the last second
+	deviation mdp.MilliCPU
+}
+
+// peaks looks at all windows of so many samples.
+func (t *Track) peaks(window int) (p peaks, known bool) {
+	var sum, squares float64
+	for i := range t.count - window {
+		used, known := t.use(i, window)
+		if !known {
+			return p, false
+		}
+		p.highest = max(p.highest, used)
+		if i < int(time.Second/tenth) {
+			p.newest = p.highest
+		}
+		sum += float64(used)
+		squares += float64(used) * float64(used)
+	}
+	n := float64(t.count - window)
+	mean := sum / n
+	p.deviation = mdp.MilliCPU(math.Sqrt(max(0, squares/n-mean*mean)))
+	return p, true
 }
 
 // burst is the highest mean usage over one second, among the samples; ok is false when
