@@ -60,6 +60,111 @@ func TestAPeakThatIsOverSoonIsNotThrottled(t *testing.T) {
 	}
 }
 
+// A surge is a use of much of the ceiling, and far above the limit. Only where the
+// target has no room is it relieved before the quota is used up.
+func TestASurgeIsRelievedEarlyWhereTheTargetHasNoRoom(t *testing.T) {
+	for _, c := range []struct {
+		limit, use mdp.MilliCPU
+		surges     bool
+	}{
+		{250, 900, true},
+		{250, 500, true},
+		{120, 390, false}, // three times the limit, and less than four tenths of the ceiling
+		{120, 410, true},
+		{600, 770, false}, // much of the ceiling, and near the limit
+		{600, 790, true},
+		{600, 500, false},
+	} {
+		for _, early := range []bool{true, false} {
+			d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+			low := stretch(c.limit, 1000, 100_000)
+			d.limited(0, low)
+			d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000}), early: early})
+			d.tick()
+			d.workers[0].Demand = c.use
+			d.tick()
+			if raised := d.limit(0) == 1000; raised != (early && c.surges) {
+				t.Errorf("%v of a limit of %v, early %v: the limit is %v", c.use, c.limit, early, d.limit(0))
+			}
+		}
+	}
+}
+
+// A new limit begins a period of its own: what was used before it does not count, whoever has written
+// it, and what is used since does.
+func TestWhatWasUsedBeforeALimitWasWrittenDoesNotCount(t *testing.T) {
+	was, is := limitsOf(mdp.Size{CPU: 900}), stretch(250, 1000, 100_000) // 100 ms in each 400 ms
+	top := limitsOf(mdp.Size{CPU: 1000})
+	directly := func(d *node) {
+		if relieved, err := d.sampler.Set(d.tracks[0], is); relieved || err != nil {
+			t.Fatal(relieved, err)
+		}
+	}
+	for name, write := range map[string]func(*node){
+		"directly": directly,
+		"directly, and the step ends": func(d *node) {
+			directly(d)
+			d.sampler.Open(d.tracks[0], lane{has: is, top: top})
+		},
+		"by the runtime": func(d *node) {
+			if err := d.host.Tree.Write(d.paths[0], is); err != nil {
+				t.Fatal(err)
+			}
+			d.sampler.Open(d.tracks[0], lane{has: is, top: top})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+				d := newNode(t, host, 1)
+				d.limited(0, was)
+				d.sampler.Open(d.tracks[0], lane{has: was, top: top})
+				d.workers[0].Demand = 600
+				d.tick()
+				d.tick()
+				write(d)
+				d.workers[0].Demand = 500
+				if d.tick(); d.limit(0) != 250 {
+					t.Fatalf("50 ms of 100 ms are used, and the limit is %v", d.limit(0))
+				}
+				if d.tick(); d.limit(0) != 1000 {
+					t.Errorf("all of 100 ms are used, and the limit is %v", d.limit(0))
+				}
+			})
+		})
+	}
+}
+
+// What counts as the use of one quota is what one period can cover, also where the samples jitter.
+func TestTheUseOfTwoPeriodsIsNotThatOfOneQuota(t *testing.T) {
+	for _, jitter := range []time.Duration{0, -time.Millisecond, time.Millisecond} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V1), 1)
+		low := stretch(250, 1000, 100_000) // 100 ms in each 400 ms
+		d.limited(0, low)
+		d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000})})
+		for i, use := range []mdp.MilliCPU{0, 0, 0, 0, 0, 0, 0, 550, 140, 140, 140, 300} {
+			d.workers[0].Demand = use
+			d.now = d.now.Add(jitter)
+			if d.tick(); d.limit(0) != 250 {
+				t.Fatalf("jitter %v, sample %d: the limit is %v", jitter, i, d.limit(0))
+			}
+		}
+	}
+}
+
+// A sample that comes late has the use of several periods.
+func TestALateSampleIsNotAFullQuota(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	d.workers[0].Demand = 90 // of 100m
+	d.tick()
+	for range 3 {
+		d.now = d.now.Add(100 * time.Millisecond)
+		d.workers[0].Work(t, d.host, d.paths[0])
+	}
+	if d.tick(); d.limit(0) != 100 {
+		t.Errorf("nine tenths of the limit were used for 400 ms, and it became %v", d.limit(0))
+	}
+}
+
 // A burst of nine tenths of the ceiling is relieved in the first or second sample, before
 // the quota is used up, where the target is strict.
 func TestABurstIsRelievedBeforeItIsThrottled(t *testing.T) {
@@ -80,6 +185,21 @@ func TestABurstIsRelievedBeforeItIsThrottled(t *testing.T) {
 		}
 		if w := g.workers[0]; w.Throttled() != 0 {
 			t.Errorf("%v: %v periods were throttled", version, w.Throttled())
+		}
+	}
+}
+
+// Where the target has room the same burst waits until its quota is used up: it may be over by then.
+func TestABurstIsNotRelievedEarlyWhereTheTargetHasRoom(t *testing.T) {
+	for target, want := range map[mdp.Ratio]mdp.MilliCPU{0.019: web.CPU, seldom: 250, 0.1: 250} {
+		g := newRig(t, cgroup.V2, 1)
+		g.wants(250)
+		g.demand[0] = 50
+		g.grant(api.Auto, func(m *api.Grant) { m.Throttle = target })
+		g.run(10 * time.Second)
+		g.demand[0] = 750
+		if g.tick(); g.limit(0).CPU != want {
+			t.Errorf("target %v: after a tenth of a second the limit is %v, want %v", target, g.limit(0), want)
 		}
 	}
 }
