@@ -89,7 +89,7 @@ func TestALimitThatKeepsMovingIsToldInTime(t *testing.T) {
 }
 
 // What the runtime cannot be told is not lowered further: it would be further and further from
-// what the runtime brings back. A raise is never late.
+// what the runtime brings back. A raise is never late, and the lane keeps it.
 func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	wants := mdp.MilliCPU(900)
@@ -119,6 +119,12 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	}
 	if l := g.burst(); l != web.CPU {
 		t.Errorf("relieved to %v", l)
+	}
+	g.demand[0] = 50
+	for range 5 {
+		if g.tick(); g.limit(0).CPU != web.CPU {
+			t.Fatalf("the runtime does not know of 800m, and relief is taken back to %v", g.limit(0))
+		}
 	}
 }
 

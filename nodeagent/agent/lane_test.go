@@ -124,7 +124,13 @@ func TestTheRuntimeIsToldOfReliefAlsoWhenThePolicyWantsNothing(t *testing.T) {
 		t.Fatalf("the limit is %v, want 300m", l)
 	}
 	wants = mdp.Action{}
+	before := len(g.server.Calls())
+	g.run(500 * time.Millisecond)
 	g.burst()
+	g.run(g.now.Truncate(time.Second).Add(time.Second).Sub(g.now))
+	if n := len(g.server.Calls()); n != before {
+		t.Errorf("%d calls in the second of the burst: the limit has not come to rest", n-before)
+	}
 	g.run(3 * time.Second)
 	calls := g.server.Calls()
 	if last := calls[len(calls)-1]; last.CpuQuota != 100000 || g.limit(0).CPU != web.CPU {
@@ -217,6 +223,115 @@ func TestReliefIsTakenBackWhenTheBurstIsOver(t *testing.T) {
 	}
 }
 
+// throttled is a tick in which the first container does little, and has one more throttled period.
+func (d *node) throttled() {
+	d.t.Helper()
+	d.now = d.now.Add(100 * time.Millisecond)
+	d.workers[0].Demand = 10
+	d.workers[0].Work(d.t, d.host, d.paths[0])
+	d.workers[0].Demand = 0
+	throttle(d.t, d.host, d.paths[0], int(d.tracks[0].back(0).ThrottledPeriods)+1)
+	d.sampler.Sample(d.now)
+}
+
+// Samples from before the raise do not say that the burst is over, also when the step ends meanwhile.
+func TestReliefStaysForThreeSamplesAfterTheRaise(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		top := limitsOf(mdp.Size{CPU: 400, Memory: web.Memory})
+		for stepAt := range calmSamples + 1 {
+			d := newNode(t, host, 1)
+			d.tick()
+			for burst := range 2 { // the second one finds the lane as the first one has left it
+				if d.throttled(); d.limit(0) != 400 {
+					t.Fatalf("burst %d: a period is throttled, and the limit is %v", burst, d.limit(0))
+				}
+				for calm := range calmSamples {
+					if calm == stepAt {
+						d.sampler.Heard(d.tracks[0])
+						d.sampler.Open(d.tracks[0], lane{has: top, top: top})
+					}
+					if d.limit(0) != 400 {
+						t.Errorf("burst %d: the limit is %v after %d calm samples", burst, d.limit(0), calm)
+					}
+					d.tick()
+				}
+				if d.limit(0) != 100 {
+					t.Fatalf("burst %d: the limit is %v after the burst", burst, d.limit(0))
+				}
+			}
+		}
+	})
+}
+
+// The step hears how often the lane has raised, and whether its relief is still there: only then
+// the limit comes down slowly.
+func TestTheStepHearsWhetherReliefIsOver(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	d.tick()
+	for bursts := 1; bursts <= 2; bursts++ {
+		d.throttled()
+		if r := d.tracks[0].lane.news; r.over || r.n != bursts || r.to.CPU() != 400 {
+			t.Errorf("burst %d: %+v", bursts, r)
+		}
+		for range calmSamples {
+			d.tick()
+		}
+		if r := d.tracks[0].lane.news; !r.over || r.n != bursts || r.to.CPU() != 100 {
+			t.Errorf("after burst %d: %+v", bursts, r)
+		}
+	}
+	s := settling{at: noon, top: 400, half: mostHalf}
+	if s.heard(d.sampler.Heard(d.tracks[0]), 0.1); s != (settling{}) {
+		t.Errorf("relief is over, and the limit settles: %+v", s)
+	}
+}
+
+// The step may set less than what the lane takes relief back to, and look again later: nothing is
+// raised when the burst is over.
+func TestNothingIsRaisedWhenReliefIsTakenBack(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V1), 1)
+	d.tick()
+	d.throttled()
+	d.sampler.Heard(d.tracks[0])
+	if relieved, err := d.sampler.Set(d.tracks[0], limitsOf(mdp.Size{CPU: 60})); relieved || err != nil {
+		t.Fatal(relieved, err)
+	}
+	for range 2 * calmSamples {
+		if d.tick(); d.limit(0) != 60 {
+			t.Fatalf("the step has set 60m, and the limit is %v", d.limit(0))
+		}
+	}
+}
+
+// The ceiling is met when a container is throttled there again and again. A period from before the
+// raise, or one now and then, is not that, nor is the use of all that there is.
+func TestOneThrottledPeriodNowAndThenDoesNotMeetTheCeiling(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := newNode(t, host, 1)
+		d.limited(0, limitsOf(mdp.Size{CPU: 400}))
+		d.tick()
+		var s mdp.State
+		for range 5 {
+			if d.throttled(); d.sampler.Met(d.tracks[0], d.now, &s) {
+				t.Fatal("one period in a second met the ceiling")
+			}
+			for range 10 {
+				d.tick()
+			}
+		}
+		d.workers[0].Demand = 400 // all of it, and no more
+		for range 10 {
+			if d.tick(); d.sampler.Met(d.tracks[0], d.now, &s) {
+				t.Fatal("nothing was throttled, and the ceiling is met")
+			}
+		}
+		d.throttled()
+		if d.throttled(); !d.sampler.Met(d.tracks[0], d.now, &s) || s.Limit.CPU != 400 {
+			t.Errorf("two in a row did not: %+v", s)
+		}
+	})
+}
+
 func TestReliefThatIsNeededIsNotTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*rig)
@@ -300,6 +415,7 @@ func TestTheHalfLifeFollowsFromTheBursts(t *testing.T) {
 		"a burst in 2 s, one period in 50 allowed":  {2 * time.Second, 0.02, mostHalf},
 		"a burst in 10 s, one period in 50 allowed": {10 * time.Second, 0.02, leastHalf},
 		"a burst in 2 s, one period in 10 allowed":  {2 * time.Second, 0.1, leastHalf},
+		"a burst in 10 s, one period in 500":        {10 * time.Second, 0.002, leastHalf},
 		"a burst in an hour, none allowed":          {time.Hour, 0, mostHalf},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -347,6 +463,18 @@ func TestSettlingRaisesNothing(t *testing.T) {
 	}
 	if got := c.slowly(now, mdp.Action{}.WithMemory(64*mdp.MiB)); got != (mdp.Action{}).WithMemory(64*mdp.MiB) {
 		t.Errorf("an action for memory only became %v", got)
+	}
+}
+
+// Where the target has no room a limit stays above what was used in any tenth of the last seconds, and
+// otherwise above that of the last second.
+func TestALimitComesDownToThePeakThatTheTargetAllows(t *testing.T) {
+	for target, want := range map[mdp.Ratio]mdp.MilliCPU{0: 446, 0.019: 446, seldom: 116, 0.1: 116} {
+		c := managedContainer{target: target, peak: 405, track: &Track{second: 105}}
+		c.inForce = limitsOf(mdp.Size{CPU: 450})
+		if got := c.slowly(noon, mdp.Action{}.WithCPU(50)); got.Limit.CPU != want {
+			t.Errorf("target %v: 50m is wanted, and set is %v, want %v", target, got.Limit.CPU, want)
+		}
 	}
 }
 
@@ -423,11 +551,11 @@ func TestReliefKeepsToALowerGrantAtOnce(t *testing.T) {
 // are heard.
 func TestReliefKeepsToThePodsRoom(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
-	g.host.Put(t, filepath.Dir(g.pathOf(0, "c0")), "cpu.max", "65000 100000\n")
+	g.host.Put(t, filepath.Dir(g.pathOf(0, "c0")), "cpu.max", "65500 100000\n")
 	g.host.Put(t, filepath.Dir(g.pathOf(0, "c0")), "memory.max", "max\n")
 	g.shrunk()
 	if l := g.burst(); l != 650 {
-		t.Errorf("relieved to %v, and the pod has 650m", l)
+		t.Errorf("relieved to %v, and the pod has 655m: want that, in whole steps", l)
 	}
 }
 
@@ -749,6 +877,16 @@ func TestWhereTheCgroupIsReadOnlyTheRuntimeIsAskedAtOnce(t *testing.T) {
 	g.boot()
 	g.host.Tree = writable
 	g.shrunk()
+	// Nobody relieves it within a sample: the period is the usual one, and no peak is left to the lane.
+	if l := g.host.Limits(t, g.pathOf(0, "c0")); l.Period != 100_000 {
+		t.Errorf("%+v is in force", l)
+	}
+	c := g.agent.containers[g.ref(0)]
+	c.target = 0.1
+	s := mdp.State{Limit: web, Observed: mdp.SetOf(mdp.CPULimit)}
+	if a := c.atRest(s, mdp.Action{}); a != (mdp.Action{}) || c.track.window() != 1 {
+		t.Errorf("at rest it is to have %v, by samples of %d tenths", a, c.track.window())
+	}
 	g.demand[0] = 50000
 	for range 3 {
 		g.tick()
