@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 )
 
 func TestTheLimitAtRest(t *testing.T) {
@@ -24,7 +25,7 @@ func TestTheLimitAtRest(t *testing.T) {
 		share       mdp.Ratio
 		least, most mdp.MilliCPU
 	}{
-		"steady use is covered": {func(int) mdp.MilliCPU { return 200 }, 0.1, 200, 241},
+		"steady use is covered": {func(int) mdp.MilliCPU { return 200 }, 0.1, 220, 241},
 		"a peak in four seconds is left to the lane": {func(i int) mdp.MilliCPU {
 			if i%40 == 0 {
 				return 600
@@ -118,6 +119,87 @@ func TestOldUseIsForgottenAndNothingOverflows(t *testing.T) {
 	if l, ok := s.cheapest(1000, 0.1); !ok || l > 121 {
 		t.Errorf("five minutes after 700m the limit at rest is %v (%v)", l, ok)
 	}
+	for i := range 300_000 {
+		s.add([]mdp.MilliCPU{100, 100, 100, 400}[i%4], false)
+	}
+	if l, ok := s.cheapest(1000, 0.1); !ok || l < 440 {
+		t.Errorf("a fourth of eight hours was 400m, and the limit at rest is %v (%v)", l, ok)
+	}
+}
+
+func TestABucketHasWhatIsUpToItsHighestUse(t *testing.T) {
+	for used := mdp.MilliCPU(0); used < 100_000; used += 1 + used/50 {
+		i := bucketOf(used)
+		if highest(i) < float64(used)-1e-9 || i > 0 && highest(i-1) >= float64(used) {
+			t.Errorf("%v is in bucket %d, from %v to %v", used, i, highest(i-1), highest(i))
+		}
+	}
+}
+
+// What a container uses is known where its limit lets it use more. A peak counts as what it is in the
+// longest period.
+func TestWhatALimitCutsOffIsMoreThanAnyUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		tick        func(*node, int)
+		least, most mdp.MilliCPU // at rest
+	}{
+		"it uses little": {func(d *node, _ int) {
+			d.workers[0].Demand = 100
+			d.tick()
+		}, 110, 121},
+		"it uses all": {func(d *node, _ int) {
+			d.workers[0].Demand = 400
+			d.tick()
+		}, 1000, 1000},
+		"it is throttled": {func(d *node, _ int) { d.throttled() }, 1000, 1000},
+		"it uses all, and the limit is not ours": {func(d *node, _ int) {
+			d.sampler.Shut(d.tracks[0])
+			d.workers[0].Demand = 400
+			d.tick()
+		}, 440, 483},
+		"it peaks": {func(d *node, i int) {
+			d.workers[0].Demand = []mdp.MilliCPU{380, 0, 0, 0}[i%4]
+			d.tick()
+		}, 104, 115},
+	} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		d.limited(0, limitsOf(mdp.Size{CPU: 400}))
+		for i := range 3 * enoughSamples {
+			c.tick(d, i)
+		}
+		if l, ok := d.sampler.Rest(d.tracks[0], 1000, 0.1); !ok || l < c.least || l > c.most {
+			t.Errorf("%s: at rest it is to have %v (%v), want %v to %v", name, l, ok, c.least, c.most)
+		}
+	}
+}
+
+// The limit at rest bounds what the rule wants, and raises nothing.
+func TestTheLimitAtRestOnlyBounds(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.demand[0] = 200 // 228m at rest
+	g.run(20 * time.Second)
+	c := g.agent.containers[g.ref(0)]
+	var none mdp.Action
+	for _, one := range []struct {
+		target  mdp.Ratio
+		inForce mdp.MilliCPU
+		action  mdp.Action
+		want    mdp.Action
+	}{
+		{0.1, 900, none.WithCPU(700), none.WithCPU(229)},
+		{0.1, 900, none.WithCPU(100), none.WithCPU(100)},
+		{0.1, 100, none.WithCPU(700), none.WithCPU(229)},
+		{0.1, 900, none, none.WithCPU(229)},
+		{0.1, 200, none, none},
+		{seldom, 900, none, none.WithCPU(229)},
+		{0.019, 900, none, none},
+	} {
+		c.target = one.target
+		s := mdp.State{Limit: mdp.Size{CPU: one.inForce}, Observed: mdp.SetOf(mdp.CPULimit)}
+		if got := c.atRest(s, one.action); got != one.want {
+			t.Errorf("target %v, %v in force, wanted %v: %v, want %v", one.target, one.inForce, one.action, got, one.want)
+		}
+	}
 }
 
 // A peak of a tenth of a second each four seconds does not hold the limit up: it has room in the
@@ -147,11 +229,15 @@ func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {
 		}
 		return sum / float64(n), reliefs
 	}
-	strict, few := mean(0.002)
-	loose, many := mean(0.1)
-	t.Logf("strict %.0fm with %d raises, loose %.0fm with %d raises", strict, few, loose, many)
+	strict, raises := mean(0.002)
+	loose, none := mean(0.1)
+	t.Logf("strict %.0fm with %d raises, loose %.0fm with %d raises", strict, raises, loose, none)
 	if loose > 0.75*strict || loose > 200 || strict > 300 {
 		t.Errorf("with room in the SLO %.0fm, without %.0fm", loose, strict)
+	}
+	if peaks := 15; raises != peaks || none != 0 { // in the minute that counts
+		t.Errorf("%d peaks: %d raises without room in the SLO, %d with; want one for each, and none",
+			peaks, raises, none)
 	}
 }
 
