@@ -97,6 +97,127 @@ func TestFilePagesAreNotMemoryThatIsNearlyFull(t *testing.T) {
 	}
 }
 
+// Where file pages are a part of what is in use, what counts is the rest. The kernel's count of them
+// costs a file more: it is read each half second, and when more is in use.
+func TestALimitThatIsFullOfFilePagesIsLookedAtNowAndThen(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	low := g.shrunk().Memory
+	m := &g.agent.containers[g.ref(0)].track.memory
+	uses := func(memory, pages mdp.Bytes) mdp.Bytes {
+		t.Helper()
+		g.host.Put(t, g.pathOf(0, "c0"), "memory.stat", fmt.Sprintln("inactive_file", int64(pages)))
+		return g.uses(memory)
+	}
+	for _, use := range []mdp.Bytes{80, 90, 100, 110, 120} {
+		uses(use*mib, 15*mib)
+	}
+	looks, last := 0, m.lookedAt
+	for range 20 {
+		if l := uses(120*mib, 15*mib); l != low {
+			t.Fatalf("105Mi are in use without file pages, and the limit of %v became %v", low, l)
+		}
+		if !m.lookedAt.Equal(last) {
+			looks, last = looks+1, m.lookedAt
+		}
+	}
+	if looks != 4 {
+		t.Errorf("in two seconds the file pages were counted %d times, want 4", looks)
+	}
+	if l := uses(122*mib, 0); l != web.Memory {
+		t.Errorf("more is in use, and no file pages: the limit is %v", l)
+	}
+}
+
+// What a container gives back says nothing against what it still has.
+func TestMemoryThatFallsAndIsNearlyFullAllTheSameIsRaised(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	g.host.Put(t, g.pathOf(0, "c0"), "memory.stat", fmt.Sprintln("inactive_file", int64(60*mib)))
+	for range 5 {
+		g.uses(127 * mib)
+	}
+	g.host.Put(t, g.pathOf(0, "c0"), "memory.stat", "anon 0\nfile 0\ninactive_file 0\n")
+	if l := g.uses(119 * mib); l != web.Memory {
+		t.Errorf("119Mi are in use, and no file pages: the limit is %v", l)
+	}
+}
+
+// What grew while nobody sampled says nothing of the next tenth of a second.
+func TestMemoryThatGrewLongAgoIsNotGrowing(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	low := g.shrunk().Memory
+	g.now = g.now.Add(time.Second)
+	if l := g.uses(105 * mib); l != low {
+		t.Errorf("41Mi more than a second ago, 105Mi of %v in use: the limit is %v", low, l)
+	}
+	if l := g.uses(118 * mib); l != web.Memory {
+		t.Errorf("118Mi of %v in use: the limit is %v", low, l)
+	}
+}
+
+// A container may need both at once, while the step moves its limits.
+func TestMemoryAndCPUAreRaisedTogether(t *testing.T) {
+	low := limitsOf(mdp.Size{CPU: 100, Memory: web.Memory})
+	top := limitsOf(mdp.Size{CPU: 400, Memory: 2 * web.Memory})
+	for name, c := range map[string]struct{ before, between func(*node) }{
+		"memory first":  {nil, nil},
+		"CPU first":     {(*node).throttled, nil},
+		"the step ends": {nil, func(d *node) { d.sampler.Open(d.tracks[0], lane{has: low, top: top}) }},
+		"a call is made": {func(d *node) {
+			less := cgroup.Limits{Quota: low.Quota / 2, Period: low.Period}
+			d.sampler.Expect(d.tracks[0], less)
+			if err := d.host.Tree.Write(d.paths[0], less); err != nil {
+				d.t.Fatal(err)
+			}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+				d := newNode(t, host, 1)
+				d.sampler.Lend(plenty)
+				d.sampler.Open(d.tracks[0], lane{has: low, top: top})
+				d.tick()
+				if c.before != nil {
+					c.before(d)
+				}
+				d.workers[0].Demand, d.workers[0].Memory = 10, web.Memory-mib
+				d.tick()
+				if l := d.host.Limits(t, d.paths[0]).Memory; l != top.Memory {
+					t.Errorf("all but a megabyte is in use, and the limit is %v", l)
+				}
+				if c.between != nil {
+					c.between(d)
+				}
+				if d.throttled(); d.limit(0) != 400 {
+					t.Errorf("a period is throttled, and the limit is %v", d.limit(0))
+				}
+			})
+		})
+	}
+}
+
+// What the lanes have taken is said once, and another permit ends what was lent under the last one.
+func TestWhatIsLentIsAccountedForOnce(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	low := g.shrunk().Memory
+	g.permit(1, mdp.Size{CPU: 2000, Memory: web.Memory})
+	g.run(time.Second)
+	g.permit(2, mdp.Size{CPU: 2000, Memory: low})
+	if l := g.uses(122 * mib); l != low {
+		t.Errorf("a permit for %v, and the limit is %v", low, l)
+	}
+	s := g.agent.sampler
+	s.Lend(plenty)
+	if l := g.uses(122 * mib); l != web.Memory {
+		t.Fatalf("lent was plenty, and the limit is %v", l)
+	}
+	for _, want := range []mdp.Bytes{web.Memory - low, 0} {
+		if taken := s.Lend(nil); taken != want {
+			t.Errorf("taken was %v, want %v", taken, want)
+		}
+	}
+}
+
 // Several lanes may raise in one sample. Together they take no more than the permit and the node
 // have, and what they took counts in the step after.
 func TestLanesDoNotTakeMemoryTwice(t *testing.T) {
