@@ -194,6 +194,61 @@ func TestWhatCannotBeThrottledIsReadOnceMore(t *testing.T) {
 	})
 }
 
+// A limit may be another one than at the last look: what the step has set since, or is setting now,
+// counts as well. The container is read as long as a period of any of them can be throttled.
+func TestAContainerIsReadForEachLimitThatItMayHave(t *testing.T) {
+	low, high := stretch(250, 1000, 100_000), limitsOf(mdp.Size{CPU: 1000})
+	for name, place := range map[string]func(*node){
+		"at the last look": func(d *node) { d.tracks[0].limits = low },
+		"set since":        func(d *node) { d.sampler.Open(d.tracks[0], lane{has: low, top: high}) },
+		"being set":        func(d *node) { d.sampler.Expect(d.tracks[0], low) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+				d := newNode(t, host, 1)
+				d.limited(0, high)
+				place(d)
+				d.tick()
+				d.workers[0].Demand = 950
+				d.tick()
+				d.workers[0].Demand = 0
+				reads := 0
+				for range 30 {
+					if d.tick()[0] {
+						reads++
+					}
+				}
+				if reads != 8 {
+					t.Errorf("it used 95 ms of 100 ms in each 400 ms, and was read %d times after that, want 8", reads)
+				}
+			})
+		})
+	}
+}
+
+// It pays for long ago, and its neighbour has just run: it is read, although it has used nothing in two
+// periods.
+func TestWhatIsThrottledIsReadAlsoWhenItsPodDoesNothing(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := newNode(t, host, 2)
+		d.limited(0, limitsOf(mdp.Size{CPU: 400}))
+		d.workers[0].Demand = 400
+		d.tick()
+		d.workers[0].Demand = 0
+		d.workers[1].Demand = 10
+		for n := 1; n < 12; n++ {
+			if n == 5 {
+				d.workers[1].Demand = 0
+			}
+			throttle(t, host, d.paths[0], n)
+			d.tick()
+			if got := d.tracks[0].back(0).ThrottledPeriods; got != uint64(n) {
+				t.Fatalf("%d throttled periods in a row, and %d are seen", n, got)
+			}
+		}
+	})
+}
+
 // limited gives a container another limit, which is ours and its ceiling.
 func (d *node) limited(i int, l cgroup.Limits) {
 	d.t.Helper()
@@ -346,6 +401,15 @@ func TestLimitsAndMemoryOfWhatDoesNothingAreLookedAt(t *testing.T) {
 		}
 		if !d.tracks[0].rested(d.now.Add(time.Second / 10)) {
 			t.Fatal("it does nothing, and all is read")
+		}
+		if d.tracks[0].rested(d.now.Add(time.Second)) {
+			t.Error("nobody has looked at the pod for a second, and nothing is read")
+		}
+		for !d.tracks[0].usageAt.Equal(d.now) {
+			look()
+		}
+		if d.tracks[0].rested(d.now.Add(time.Second / 10)) {
+			t.Error("nobody has looked at the pod since it was read, and nothing is read")
 		}
 		host.Add(t, d.paths[0], limitsOf(mdp.Size{CPU: 250, Memory: 99 * mdp.MiB}))
 		if s, l := look(); l.CPU() != 250 || l.Memory != 99*mdp.MiB || s.Limit != (mdp.Size{CPU: 250, Memory: 99 * mdp.MiB}) {

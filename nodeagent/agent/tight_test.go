@@ -331,6 +331,22 @@ func TestMemoryIsRaisedWhereTheCPULimitIsNotOurs(t *testing.T) {
 	g.isRestored("after observe")
 }
 
+// Then what the step has seen of it must be there still: the kubelet may be setting both.
+func TestMemoryIsRaisedBesideACPULimitThatTheStepHasSeen(t *testing.T) {
+	for seen, want := range map[mdp.MilliCPU]mdp.Bytes{100: 2 * web.Memory, 200: web.Memory} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		d.sampler.Lend(plenty)
+		has, top := cgroup.Limits{Memory: web.Memory}, cgroup.Limits{Memory: 2 * web.Memory}
+		d.sampler.Open(d.tracks[0], lane{has: has, top: top})
+		d.tracks[0].limits = limitsOf(mdp.Size{CPU: seen, Memory: web.Memory})
+		d.workers[0].Demand, d.workers[0].Memory = 10, web.Memory-mib
+		d.tick()
+		if l := d.host.Limits(t, d.paths[0]); l.Memory != want {
+			t.Errorf("seen was %v, in force is %v; want %v of memory", seen, l.Size(), want)
+		}
+	}
+}
+
 // A call that is on its way was decided before: it sets less than what the lane has raised to.
 func TestAShrinkThatIsOnItsWayDoesNotTakeMemoryBack(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
