@@ -11,6 +11,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // told fails unless the runtime knows what is in force: its update of memory brings back what
@@ -124,6 +125,71 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	for range 5 {
 		if g.tick(); g.limit(0).CPU != web.CPU {
 			t.Fatalf("the runtime does not know of 800m, and relief is taken back to %v", g.limit(0))
+		}
+	}
+}
+
+func TestWhenTheRuntimeIsTold(t *testing.T) {
+	const bound = commitWithin + restsAfter
+	for name, c := range map[string]struct {
+		moved, behind time.Duration // ago
+		due, late     bool
+	}{
+		"it has just moved":           {restsAfter - 1, restsAfter - 1, false, false},
+		"it rests":                    {restsAfter, restsAfter, true, false},
+		"it moves all the time":       {1, commitWithin - 1, false, false},
+		"it has moved for long":       {1, commitWithin, true, false},
+		"it was told nothing in time": {1, bound, true, false},
+		"and still nothing":           {1, bound + 1, true, true},
+	} {
+		one := managedContainer{task: acting, movedAt: noon.Add(-c.moved)}
+		one.behindAt = noon.Add(-c.behind)
+		one.ownership = restore.Ownership{State: restore.Ours, Behind: true}
+		if due, late := one.due(noon), one.late(noon); due != c.due || late != c.late {
+			t.Errorf("%s: due %v, late %v", name, due, late)
+		}
+		if one.task = pausing; one.due(noon) {
+			t.Errorf("%s: told, and the owner holds it", name)
+		}
+		one.task, one.ownership.Behind = acting, false
+		if one.due(noon) || one.late(noon) {
+			t.Errorf("%s: told, and it knows", name)
+		}
+	}
+}
+
+// How far the runtime is behind is a ratio, of either limit: no limit at all is furthest.
+func TestHowFarTheRuntimeIsBehind(t *testing.T) {
+	far := func(ours, knows mdp.Size) float64 {
+		var c managedContainer
+		c.ownership = restore.Ownership{Ours: limitsOf(ours), Before: limitsOf(knows)}
+		return c.far()
+	}
+	near := far(mdp.Size{CPU: 400, Memory: 100 * mib}, mdp.Size{CPU: 300, Memory: 100 * mib})
+	up := far(mdp.Size{CPU: 400, Memory: 100 * mib}, mdp.Size{CPU: 200, Memory: 100 * mib})
+	down := far(mdp.Size{CPU: 200, Memory: 100 * mib}, mdp.Size{CPU: 400, Memory: 100 * mib})
+	memory := far(mdp.Size{CPU: 400, Memory: 100 * mib}, mdp.Size{CPU: 300, Memory: 300 * mib})
+	none := far(mdp.Size{CPU: 400}, mdp.Size{})
+	if !(near > 0 && near < up && up == down && up < memory && memory < none) {
+		t.Errorf("%v, %v up and %v down, %v of memory, %v of nothing", near, up, down, memory, none)
+	}
+	if f := far(mdp.Size{}, mdp.Size{CPU: 100, Memory: mib}); f != 0 {
+		t.Errorf("nothing is ours, and the runtime is behind by %v", f)
+	}
+}
+
+// What the runtime does not know goes with a call, but no more than the API allows by now.
+func TestACallHasNoMoreThanTheCeiling(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.shrunk()
+	c := g.agent.containers[g.ref(0)]
+	c.ownership.Ours, c.ownership.Behind = limitsOf(mdp.Size{CPU: 900, Memory: 200 * mib}), true
+	for _, top := range []mdp.Size{{CPU: 400, Memory: 150 * mib}, {CPU: 1000, Memory: 250 * mib}} {
+		c.envelope.Bounds.CPU.Max, c.envelope.Bounds.Memory.Max = top.CPU, top.Memory
+		want := mdp.Size{CPU: min(900, top.CPU), Memory: min(200*mib, top.Memory)}
+		m := c.whole(move{}).call
+		if is := changed(m.Change); m.To != want || is.CPU() != want.CPU || is.Memory != want.Memory || !m.Commit {
+			t.Errorf("below %v: %+v, want %v", top, m, want)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // counted counts the steps of the first container, whose policy wants a limit.
@@ -114,5 +116,70 @@ func TestARestingContainerIsRestoredWhenItsGrantEnds(t *testing.T) {
 	g.run(36 * time.Second) // the grants hold for a minute
 	if l := g.limit(0); l != web {
 		t.Errorf("a second after its grant ended it has %v", l)
+	}
+}
+
+// A step is left out where it would find what the last one has found. Whatever the sampler or anybody
+// else has to say makes one.
+func TestNothingRestsThatHasNews(t *testing.T) {
+	at := noon.Add(time.Second)
+	later, now := at.Add(time.Millisecond), at.Add(restMost-1)
+	for name, happens := range map[string]func(*managedContainer){
+		"":                             func(*managedContainer) {},
+		"the last step changed it":     func(c *managedContainer) { c.stepped.calm = false },
+		"three seconds":                func(c *managedContainer) { c.stepped.at = now.Add(-restMost) },
+		"the API":                      func(c *managedContainer) { c.facts.Requests.CPU++ },
+		"its neighbours":               func(c *managedContainer) { c.others.limits.CPU++ },
+		"it was killed":                func(c *managedContainer) { c.oomKilled = true },
+		"a sample failed":              func(c *managedContainer) { c.track.fault = errors.New("gone") },
+		"its memory moved":             func(c *managedContainer) { c.track.still = false },
+		"nobody has looked at its pod": func(c *managedContainer) { c.track.pod.readAt = at },
+		"its pod ran":                  func(c *managedContainer) { c.track.pod.ranAt = later },
+		"it was throttled":             func(c *managedContainer) { c.track.throttledAt = later },
+		"the lane has raised":          func(c *managedContainer) { c.track.lane.news.at = later },
+		"the lane could not raise":     func(c *managedContainer) { c.track.lane.news.err = cgroup.ErrReadOnly },
+		"it has met its ceiling":       func(c *managedContainer) { c.track.lane.met = true },
+	} {
+		c := &managedContainer{stepped: stepped{at: at, calm: true}}
+		c.sampler = new(Sampler)
+		c.track = &Track{still: true, pod: &sharedGroup{readAt: later, ranAt: at}}
+		happens(c)
+		if rests := c.rests(now, order{}); rests != (name == "") {
+			t.Errorf("%q: it rests: %v", name, rests)
+		}
+		if c.rests(now, order{mode: api.Auto}) {
+			t.Errorf("%q: it rests, and central has said something", name)
+		}
+	}
+}
+
+// What a step leaves under way is for the next one.
+func TestAStepWithSomethingUnderWayIsNotCalm(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   func(*managedContainer, *api.Summary)
+		calm bool
+	}{
+		"nothing":                 {func(*managedContainer, *api.Summary) {}, true},
+		"it used CPU":             {func(_ *managedContainer, s *api.Summary) { s.State.Usage.CPU = 1 }, false},
+		"it was throttled":        {func(_ *managedContainer, s *api.Summary) { s.State.Throttled = 0.1 }, false},
+		"its use is not known":    {func(_ *managedContainer, s *api.Summary) { s.State.Observed = 0 }, false},
+		"a kill is reported":      {func(c *managedContainer, _ *api.Summary) { c.kills = 1 }, false},
+		"limits were set":         {func(c *managedContainer, _ *api.Summary) { c.wrote = true }, false},
+		"the runtime is behind":   {func(c *managedContainer, _ *api.Summary) { c.ownership.Behind = true }, false},
+		"a call may land late":    {func(c *managedContainer, _ *api.Summary) { c.ownership.Late = true }, false},
+		"a call is in doubt":      {func(c *managedContainer, _ *api.Summary) { c.ownership.State = restore.InDoubt }, false},
+		"a restore is not done":   {func(c *managedContainer, _ *api.Summary) { c.task = restoring }, false},
+		"there is a problem":      {func(_ *managedContainer, s *api.Summary) { s.Problem = "no journal" }, false},
+		"an action was refused":   {func(_ *managedContainer, s *api.Summary) { s.Effect = mdp.Refused }, false},
+		"an action had no effect": {func(_ *managedContainer, s *api.Summary) { s.Effect = mdp.Unchanged }, true},
+	} {
+		one := &managedContainer{task: acting}
+		one.ownership.State = restore.Ours
+		s := api.Summary{Want: mdp.Action{}.WithCPU(100), Effect: mdp.Unchanged}
+		s.State.Observed = mdp.SetOf(mdp.CPUUsage, mdp.Throttled)
+		c.is(one, &s)
+		if one.remember(noon, order{}, s); one.stepped.calm != c.calm {
+			t.Errorf("%s: calm %v", name, one.stepped.calm)
+		}
 	}
 }
