@@ -197,7 +197,7 @@ func TestWhatCannotBeThrottledIsReadOnceMore(t *testing.T) {
 // A limit may be another one than at the last look: what the step has set since, or is setting now,
 // counts as well. The container is read as long as a period of any of them can be throttled.
 func TestAContainerIsReadForEachLimitThatItMayHave(t *testing.T) {
-	low, high := stretch(250, 1000, 100_000), limitsOf(mdp.Size{CPU: 1000})
+	low, high := stretch(250, 1000, 100_000), limitsOf(mdp.Size{CPU: 4000})
 	for name, place := range map[string]func(*node){
 		"at the last look": func(d *node) { d.tracks[0].limits = low },
 		"set since":        func(d *node) { d.sampler.Open(d.tracks[0], lane{has: low, top: high}) },
@@ -208,7 +208,9 @@ func TestAContainerIsReadForEachLimitThatItMayHave(t *testing.T) {
 				d := newNode(t, host, 1)
 				d.limited(0, high)
 				place(d)
-				d.tick()
+				for range 20 {
+					d.tick()
+				}
 				d.workers[0].Demand = 950
 				d.tick()
 				d.workers[0].Demand = 0
@@ -237,7 +239,7 @@ func TestWhatIsThrottledIsReadAlsoWhenItsPodDoesNothing(t *testing.T) {
 		d.workers[0].Demand = 0
 		d.workers[1].Demand = 10
 		for n := 1; n < 12; n++ {
-			if n == 5 {
+			if n == 3 {
 				d.workers[1].Demand = 0
 			}
 			throttle(t, host, d.paths[0], n)

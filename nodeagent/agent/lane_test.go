@@ -877,6 +877,7 @@ func TestWhereTheCgroupIsReadOnlyTheRuntimeIsAskedAtOnce(t *testing.T) {
 	g.boot()
 	g.host.Tree = writable
 	g.shrunk()
+	g.run(2 * time.Second)
 	// Nobody relieves it within a sample: the period is the usual one, and no peak is left to the lane.
 	if l := g.host.Limits(t, g.pathOf(0, "c0")); l.Period != 100_000 {
 		t.Errorf("%+v is in force", l)

@@ -81,6 +81,23 @@ func TestACPURaiseNeverWaitsForAPermit(t *testing.T) {
 	}
 }
 
+// Nor does one of the step's own.
+func TestAStepRaisesACPULimitBeyondThePermit(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	wants := mdp.MilliCPU(300)
+	g.counted(&wants)
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	g.has(0)
+	g.permit(1, mdp.Size{CPU: 10, Memory: 1})
+	wants = 900
+	g.run(2 * time.Second)
+	if l := g.limit(0).CPU; l != 900 {
+		t.Errorf("the limit is %v, want 900m", l)
+	}
+}
+
 // A memory limit goes up to what the permit and the node have, and on when there is more.
 func TestAMemoryRaiseWaitsForThePermitOrTheNode(t *testing.T) {
 	const low = 128 * mdp.MiB
@@ -128,6 +145,26 @@ func TestAMemoryRaiseWaitsForThePermitOrTheNode(t *testing.T) {
 				t.Errorf("with a larger permit the limit is %v", l)
 			}
 		})
+	}
+}
+
+// What was taken of the node's memory counts until there is another permit: who gave that knows of it.
+func TestWhatWasTakenCountsUnderOnePermit(t *testing.T) {
+	const low = 128 * mdp.MiB
+	g := settled(t)
+	g.permit(1, mdp.Size{Memory: 2 * low})
+	g.memory[0] = 120 * mdp.MiB // a limit of 180Mi is wanted
+	for _, c := range []struct {
+		permit uint64
+		spare  mdp.Bytes
+		want   mdp.Bytes
+	}{{1, 40, 168}, {1, 12, 168}, {1, 42, 170}, {2, 10, 180}} {
+		g.permit(c.permit, mdp.Size{Memory: 2 * low})
+		g.has(c.spare * mdp.MiB)
+		g.run(2 * time.Second)
+		if l := g.limit(0).Memory; l != c.want*mdp.MiB {
+			t.Errorf("permit %d, and %dMi to give: the limit is %v, want %dMi", c.permit, c.spare, l, c.want)
+		}
 	}
 }
 

@@ -155,31 +155,32 @@ func TestNothingRestsThatHasNews(t *testing.T) {
 
 // What a step leaves under way is for the next one.
 func TestAStepWithSomethingUnderWayIsNotCalm(t *testing.T) {
+	type one = managedContainer
 	for name, c := range map[string]struct {
-		is   func(*managedContainer, *api.Summary)
+		is   func(*one, *api.Summary)
 		calm bool
 	}{
-		"nothing":                 {func(*managedContainer, *api.Summary) {}, true},
-		"it used CPU":             {func(_ *managedContainer, s *api.Summary) { s.State.Usage.CPU = 1 }, false},
-		"it was throttled":        {func(_ *managedContainer, s *api.Summary) { s.State.Throttled = 0.1 }, false},
-		"its use is not known":    {func(_ *managedContainer, s *api.Summary) { s.State.Observed = 0 }, false},
-		"a kill is reported":      {func(c *managedContainer, _ *api.Summary) { c.kills = 1 }, false},
-		"limits were set":         {func(c *managedContainer, _ *api.Summary) { c.wrote = true }, false},
-		"the runtime is behind":   {func(c *managedContainer, _ *api.Summary) { c.ownership.Behind = true }, false},
-		"a call may land late":    {func(c *managedContainer, _ *api.Summary) { c.ownership.Late = true }, false},
-		"a call is in doubt":      {func(c *managedContainer, _ *api.Summary) { c.ownership.State = restore.InDoubt }, false},
-		"a restore is not done":   {func(c *managedContainer, _ *api.Summary) { c.task = restoring }, false},
-		"there is a problem":      {func(_ *managedContainer, s *api.Summary) { s.Problem = "no journal" }, false},
-		"an action was refused":   {func(_ *managedContainer, s *api.Summary) { s.Effect = mdp.Refused }, false},
-		"an action had no effect": {func(_ *managedContainer, s *api.Summary) { s.Effect = mdp.Unchanged }, true},
+		"nothing":                 {func(*one, *api.Summary) {}, true},
+		"it used CPU":             {func(_ *one, s *api.Summary) { s.State.Usage.CPU = 1 }, false},
+		"it was throttled":        {func(_ *one, s *api.Summary) { s.State.Throttled = 0.1 }, false},
+		"its use is not known":    {func(_ *one, s *api.Summary) { s.State.Observed = 0 }, false},
+		"a kill is reported":      {func(c *one, _ *api.Summary) { c.kills = 1 }, false},
+		"limits were set":         {func(c *one, _ *api.Summary) { c.wrote = true }, false},
+		"the runtime is behind":   {func(c *one, _ *api.Summary) { c.ownership.Behind = true }, false},
+		"a call may land late":    {func(c *one, _ *api.Summary) { c.ownership.Late = true }, false},
+		"a call is in doubt":      {func(c *one, _ *api.Summary) { c.ownership.State = restore.InDoubt }, false},
+		"a restore is not done":   {func(c *one, _ *api.Summary) { c.task = restoring }, false},
+		"there is a problem":      {func(_ *one, s *api.Summary) { s.Problem = "no journal" }, false},
+		"an action was refused":   {func(_ *one, s *api.Summary) { s.Effect = mdp.Refused }, false},
+		"an action had no effect": {func(_ *one, s *api.Summary) { s.Effect = mdp.Unchanged }, true},
 	} {
-		one := &managedContainer{task: acting}
-		one.ownership.State = restore.Ours
+		it := &one{task: acting}
+		it.ownership.State = restore.Ours
 		s := api.Summary{Want: mdp.Action{}.WithCPU(100), Effect: mdp.Unchanged}
 		s.State.Observed = mdp.SetOf(mdp.CPUUsage, mdp.Throttled)
-		c.is(one, &s)
-		if one.remember(noon, order{}, s); one.stepped.calm != c.calm {
-			t.Errorf("%s: calm %v", name, one.stepped.calm)
+		c.is(it, &s)
+		if it.remember(noon, order{}, s); it.stepped.calm != c.calm {
+			t.Errorf("%s: calm %v", name, it.stepped.calm)
 		}
 	}
 }

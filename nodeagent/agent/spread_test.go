@@ -197,7 +197,8 @@ func TestTheLimitAtRestOnlyBounds(t *testing.T) {
 		c.target = one.target
 		s := mdp.State{Limit: mdp.Size{CPU: one.inForce}, Observed: mdp.SetOf(mdp.CPULimit)}
 		if got := c.atRest(s, one.action); got != one.want {
-			t.Errorf("target %v, %v in force, wanted %v: %v, want %v", one.target, one.inForce, one.action, got, one.want)
+			t.Errorf("target %v, %v in force, wanted %v: %v, want %v",
+				one.target, one.inForce, one.action, got, one.want)
 		}
 	}
 }

@@ -74,12 +74,12 @@ func TestTheSmallerLimitIsInForceBetweenQuotaAndPeriod(t *testing.T) {
 		}
 		got := written(t, h, path, func() error { return g.WriteCPU(c.to) })
 		g.Close()
-		if is := h.Limits(t, path); !slices.Equal(got, c.want) || is.Quota != c.to.Quota || is.Period != c.to.Period {
+		if is := h.Limits(t, path); !slices.Equal(got, c.want) || is != c.to {
 			t.Errorf("from %+v to %+v: %v was written, want %v; in force is %+v", c.from, c.to, got, c.want, is)
 		}
 		h.Add(t, path, c.from)
 		got = written(t, h, path, func() error { return h.Tree.Write(path, c.to) })
-		if is := h.Limits(t, path); len(c.want) > 1 && got[0] != c.want[0] || is.Quota != c.to.Quota || is.Period != c.to.Period {
+		if is := h.Limits(t, path); len(c.want) > 1 && got[0] != c.want[0] || is != c.to {
 			t.Errorf("from %+v to %+v, with all checks: %v was written, want %v; in force is %+v",
 				c.from, c.to, got, c.want, is)
 		}
@@ -119,7 +119,8 @@ func TestMemoryWithSwapIsNeverBelowMemory(t *testing.T) {
 	}{{64, 128, []string{swap, memory}}, {128, 64, []string{memory, swap}}, {0, 64, []string{memory, swap}}} {
 		h.Add(t, path, cgroup.Limits{Memory: c.was * mdp.MiB})
 		h.Put(t, path, "memory/"+swap, "9223372036854771712\n")
-		got := written(t, h, path, func() error { return h.Tree.Write(path, cgroup.Limits{Memory: c.is * mdp.MiB}) })
+		to := cgroup.Limits{Memory: c.is * mdp.MiB}
+		got := written(t, h, path, func() error { return h.Tree.Write(path, to) })
 		if !slices.Equal(got, c.want) {
 			t.Errorf("from %dMi to %dMi: %v was written, want %v", c.was, c.is, got, c.want)
 		}
