@@ -580,6 +580,26 @@ func TestAnAgentThatEndsWaitsForTheKubelet(t *testing.T) {
 	}
 }
 
+// The same, where the kubelet is done just after the first of the agent's last restores.
+func TestTheLastRestoreIsOfWhatTheAPIGivesInTheEnd(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	resized := func(to mdp.MilliCPU, pending bool) {
+		g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU, c.ResizePending = to, pending })
+	}
+	m := &meanwhile{Runtime: g.client, after: func() { resized(950, false) }}
+	m.when = func(c cri.Change) bool { return c.Quota == cgroup.Quota(900, 100000) }
+	g.runtime = m
+	g.boot()
+	g.shrunk()
+	resized(900, true)
+	if err := g.agent.restoreAll(t.Context()); err != nil || !m.done {
+		t.Errorf("restored to 900m first: %v, %v", m.done, err)
+	}
+	if l := g.limit(0); l.CPU != 950 || l.Memory != web.Memory {
+		t.Errorf("it left %v in force, want 950m and %v", l, web.Memory)
+	}
+}
+
 // The runtime may be slow, and then its deadline is set to more: a step that waits for it is no
 // reason to end the agent, which would restore everything by the same runtime.
 func TestAStepThatWaitsForASlowRuntimeIsAlive(t *testing.T) {
