@@ -303,6 +303,27 @@ func TestNothingIsRaisedWhenReliefIsTakenBack(t *testing.T) {
 	}
 }
 
+// When relief is over the lane is done with it: what the step sets later stays.
+func TestWhatTheStepSetsAfterReliefIsNotTakenBack(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	d.tick()
+	d.throttled()
+	for range calmSamples {
+		d.tick()
+	}
+	d.sampler.Heard(d.tracks[0])
+	more := limitsOf(mdp.Size{CPU: 200, Memory: web.Memory})
+	if relieved, err := d.sampler.Set(d.tracks[0], more); relieved || err != nil {
+		t.Fatal(relieved, err)
+	}
+	d.sampler.Open(d.tracks[0], lane{has: more, top: limitsOf(mdp.Size{CPU: 400})})
+	for range 2 * calmSamples {
+		if d.tick(); d.limit(0) != 200 {
+			t.Fatalf("the step has set 200m, and the limit is %v", d.limit(0))
+		}
+	}
+}
+
 // The ceiling is met when a container is throttled there again and again. A period from before the
 // raise, or one now and then, is not that, nor is the use of all that there is.
 func TestOneThrottledPeriodNowAndThenDoesNotMeetTheCeiling(t *testing.T) {
