@@ -134,6 +134,7 @@ func TestNothingRestsThatHasNews(t *testing.T) {
 		"a sample failed":              func(c *managedContainer) { c.track.fault = errors.New("gone") },
 		"its memory moved":             func(c *managedContainer) { c.track.still = false },
 		"nobody has looked at its pod": func(c *managedContainer) { c.track.pod.readAt = at },
+		"nor lately":                   func(c *managedContainer) { c.track.pod.readAt = later },
 		"its pod ran":                  func(c *managedContainer) { c.track.pod.ranAt = later },
 		"it was throttled":             func(c *managedContainer) { c.track.throttledAt = later },
 		"the lane has raised":          func(c *managedContainer) { c.track.lane.news.at = later },
@@ -142,7 +143,7 @@ func TestNothingRestsThatHasNews(t *testing.T) {
 	} {
 		c := &managedContainer{stepped: stepped{at: at, calm: true}}
 		c.sampler = new(Sampler)
-		c.track = &Track{still: true, pod: &sharedGroup{readAt: later, ranAt: at}}
+		c.track = &Track{still: true, pod: &sharedGroup{readAt: now.Add(-tenth), ranAt: at}}
 		happens(c)
 		if rests := c.rests(now, order{}); rests != (name == "") {
 			t.Errorf("%q: it rests: %v", name, rests)

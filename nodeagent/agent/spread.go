@@ -10,7 +10,8 @@ import (
 // The limit at rest. A limit that covers each peak costs its height all the time; one that does
 // not costs the ceiling for the time of a relief, and some throttling, each time the use is higher. Where
 // the target allows throttling now and then, the limit at rest is the cheapest one: it is found in
-// the spread of the CPU use in tenths of a second, of about the last minute.
+// the spread of the CPU use in tenths of a second, of about the last minute. What throttles is that the
+// use rises above the limit, and not that it stays there: a burst that lasts is relieved once.
 
 const (
 	tenth = 100 * time.Millisecond
@@ -21,14 +22,15 @@ const (
 	remembered         = time.Minute
 	// A spread of fewer samples says little.
 	enoughSamples = 100
-	// How long a limit is at the ceiling for a peak that is over at once: the sample in which it
-	// began, and those that show that it is over.
-	reliefLasts = (calmSamples + 1) * tenth
+	// A limit that the use is above nearly all the time costs nearly what the top costs, and throttles.
+	worthwhile = 0.98
 )
 
 // spread is how often a container used how much CPU in a tenth of a second. Old samples count less.
 type spread struct {
 	weights [buckets]float32
+	rises   [buckets]float32 // the sum from i+1 on is how often the use rose above bucket i
+	last    int              // bucket of the newest sample
 	sum     float32
 	weight  float32 // of the next sample; grows, instead of the others becoming less
 	n       int     // of samples
@@ -57,19 +59,25 @@ func (s *spread) catchUp() {
 // add takes in a sample: the use, or more than any when all that was allowed was used.
 func (s *spread) add(used mdp.MilliCPU, all bool) {
 	s.catchUp()
-	if s.weight == 0 {
-		s.weight = 1
-	}
 	i := buckets - 1
 	if !all {
 		i = bucketOf(used)
 	}
+	if s.weight == 0 {
+		s.weight, s.last = 1, i
+	}
+	if i > s.last {
+		s.rises[i] += s.weight
+		s.rises[s.last] -= s.weight
+	}
+	s.last = i
 	s.weights[i] += s.weight
 	s.sum += s.weight
 	s.n++
 	if s.weight *= grows; s.weight > 1e9 {
 		for i := range s.weights {
 			s.weights[i] /= s.weight
+			s.rises[i] /= s.weight
 		}
 		s.sum /= s.weight
 		s.weight = 1
@@ -86,28 +94,28 @@ func bucketOf(used mdp.MilliCPU) int {
 // highest is the most that a use in a bucket can be.
 func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) }
 
-// cheapest is the limit that costs least, of those below which at most a share of the samples is
-// not; a relief goes up to top. It is a little above the use that it covers, so that a relief ends. ok
-// is false while too little is known.
+// cheapest is the limit that costs least, of those above which the use rises in at most a share of the
+// samples; a relief goes up to top, and stays there until the use is below again. It is a little above
+// the use that it covers, so that a relief ends. ok is false while too little is known.
 func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
 	s.catchUp()
 	if s.n < enoughSamples {
 		return 0, false
 	}
-	best, above := float64(top), float32(0)
+	best, above, rises := float64(top), float32(0), float32(0)
 	limit = top
 	for i := buckets - 2; i >= 0; i-- {
 		above += s.weights[i+1]
-		p := float64(above / s.sum)
-		if p > float64(share) {
+		rises += s.rises[i+1]
+		if float64(rises/s.sum) > float64(share) {
 			break
 		}
 		at := overPeak * highest(i)
 		if at >= float64(top) {
 			continue
 		}
-		peaks := p / tenth.Seconds() // in a second
-		if cost := at + peaks*reliefLasts.Seconds()*(float64(top)-at); cost <= best {
+		relieved := float64((above + calmSamples*rises) / s.sum)
+		if cost := at + relieved*(float64(top)-at); cost < worthwhile*best {
 			best, limit = cost, mdp.MilliCPU(math.Ceil(at))
 		}
 	}

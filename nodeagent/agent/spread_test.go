@@ -32,7 +32,19 @@ func TestTheLimitAtRest(t *testing.T) {
 			}
 			return 100
 		}, 0.1, 100, 121},
-		"but not when the target is stricter": {func(i int) mdp.MilliCPU {
+		"and a burst, however long": {func(i int) mdp.MilliCPU {
+			if i%400 < 80 {
+				return 600
+			}
+			return 100
+		}, 0.02, 100, 121},
+		"but not when the load is high for most of the time": {func(i int) mdp.MilliCPU {
+			if i%400 < 300 {
+				return 600
+			}
+			return 100
+		}, 0.02, 600, 723},
+		"nor when the target is stricter": {func(i int) mdp.MilliCPU {
 			if i%40 == 0 {
 				return 600
 			}
@@ -82,27 +94,39 @@ func TestTheLimitAtRestIsTheCheapest(t *testing.T) {
 			}
 			s.add(mdp.MilliCPU(uses[i]), false)
 		}
-		above := func(limit float64) (p float64) {
-			sum, weight := 0.0, 1.0
+		// How much of the time the use is above a limit, and in how much of it it rises above it.
+		over := func(limit float64) (above, rises float64) {
+			sum, weight, was := 0.0, 1.0, true
 			for _, u := range uses {
-				if sum += weight; float64(mdp.MilliCPU(u)) > limit {
-					p += weight
+				is := float64(mdp.MilliCPU(u)) > limit
+				if sum += weight; is {
+					above += weight
 				}
+				if is && !was {
+					rises += weight
+				}
+				was = is
 				weight *= float64(grows)
 			}
-			return p / sum
+			return above / sum, rises / sum
 		}
-		cost := func(limit, p float64) float64 {
-			return limit + p/tenth.Seconds()*reliefLasts.Seconds()*(float64(top)-limit)
+		cost := func(limit float64) float64 {
+			above, rises := over(limit)
+			return limit + (above+calmSamples*rises)*(float64(top)-limit)
 		}
 		limit, ok := s.cheapest(top, share)
-		p := above(float64(limit))
-		if !ok || limit > top || limit < top && p > float64(share)+1e-3 {
-			t.Fatalf("limit %v of %v (%v): %v of the samples are above it, of %v", limit, top, ok, p, share)
+		_, rises := over(float64(limit))
+		if !ok || limit > top || limit < top && rises > float64(share)+1e-3 {
+			t.Fatalf("limit %v of %v (%v): the use rises above it in %v of the samples, of %v", limit, top, ok, rises, share)
 		}
-		for other := 10.0; other < float64(top); other *= 1.02 {
-			if q := above(other); q <= float64(share) && cost(other, q) < 0.82*cost(float64(limit), p)-2 {
-				t.Fatalf("limit %v costs %v, and %v costs %v", limit, cost(float64(limit), p), other, cost(other, q))
+		// Down from the top, until it rises too often: what is below that is no choice, although a use
+		// that is above a limit all the time seldom rises above it.
+		for other := float64(top) / 1.02; other > 10; other /= 1.02 {
+			if _, rises := over(other); rises > float64(share) {
+				break
+			}
+			if cost(other) < 0.82*cost(float64(limit))-2 {
+				t.Fatalf("limit %v costs %v, and %v costs %v", limit, cost(float64(limit)), other, cost(other))
 			}
 		}
 	}
