@@ -218,6 +218,24 @@ func TestWhatIsLentIsAccountedForOnce(t *testing.T) {
 	}
 }
 
+// A limit that was raised is not memory in use: the node seems to have as much as before, and what a
+// lane took of that is not given to another container seconds later.
+func TestWhatALaneTookIsNotGivenAgain(t *testing.T) {
+	g := settled(t)
+	g.has(40 * mib)
+	g.permit(1, mdp.Size{CPU: 10, Memory: 256 * mib})
+	g.run(time.Second)
+	if l := g.uses(122 * mib); l != 168*mib {
+		t.Fatalf("the node has 40Mi, and a limit of 128Mi became %v", l)
+	}
+	g.run(2 * time.Second)
+	g.memory[1] = 122 * mib
+	g.run(3 * time.Second)
+	if s := g.sum().Memory; s != 296*mib {
+		t.Errorf("the sum is %v, want no more than the permit for 256Mi and the node's 40Mi", s)
+	}
+}
+
 // Several lanes may raise in one sample. Together they take no more than the permit and the node
 // have, and what they took counts in the step after.
 func TestLanesDoNotTakeMemoryTwice(t *testing.T) {
