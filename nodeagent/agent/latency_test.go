@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -176,7 +177,10 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 				if err != nil {
 					return
 				}
-				io.WriteString(c, status+"\r\nContent-Length: 0\r\n\r\n")
+				// Who closes with a request unread resets the connection, and the answer may be lost.
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, status+"\r\nContent-Length: 0\r\n\r\n")
+				}
 				c.Close()
 			}
 		}()
