@@ -252,30 +252,34 @@ func (t *Track) lastSecond(now time.Time, state *mdp.State) {
 }
 
 // lastSamples sets the peak and the deviation over all samples, when they cover a
-// second. They are of the time that a period of a limit at the peak has: the quota covers less only
-// where the ceiling is far above.
+// second. The peak is the lowest limit whose quota the container has not used up in any period. The
+// quota is the ceiling's, and the period the shortest time in which the container has used so much, or
+// the longest one.
 func (t *Track) lastSamples(now time.Time, state *mdp.State) {
 	if t.count < 11 || now.Sub(t.back(0).at) > time.Second {
 		return
 	}
 	window := t.window()
-	p, known := t.peaks(window)
-	for top := float64(t.lane.top.CPU()); known && window > 1 && top > 0 && overPeak*float64(p.highest)*float64(window) > top; {
-		window--
-		var shorter peaks
-		shorter, known = t.peaks(window)
-		p = peaks{max(p.highest, shorter.highest), max(p.newest, shorter.newest), shorter.deviation}
-	}
+	whole, known := t.peaks(window)
 	if !known {
 		return
 	}
-	t.second = p.newest
+	state.CPUPeak, t.second, state.CPUDeviation = whole.highest, whole.newest, whole.deviation
+	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
+	if quota := time.Duration(t.lane.top.Quota) * time.Microsecond; window > 1 && quota > 0 {
+		if in := t.soonest(quota, t.count); in > 0 {
+			state.CPUPeak = per(quota, in)
+			part, _ := t.peaks(max(1, min(window, int(in/tenth))))
+			state.CPUDeviation = part.deviation
+		}
+		if in := t.soonest(quota, int(time.Second/tenth)); in > 0 {
+			t.second = per(quota, in)
+		}
+	}
 	if burst, ok := t.burst(); ok {
 		state.CPUBurst = burst
 		state.Observed |= mdp.SetOf(mdp.CPUBurst)
 	}
-	state.CPUPeak, state.CPUDeviation = p.highest, p.deviation
-	state.Observed |= mdp.SetOf(mdp.CPUPeak, mdp.CPUDeviation)
 }
 
 // peaks is how high the use was in windows of some samples.
@@ -304,6 +308,36 @@ func (t *Track) peaks(window int) (p peaks, known bool) {
 	mean := sum / n
 	p.deviation = mdp.MilliCPU(math.Sqrt(max(0, squares/n-mean*mean)))
 	return p, true
+}
+
+// soonest is the shortest time in which so much CPU time was used, up to the longest period, that
+// ended in one of the newest samples; 0 is none. Within a sample the use counts as even.
+func (t *Track) soonest(quota time.Duration, newest int) (in time.Duration) {
+	const most = longest * time.Microsecond
+	for i := range min(newest, t.count) {
+		for n := 1; i+n < t.count; n++ {
+			used, span, known := t.spent(i, n)
+			if !known {
+				break
+			}
+			if used < quota {
+				if span >= most {
+					break
+				}
+				continue
+			}
+			// What is too much was used at the begin of the time, or at its end.
+			for _, end := range []int{i, i + n - 1} {
+				ofEnd, took, _ := t.spent(end, 1)
+				excess := float64(used-quota) / float64(max(1, ofEnd))
+				if least := span - time.Duration(min(1, excess)*float64(took)); least <= most && (in == 0 || least < in) {
+					in = least
+				}
+			}
+			break
+		}
+	}
+	return in
 }
 
 // burst is the highest mean usage over one second, among the samples; ok is false when

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -53,14 +54,13 @@ func busy(from, to int) func(int) time.Duration {
 }
 
 // A limit of a quarter of the ceiling has a period of four samples, and one of more than half of it
-// one of a single sample: a peak is of the period that its limit has.
+// one of less than two: a peak is of the period that its limit has.
 func TestAPeakIsOfThePeriodThatItsLimitHas(t *testing.T) {
-	const up, down = 90 * time.Millisecond, 50 * time.Millisecond // of CPU, in a tenth of a second
-	pairs := func(sample int) time.Duration {
+	pairs := func(sample int) time.Duration { // of CPU, in a tenth of a second
 		if sample%4 < 2 {
-			return up
+			return 90 * time.Millisecond
 		}
-		return down
+		return 50 * time.Millisecond
 	}
 	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
 		track := newNode(t, host, 1).tracks[0]
@@ -72,10 +72,12 @@ func TestAPeakIsOfThePeriodThatItsLimitHas(t *testing.T) {
 		track.count, track.next = samples, 0
 		for top, want := range map[mdp.MilliCPU]mdp.MilliCPU{
 			0:    700, // no ceiling is known: as long as can be
-			4000: 700, // of four samples
-			2600: 767, // of three
-			2000: 900, // of two
-			1000: 900, // of one
+			2800: 700, // 280 ms of CPU are used in four samples
+			2550: 729, // 255 in three and a half
+			2300: 767, // 230 in three
+			1800: 900, // 180 in two
+			1350: 900, // 135 in one and a half
+			800:  900, // 80 in less than one: there is no limit that is high enough
 		} {
 			track.lane.top = limitsOf(mdp.Size{CPU: top})
 			var s mdp.State
@@ -85,4 +87,54 @@ func TestAPeakIsOfThePeriodThatItsLimitHas(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A limit at the peak throttles nothing of what was used, and one that is a little lower does: in one
+// of the periods, wherever it begins, more than its quota is used.
+func TestALimitAtThePeakThrottlesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	track := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1).tracks[0]
+	for range 2000 {
+		ceiling, scale := mdp.MilliCPU(200+rng.IntN(2000)), rng.Float64()*float64(tenth)
+		var sums [samples]time.Duration
+		var used time.Duration
+		for i := range samples {
+			used += time.Duration(scale * rng.Float64() * rng.Float64())
+			sums[i] = used
+			track.ring[i] = sample{at: noon.Add(time.Duration(i) * tenth), CPU: cgroup.CPU{Observed: cgroup.CPUUsage, Usage: used}}
+		}
+		track.count, track.next, track.lane.top = samples, 0, limitsOf(mdp.Size{CPU: ceiling})
+		var s mdp.State
+		track.lastSamples(noon.Add((samples-1)*tenth), &s)
+		// The highest use in a period, where the use within a sample is even.
+		most := func(period float64) (most float64) {
+			whole := int(period)
+			for i := whole; i < samples; i++ {
+				older, newer := time.Duration(0), time.Duration(0)
+				if i > whole {
+					older = sums[i-whole] - sums[i-whole-1]
+				}
+				if i+1 < samples {
+					newer = sums[i+1] - sums[i]
+				}
+				part := (period - float64(whole)) * float64(max(older, newer))
+				most = max(most, float64(sums[i]-sums[i-whole])+part)
+			}
+			return most
+		}
+		for _, c := range []struct {
+			limit     float64
+			throttles bool
+		}{{float64(s.CPUPeak) + 1, false}, {0.99*float64(s.CPUPeak) - 1, true}} {
+			if s.CPUPeak < 20 || s.CPUPeak >= ceiling {
+				continue
+			}
+			period := min(4, float64(ceiling)/c.limit)
+			quota := period * c.limit * float64(tenth) / 1000
+			if got := most(period) > 1.001*quota; got != c.throttles {
+				t.Fatalf("below %v the peak is %v: a limit of %.0fm throttles: %v; %.1f ms are used in %.2f samples, of %.1f ms",
+					ceiling, s.CPUPeak, c.limit, got, most(period)/1e6, period, quota/1e6)
+			}
+		}
+	}
 }
