@@ -17,7 +17,6 @@ import (
 
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/test/apps/load"
-	"awarescale.dev/aware/test/apps/traces"
 	"awarescale.dev/aware/test/cluster/images"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -88,20 +87,23 @@ func TestTheOrderChangesFromRoundToRound(t *testing.T) {
 
 // The load asks for a known share of a core at its peak, whatever a request costs.
 func TestTheLoadIsFittedToTheMachine(t *testing.T) {
-	trace := traces.Bursty3Min()
+	trace, err := shape()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for cost, slo := range map[time.Duration]time.Duration{
 		time.Millisecond:      100 * time.Millisecond,
 		6 * time.Millisecond:  180 * time.Millisecond,
 		20 * time.Millisecond: 600 * time.Millisecond,
 	} {
-		f := fitted(cost, options{peak: 0.7})
+		f, err := fitted(cost, options{peak: 0.7})
 		peak := slices.Max(trace.Rates) / trace.Mean() * f.RPS * cost.Seconds()
-		if math.Abs(peak-0.7) > 0.001 || f.SLO != slo {
+		if err != nil || math.Abs(peak-0.7) > 0.001 || f.SLO != slo {
 			t.Errorf("at %v a request: %.3f cores at the peak, SLO %v; want 0.7 and %v", cost, peak, f.SLO, slo)
 		}
 	}
-	if f := fitted(time.Millisecond, options{peak: 1, slo: time.Second}); f.SLO != time.Second {
-		t.Errorf("SLO %v, want the flag's", f.SLO)
+	if f, err := fitted(time.Millisecond, options{peak: 1, slo: time.Second}); err != nil || f.SLO != time.Second {
+		t.Errorf("SLO %v, %v; want the flag's", f.SLO, err)
 	}
 }
 

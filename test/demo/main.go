@@ -124,7 +124,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.neighbour, "neighbour", bothNeighbours,
 		"with, without, or both: whether a pod that burns a core in bursts runs beside the application")
 	f.Float64Var(&o.timeScale, "time-scale", 0.5, "how long the trace of 3 minutes is to be, as a factor")
-	f.Float64Var(&o.peak, "peak", 0.7, "cores that the load asks for at its peak; the mean is 0.42 of that")
+	f.Float64Var(&o.peak, "peak", 0.9, "cores that the load asks for at its peak; the mean is 0.22 of that")
 	f.DurationVar(&o.slo, "slo", 0,
 		"latency that the 99th percentile of requests may take; 0 is thirty times the CPU time of a request")
 	return c

@@ -17,7 +17,6 @@ import (
 
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/trace"
-	"awarescale.dev/aware/test/apps/traces"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -82,7 +81,11 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 		return nil, err
 	}
 	row.phase("warming up")
-	warm, err := traces.Bursty3Min().Scale(warmUp.Seconds()/traces.Bursty3Min().Duration().Seconds(), s.fit.RPS)
+	trace, err := shape()
+	if err != nil {
+		return nil, err
+	}
+	warm, err := trace.Scale(warmUp.Seconds()/trace.Duration().Seconds(), s.fit.RPS)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +187,11 @@ func (s *stage) load(url string, t trace.Trace, seed uint64) load.Config {
 
 // measure sends the load and takes samples as long as it lasts.
 func (s *stage) measure(ctx context.Context, slice slice, url string, sampler *sampler, row *row) (*Record, error) {
-	t, err := traces.Bursty3Min().Scale(s.options.timeScale, s.fit.RPS)
+	trace, err := shape()
+	if err != nil {
+		return nil, err
+	}
+	t, err := trace.Scale(s.options.timeScale, s.fit.RPS)
 	if err != nil {
 		return nil, err
 	}

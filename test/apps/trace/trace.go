@@ -19,6 +19,7 @@ package trace
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -72,6 +73,20 @@ func (t Trace) Scale(time, rate float64) (Trace, error) {
 		scaled.Rates[i] = r * rate
 	}
 	return scaled, nil
+}
+
+// Sharpen returns the trace with the same mean, and its rates as far from each other as their powers
+// are: with a power of 2, what was three times the rate of another second is nine times it.
+func (t Trace) Sharpen(power float64) (Trace, error) {
+	if !(power >= 0 && power <= 10) || t.Peak() == 0 {
+		return Trace{}, fmt.Errorf("sharpening a trace with a peak of %g requests/s by %g: must be 0 to 10, and a trace with requests",
+			t.Peak(), power)
+	}
+	sharp := Trace{Step: t.Step, Rates: make([]float64, len(t.Rates))}
+	for i, r := range t.Rates {
+		sharp.Rates[i] = math.Pow(r/t.Peak(), power)
+	}
+	return sharp.Scale(1, t.Mean()/sharp.Mean())
 }
 
 func scaledStep(step time.Duration, by float64) (time.Duration, error) {

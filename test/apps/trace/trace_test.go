@@ -121,6 +121,29 @@ func TestScale(t *testing.T) {
 	}
 }
 
+func TestSharpenKeepsTheMean(t *testing.T) {
+	tr := Trace{time.Second, []float64{0, 1, 3, 0}}
+	for power, want := range map[float64][]float64{0: {1, 1, 1, 1}, 1: {0, 1, 3, 0}, 2: {0, 0.4, 3.6, 0}} {
+		got, err := tr.Sharpen(power)
+		if err != nil || len(got.Rates) != len(want) || got.Step != tr.Step {
+			t.Fatalf("by %v: %v, %v", power, got, err)
+		}
+		for i := range want {
+			if math.Abs(got.Rates[i]-want[i]) > 1e-12 {
+				t.Errorf("by %v: %v, want %v", power, got.Rates, want)
+			}
+		}
+	}
+	for _, power := range []float64{-1, 11, math.NaN(), math.Inf(1)} {
+		if _, err := tr.Sharpen(power); err == nil || !strings.Contains(err.Error(), "must be 0 to 10") {
+			t.Errorf("by %v: error %v", power, err)
+		}
+	}
+	if _, err := (Trace{time.Second, []float64{0}}).Sharpen(2); err == nil {
+		t.Error("nothing was sharpened")
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add("1\n2.5\n# no\n\n0")
 	f.Add("NaN\n-1\n1e999")
