@@ -42,7 +42,7 @@ type managedContainer struct {
 	task    task // of the last step
 
 	settling settling     // after relief by the fast lane
-	peak     mdp.MilliCPU // use, in the tenth of a second of the last few in which it was highest; 0 is not known
+	peak     mdp.MilliCPU // CPUPeak of the last State; 0 is not known
 	movedAt  time.Time    // the last direct write of the CPU limit
 	urgedAt  time.Time    // when it was last reported at once, at its ceiling
 

@@ -177,9 +177,7 @@ func (t *Track) sample(now time.Time) error {
 	if t.same++; t.count == 0 || into.CPU != t.back(0).CPU {
 		t.same, t.movedAt = 0, now
 	}
-	into.at = now
-	t.next = (t.next + 1) % samples
-	t.count = min(t.count+1, samples)
+	t.taken(now)
 	if t.throttled() {
 		t.throttledAt = now
 	}
@@ -197,12 +195,17 @@ func (t *Track) dormant(now time.Time) bool {
 
 // repeat is the next sample of a container that is asleep.
 func (t *Track) repeat(now time.Time) {
-	into := &t.ring[t.next]
-	into.CPU, into.at = t.back(0).CPU, now
+	t.ring[t.next].CPU = t.back(0).CPU
+	t.same++
+	t.taken(now)
+	t.uses.addLater()
+}
+
+// taken ends the next sample, whose CPU is in the ring.
+func (t *Track) taken(now time.Time) {
+	t.ring[t.next].at = now
 	t.next = (t.next + 1) % samples
 	t.count = min(t.count+1, samples)
-	t.same++
-	t.uses.addLater()
 }
 
 // restLook is how long a Look may take the memory, I/O and stalls of a container that does

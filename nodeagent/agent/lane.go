@@ -472,8 +472,8 @@ func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
 // Urgent gets a value when something is to be reported at once.
 func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 
-// slowly is an action that does not take relief back at once, nor leaves less than what was used
-// in some tenth of the last seconds, or of the last second where throttling is allowed now and then.
+// slowly is an action that does not take relief back at once, nor leaves less than the peak of the
+// last seconds, or of the last second where throttling is allowed now and then.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
 		peak := c.peak

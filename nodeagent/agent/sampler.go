@@ -65,7 +65,7 @@ type Track struct {
 	lane   lane
 	memory tightness
 	uses   spread       // of CPU, in tenths of a second
-	second mdp.MilliCPU // the highest use in a tenth of the last second, at the last Look
+	second mdp.MilliCPU // what CPUPeak is of five seconds, of the last second only
 	heard  relief       // what the lane had done at the last Look
 
 	ring [samples]sample // last: what is above it is used in each sample

@@ -42,7 +42,8 @@ func fitted(cost time.Duration, o options) (fit, error) {
 }
 
 func (f fit) String() string {
-	return fmt.Sprintf("a request costs %.1f ms of CPU on this machine: %.0f requests/s in the mean ask for %.2f cores at the peak; the SLO is %v",
+	return fmt.Sprintf("a request costs %.1f ms of CPU on this machine: "+
+		"%.0f requests/s in the mean ask for %.2f cores at the peak; the SLO is %v",
 		1000*f.Cost.Seconds(), f.RPS, f.Peak, f.SLO)
 }
 

@@ -142,7 +142,8 @@ func newResults(o options, f fit) *Results {
 	return &Results{
 		options: o,
 		fit:     f,
-		trace:   fmt.Sprintf("bursty-3min, rates to the power of %d, time x %g, mean %.1f requests/s", sharper, o.timeScale, f.RPS),
+		trace: fmt.Sprintf("bursty-3min, rates to the power of %d, time x %g, mean %.1f requests/s",
+			sharper, o.timeScale, f.RPS),
 	}
 }
 
@@ -205,7 +206,9 @@ func (r *Results) write(dir string) error {
 	for _, name := range r.names() {
 		runs[name] = r.of(name)
 		for _, record := range runs[name] {
-			series[name] = append(series[name], map[string]any{"seed": record.Seed, "load": record.Seconds, "samples": record.Samples})
+			series[name] = append(series[name], map[string]any{
+				"seed": record.Seed, "load": record.Seconds, "samples": record.Samples,
+			})
 		}
 	}
 	return errors.Join(
@@ -314,7 +317,11 @@ func (r *Results) table() string {
 	_ = w.Flush() // to a string
 	for _, c := range r.claims() {
 		if !c.Holds {
-			fmt.Fprintf(&b, "NOT SO, seed %d%s: %s: %s\n", c.Seed, map[bool]string{true: ", with the neighbour"}[c.Neighbour], c.Claim, c.Why)
+			beside := ""
+			if c.Neighbour {
+				beside = ", with the neighbour"
+			}
+			fmt.Fprintf(&b, "NOT SO, seed %d%s: %s: %s\n", c.Seed, beside, c.Claim, c.Why)
 		}
 	}
 	return b.String()

@@ -27,7 +27,8 @@ type line struct {
 	l2        *float64 // resizes through the API
 }
 
-const tableHead = "RUN                       PHASE                         DONE  ELAPSED  REMAINS    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
+const tableHead = "RUN                       PHASE                         DONE  ELAPSED  REMAINS" +
+	"    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
 
 func (l line) String() string {
 	done, remains := "-", "-"

@@ -286,8 +286,9 @@ func resize(t *testing.T, cpu mdp.MilliCPU) {
 	for i := range pods {
 		requested := mdp.MilliCPU(pods[i].Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
 		requested = requested / restore.CPUStep * restore.CPUStep // systemd would round it up
-		body := fmt.Sprintf(`{"spec":{"containers":[{"name":"shop","resources":{"limits":{"cpu":"%dm"}}}]}}`, max(cpu, requested+50))
-		err := kube.SubResource("resize").Patch(t.Context(), &pods[i], client.RawPatch(types.StrategicMergePatchType, []byte(body)))
+		const body = `{"spec":{"containers":[{"name":"shop","resources":{"limits":{"cpu":"%dm"}}}]}}`
+		patch := client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil, body, max(cpu, requested+50)))
+		err := kube.SubResource("resize").Patch(t.Context(), &pods[i], patch)
 		if client.IgnoreNotFound(err) != nil {
 			t.Fatalf("resizing %s to %v: %v", pods[i].Name, cpu, err)
 		}
@@ -317,11 +318,14 @@ func TestFault4RuncIsSlow(t *testing.T) {
 		return nil
 	}
 	t.Cleanup(func() {
-		if err := on(context.Background(), `umount "$0" 2>/dev/null; rm -f /run/slow-runc /run/slow-runc-real`, runc); err != nil {
+		err := on(context.Background(), `umount "$0" 2>/dev/null
+rm -f /run/slow-runc /run/slow-runc-real`, runc)
+		if err != nil {
 			t.Error(err)
 		}
 	})
-	err := on(t.Context(), `cp "$0" /run/slow-runc-real && printf '#!/bin/sh\nsleep %s\nexec /run/slow-runc-real "$@"\n' "$1" > /run/slow-runc &&
+	err := on(t.Context(), `cp "$0" /run/slow-runc-real &&
+printf '#!/bin/sh\nsleep %s\nexec /run/slow-runc-real "$@"\n' "$1" > /run/slow-runc &&
 chmod 755 /run/slow-runc && mount --bind /run/slow-runc "$0"`, runc, emulated("20", "3"))
 	if err != nil {
 		t.Fatal(err)

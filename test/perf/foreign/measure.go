@@ -116,8 +116,8 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 				100*again.SLOViolationRatio, r.P99MS)
 		}
 		if tries == 9 {
-			return r, fmt.Errorf("no load is sustained: at %.0f requests/s, 90 %% of %.0f, its p99 is %.0f ms, and %.2f %% failed (%s)",
-				high*m.Capacity, m.Capacity, r.P99MS, 100*failed(r), r.FirstError)
+			return r, fmt.Errorf("no load is sustained: at %.0f requests/s, 90 %% of %.0f, "+
+				"its p99 is %.0f ms, and %.2f %% failed (%s)", high*m.Capacity, m.Capacity, r.P99MS, 100*failed(r), r.FirstError)
 		}
 		m.Capacity *= 0.9
 		if err := pause(ctx, 5*time.Second); err != nil { // its queue gets empty
@@ -186,7 +186,8 @@ func (b *bench) start(ctx context.Context, p program, how string, slo time.Durat
 		return s, err
 	}
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	s.group = path.Join(b.cluster.CgroupParent(), "kubepods", strings.ToLower(string(pod.Status.QOSClass)), "pod"+string(pod.UID), id)
+	class := strings.ToLower(string(pod.Status.QOSClass))
+	s.group = path.Join(b.cluster.CgroupParent(), "kubepods", class, "pod"+string(pod.UID), id)
 	s.address = net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(p.port))
 	return s, nil
 }

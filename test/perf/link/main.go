@@ -221,7 +221,8 @@ func (s *settings) central(ctx context.Context) error {
 	}
 	took := time.Since(begin).Seconds()
 	r := result{
-		Nodes: s.nodes, Containers: s.containers, Every: s.every.Seconds(), Connected: known.Nodes(time.Now(), 3*s.every+time.Second),
+		Nodes: s.nodes, Containers: s.containers, Every: s.every.Seconds(),
+		Connected:     known.Nodes(time.Now(), 3*s.every+time.Second),
 		ReportsPerS:   float64(known.reports.Load()-reports) / took,
 		SummariesPerS: float64(known.summaries.Load()-summaries) / took,
 		Cores:         (used() - cpu).Seconds() / took,
@@ -283,7 +284,11 @@ func (n *simulated) Report(now time.Time) api.Report {
 		one.State.CPUPeak = one.State.Usage.CPU + 50
 		one.State.At = now
 	}
-	account := api.Account{InForce: mdp.Size{CPU: 20000, Memory: 64 << 30}, Asked: mdp.Size{CPU: 30000, Memory: 96 << 30}, Holds: n.permit.ID}
+	account := api.Account{
+		InForce: mdp.Size{CPU: 20000, Memory: 64 << 30},
+		Asked:   mdp.Size{CPU: 30000, Memory: 96 << 30},
+		Holds:   n.permit.ID,
+	}
 	return api.Report{Node: n.name, Agent: "bench", At: now, Full: true, Containers: slices.Clone(n.all), Account: &account}
 }
 func (n *simulated) Apply(now time.Time, m api.Grants) { n.Renew(now, m.Permit) }
