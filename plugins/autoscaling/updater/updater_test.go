@@ -2,17 +2,21 @@ package updater_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/quick"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.ResourceRequirements {
@@ -189,5 +193,113 @@ func TestAnExactLimitKeepsItsRequest(t *testing.T) {
 	if got.Limits.Memory().Value() != 90_000_000 || got.Requests.Memory().Cmp(*got.Limits.Memory()) != 0 ||
 		got.Requests.Cpu().Cmp(*got.Limits.Cpu()) != 0 {
 		t.Errorf("resources %v, want a request as large as the limit of 90M", got)
+	}
+}
+
+// What the bench of a node found: 110 idle pods, whose typical use is a mean that moves by a
+// few millicores, were resized twelve times in ten seconds, for as long as one looked. Now
+// they are left alone once they have settled. Where they work for a moment now and then, and so
+// typically use ten millicores more, each is resized less than once in the hour.
+func TestIdlePodsAreLeftAlone(t *testing.T) {
+	const pods, hour, settled = 110, 6 * 60, 6 * 10 // steps of ten seconds
+	template := resources(2, 100, 16, 32)
+	b := mdp.Bounds{
+		Replicas:    mdp.Range[int]{Min: 1, Max: 1},
+		CPU:         mdp.Range[mdp.MilliCPU]{Min: 2, Max: 100},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 16 * mdp.MiB, Max: 32 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 2, Max: 99},
+	}
+	for _, c := range []struct {
+		name  string
+		works mdp.MilliCPU // of an idle pod, in one step of thirty
+		most  int          // resizes of all pods
+	}{
+		{"nothing but its own timers", 0, 0},
+		{"a collection of garbage now and then", 40, pods},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(7, 0))
+			wished, resized := 0, 0
+			for range pods {
+				config := hpavpa.Default
+				config.Largest = mdp.Size{CPU: 100, Memory: 32 * mdp.MiB}
+				policy := hpavpa.New(config)
+				now := template
+				for step := range hour {
+					used := mdp.MilliCPU(1 + random.IntN(8))
+					if random.IntN(30) == 0 {
+						used += c.works
+					}
+					a, err := policy.Decide(mdp.State{
+						At:          noon.Add(time.Duration(step) * 10 * time.Second),
+						Observed:    mdp.SetOf(mdp.CPUReservation, mdp.CPUUsage),
+						Reservation: updater.Reserved(now),
+						Usage:       mdp.Size{CPU: used},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := func(a mdp.Action) corev1.ResourceRequirements {
+						return updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
+					}
+					next := want(updater.Worthwhile(now, a))
+					if step >= settled && !updater.Equal(want(a), now) {
+						wished++
+					}
+					if step >= settled && !updater.Equal(next, now) {
+						resized++
+					}
+					now = next
+				}
+			}
+			if wished < 10*pods {
+				t.Errorf("the policy wished another reservation %d times: this proves nothing", wished)
+			}
+			if resized > c.most {
+				t.Errorf("settled idle pods were resized %d times in 50 minutes, want %d at most", resized, c.most)
+			}
+		})
+	}
+}
+
+// A reservation follows what is another typical use, in both directions and from any size.
+func TestAReservationMovesWhenItIsWorthAResize(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		has, wants, gets mdp.MilliCPU
+	}{
+		{"a tenth more", 500, 550, 550},
+		{"less than a tenth more", 500, 549, 500},
+		{"a tenth less", 500, 450, 450},
+		{"less than a tenth less", 500, 451, 500},
+		{"much of little, and still little", 2, 11, 2},
+		{"ten millicores more", 20, 30, 30},
+		{"ten millicores less", 20, 10, 10},
+		{"a start from the template", 1000, 25, 25},
+	} {
+		now := resources(int64(c.has), 2000, 64, 128)
+		if got := updater.Worthwhile(now, mdp.Action{}.WithReservation(c.wants)); got.Reservation != c.gets {
+			t.Errorf("%s: %v wants %v and gets %v instead of %v", c.name, c.has, c.wants, got.Reservation, c.gets)
+		}
+	}
+	memory := mdp.Action{}.WithMemory(mdp.MiB)
+	if got := updater.Worthwhile(resources(500, 2000, 64, 128), memory); got != memory {
+		t.Errorf("an action of memory alone became %v", got)
+	}
+	if a := (mdp.Action{}).WithReservation(5); updater.Worthwhile(resources(0, 200, 64, 128), a) != a {
+		t.Error("a reservation of zero is not kept")
+	}
+}
+
+// What is hardly another reservation is not kept where its owner's bounds say so.
+func TestAReservationOutsideTheBoundsIsMoved(t *testing.T) {
+	s := open(t, resources(105, 4000, 64, 128), interceptor.Funcs{})
+	u := s.updater()
+	if effect := s.act(u, mdp.Action{}.WithReservation(100)); effect != mdp.Unchanged || s.size()[0] != 105 {
+		t.Fatalf("%v, and it requests %dm", effect, s.size()[0])
+	}
+	u.Bounds.Reservation.Max = 100
+	if effect := s.act(u, mdp.Action{}.WithReservation(100)); effect != mdp.Pending || s.size()[0] != 100 {
+		t.Errorf("%v, and it requests %dm", effect, s.size()[0])
 	}
 }

@@ -23,7 +23,9 @@
 //  4. A latency objective is a normal HPA metric (value: latency; target: the
 //     objective), except for a pause after a scale-out: a percentile over a
 //     window still includes the time before the scale-out.
-//  5. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
+//  5. The first bucket of the CPU histogram is 1 millicore wide, and not 10: VPA recommends
+//     at least 25 for a pod, and does not tell an idle one from another.
+//  6. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
 //     their ceilings, the largest burst of the stabilization window.
 package hpavpa
 
@@ -117,11 +119,16 @@ type desire struct {
 // New creates a policy. The config must pass Check.
 func New(c Config) *Policy {
 	options := model.GetAggregationsConfig()
+	cores, err := util.NewExponentialHistogramOptions(1000, 0.001, 1+options.HistogramBucketSizeGrowth,
+		options.CPUHistogramOptions.Epsilon())
+	if err != nil {
+		panic(err) // it says which constant is not above zero
+	}
 	return &Policy{
 		config:  c,
 		typical: smoothed{halfLife: c.Smoothing},
 		usage: &model.AggregateContainerState{
-			AggregateCPUUsage:    util.NewDecayingHistogram(options.CPUHistogramOptions, c.HalfLife),
+			AggregateCPUUsage:    util.NewDecayingHistogram(cores, c.HalfLife),
 			AggregateMemoryPeaks: util.NewDecayingHistogram(options.MemoryHistogramOptions, c.HalfLife),
 		},
 		recommender: logic.CreatePodResourceRecommender(logic.RecommendationConfig{
