@@ -22,21 +22,27 @@ import (
 // The container's step opens the lane, when the journal has the range up to the
 // ceiling, and hears at its next look what was done.
 type lane struct {
-	ref     api.ContainerRef
-	open    bool
-	has     cgroup.Limits // what the step has left in force
-	next    cgroup.Limits // what a call of the step is setting now; 0 is none
-	top     cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
-	others  others        // what the API gives to the other containers of the pod
-	back    cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
-	since   time.Time     // of the last raise
-	keep    bool          // relief is not taken back: the runtime should know of it, and does not
-	early   bool          // a surge is relieved before the quota is used up
-	wroteAt time.Time     // the last sample before the CPU limit was written
-	news    relief        // that the step has not heard of
-	atTop   time.Time     // of the last sample that was throttled at the ceiling
-	met     bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
-	metAt   time.Time     // when that was so last
+	ref    api.ContainerRef
+	open   bool
+	has    cgroup.Limits // what the step has left in force
+	next   cgroup.Limits // what a call of the step is setting now; 0 is none
+	top    cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
+	others others        // what the API gives to the other containers of the pod
+	back   cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
+	since  time.Time     // of the last raise
+	calm   int           // samples in a row that end a burst, but at least calmSamples
+
+	raisedAt time.Time     // the last raise, also when the step has set another limit since
+	overAt   time.Time     // when that was taken back; zero: it was not
+	apart    time.Duration // the least time between two raises that the throttle target allows
+
+	keep    bool      // relief is not taken back: the runtime should know of it, and does not
+	early   bool      // a surge is relieved before the quota is used up
+	wroteAt time.Time // the last sample before the CPU limit was written
+	news    relief    // that the step has not heard of
+	atTop   time.Time // of the last sample that was throttled at the ceiling
+	met     bool      // the ceiling is met: throttled there twice within meets; nobody has heard of it
+	metAt   time.Time // when that was so last
 }
 
 // meets is the time within which a container is throttled twice at its ceiling before
@@ -60,6 +66,7 @@ func (s *Sampler) Open(t *Track, l lane) {
 	was := t.lane
 	l.news, l.atTop = was.news, was.atTop
 	l.met, l.metAt = was.met, was.metAt
+	l.calm, l.raisedAt, l.overAt = was.calm, was.raisedAt, was.overAt
 	if l.wroteAt = was.wroteAt; !l.has.SameCPU(was.has) && t.count > 0 {
 		l.wroteAt = t.back(0).at
 	}
@@ -200,32 +207,51 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 	if l.back.Quota <= 0 || l.back.CPU() > inForce.CPU() {
 		l.back = cgroup.Limits{Quota: inForce.Quota, Period: inForce.Period}
 	}
-	l.since = now
+	l.raised(now)
 	l.news.n, l.news.over = l.news.n+1, false
 	return true
 }
 
 // What ends a burst: so many samples in a row, all after the raise, which would have fitted into
-// what was in force before.
+// what was in force before. A burst has lulls. Where relief is needed again within a lull after it was taken
+// back, and sooner after the raise before than the throttle target allows, that was not the end, and it takes
+// twice as many samples the next time; half as many where it was.
 const (
-	calmSamples = 3
-	calmShare   = 0.95
+	calmSamples     = 3
+	mostCalmSamples = 12
+	calmShare       = 0.95
+	lull            = time.Second
 )
+
+// raised takes in a raise.
+func (l *lane) raised(now time.Time) {
+	calm := max(calmSamples, l.calm)
+	switch {
+	case l.overAt.IsZero():
+	case now.Sub(l.overAt) <= lull && now.Sub(l.raisedAt) < l.apart:
+		l.calm = min(mostCalmSamples, 2*calm)
+	default:
+		l.calm = calm / 2
+	}
+	l.since, l.raisedAt, l.overAt = now, now, time.Time{}
+}
 
 // takeBack takes relief back in the sample that shows the end of a burst. What is still
 // needed comes down by steps.
 func (t *Track) takeBack(now time.Time) {
 	l := &t.lane
-	if l.back.Quota <= 0 || l.keep || t.count <= calmSamples || t.back(calmSamples).at.Before(l.since) {
+	calm := max(calmSamples, l.calm)
+	if l.back.Quota <= 0 || l.keep || t.count <= calm || t.back(calm).at.Before(l.since) {
 		return
 	}
-	if used, known := t.use(0, calmSamples); !known || float64(used) > calmShare*float64(l.back.CPU()) {
+	if used, known := t.use(0, calm); !known || float64(used) > calmShare*float64(l.back.CPU()) {
 		return
 	}
 	inForce, err := t.group.CPULimit()
 	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
 	if mine && inForce.CPU() > l.back.CPU() && t.write(now, l.back) {
 		l.news.over = true
+		l.overAt = now
 		l.has.Quota, l.has.Period = l.back.Quota, l.back.Period
 	}
 	l.back = cgroup.Limits{}
@@ -346,16 +372,21 @@ const (
 // seconds; a larger margin costs less.
 const seldom mdp.Ratio = 0.02
 
+// between is the least time between two reliefs with which the throttled periods that they cost are
+// within a target.
+func between(target mdp.Ratio) time.Duration {
+	if target <= 0 {
+		return math.MaxInt64
+	}
+	return time.Duration(defaultPeriod * float64(time.Microsecond) / float64(max(target, seldom)))
+}
+
 // relieved takes in a relief.
 func (s *settling) relieved(now time.Time, top mdp.MilliCPU, target mdp.Ratio) {
-	periods := float64(now.Sub(s.at)) / float64(defaultPeriod*time.Microsecond)
-	if target > 0 {
-		target = max(target, seldom)
-	}
 	switch {
 	case s.at.IsZero():
 		s.half = leastHalf
-	case float64(target)*periods < 1:
+	case now.Sub(s.at) < between(target):
 		s.half = min(mostHalf, 2*s.half)
 	default:
 		s.half = max(leastHalf, s.half/2)
@@ -522,7 +553,8 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom, keep: c.late(now)}
+	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom, keep: c.late(now),
+		apart: between(c.target)}
 	if !c.wrote { // a call that landed late may have left another value of ours
 		l.has = c.inForce
 	}

@@ -263,6 +263,50 @@ func TestReliefStaysForThreeSamplesAfterTheRaise(t *testing.T) {
 	})
 }
 
+// A burst has lulls, and in each of them its relief would be taken back. Where that costs more throttled
+// periods than the target allows, the lane waits longer the next time; less long again after bursts that are
+// far apart.
+func TestALullIsNotTheEndOfABurst(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		const far = 100 // samples
+		for _, c := range []struct {
+			name   string
+			target mdp.Ratio
+			lulls  []int // samples from each end of relief to the next throttled period
+			waits  []int // calm samples until relief is taken back
+		}{
+			{"a relief in five seconds is allowed", 0.02, []int{2, 2, 2, 2}, []int{3, 6, 12, 12}},
+			{"and then they are far apart", 0.02, []int{2, 2, far, far, far}, []int{3, 6, 12, 6, 3}},
+			{"a second after its end it is another burst", 0.02, []int{10, 11, 11}, []int{3, 6, 3}},
+			{"a relief in each second is allowed", 0.1, []int{2, 2, 2, 2}, []int{3, 6, 12, 6}},
+			{"there are no more", 0.1, []int{7, 7, 7}, []int{3, 3, 3}},
+			{"a strict target", 0.002, []int{8, 8, 8}, []int{3, 6, 12}},
+			{"none is allowed", 0, []int{8, 8, 8}, []int{3, 6, 12}},
+		} {
+			d := newNode(t, host, 1)
+			track := d.tracks[0]
+			d.tick()
+			for i, want := range c.waits {
+				d.sampler.Heard(track) // a step
+				d.sampler.Open(track, lane{has: d.host.Limits(t, d.paths[0]), top: limitsOf(mdp.Size{CPU: 400}), apart: between(c.target)})
+				if d.throttled(); d.limit(0) != 400 {
+					t.Fatalf("%s, burst %d: a period is throttled, and the limit is %v", c.name, i, d.limit(0))
+				}
+				got := 0
+				for ; d.limit(0) != 100 && got < far; got++ {
+					d.tick()
+				}
+				if got != want {
+					t.Errorf("%s, burst %d: relief is taken back after %d samples, want %d", c.name, i, got, want)
+				}
+				for range c.lulls[i] - 1 {
+					d.tick()
+				}
+			}
+		}
+	})
+}
+
 // The step hears how often the lane has raised, and whether its relief is still there: only then
 // the limit comes down slowly.
 func TestTheStepHearsWhetherReliefIsOver(t *testing.T) {
