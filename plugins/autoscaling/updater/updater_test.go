@@ -222,6 +222,7 @@ func TestIdlePodsAreLeftAlone(t *testing.T) {
 			wished, resized := 0, 0
 			for range pods {
 				config := hpavpa.Default
+				config.Finest = 1 // as in central
 				config.Largest = mdp.Size{CPU: 100, Memory: 32 * mdp.MiB}
 				policy := hpavpa.New(config)
 				now := template

@@ -23,9 +23,7 @@
 //  4. A latency objective is a normal HPA metric (value: latency; target: the
 //     objective), except for a pause after a scale-out: a percentile over a
 //     window still includes the time before the scale-out.
-//  5. The first bucket of the CPU histogram is 1 millicore wide, and not 10: VPA recommends
-//     at least 25 for a pod, and does not tell an idle one from another.
-//  6. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
+//  5. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
 //     their ceilings, the largest burst of the stabilization window.
 package hpavpa
 
@@ -52,7 +50,8 @@ type Config struct {
 	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
 	Settling          time.Duration // minimum time between two scale-outs because of latency
 	HalfLife          time.Duration // VPA: the weight of a sample halves in this time
-	Smoothing         time.Duration // the half-life of the mean usage that a reservation is for, which is not known before
+	Smoothing         time.Duration // the half-life of the mean usage that a reservation is for; before it stays as it is
+	Finest            mdp.MilliCPU  // VPA: the width of the first bucket of CPU usage, at least 1; VPA's own is 10, which does not tell small containers apart
 	Percentile        float64       // VPA, in (0, 1]: of CPU peaks and of memory peaks
 	SafetyMargin      float64       // VPA: relative margin above the percentile; 0.15 is 15 %
 }
@@ -66,6 +65,7 @@ var Default = Config{
 	Settling:          30 * time.Second,
 	HalfLife:          5 * time.Minute,
 	Smoothing:         30 * time.Second,
+	Finest:            10,
 	Percentile:        0.95,
 	SafetyMargin:      0.15,
 }
@@ -84,6 +84,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("hpavpa half-life %v: it must be above zero", c.HalfLife)
 	case c.Smoothing <= 0:
 		return fmt.Errorf("hpavpa smoothing %v: it must be above zero", c.Smoothing)
+	case c.Finest < 1 || c.Finest > 1000:
+		return fmt.Errorf("hpavpa first bucket %v: it must be in [1m, 1000m]", c.Finest)
 	case !(c.Percentile > 0 && c.Percentile <= 1):
 		return fmt.Errorf("hpavpa percentile %v: it must be in (0, 1]", c.Percentile)
 	case c.Request < 0 || c.Request > c.Largest.CPU:
@@ -119,10 +121,10 @@ type desire struct {
 // New creates a policy. The config must pass Check.
 func New(c Config) *Policy {
 	options := model.GetAggregationsConfig()
-	cores, err := util.NewExponentialHistogramOptions(1000, 0.001, 1+options.HistogramBucketSizeGrowth,
+	cores, err := util.NewExponentialHistogramOptions(1000, float64(c.Finest)/1000, 1+options.HistogramBucketSizeGrowth,
 		options.CPUHistogramOptions.Epsilon())
 	if err != nil {
-		panic(err) // it says which constant is not above zero
+		panic(err) // what Check refuses
 	}
 	return &Policy{
 		config:  c,
@@ -151,11 +153,17 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		return mdp.Action{}, err
 	}
 	var a mdp.Action
+	reserves := false // what the typical use is
 	switch {
 	case s.Knows(mdp.CPUReservation, mdp.CPUUsage):
-		if mean, known := p.typical.add(s.At, float64(raised(s.Usage.CPU, s))); known {
+		if s.Reservation > 0 {
+			// Until it is known it stays as it is, and is set all the same: the ceiling comes with it.
+			a = a.WithReservation(s.Reservation)
+		}
+		var mean float64
+		mean, reserves = p.typical.add(s.At, float64(raised(s.Usage.CPU, s)))
+		if reserves {
 			p.sample(s.At, model.ResourceCPU, int64(mean))
-			a.Sets |= mdp.SetOf(mdp.CPUReservation)
 		}
 	case s.Knows(mdp.CPULimit, mdp.CPUUsage):
 		p.sample(s.At, model.ResourceCPU, int64(demand(s)))
@@ -167,7 +175,7 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	}
 	containers := model.ContainerNameToAggregateStateMap{"": p.usage}
 	size := p.recommender.GetRecommendedPodResources(containers)[""].Target
-	if a.Sets.Has(mdp.CPUReservation) {
+	if reserves {
 		a = a.WithReservation(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
 	}
 	if a.Sets.Has(mdp.CPULimit) {
