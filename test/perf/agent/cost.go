@@ -31,6 +31,10 @@ const (
 	// maxSettle is how long the first shrinks may take: 220 containers with some calls of the
 	// runtime each, at five a second.
 	maxSettle = 6 * time.Minute
+	// settledIn is how old a limit may be of which the runtime does not know: what the agent allows itself.
+	settledIn = 6 * time.Second
+	// unresizedFor is how long no pod is resized any more.
+	unresizedFor = 30 * time.Second
 )
 
 // group is a container's cgroup.
@@ -44,15 +48,23 @@ func (st *stage) group(p *corev1.Pod, container string) (string, error) {
 	return "", fmt.Errorf("pod %s has no running container %s", p.Name, container)
 }
 
-// settle waits until the agent holds all containers well below their ceilings.
+// settle waits until the agent holds all containers well below their ceilings, the runtime knows
+// of it, and nobody has resized a pod for half a minute.
 func (st *stage) settle(ctx context.Context, r *result) error {
-	crowd, err := st.targets(ctx)
+	all, err := st.targets(ctx)
 	if err != nil {
 		return err
 	}
-	for begun := time.Now(); ; {
+	agent, err := st.agentPod(ctx)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	var since time.Time
+	var before int64
+	for {
 		high := 0
-		for _, t := range crowd {
+		for _, t := range all {
 			low, err := st.low(t)
 			if err != nil {
 				return err
@@ -61,17 +73,39 @@ func (st *stage) settle(ctx context.Context, r *result) error {
 				high++
 			}
 		}
-		r.Settled = len(crowd) - high
-		if high == 0 || time.Since(begun) > maxSettle {
-			// On a machine that is too busy the runtime is spared, and limits stay: that is in the
-			// result. What central and the kubelet still change ends.
-			say("%d of %d containers are below %v of their ceilings", r.Settled, len(crowd), lowShare)
-			return pause(ctx, 30*time.Second)
+		metrics, err := st.scrape(ctx, agent)
+		if err != nil {
+			return err
+		}
+		resized, err := st.generations(ctx)
+		if err != nil {
+			return err
+		}
+		if resized != before {
+			before, since = resized, time.Now()
+		}
+		r.Settled = len(all) - high
+		r.UnsettledS = valueOf(metrics, "aware_agent_uncommitted_seconds")
+		settled := high == 0 && r.UnsettledS < settledIn.Seconds() && time.Since(since) >= unresizedFor
+		// On a machine that is too busy the runtime is spared, and limits stay: that is in the result.
+		if settled || time.Since(begun) > maxSettle {
+			say("%d of %d containers are below %v of their ceilings; the runtime does not know of limits that are %.0f s old; "+
+				"the last resize of a pod was %v ago", r.Settled, len(all), lowShare, r.UnsettledS, time.Since(since).Round(time.Second))
+			return nil
 		}
 		if err := pause(ctx, lookEvery); err != nil {
 			return err
 		}
 	}
+}
+
+// generations grows with each resize of a pod.
+func (st *stage) generations(ctx context.Context) (sum int64, err error) {
+	crowd, err := st.crowd(ctx)
+	for i := range crowd {
+		sum += crowd[i].Generation
+	}
+	return sum, err
 }
 
 // cost measures the CPU and the memory of the installed agent.

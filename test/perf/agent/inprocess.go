@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/agent"
 	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/restore"
 	corev1 "k8s.io/api/core/v1"
@@ -103,8 +105,40 @@ func (st *stage) inProcess(ctx context.Context, r *result) error {
 	if err := st.allocations(ctx, all, r); err != nil {
 		return err
 	}
+	if err := st.bareWrites(crowd, r); err != nil {
+		return err
+	}
 	// A step over few containers: what is measured is one resize.
 	return st.resizes(ctx, all[:2], r)
+}
+
+// bareWrites is what the kernel takes for a CPU limit, of which L0 is one, and two where quota and
+// period change: it looks at all groups of the machine.
+func (st *stage) bareWrites(crowd []corev1.Pod, r *result) error {
+	group, err := st.group(&crowd[0], "front")
+	if err != nil {
+		return err
+	}
+	file, values := filepath.Join(st.tree.Root(), "cpu", group, "cpu.cfs_period_us"), []string{"400000", "100000"}
+	if st.tree.Version() == cgroup.V2 {
+		file, values = filepath.Join(st.tree.Root(), group, "cpu.max"), []string{"20000 400000", "20000 100000"}
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var took []time.Duration
+	for i := range 500 {
+		begun := time.Now()
+		if _, err := f.WriteString(values[i%2]); err != nil { // the last one is what it had
+			return err
+		}
+		took = append(took, time.Since(begun))
+	}
+	r.BareWriteP50US, r.BareWriteP99US = 1000*ms(percentile(took, 50)), 1000*ms(percentile(took, 99))
+	say("a bare write of a limit, which the kernel takes for each: p50 %.0f us, p99 %.0f us", r.BareWriteP50US, r.BareWriteP99US)
+	return nil
 }
 
 // allocations are those of one loop over all containers.

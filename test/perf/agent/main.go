@@ -135,7 +135,7 @@ func (s *settings) bench(ctx context.Context) (*result, error) {
 		do   func(context.Context, *result) error
 	}{
 		{"installing AWARE and the pods", st.install},
-		{"waiting until the first shrinks are done", st.settle},
+		{"waiting until all has settled", st.settle},
 		{"measuring what the agent costs", st.cost},
 		{"relief on a quiet machine", st.quiet},
 		{"relief beside hogs", st.hogs},

@@ -14,12 +14,13 @@ import (
 
 // result is the last line.
 type result struct {
-	Pods       int    `json:"pods"`
-	Containers int    `json:"containers"`
-	Observed   int    `json:"containers_observed"` // by the installed agent
-	Settled    int    `json:"containers_settled"`  // below lowShare of their ceilings, when the measurement began
-	Cgroup     string `json:"cgroup"`              // v1 or v2
-	Host       host   `json:"host"`
+	Pods       int     `json:"pods"`
+	Containers int     `json:"containers"`
+	Observed   int     `json:"containers_observed"` // by the installed agent
+	Settled    int     `json:"containers_settled"`  // below lowShare of their ceilings, when the measurement began
+	UnsettledS float64 `json:"unsettled_s"`         // the age of the oldest limit that the runtime did not know then
+	Cgroup     string  `json:"cgroup"`              // v1 or v2
+	Host       host    `json:"host"`
 
 	// What the installed agent costs, over MeasuredS.
 	MeasuredS     float64 `json:"measured_s"`
@@ -40,6 +41,10 @@ type result struct {
 
 	Quiet relief `json:"quiet"`
 	Hogs  relief `json:"hogs"`
+
+	// The kernel's own time for one write of a limit: L0 cannot be faster.
+	BareWriteP50US float64 `json:"bare_write_p50_us"`
+	BareWriteP99US float64 `json:"bare_write_p99_us"`
 
 	AllocsPerLoop float64 `json:"allocs_per_loop"`
 	L1P50MS       float64 `json:"l1_p50_ms"`
