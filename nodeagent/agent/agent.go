@@ -39,6 +39,7 @@ type Agent struct {
 	askedAt    time.Time                        // when that was
 	retryAfter time.Time                        // until then the runtime is not asked where containers are
 	askAfter   time.Time                        // until then the API server is not asked for pods
+	spare      []api.Summary                    // what was published before the last step, to be written over
 
 	wanted    chan struct{} // gets a value when the sampler wants the step: see Sampler.Sample
 	urgent    chan struct{} // gets a value when something is to be reported at once
@@ -209,8 +210,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 	granted := a.grants
 	a.mu.Unlock()
 	all := a.rotated()
-	pods := a.pods()
-	summaries := make([]api.Summary, 0, len(all)+len(a.absent))
+	summaries := a.spare[:0]
 	scrapes := make(map[endpoint]bool)
 	taken := a.sampler.Lend(nil)
 	if taken > 0 { // by lanes of which nobody has heard
@@ -228,9 +228,9 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 			a.budget.moved(before, a.containers[c.ref])
 		}
 		s := c.stepped.summary
-		if e := (endpoint{pods[c.ref.PodUID].IP, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
+		if e := (endpoint{c.ip, o.grant.Latency}); o.listed && e.Port > 0 && e.ip != "" {
 			var err error
-			if pods[c.ref.PodUID].HostNetwork {
+			if c.hostNetwork {
 				err = errors.New("its pod is on the node's network, where an address is not the pod's own: its metrics are not read")
 			} else {
 				scrapes[e] = true
@@ -271,7 +271,7 @@ func (a *Agent) publish(now time.Time, summaries []api.Summary, account api.Acco
 	a.metrics.breaker.Set(open)
 	a.metrics.limits(a.budget.permit, account)
 	a.mu.Lock()
-	a.summaries = summaries
+	a.summaries, a.spare = summaries, a.summaries
 	a.account = &account
 	a.runtimeProblem = stats.Why
 	received := a.grants.receivedAt

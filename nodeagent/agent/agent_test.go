@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -675,5 +677,24 @@ func TestAJournalThatCannotBeWrittenKeepsEverythingAsItIs(t *testing.T) {
 	g.run(2 * time.Second)
 	if s := g.summary(0); s.Conflicts != 0 || len(g.server.Calls()) != 0 {
 		t.Errorf("summary %+v after %d calls: nothing was ours", s, len(g.server.Calls()))
+	}
+}
+
+// The agent writes over what it has published before. What a report has is not that.
+func TestAReportStaysAsItIs(t *testing.T) {
+	g := newRig(t, cgroup.V2, 3)
+	g.grant(api.Auto)
+	g.run(3 * time.Second)
+	r := g.agent.Report(g.now)
+	was := slices.Clone(r.Containers)
+	for i := range g.demand {
+		g.demand[i] = 300
+	}
+	g.run(5 * time.Second)
+	if !reflect.DeepEqual(r.Containers, was) {
+		t.Errorf("five seconds later the report says\n%+v, and it said\n%+v", r.Containers, was)
+	}
+	if reflect.DeepEqual(g.agent.Report(g.now).Containers, was) {
+		t.Error("a new report says the same: this proves nothing")
 	}
 }

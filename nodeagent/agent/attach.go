@@ -79,6 +79,7 @@ func (c *managedContainer) update(now time.Time, p Pod, one Container) {
 		}
 	}
 	c.others = p.others(one.Name)
+	c.ip, c.hostNetwork = p.IP, p.HostNetwork
 	c.facts = envelope.Container{
 		Namespace:     p.Namespace,
 		QoS:           p.QoS,

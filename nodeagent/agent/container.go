@@ -26,14 +26,16 @@ type managedContainer struct {
 	net   *traffic // of the pod; nil when it cannot be read
 	pid   int      // of its first process
 
-	facts     envelope.Container // what the API says
-	others    others             // the other containers of the pod
-	foreign   foreign            // what somebody else has set
-	envelope  envelope.Envelope  // how far it may be moved
-	inForce   cgroup.Limits      // at the last Sense
-	node      mdp.State          // the node's pressure, where the kernel has none for each container
-	kills     int                // OOM kills in the last 15 s
-	oomKilled bool               // the instance before was killed for memory, and no State has reported it yet
+	facts       envelope.Container // what the API says
+	others      others             // the other containers of the pod
+	ip          string             // of the pod; empty while it has none
+	hostNetwork bool               // its ip is the node's
+	foreign     foreign            // what somebody else has set
+	envelope    envelope.Envelope  // how far it may be moved
+	inForce     cgroup.Limits      // at the last Sense
+	node        mdp.State          // the node's pressure, where the kernel has none for each container
+	kills       int                // OOM kills in the last 15 s
+	oomKilled   bool               // the instance before was killed for memory, and no State has reported it yet
 
 	policy  mdp.Policy
 	captain targeted  // nil when the policy has no target

@@ -110,7 +110,8 @@ func (s *Sampler) Again(t *Track) {
 	defer s.mu.Unlock()
 	l := &t.lane
 	if l.open && l.news.to.Quota > 0 {
-		t.write(l.news.at, l.news.to)
+		inForce, _ := t.group.CPULimit() // where it cannot be read it cannot be written
+		t.write(l.news.at, inForce, l.news.to)
 	}
 	if is, err := t.group.MemoryLimit(); err == nil && l.open && l.news.to.Memory > is {
 		t.raiseMemory(s.tree, l.news.at, l.news.to.Memory)
@@ -201,7 +202,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		return false
 	}
 	to := t.allowed(tree, inForce)
-	if to.CPU() <= inForce.CPU() || !t.write(now, to) {
+	if to.CPU() <= inForce.CPU() || !t.write(now, inForce, to) {
 		return false
 	}
 	if l.back.Quota <= 0 || l.back.CPU() > inForce.CPU() {
@@ -249,7 +250,7 @@ func (t *Track) takeBack(now time.Time) {
 	}
 	inForce, err := t.group.CPULimit()
 	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
-	if mine && inForce.CPU() > l.back.CPU() && t.write(now, l.back) {
+	if mine && inForce.CPU() > l.back.CPU() && t.write(now, inForce, l.back) {
 		l.news.over = true
 		l.overAt = now
 		l.has.Quota, l.has.Period = l.back.Quota, l.back.Period
@@ -318,9 +319,9 @@ func (t *Track) allowed(tree *cgroup.Tree, inForce cgroup.Limits) cgroup.Limits 
 }
 
 // write sets the limit, and reports whether it could. Where not, the step is to do it.
-func (t *Track) write(now time.Time, to cgroup.Limits) bool {
+func (t *Track) write(now time.Time, inForce, to cgroup.Limits) bool {
 	l := &t.lane
-	if err := t.group.WriteCPU(to); err != nil {
+	if err := t.group.ReplaceCPU(inForce, to); err != nil {
 		l.open = false
 		l.news.err = err
 		return false

@@ -15,11 +15,11 @@ import (
 // nor the fast lane has said anything since. What it reports is what the last step found.
 //
 // What is seen later in such a container is what somebody else writes into its cgroup: after
-// three seconds, or when the container runs. The fast lane reads the limit itself before it raises.
+// four seconds, or when the container runs. The fast lane reads the limit itself before it raises.
 
 // restMost is the longest time between two steps of a container. A captain takes five seconds
-// for a gap in what it knows.
-const restMost = 3 * time.Second
+// for a gap in what it knows, and steps jitter.
+const restMost = 4 * time.Second
 
 // stepped is what a step of a container was about, and what it came to.
 type stepped struct {

@@ -26,7 +26,7 @@ func (g *rig) counted(wants *mdp.MilliCPU) *int {
 	return n
 }
 
-// A container that does nothing is looked at every three seconds, and one that does something
+// A container that does nothing is looked at every four seconds, and one that does something
 // each second. Whatever is new about it ends its rest with the next step.
 func TestAContainerThatDoesNothingRestsUntilSomethingIsNew(t *testing.T) {
 	for _, mode := range []api.Mode{api.Auto, api.Observe} {
@@ -45,8 +45,8 @@ func TestAContainerThatDoesNothingRestsUntilSomethingIsNew(t *testing.T) {
 			}
 			g.demand[0] = 0
 			in(15 * time.Second)
-			if n := in(12 * time.Second); n != 4 {
-				t.Errorf("%d steps in twelve seconds with nothing to do, want one in three", n)
+			if n := in(12 * time.Second); n != 3 {
+				t.Errorf("%d steps in twelve seconds with nothing to do, want one in four", n)
 			}
 			rest := func() {
 				t.Helper()
@@ -91,7 +91,7 @@ func TestWhatIsUnderWayLeavesNoRest(t *testing.T) {
 		t.Errorf("the limit is %v, want 300m", l)
 	}
 	g.told()
-	wants = 200 // of what nobody but the policy knows it hears within three seconds
+	wants = 200 // of what nobody but the policy knows it hears within four seconds
 	g.run(restMost + time.Second)
 	if l := g.limit(0).CPU; l != 200 {
 		t.Errorf("the limit is %v, want 200m", l)
@@ -127,7 +127,7 @@ func TestNothingRestsThatHasNews(t *testing.T) {
 	for name, happens := range map[string]func(*managedContainer){
 		"":                             func(*managedContainer) {},
 		"the last step changed it":     func(c *managedContainer) { c.stepped.calm = false },
-		"three seconds":                func(c *managedContainer) { c.stepped.at = now.Add(-restMost) },
+		"four seconds":                 func(c *managedContainer) { c.stepped.at = now.Add(-restMost) },
 		"the API":                      func(c *managedContainer) { c.facts.Requests.CPU++ },
 		"its neighbours":               func(c *managedContainer) { c.others.limits.CPU++ },
 		"it was killed":                func(c *managedContainer) { c.oomKilled = true },

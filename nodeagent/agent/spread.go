@@ -95,9 +95,10 @@ func bucketOf(used mdp.MilliCPU) int {
 func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) }
 
 // cheapest is the limit that costs least, of those above which the use rises in at most a share of the
-// samples; a relief goes up to top, and stays there until the use is below again. It is a little above
-// the use that it covers, so that a relief ends. ok is false while too little is known.
-func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
+// samples; a relief goes up to top, and stays there until the use is below again, and for more samples
+// after that. It is a little above the use that it covers, so that a relief ends. ok is false while too
+// little is known.
+func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limit mdp.MilliCPU, ok bool) {
 	s.catchUp()
 	if s.n < enoughSamples {
 		return 0, false
@@ -114,7 +115,7 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU
 		if at >= float64(top) {
 			continue
 		}
-		relieved := float64((above + calmSamples*rises) / s.sum)
+		relieved := float64((above + more*rises) / s.sum)
 		if cost := at + relieved*(float64(top)-at); cost < worthwhile*best {
 			best, limit = cost, mdp.MilliCPU(math.Ceil(at))
 		}
@@ -129,27 +130,42 @@ func (t *Track) spread() {
 	}
 }
 
-// Rest is the limit at rest of a container, for a share of the time in which it may be throttled.
-func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (limit mdp.MilliCPU, ok bool) {
+// Rest is the range of a container's limit at rest, for a share of the time in which it may be
+// throttled. Below least, relief costs more than the limit saves, although it ends with the sample that shows
+// that the use is below again, as it does at best. Above most, the limit costs more than relief does, although
+// that ends when it does as a rule.
+func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most mdp.MilliCPU, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return t.uses.cheapest(top, share)
+	least, ok = t.uses.cheapest(top, 1, 1)
+	most, _ = t.uses.cheapest(top, share, calmSamples)
+	return least, max(least, most), ok
 }
 
-// atRest is the default rule's decision, but not above the limit at rest: the lane gives
-// what a peak needs, and takes it back. While a burst lasts the lane's relief does not come down
-// to it.
+// atRest is the default rule's decision within the limit at rest: from below always, and from above where the
+// target allows throttling now and then: the lane gives what a peak needs, and takes it back. While a
+// burst lasts the lane's relief does not come down to it.
 func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
-	if c.target < seldom || !s.Knows(mdp.CPULimit) || !c.sampler.Direct(c.track) {
+	top := c.top().CPU()
+	if top <= 0 || !s.Knows(mdp.CPULimit) || !c.sampler.Direct(c.track) {
 		return a
 	}
 	limit := s.Limit.CPU
 	if a.Sets.Has(mdp.CPULimit) {
 		limit = a.Limit.CPU
 	}
-	rest, ok := c.sampler.Rest(c.track, c.top().CPU(), c.target)
-	if !ok || rest >= limit {
+	least, most, ok := c.sampler.Rest(c.track, top, c.target)
+	if !ok {
 		return a
 	}
-	return a.WithCPU(rest)
+	if c.target < seldom {
+		most = top
+	}
+	if limit >= least*9/10 {
+		least = 0 // what is hardly more is not worth a change
+	}
+	if rest := min(max(limit, least), most); rest != limit {
+		return a.WithCPU(rest)
+	}
+	return a
 }

@@ -75,6 +75,18 @@ func (g *Group) Writable() bool { return g.files[fileQuota].fd >= 0 && g.readOnl
 // is the smaller one of the two limits that can be, because the pod's group may allow no more.
 // A quota below cpu.max.burst is EINVAL; Tree.Write lowers that, too.
 func (g *Group) WriteCPU(l Limits) error {
+	var is Limits
+	if g.version == V1 && g.Writable() {
+		var err error
+		if is, err = g.CPULimit(); err != nil {
+			return err
+		}
+	}
+	return g.ReplaceCPU(is, l)
+}
+
+// ReplaceCPU is [Group.WriteCPU] for who has just read the limit in force.
+func (g *Group) ReplaceCPU(is, l Limits) error {
 	f := g.files[fileQuota]
 	if f.fd < 0 {
 		return explained(unix.ENODEV, g.path, l)
@@ -85,10 +97,7 @@ func (g *Group) WriteCPU(l Limits) error {
 	if g.version == V2 {
 		return explained(g.put(fileQuota, l.Quota, l.Period), g.path, l)
 	}
-	is, err := g.CPULimit()
-	if err != nil {
-		return err
-	}
+	var err error
 	quota := func() error { return g.put(fileQuota, l.Quota) }
 	period := func() error { return g.put(filePeriod, l.Period) }
 	switch {

@@ -172,6 +172,37 @@ func TestAReservationFollowsTheTypicalUse(t *testing.T) {
 	}
 }
 
+// VPA's first bucket is 10 millicores wide: with it nobody can tell a container that uses one from one that
+// uses nine, and each is reserved a seventh more than ten.
+func TestSmallContainersAreToldApart(t *testing.T) {
+	reserved := func(finest, use mdp.MilliCPU) mdp.MilliCPU {
+		c := config()
+		c.Finest = finest
+		p := hpavpa.New(c)
+		var a mdp.Action
+		for i := range 30 {
+			s := state(i, 1, 500, use, 0, 50*time.Millisecond)
+			s.Reservation, s.Ceiling = 400, 500
+			s.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+			a = decide(t, p, s)
+		}
+		return a.Reservation
+	}
+	for use, want := range map[mdp.MilliCPU][2]mdp.MilliCPU{1: {1, 3}, 9: {10, 13}, 100: {115, 130}} {
+		if got := reserved(1, use); got < want[0] || got > want[1] {
+			t.Errorf("%v is used and %v reserved, want %v to %v", use, got, want[0], want[1])
+		}
+	}
+	if one, nine := reserved(10, 1), reserved(10, 9); one != nine {
+		t.Errorf("VPA's own buckets: %v and %v", one, nine)
+	}
+	c := config()
+	c.Finest = 0
+	if err := c.Check(); err == nil || err.Error() != "hpavpa first bucket 0m: it must be in [1m, 1000m]" {
+		t.Errorf("err = %v", err)
+	}
+}
+
 // A container that starts uses more than it will, and a burst brings a State each second or two,
 // and not each ten. Neither is typical: the reservation is for what is used in the mean. Until that is known
 // it stays as it is, and is decided on all the same: the container gets its ceiling with the first decision, and
