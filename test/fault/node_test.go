@@ -335,11 +335,14 @@ func TestABurstWhileTheBreakerIsOpenGetsItsCPU(t *testing.T) {
 		slow.hang(true)
 		n.demand["app"] = 20
 		n.run(70 * time.Second) // a shrink hangs, and opens the breaker
+		if n.agent.RuntimeStats().Breaker == cri.Closed {
+			t.Fatal("the breaker is closed")
+		}
 		n.grant(api.Auto)
 		n.demand["app"] = 900
-		n.run(6 * time.Second)
+		n.run(7 * time.Second)
 		if l := n.limit("app").CPU; l < 800 {
-			t.Errorf("six seconds into a burst of 900m the limit is %v (before %v): %s", l, low, n.problem("app"))
+			t.Errorf("seven seconds into a burst of 900m the limit is %v (before %v): %s", l, low, n.problem("app"))
 		}
 		// Nothing is shrunk while the runtime hangs and does not know of the raise.
 		raised := n.limit("app").CPU
