@@ -75,7 +75,8 @@ const (
 // Worthwhile is an action that keeps the CPU reservation that a container has, where its own
 // is hardly another one. A typical use is a mean that moves by a few millicores all the time:
 // to follow it took a node of 110 idle pods more than a core, in its kubelet, its runtime and
-// the API server.
+// the API server. A policy that wants a little more than there is, again and again, gets nothing: it has to
+// want what it needs in the end.
 func Worthwhile(now corev1.ResourceRequirements, a mdp.Action) mdp.Action {
 	has := Reserved(now)
 	if change := max(has-a.Reservation, a.Reservation-has); !a.Sets.Has(mdp.CPUReservation) || has == 0 ||
