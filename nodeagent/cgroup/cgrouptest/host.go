@@ -185,6 +185,14 @@ func (h *Host) Limits(tb testing.TB, path string) cgroup.Limits {
 	}
 	defer g.Close()
 	l, err := g.Limits()
+	// A plain file is empty for a moment while somebody writes it, and a control file never is.
+	for range 100 {
+		if err == nil {
+			return l
+		}
+		time.Sleep(time.Millisecond)
+		l, err = g.Limits()
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
