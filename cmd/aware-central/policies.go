@@ -22,7 +22,7 @@ func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c.Stabilization = 5 * time.Minute
 	c.BurstUtilization = 90
 	c.Percentile = 0.9
-	c.Finest = 1
+	c.Finest = 1 // or idle pods move between two of VPA's buckets
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}

@@ -97,3 +97,36 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		t.Errorf("it ends at %v, for 60Mi in use", limit)
 	}
 }
+
+// A pod that does next to nothing is reserved next to nothing, and one that does nine times as much is told
+// from it. With VPA's own buckets both get 11m, and a little more gets 23m.
+func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
+	bounds := mdp.Bounds{
+		Replicas:    mdp.Range[int]{Min: 1, Max: 1},
+		CPU:         mdp.Range[mdp.MilliCPU]{Min: 2, Max: 100},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 99},
+	}
+	for used, want := range map[mdp.MilliCPU]mdp.Range[mdp.MilliCPU]{1: {Min: 1, Max: 3}, 9: {Min: 10, Max: 13}} {
+		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reserved := mdp.MilliCPU(20)
+		for i := range 60 {
+			a, err := p.Decide(mdp.State{
+				At: time.Unix(int64(10*i), 0), Observed: mdp.SetOf(mdp.CPUReservation, mdp.CPUUsage),
+				Reservation: reserved, Usage: mdp.Size{CPU: used},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Sets.Has(mdp.CPUReservation) {
+				reserved = a.Reservation
+			}
+		}
+		if reserved < want.Min || reserved > want.Max {
+			t.Errorf("%v is used and %v reserved, want %v to %v", used, reserved, want.Min, want.Max)
+		}
+	}
+}

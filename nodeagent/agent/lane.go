@@ -22,27 +22,24 @@ import (
 // The container's step opens the lane, when the journal has the range up to the
 // ceiling, and hears at its next look what was done.
 type lane struct {
-	ref    api.ContainerRef
-	open   bool
-	has    cgroup.Limits // what the step has left in force
-	next   cgroup.Limits // what a call of the step is setting now; 0 is none
-	top    cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
-	others others        // what the API gives to the other containers of the pod
-	back   cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
-	since  time.Time     // of the last raise
-	calm   int           // samples in a row that end a burst, but at least calmSamples
-
+	ref      api.ContainerRef
+	open     bool
+	has      cgroup.Limits // what the step has left in force
+	next     cgroup.Limits // what a call of the step is setting now; 0 is none
+	top      cgroup.Limits // what is raised to, if the pod has room; 0 is not raised
+	others   others        // what the API gives to the other containers of the pod
+	back     cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
 	raisedAt time.Time     // the last raise, also when the step has set another limit since
 	overAt   time.Time     // when that was taken back; zero: it was not
-	apart    time.Duration // the least time between two raises that the throttle target allows
-
-	keep    bool      // relief is not taken back: the runtime should know of it, and does not
-	early   bool      // a surge is relieved before the quota is used up
-	wroteAt time.Time // the last sample before the CPU limit was written
-	news    relief    // that the step has not heard of
-	atTop   time.Time // of the last sample that was throttled at the ceiling
-	met     bool      // the ceiling is met: throttled there twice within meets; nobody has heard of it
-	metAt   time.Time // when that was so last
+	calm     int           // samples in a row that end a burst, but at least calmSamples
+	between  time.Duration // two raises, at least, for which the throttle target has room
+	keep     bool          // relief is not taken back: the runtime should know of it, and does not
+	early    bool          // a surge is relieved before the quota is used up
+	wroteAt  time.Time     // the last sample before the CPU limit was written
+	news     relief        // that the step has not heard of
+	atTop    time.Time     // of the last sample that was throttled at the ceiling
+	met      bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
+	metAt    time.Time     // when that was so last
 }
 
 // meets is the time within which a container is throttled twice at its ceiling before
@@ -71,7 +68,7 @@ func (s *Sampler) Open(t *Track, l lane) {
 		l.wroteAt = t.back(0).at
 	}
 	if was.back.CPU() < min(l.has.CPU(), l.top.CPU()) {
-		l.back, l.since = was.back, was.since
+		l.back = was.back
 	}
 	if l.news.to.Memory > 0 {
 		l.has.Memory = l.news.to.Memory
@@ -229,12 +226,12 @@ func (l *lane) raised(now time.Time) {
 	calm := max(calmSamples, l.calm)
 	switch {
 	case l.overAt.IsZero():
-	case now.Sub(l.overAt) <= lull && now.Sub(l.raisedAt) < l.apart:
+	case now.Sub(l.overAt) <= lull && now.Sub(l.raisedAt) < l.between:
 		l.calm = min(mostCalmSamples, 2*calm)
 	default:
 		l.calm = calm / 2
 	}
-	l.since, l.raisedAt, l.overAt = now, now, time.Time{}
+	l.raisedAt, l.overAt = now, time.Time{}
 }
 
 // takeBack takes relief back in the sample that shows the end of a burst. What is still
@@ -242,7 +239,7 @@ func (l *lane) raised(now time.Time) {
 func (t *Track) takeBack(now time.Time) {
 	l := &t.lane
 	calm := max(calmSamples, l.calm)
-	if l.back.Quota <= 0 || l.keep || t.count <= calm || t.back(calm).at.Before(l.since) {
+	if l.back.Quota <= 0 || l.keep || t.count <= calm || t.back(calm).at.Before(l.raisedAt) {
 		return
 	}
 	if used, known := t.use(0, calm); !known || float64(used) > calmShare*float64(l.back.CPU()) {
@@ -554,8 +551,15 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		c.sampler.Shut(c.track)
 		return
 	}
-	l := lane{ref: c.ref, has: o.Ours, top: top, others: c.others, early: c.target < seldom, keep: c.late(now),
-		apart: between(c.target)}
+	l := lane{
+		ref:     c.ref,
+		has:     o.Ours,
+		top:     top,
+		others:  c.others,
+		between: between(c.target),
+		keep:    c.late(now),
+		early:   c.target < seldom,
+	}
 	if !c.wrote { // a call that landed late may have left another value of ours
 		l.has = c.inForce
 	}

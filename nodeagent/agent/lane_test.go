@@ -288,7 +288,11 @@ func TestALullIsNotTheEndOfABurst(t *testing.T) {
 			d.tick()
 			for i, want := range c.waits {
 				d.sampler.Heard(track) // a step
-				d.sampler.Open(track, lane{has: d.host.Limits(t, d.paths[0]), top: limitsOf(mdp.Size{CPU: 400}), apart: between(c.target)})
+				d.sampler.Open(track, lane{
+					has:     d.host.Limits(t, d.paths[0]),
+					top:     limitsOf(mdp.Size{CPU: 400}),
+					between: between(c.target),
+				})
 				if d.throttled(); d.limit(0) != 400 {
 					t.Fatalf("%s, burst %d: a period is throttled, and the limit is %v", c.name, i, d.limit(0))
 				}

@@ -135,8 +135,8 @@ func (b *budget) problem(a mdp.Action) string {
 	if a.Clipped&mdp.ClippedBudget == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its memory limit waits: the node's limits are %v in sum, its permit is for %v, and it has no free memory for more",
-		b.sum.Memory, b.permit.Amount.Memory)
+	return fmt.Sprintf("its memory limit waits: the node's limits are %v in sum, its permit is for %v, "+
+		"and it has no free memory for more", b.sum.Memory, b.permit.Amount.Memory)
 }
 
 // account is what the node reports after a step.

@@ -93,7 +93,10 @@ func FuzzReportFromWire(f *testing.F) {
 // FuzzGrantsFromWire: what central sends is read, or refused by name; it never panics,
 // and what was read is within the limits that agents rely on.
 func FuzzGrantsFromWire(f *testing.F) {
-	full := api.Grants{TTL: time.Minute, All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Latency: api.Source{Port: 80, Path: "/metrics"}}}}
+	full := api.Grants{
+		TTL: time.Minute,
+		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Latency: api.Source{Port: 80, Path: "/metrics"}}},
+	}
 	seed, err := proto.Marshal(api.GrantsToWire(full))
 	if err != nil {
 		f.Fatal(err)

@@ -119,8 +119,9 @@ func (l Limits) SameMemory(other Limits) bool {
 
 // file is one file held open.
 type file struct {
-	fd   int // -1 when the kernel has no such file
-	path string
+	fd    int // -1 when the kernel has no such file
+	path  string
+	plain bool // a plain file, of a test: a control file has no length
 }
 
 // The files that a Group keeps open.
@@ -200,7 +201,8 @@ func (t *Tree) Group(path string) (*Group, error) {
 		fd, err := g.open(i, name)
 		switch {
 		case err == nil:
-			g.files[i] = file{fd, name}
+			var st unix.Stat_t
+			g.files[i] = file{fd, name, unix.Fstat(fd, &st) == nil && st.Size > 0}
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 			// A kernel without this controller, or with PSI switched off: not observed.
 		default:

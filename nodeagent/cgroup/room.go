@@ -49,7 +49,7 @@ func (t *Tree) only(path string, which ...int) (*Group, error) {
 		}
 		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
-			g.files[one] = file{fd, name}
+			g.files[one] = file{fd: fd, path: name}
 			continue
 		}
 		g.Close()

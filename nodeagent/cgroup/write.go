@@ -135,12 +135,13 @@ func (g *Group) put(which int, numbers ...int64) error {
 		}
 		b = strconv.AppendInt(b, n, 10)
 	}
-	fd := g.files[which].fd
-	// A control file has no length, and a plain file would keep the end of a longer text.
-	if err := unix.Ftruncate(fd, 0); err != nil {
-		return err
+	f := g.files[which]
+	if f.plain { // it would keep the end of a longer text
+		if err := unix.Ftruncate(f.fd, 0); err != nil {
+			return err
+		}
 	}
-	_, err := unix.Pwrite(fd, append(b, '\n'), 0)
+	_, err := unix.Pwrite(f.fd, append(b, '\n'), 0)
 	return err
 }
 

@@ -308,7 +308,10 @@ func TestNothingIsPromisedOfANodeThatMayHoldAnything(t *testing.T) {
 func TestAPodWithoutKnownLimitsIsNotReported(t *testing.T) {
 	f := fleet.New(time.Minute)
 	r := report("one", "a")
-	r.Containers = append(r.Containers, api.Summary{Container: api.ContainerRef{PodUID: "b", Container: "web"}, Problem: "it is not running"})
+	r.Containers = append(r.Containers, api.Summary{
+		Container: api.ContainerRef{PodUID: "b", Container: "web"},
+		Problem:   "it is not running",
+	})
 	f.Accept(noon, r)
 	if u, ok := f.Upper("one", noon, time.Minute); !ok || len(u) != 1 {
 		t.Errorf("upper = %v, %v; want pod a's", u, ok)

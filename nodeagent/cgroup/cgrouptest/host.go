@@ -186,10 +186,7 @@ func (h *Host) Limits(tb testing.TB, path string) cgroup.Limits {
 	defer g.Close()
 	l, err := g.Limits()
 	// A plain file is empty for a moment while somebody writes it, and a control file never is.
-	for range 100 {
-		if err == nil {
-			return l
-		}
+	for tries := 0; err != nil && tries < 100; tries++ {
 		time.Sleep(time.Millisecond)
 		l, err = g.Limits()
 	}

@@ -394,7 +394,13 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web-1"}, &p); err != nil {
 		t.Fatal(err)
 	}
-	p.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web-3", UID: "web-3", Labels: p.Labels, OwnerReferences: p.OwnerReferences}
+	p.ObjectMeta = metav1.ObjectMeta{
+		Namespace:       "shop",
+		Name:            "web-3",
+		UID:             "web-3",
+		Labels:          p.Labels,
+		OwnerReferences: p.OwnerReferences,
+	}
 	if err := c.client.Create(t.Context(), &p); err != nil {
 		t.Fatal(err)
 	}

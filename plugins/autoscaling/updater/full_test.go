@@ -107,7 +107,8 @@ func TestOfTheNodesWithoutRoomOnlyOnePodIsAskedFor(t *testing.T) {
 		}
 	}
 	if waited[0] != 5 || asks != 2 || waited[20] != 0 {
-		t.Errorf("pods that waited, by step of ten seconds: %v: want all in the first, one for a minute, none for five minutes, and again", waited)
+		t.Errorf("pods that waited, by step of ten seconds: %v: "+
+			"want all in the first, one for a minute, none for five minutes, and again", waited)
 	}
 	for _, p := range c.pods() {
 		r := p.Spec.Containers[0].Resources

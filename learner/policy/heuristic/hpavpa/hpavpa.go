@@ -42,18 +42,22 @@ import (
 // Config is the settings of the policy. Start with [Default].
 type Config struct {
 	SLO               mdp.SLO
-	Largest           mdp.Size      // largest allowed size of a replica; the utilisation refers to it
-	Request           mdp.MilliCPU  // HPA: the CPU request of a replica, which the utilisation then refers to; 0 leaves CPU to VPA
-	TargetUtilization int32         // HPA: desired usage in percent of Request or Largest.CPU; HPA's example is 70
-	BurstUtilization  int32         // a scale-in leaves the largest burst of the window at most this percentage of the ceilings; 0 does not look at bursts
-	Tolerance         mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
-	Stabilization     time.Duration // HPA: a scale-in uses the highest desired number in this window
-	Settling          time.Duration // minimum time between two scale-outs because of latency
-	HalfLife          time.Duration // VPA: the weight of a sample halves in this time
-	Smoothing         time.Duration // the half-life of the mean usage that a reservation is for; before it stays as it is
-	Finest            mdp.MilliCPU  // VPA: the width of the first bucket of CPU usage, at least 1; VPA's own is 10, which does not tell small containers apart
-	Percentile        float64       // VPA, in (0, 1]: of CPU peaks and of memory peaks
-	SafetyMargin      float64       // VPA: relative margin above the percentile; 0.15 is 15 %
+	Largest           mdp.Size     // largest allowed size of a replica; the utilisation refers to it
+	Request           mdp.MilliCPU // HPA: the CPU request of a replica, which the utilisation then refers to; 0 leaves CPU to VPA
+	TargetUtilization int32        // HPA: desired usage in percent of Request or Largest.CPU; HPA's example is 70
+	// A scale-in leaves the largest burst of the window at most this percentage of the ceilings; 0 does
+	// not look at bursts.
+	BurstUtilization int32
+	Tolerance        mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
+	Stabilization    time.Duration // HPA: a scale-in uses the highest desired number in this window
+	Settling         time.Duration // minimum time between two scale-outs because of latency
+	HalfLife         time.Duration // VPA: the weight of a sample halves in this time
+	Smoothing        time.Duration // the half-life of the mean usage that a reservation is for; before it stays as it is
+	// VPA: the width of the first bucket of CPU usage, at least 1. VPA's own is 10, which does not tell
+	// small containers apart.
+	Finest       mdp.MilliCPU
+	Percentile   float64 // VPA, in (0, 1]: of CPU peaks and of memory peaks
+	SafetyMargin float64 // VPA: relative margin above the percentile; 0.15 is 15 %
 }
 
 // Default has the defaults of HPA and VPA, except for the departures in the
