@@ -339,12 +339,21 @@ func (t *Track) throttled() bool {
 		now.ThrottledPeriods > before.ThrottledPeriods
 }
 
-// nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices.
-const nearlyAll = 0.98
+// nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices to each CPU,
+// and what a CPU has left of its slice is not used. mostOfIt is where the target has no room: a CPU may have
+// all of a slice left, 5 ms, and nothing else tells of a throttled container before its period ends.
+const (
+	nearlyAll = 0.98
+	mostOfIt  = 0.85
+)
 
-// overPeak is how far above its peak a limit stays, so that a steady container, whose peak is
-// its use, does not use all of it.
-const overPeak = 1.1
+// How far above its peak a limit stays: so that a steady container, whose peak is its use, does not use
+// all of it; and, where the target has no room, so that a load that is high for long does not meet
+// its limit in its own ups and downs. What is queued then is late.
+const (
+	overPeak     = 1.1
+	wellOverPeak = 1.3
+)
 
 // settling is how a limit comes down again after relief: not below
 //
@@ -505,11 +514,11 @@ func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 // last seconds, or of the last second where throttling is allowed now and then.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
 	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
-		peak := c.peak
+		covers := wellOverPeak * float64(c.peak)
 		if c.target >= seldom {
-			peak = c.track.second
+			covers = overPeak * float64(c.track.second)
 		}
-		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(overPeak*float64(peak))))
+		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(covers)))
 		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, want))))
 	}
 	return a

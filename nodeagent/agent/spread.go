@@ -108,12 +108,9 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limi
 	for i := buckets - 2; i >= 0; i-- {
 		above += s.weights[i+1]
 		rises += s.rises[i+1]
-		if float64(rises/s.sum) > float64(share) {
-			break
-		}
 		at := overPeak * highest(i)
-		if at >= float64(top) {
-			continue
+		if at >= float64(top) || float64(rises/s.sum) > float64(share) {
+			continue // a lower one may do: a burst with ups and downs of its own rises above it once
 		}
 		relieved := float64((above + more*rises) / s.sum)
 		if cost := at + relieved*(float64(top)-at); cost < worthwhile*best {

@@ -38,6 +38,15 @@ func TestTheLimitAtRest(t *testing.T) {
 			}
 			return 100
 		}, 0.02, 100, 121},
+		"also one with ups and downs of its own": {func(i int) mdp.MilliCPU {
+			switch {
+			case i%400 >= 80:
+				return 100
+			case i%2 == 0:
+				return 600
+			}
+			return 300
+		}, 0.02, 100, 121},
 		"but not when the load is high for most of the time": {func(i int) mdp.MilliCPU {
 			if i%400 < 300 {
 				return 600
@@ -119,11 +128,9 @@ func TestTheLimitAtRestIsTheCheapest(t *testing.T) {
 		if !ok || limit > top || limit < top && rises > float64(share)+1e-3 {
 			t.Fatalf("limit %v of %v (%v): the use rises above it in %v of the samples, of %v", limit, top, ok, rises, share)
 		}
-		// Down from the top, until it rises too often: what is below that is no choice, although a use
-		// that is above a limit all the time seldom rises above it.
 		for other := float64(top) / 1.02; other > 10; other /= 1.02 {
 			if _, rises := over(other); rises > float64(share) {
-				break
+				continue
 			}
 			if cost(other) < 0.82*cost(float64(limit))-2 {
 				t.Fatalf("limit %v costs %v, and %v costs %v", limit, cost(float64(limit)), other, cost(other))

@@ -42,8 +42,10 @@ func stretch(limit, ceiling mdp.MilliCPU, period int64) cgroup.Limits {
 // A surge is a use so far above the limit, and of so much of the ceiling, that it is a burst, and
 // not one of the peaks for which there is the quota.
 const (
-	surgeOver  = 1.3 // times the limit
-	surgeShare = 0.4 // of the ceiling
+	surgeOver = 1.3 // times the limit
+	// Of the ceiling. A low limit's quota is small: at 120m it is 48 ms in each 400, of which a burst that
+	// begins 30 ms before a sample has a third left there, and nothing 30 ms later.
+	surgeShare = 0.25
 )
 
 // full reports whether the container has used up its quota: all of it in some of the last samples
@@ -56,14 +58,17 @@ func (t *Track) full() bool {
 		return false
 	}
 	period := time.Duration(has.Period) * time.Microsecond
-	surge := t.surges()
+	surge, share := t.surges(), nearlyAll
+	if t.lane.early {
+		share = mostOfIt
+	}
 	for i := 1; i < t.count; i++ {
 		used, span, known := t.spent(0, i)
 		if !known {
 			return false
 		}
 		// Samples that took longer than a period have more.
-		all := nearlyAll * float64(time.Duration(has.Quota)*time.Microsecond) * max(1, float64(span)/float64(period))
+		all := share * float64(time.Duration(has.Quota)*time.Microsecond) * max(1, float64(span)/float64(period))
 		if float64(used) >= all || surge > 0 && float64(used+surge) >= all {
 			return true
 		}

@@ -69,8 +69,8 @@ func TestASurgeIsRelievedEarlyWhereTheTargetHasNoRoom(t *testing.T) {
 	}{
 		{250, 900, true},
 		{250, 500, true},
-		{120, 390, false}, // three times the limit, and less than four tenths of the ceiling
-		{120, 410, true},
+		{120, 240, false}, // twice the limit, and less than a fourth of the ceiling
+		{120, 260, true},
 		{600, 770, false}, // much of the ceiling, and near the limit
 		{600, 790, true},
 		{600, 500, false},
@@ -86,6 +86,25 @@ func TestASurgeIsRelievedEarlyWhereTheTargetHasNoRoom(t *testing.T) {
 			if raised := d.limit(0) == 1000; raised != (early && c.surges) {
 				t.Errorf("%v of a limit of %v, early %v: the limit is %v", c.use, c.limit, early, d.limit(0))
 			}
+		}
+	}
+}
+
+// Nine tenths of a quota that are used, and then no more: the container may be throttled, with a slice left
+// for each CPU. Where the target has no room nobody waits for the end of the period to know it.
+func TestAQuotaOfWhichSlicesAreLeftCountsAsUsedWhereTheTargetHasNoRoom(t *testing.T) {
+	for early, want := range map[bool]mdp.MilliCPU{true: 1000, false: 120} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		low := stretch(120, 1000, 100_000) // 48 ms in each 400 ms
+		d.limited(0, low)
+		d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000}), early: early})
+		d.tick()
+		d.workers[0].Demand = 220 // less than a surge: 44 ms in two samples
+		if d.tick(); d.limit(0) != 120 {
+			t.Fatalf("early %v: with less than a half of it used the limit is %v", early, d.limit(0))
+		}
+		if d.tick(); d.limit(0) != want {
+			t.Errorf("early %v: with 44 of 48 ms used the limit is %v, want %v", early, d.limit(0), want)
 		}
 	}
 }

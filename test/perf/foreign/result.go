@@ -49,6 +49,14 @@ type Run struct {
 	Unread       int     `json:"unread"` // seconds in which the limit could not be read
 	Restarts     int     `json:"restarts"`
 	FirstError   string  `json:"first_error,omitempty"`
+	Seconds      Seconds `json:"seconds"`
+}
+
+// Seconds is a run second by second, for whoever asks why.
+type Seconds struct {
+	P99MS       []float64 `json:"p99_ms"` // of the requests that were to start in it
+	Failed      []int     `json:"failed"` // of the same
+	ThrottledMS []int     `json:"throttled_ms"`
 }
 
 func (r *Run) sum(sent load.Result) {
