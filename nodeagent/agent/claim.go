@@ -238,10 +238,11 @@ func (c *claim) holds(inForce, back cgroup.Limits, inUse mdp.Bytes) error {
 		return nil
 	}
 	if inUse <= 0 {
-		return fmt.Errorf("its memory limit stays at %v: it is not known whether %v is enough for what is in use", inForce.Memory, back.Memory)
+		return fmt.Errorf("its memory limit stays at %v: it is not known whether %v is enough for what is in use",
+			inForce.Memory, back.Memory)
 	}
-	return fmt.Errorf("its memory limit stays at %v until less is in use: the API gives %v, and %v is in use", inForce.Memory,
-		back.Memory, inUse)
+	return fmt.Errorf("its memory limit stays at %v until less is in use: the API gives %v, and %v is in use",
+		inForce.Memory, back.Memory, inUse)
 }
 
 // leastRaise is the part of a memory limit by which it is raised at least, when the node

@@ -452,7 +452,8 @@ func TestARateIsNotRepeatedWhenTheWorkHasEnded(t *testing.T) {
 			if host.Tree.Version() == cgroup.V2 {
 				host.Put(t, d.paths[0], "io.stat", fmt.Sprintf("8:0 rbytes=0 wbytes=%d rios=0 wios=1 dbytes=0 dios=0\n", written))
 			} else {
-				host.Put(t, d.paths[0], "blkio/blkio.throttle.io_service_bytes", fmt.Sprintf("8:0 Read 0\n8:0 Write %d\nTotal %d\n", written, written))
+				host.Put(t, d.paths[0], "blkio/blkio.throttle.io_service_bytes",
+					fmt.Sprintf("8:0 Read 0\n8:0 Write %d\nTotal %d\n", written, written))
 			}
 			for range 10 {
 				d.tick()

@@ -340,8 +340,9 @@ func (t *Track) throttled() bool {
 }
 
 // nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices to each CPU,
-// and what a CPU has left of its slice is not used. mostOfIt is where the target has no room: a CPU may have
-// all of a slice left, 5 ms, and nothing else tells of a throttled container before its period ends.
+// and what a CPU has left of its slice is not used. mostOfIt is that share where the target has no room:
+// a CPU may have all of a slice left, 5 ms, and nothing else says before the period ends that the container
+// is throttled.
 const (
 	nearlyAll = 0.98
 	mostOfIt  = 0.85

@@ -82,7 +82,8 @@ func lines(format string, n int) string {
 // A long line of another metric is not our business.
 func TestLongLinesOfOtherMetricsAreSkipped(t *testing.T) {
 	long := "other{a=\"" + strings.Repeat("http_seconds_bucket", 1<<14) + "\"} 1\n"
-	if h, err := newTextReader().histogram(strings.NewReader(long+exposition+long), "http_seconds"); err != nil || h.Total() != 23 {
+	h, err := newTextReader().histogram(strings.NewReader(long+exposition+long), "http_seconds")
+	if err != nil || h.Total() != 23 {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -124,7 +125,8 @@ func TestALongAnswerTakesLittleMemory(t *testing.T) {
 			var before runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			if _, err := newTextReader().histogram(io.MultiReader(strings.NewReader("# TYPE h histogram\n"), body), "h"); body.read <= 2<<20 {
+			text := io.MultiReader(strings.NewReader("# TYPE h histogram\n"), body)
+			if _, err := newTextReader().histogram(text, "h"); body.read <= 2<<20 {
 				t.Fatalf("%d bytes were read: %v", body.read, err)
 			}
 			if most := int64(body.alive) - int64(before.HeapAlloc); most > 2<<20 {
@@ -190,8 +192,9 @@ func TestALongStatusLineIsNotReported(t *testing.T) {
 			m.Latency = api.Source{Port: int32(address.Port), Path: "/metrics", Metric: "http_seconds"}
 		})
 		g.run(time.Second)
-		for begin := time.Now(); g.summary(0).Problem == "" && time.Since(begin) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
+		for begin := time.Now(); g.summary(0).Problem == "" && time.Since(begin) < 30*time.Second; {
 			g.run(time.Second)
+			time.Sleep(10 * time.Millisecond)
 		}
 		if p := g.summary(0).Problem; !strings.Contains(p, want) || len(p) > api.MaxProblem || strings.ContainsAny(p, "\x1b\n") {
 			t.Errorf("the problem has %d bytes: %.300q, want it to say %q", len(p), p, want)

@@ -82,10 +82,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		uncommitted: gauge("aware_agent_uncommitted_seconds",
 			"Age of the oldest limit that was written directly and that the container runtime does not know yet."),
 		conflicts: counter("aware_agent_conflicts_total", "Changes of a container's limits by somebody else."),
-		cpuSum: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_cpu_limits_cores", Help: "Sum of the CPU limits of " +
-			"managed containers: in force, asked for, and permitted by central (NaN without a permit)."}, []string{"what"}),
-		memorySum: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aware_agent_memory_limits_bytes", Help: "Sum of the memory limits " +
-			"of managed containers: in force, asked for, and permitted by central (NaN without a permit)."}, []string{"what"}),
+		cpuSum: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "aware_agent_cpu_limits_cores",
+			Help: "Sum of the CPU limits of managed containers: " +
+				"in force, asked for, and permitted by central (NaN without a permit).",
+		}, []string{"what"}),
+		memorySum: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "aware_agent_memory_limits_bytes",
+			Help: "Sum of the memory limits of managed containers: " +
+				"in force, asked for, and permitted by central (NaN without a permit).",
+		}, []string{"what"}),
 	}
 	m.central.Set(math.NaN())
 	m.effects = map[mdp.Effect]prometheus.Counter{}

@@ -108,7 +108,10 @@ func (a *Agent) targetOf(asking context.Context, now time.Time, c *claim, inForc
 	}
 	was := c.ownership.API.Size()
 	return target{
-		limits:  kubelets(mdp.Size{CPU: upTo(inForce.CPU(), was.CPU, room.CPU), Memory: upTo(inForce.Memory, was.Memory, room.Memory)}, period),
+		limits: kubelets(mdp.Size{
+			CPU:    upTo(inForce.CPU(), was.CPU, room.CPU),
+			Memory: upTo(inForce.Memory, was.Memory, room.Memory),
+		}, period),
 		waiting: true,
 	}, nil
 }

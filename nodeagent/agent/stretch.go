@@ -43,8 +43,8 @@ func stretch(limit, ceiling mdp.MilliCPU, period int64) cgroup.Limits {
 // not one of the peaks for which there is the quota.
 const (
 	surgeOver = 1.3 // times the limit
-	// Of the ceiling. A low limit's quota is small: at 120m it is 48 ms in each 400, of which a burst that
-	// begins 30 ms before a sample has a third left there, and nothing 30 ms later.
+	// Of the ceiling. A burst at a low limit does not show more: the quota of 120m is 48 ms, and a burst uses
+	// a part of it before a sample, and the rest before the next one.
 	surgeShare = 0.25
 )
 

@@ -118,7 +118,8 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 		case !queued && r.SLOViolationRatio <= moreOver:
 			return r, nil
 		default:
-			b.say(p, "p99 %.1f ms, %.2f %% failed, %.2f %% over %v", r.P99MS, 100*failed(r), 100*r.SLOViolationRatio, slo)
+			b.say(p, "p99 %.1f ms, %.2f %% failed, %.2f %% over %v %s",
+				r.P99MS, 100*failed(r), 100*r.SLOViolationRatio, slo, r.FirstError)
 			before = r
 			if differed++; queued || differed == moods {
 				m.Capacity *= 0.9
@@ -340,7 +341,12 @@ func (b *bench) watch(ctx context.Context, s started, r *Run) {
 	} else {
 		defer group.Close()
 	}
-	var before time.Duration
+	throttled := func() (sum time.Duration, ok bool) {
+		var used cgroup.CPU
+		ok = group != nil && group.ReadCPU(&used) == nil && used.Observed.Has(cgroup.Throttling)
+		return used.ThrottledTime, ok
+	}
+	before, _ := throttled()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -355,10 +361,9 @@ func (b *bench) watch(ctx context.Context, s started, r *Run) {
 			continue
 		}
 		r.InForceMilli = append(r.InForceMilli, int(l.CPU()))
-		var used cgroup.CPU
-		if group != nil && group.ReadCPU(&used) == nil {
-			r.Seconds.ThrottledMS = append(r.Seconds.ThrottledMS, int((used.ThrottledTime - before).Milliseconds()))
-			before = used.ThrottledTime
+		if now, ok := throttled(); ok {
+			r.Seconds.ThrottledMS = append(r.Seconds.ThrottledMS, int((now - before).Milliseconds()))
+			before = now
 		}
 	}
 }

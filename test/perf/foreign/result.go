@@ -54,9 +54,9 @@ type Run struct {
 
 // Seconds is a run second by second, for whoever asks why.
 type Seconds struct {
-	P99MS       []float64 `json:"p99_ms"` // of the requests that were to start in it
-	Failed      []int     `json:"failed"` // of the same
-	ThrottledMS []int     `json:"throttled_ms"`
+	P99MS       []float64 `json:"p99_ms"`       // of the requests that were to start in it
+	Failed      []int     `json:"failed"`       // of the same
+	ThrottledMS []int     `json:"throttled_ms"` // of all its CPUs together; without the seconds that could not be read
 }
 
 func (r *Run) sum(sent load.Result) {
