@@ -89,6 +89,44 @@ func TestAPeakIsOfThePeriodThatItsLimitHas(t *testing.T) {
 	})
 }
 
+// The deviation is of windows as long as the peak's, and what the last second used says nothing of what
+// was before.
+func TestTheDeviationIsOfThePeaksWindowAndTheSecondIsTheLast(t *testing.T) {
+	for name, c := range map[string]struct {
+		use               func(i int) mdp.MilliCPU // of sample i, from the oldest on
+		deviation, second mdp.Range[mdp.MilliCPU]
+	}{
+		"a tenth in four is the ceiling": {func(i int) mdp.MilliCPU {
+			if i%4 == 0 {
+				return 1100
+			}
+			return 100
+		}, mdp.Range[mdp.MilliCPU]{Min: 400, Max: 450}, mdp.Range[mdp.MilliCPU]{Min: 1000, Max: 1100}},
+		"a burst, and a second without": {func(i int) mdp.MilliCPU {
+			if i < samples-20 {
+				return 800
+			}
+			return 50
+		}, mdp.Range[mdp.MilliCPU]{Min: 1, Max: 800}, mdp.Range[mdp.MilliCPU]{Min: 45, Max: 55}},
+	} {
+		track := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1).tracks[0]
+		var used time.Duration
+		for i := range samples {
+			used += time.Duration(c.use(i)) * tenth / 1000
+			track.ring[i] = sample{at: noon.Add(time.Duration(i) * tenth), CPU: cgroup.CPU{Observed: cgroup.CPUUsage, Usage: used}}
+		}
+		track.count, track.next, track.lane.top = samples, 0, limitsOf(mdp.Size{CPU: 1000})
+		var s mdp.State
+		track.lastSamples(noon.Add((samples-1)*tenth), &s)
+		if s.CPUDeviation < c.deviation.Min || s.CPUDeviation > c.deviation.Max {
+			t.Errorf("%s: the deviation is %v, want %v", name, s.CPUDeviation, c.deviation)
+		}
+		if track.second < c.second.Min || track.second > c.second.Max {
+			t.Errorf("%s: the peak of the last second is %v, want %v", name, track.second, c.second)
+		}
+	}
+}
+
 // A limit at the peak throttles nothing of what was used, and one that is a little lower does: in one
 // of the periods, wherever it begins, more than its quota is used.
 func TestALimitAtThePeakThrottlesNothing(t *testing.T) {

@@ -130,13 +130,13 @@ func (t *Track) spread() {
 // Rest is the range of a container's limit at rest, for a share of the time in which it may be
 // throttled. Below least, relief costs more than the limit saves, although it ends with the sample that shows
 // that the use is below again, as it does at best. Above most, the limit costs more than relief does, although
-// that ends when it does as a rule.
+// that ends when it does as a rule. Where the cheapest limit of all throttles too often, the share decides.
 func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most mdp.MilliCPU, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	least, ok = t.uses.cheapest(top, 1, 1)
 	most, _ = t.uses.cheapest(top, share, calmSamples)
-	return least, max(least, most), ok
+	return min(least, most), most, ok
 }
 
 // atRest is the default rule's decision within the limit at rest: from below always, and from above where the

@@ -13,9 +13,9 @@ import (
 
 func TestTheLimitAtRest(t *testing.T) {
 	const top = 1000
-	minute := func(use func(i int) mdp.MilliCPU) *spread {
+	spreadOf := func(samples int, use func(i int) mdp.MilliCPU) *spread {
 		s := new(spread)
-		for i := range 3000 {
+		for i := range samples {
 			s.add(use(i), false)
 		}
 		return s
@@ -65,12 +65,20 @@ func TestTheLimitAtRest(t *testing.T) {
 			}
 			return 100
 		}, 0.5, 400, 482},
+		"hardly ever below the ceiling": {func(i int) mdp.MilliCPU {
+			if i%600 < 9 {
+				return 100
+			}
+			return 950
+		}, 0.1, top, top},
 		"idle":               {func(int) mdp.MilliCPU { return 0 }, 0.1, 0, 11},
 		"all of the ceiling": {func(int) mdp.MilliCPU { return 1000 }, 0.1, top, top},
 	} {
-		limit, ok := minute(c.use).cheapest(top, c.share, calmSamples)
-		if !ok || limit < c.least || limit > c.most {
-			t.Errorf("%s: %v (%v), want %v to %v", name, limit, ok, c.least, c.most)
+		for _, samples := range []int{3000, 40_000} { // of five minutes, and of more than an hour
+			limit, ok := spreadOf(samples, c.use).cheapest(top, c.share, calmSamples)
+			if !ok || limit < c.least || limit > c.most {
+				t.Errorf("%s, %d samples: %v (%v), want %v to %v", name, samples, limit, ok, c.least, c.most)
+			}
 		}
 	}
 	cut := new(spread)
@@ -85,6 +93,29 @@ func TestTheLimitAtRest(t *testing.T) {
 	}
 	if l, ok := new(spread).cheapest(top, 0.1, calmSamples); ok {
 		t.Errorf("of nothing %v is known", l)
+	}
+}
+
+// A load of 300m in long bursts, with peaks in them: the cheapest limit covers the bursts and leaves the
+// peaks to the lane. Where that is too often it is the one below the bursts, and nothing in between.
+func TestTheLeastLimitAtRestThrottlesNoMoreThanIsAllowed(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	for i := range 3000 {
+		switch {
+		case i%400 >= 160:
+			d.tracks[0].uses.add(50, false)
+		case i%16 == 8:
+			d.tracks[0].uses.add(600, false)
+		default:
+			d.tracks[0].uses.add(300, false)
+		}
+	}
+	for share, want := range map[mdp.Ratio]mdp.Range[mdp.MilliCPU]{0.1: {Min: 330, Max: 361}, 0.02: {Min: 50, Max: 61}} {
+		least, most, ok := d.sampler.Rest(d.tracks[0], 1000, share)
+		if !ok || least != most || least < want.Min || least > want.Max {
+			t.Errorf("share %v: at rest it is to have %v to %v (%v), want one limit, %v to %v",
+				share, least, most, ok, want.Min, want.Max)
+		}
 	}
 }
 
