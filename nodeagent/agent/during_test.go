@@ -173,6 +173,28 @@ func TestMemoryThatIsTakenWhileTheLimitComesDown(t *testing.T) {
 	})
 }
 
+// shrinksFrom500 runs until a call of that runtime shrinks the first container from 500m, with 50m in use.
+func (g *rig) shrinksFrom500(m *meanwhile) {
+	g.t.Helper()
+	m.when = func(c cri.Change) bool { return c.Quota > 0 && c.Quota*1000 < 500*c.Period }
+	g.runtime = m
+	wants := mdp.Action{}.WithCPU(500)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	wants = wants.WithCPU(300).WithMemory(200 * mdp.MiB) // with memory it is a call of the runtime
+	for range 20 {
+		if g.run(time.Second); m.done {
+			return
+		}
+	}
+	g.t.Fatalf("no call shrinks it: %+v", g.summary(0))
+}
+
 // A shrink hangs: what was in force before is in force. A burst is relieved from there in the
 // sample that shows it, and not by a step that the runtime holds up.
 func TestABurstWhileAShrinkHangsIsRelievedAtOnce(t *testing.T) {
@@ -181,25 +203,10 @@ func TestABurstWhileAShrinkHangsIsRelievedAtOnce(t *testing.T) {
 			g := newRig(t, version, 1)
 			m := &meanwhile{Runtime: g.client}
 			m.before = func() error { return context.DeadlineExceeded }
-			m.when = func(c cri.Change) bool { return c.Quota > 0 && c.Quota*1000 < 500*c.Period }
-			g.runtime = m
-			wants := mdp.Action{}.WithCPU(500)
-			g.policy = func(api.ContainerRef) mdp.Policy {
-				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
-			}
-			g.boot()
-			g.demand[0] = 50
-			g.grant(api.Auto)
-			g.run(10 * time.Second)
-			wants = wants.WithCPU(300).WithMemory(200 * mdp.MiB) // with memory it is a call of the runtime
-			for range 20 {
-				if g.run(time.Second); m.done {
-					break
-				}
-			}
+			g.shrinksFrom500(m)
 			low := g.limit(0).CPU
-			if !m.done || low != 500 {
-				t.Fatalf("no shrink hangs: %v in force, %+v", low, g.summary(0))
+			if low != 500 {
+				t.Fatalf("a shrink hangs, and %v is in force: %+v", low, g.summary(0))
 			}
 			g.demand[0] = 3000
 			g.run(300 * time.Millisecond)
@@ -210,6 +217,33 @@ func TestABurstWhileAShrinkHangsIsRelievedAtOnce(t *testing.T) {
 			g.grant(api.Observe)
 			g.run(2 * time.Minute) // the breaker is open
 			g.isRestored("after the burst")
+		})
+	}
+}
+
+// A shrink has set its limit, and does not return: a burst is relieved from what it has set.
+func TestABurstAfterACallHasSetItsLimitIsRelievedBeforeItReturns(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			var set, relieved mdp.MilliCPU
+			m := &meanwhile{Runtime: g.client}
+			m.after = func() {
+				set = g.limit(0).CPU
+				g.demand[0] = 3000
+				for range 3 {
+					g.tick()
+				}
+				relieved = g.limit(0).CPU
+			}
+			g.shrinksFrom500(m)
+			if set >= 500 || relieved != web.CPU {
+				t.Errorf("a call set %v, and 0.3 s into a burst %v is in force, want %v", set, relieved, web.CPU)
+			}
+			g.run(time.Second)
+			if l := g.limit(0).CPU; l != web.CPU {
+				t.Errorf("the call has returned, and %v is in force", l)
+			}
 		})
 	}
 }

@@ -342,6 +342,20 @@ func TestAPodThatRunsAllTheTimeIsNotLookedAtFirst(t *testing.T) {
 	}
 }
 
+// A pod that runs now and then, however often, is looked at first each time.
+func TestAPodThatRunsNowAndThenIsLookedAtFirst(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	for i := range 200 {
+		d.workers[0].Demand = 0
+		if i%3 == 0 {
+			d.workers[0].Demand = 50
+		}
+		if d.tick(); !d.tracks[0].pod.readAt.Equal(d.now) {
+			t.Fatalf("sample %d has no look at the pod", i)
+		}
+	}
+}
+
 // A container that does nothing is left alone while another one of its pod runs, all the time or now and
 // then. What it does itself is noticed at once.
 func TestAContainerIsQuietWhileItsNeighbourRuns(t *testing.T) {

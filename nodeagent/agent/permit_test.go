@@ -263,6 +263,13 @@ func TestMoreIsAskedForAtOnceButNotAllTheTime(t *testing.T) {
 	if times != 0 {
 		t.Errorf("what had been asked for was asked for %d times more", times)
 	}
+	g.permit(3, mdp.Size{CPU: 9999, Memory: 400 * mdp.MiB})
+	g.run(api.ReportEvery)
+	g.permit(4, mdp.Size{CPU: 9999, Memory: 300 * mdp.MiB})
+	g.run(time.Second)
+	if !g.urged() {
+		t.Error("what was enough is not any more, and nothing was asked for at once")
+	}
 	g.has(10 << 30)
 	for i := range 10 {
 		g.memory[0] = mdp.Bytes(64+10*i) * mdp.MiB

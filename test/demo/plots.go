@@ -106,11 +106,14 @@ func spread(charts []chart) (lo, hi float64) {
 		return math.Pow(10, math.Floor(math.Log10(max(lo, 0.1)))),
 			math.Pow(10, math.Ceil(math.Log10(max(hi, 1)*1.01)))
 	}
-	if len(charts) > 0 && len(charts[0].series) > 1 {
+	if len(charts) > 0 && len(charts[0].series) == fewSeries {
 		hi *= 1.2 // room for the legend
 	}
 	return 0, max(hi, 1e-9) * 1.08
 }
+
+// fewSeries is how many series have their legend above them. That of more is beside them.
+const fewSeries = 2
 
 func newPlot() *plot.Plot {
 	p := plot.New()
@@ -161,13 +164,16 @@ func (c chart) plot(lo, hi float64) (*plot.Plot, error) {
 			p.Legend.Add("SLO", line)
 		}
 	}
-	p.X.Tick.Marker = plot.TickerFunc(everyHalfMinute)
+	p.X.Tick.Marker = plot.TickerFunc(func(from, _ float64) []plot.Tick { return everyHalfMinute(from, end) })
 	p.Legend.Padding, p.Legend.TextStyle.Font.Size = vg.Points(2), vg.Points(9)
 	p.Legend.Top = true
 	p.Legend.XOffs = vg.Points(-4)
 	p.Legend.YOffs = vg.Points(-2)
 	p.X.Min = 0
 	p.X.Max = max(end, 1)
+	if len(c.series) > fewSeries {
+		p.X.Max *= 1.35
+	}
 	p.Y.Min = lo
 	p.Y.Max = hi
 	if c.log {
