@@ -315,6 +315,7 @@ func (b *bench) under(ctx context.Context, p program, s started, capacity float6
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { b.watch(watching, s, r) })
+	watch.Go(func() { b.resizes(watching, s, r) })
 	sent, err := b.send(ctx, p, s, loadOf(capacity, b.options.timeScale), slo, func(second load.Second) {
 		r.Seconds.P99MS = append(r.Seconds.P99MS, second.P99MS)
 		r.Seconds.Failed = append(r.Seconds.Failed, second.Errors+second.Timeouts+second.Dropped)
@@ -364,6 +365,34 @@ func (b *bench) watch(ctx context.Context, s started, r *Run) {
 		if now, ok := throttled(); ok {
 			r.Seconds.ThrottledMS = append(r.Seconds.ThrottledMS, int((now - before).Milliseconds()))
 			before = now
+		}
+	}
+}
+
+// resizes notes what the API asks for, whenever that changes.
+func (b *bench) resizes(ctx context.Context, s started, r *Run) {
+	begin := time.Now()
+	pods, err := b.clients.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		say("resizes cannot be seen: %v", err)
+		return
+	}
+	defer pods.Stop()
+	var last Resize
+	for event := range pods.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		asked := pod.Spec.Containers[0].Resources
+		now := Resize{
+			RequestMilli: asked.Requests.Cpu().MilliValue(), CeilingMilli: asked.Limits.Cpu().MilliValue(),
+			MemoryMiB: asked.Limits.Memory().Value() >> 20,
+		}
+		if now != last {
+			last = now
+			now.Second = time.Since(begin).Seconds()
+			r.Resizes = append(r.Resizes, now)
 		}
 	}
 }

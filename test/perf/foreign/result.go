@@ -38,18 +38,27 @@ type Measured struct {
 
 // Run is one run of a program under the load.
 type Run struct {
-	Requests     int     `json:"requests"`
-	OverSLO      float64 `json:"over_slo_ratio"` // share of the requests that were late or failed
-	Failed       int     `json:"failed"`         // errors, timeouts and requests that were not sent
-	P50MS        float64 `json:"p50_ms"`
-	P99MS        float64 `json:"p99_ms"`
-	SenderLagMS  float64 `json:"sender_lag_p99_ms"` // how late the load generator itself was
-	MeanMilli    float64 `json:"mean_millicores"`   // in force
-	InForceMilli []int   `json:"in_force_millicores"`
-	Unread       int     `json:"unread"` // seconds in which the limit could not be read
-	Restarts     int     `json:"restarts"`
-	FirstError   string  `json:"first_error,omitempty"`
-	Seconds      Seconds `json:"seconds"`
+	Requests     int      `json:"requests"`
+	OverSLO      float64  `json:"over_slo_ratio"` // share of the requests that were late or failed
+	Failed       int      `json:"failed"`         // errors, timeouts and requests that were not sent
+	P50MS        float64  `json:"p50_ms"`
+	P99MS        float64  `json:"p99_ms"`
+	SenderLagMS  float64  `json:"sender_lag_p99_ms"` // how late the load generator itself was
+	MeanMilli    float64  `json:"mean_millicores"`   // in force
+	InForceMilli []int    `json:"in_force_millicores"`
+	Unread       int      `json:"unread"` // seconds in which the limit could not be read
+	Restarts     int      `json:"restarts"`
+	FirstError   string   `json:"first_error,omitempty"`
+	Seconds      Seconds  `json:"seconds"`
+	Resizes      []Resize `json:"resizes,omitempty"`
+}
+
+// Resize is what the API asks for of the program from a moment on, for whoever asks why.
+type Resize struct {
+	Second       float64 `json:"second"` // of the load
+	RequestMilli int64   `json:"request_millicores"`
+	CeilingMilli int64   `json:"ceiling_millicores"`
+	MemoryMiB    int64   `json:"memory_mib"`
 }
 
 // Seconds is a run second by second, for whoever asks why.

@@ -53,6 +53,10 @@ type Config struct {
 	Settling         time.Duration // minimum time between two scale-outs because of latency
 	HalfLife         time.Duration // VPA: the weight of a sample halves in this time
 	Smoothing        time.Duration // the half-life of the mean usage that a reservation is for; before it stays as it is
+	// Beneath a ceiling that is above it a reservation rises to the lowest one that was desired in this
+	// window, as in HPA's scaleUp.stabilizationWindowSeconds; 0 is at once. The ceiling carries a burst,
+	// and a resize takes CPU from it.
+	RaiseWindow time.Duration
 	// VPA: the width of the first bucket of CPU usage, at least 1. VPA's own is 10, which does not tell
 	// small containers apart.
 	Finest       mdp.MilliCPU
@@ -88,6 +92,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("hpavpa half-life %v: it must be above zero", c.HalfLife)
 	case c.Smoothing <= 0:
 		return fmt.Errorf("hpavpa smoothing %v: it must be above zero", c.Smoothing)
+	case c.RaiseWindow < 0:
+		return fmt.Errorf("hpavpa raise window %v: it must not be negative", c.RaiseWindow)
 	case c.Finest < 1 || c.Finest > 1000:
 		return fmt.Errorf("hpavpa first bucket %v: it must be in [1m, 1000m]", c.Finest)
 	case !(c.Percentile > 0 && c.Percentile <= 1):
@@ -110,6 +116,7 @@ type Policy struct {
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
 	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
+	reserves    []reserve // recent desired reservations, and the newest one before the window
 	asked       int       // replicas that were decided on last
 	grew        time.Time // last scale-out because of latency
 	least       mdp.Bytes // of memory, after an OOM kill
@@ -120,6 +127,12 @@ type Policy struct {
 type desire struct {
 	at       time.Time
 	replicas int
+}
+
+// reserve is a desired reservation.
+type reserve struct {
+	at  time.Time
+	cpu mdp.MilliCPU
 }
 
 // New creates a policy. The config must pass Check.
@@ -180,7 +193,7 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	containers := model.ContainerNameToAggregateStateMap{"": p.usage}
 	size := p.recommender.GetRecommendedPodResources(containers)[""].Target
 	if reserves {
-		a = a.WithReservation(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
+		a = a.WithReservation(p.sustained(s, max(1, mdp.MilliCPU(size[model.ResourceCPU]))))
 	}
 	if a.Sets.Has(mdp.CPULimit) {
 		a = a.WithCPU(max(1, mdp.MilliCPU(size[model.ResourceCPU])))
@@ -223,6 +236,26 @@ func (m *smoothed) add(at time.Time, value float64) (mean float64, known bool) {
 	}
 	m.at = at
 	return m.mean, m.weight >= 0.5
+}
+
+// sustained is the reservation to set where that one is desired now.
+func (p *Policy) sustained(s mdp.State, desired mdp.MilliCPU) mdp.MilliCPU {
+	p.reserves = append(p.reserves, reserve{s.At, desired})
+	begin := s.At.Add(-p.config.RaiseWindow)
+	for len(p.reserves) > 1 && !p.reserves[1].at.After(begin) {
+		p.reserves = p.reserves[1:]
+	}
+	if desired <= s.Reservation || !s.Knows(mdp.CPUCeiling) || s.Ceiling <= s.Reservation {
+		return desired
+	}
+	if p.reserves[0].at.After(begin) {
+		return s.Reservation // what was desired before is not known
+	}
+	lowest := desired
+	for _, r := range p.reserves {
+		lowest = min(lowest, r.cpu)
+	}
+	return max(s.Reservation, lowest)
 }
 
 // sample adds a sample to a histogram.

@@ -245,6 +245,62 @@ func TestStartsAndBurstsAreNotTypical(t *testing.T) {
 	}
 }
 
+// A burst that the ceiling carries moves no reservation: a resize in its middle would take CPU from it.
+// A load that lasts has moved it when the window has passed, and one that grows is followed. Where there is
+// nothing above the reservation to burst to, it rises at once.
+func TestAReservationRisesWithWhatLastsAndNotInABurst(t *testing.T) {
+	c := config()
+	c.RaiseWindow = time.Minute
+	begin := func(ceiling mdp.MilliCPU) func(seconds int, use mdp.MilliCPU) mdp.MilliCPU {
+		p := hpavpa.New(c)
+		at, has := 0, mdp.MilliCPU(60)
+		run := func(seconds int, use mdp.MilliCPU) mdp.MilliCPU {
+			for end := at + seconds; at < end; {
+				at += 5
+				s := state(0, 1, 500, use, 0, 50*time.Millisecond)
+				s.At = noon.Add(time.Duration(at) * time.Second)
+				s.Reservation, s.Ceiling = has, max(has, ceiling)
+				s.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+				a := decide(t, p, s)
+				if a.Reservation > has && at < 60 && ceiling > 60 {
+					t.Fatalf("%v after %d s, and what was desired a minute ago is not known", a, at)
+				}
+				has = a.Reservation
+			}
+			return has
+		}
+		run(180, 50)
+		return run
+	}
+	run := begin(500)
+	rest := run(10, 50)
+	if burst := run(20, 450); burst != rest {
+		t.Errorf("%v reserved at rest, and %v at the end of a burst of 20 s", rest, burst)
+	}
+	run = begin(500)
+	if lasts := run(60, 450); lasts > 2*rest {
+		t.Errorf("%v reserved, a minute into what may be a burst", lasts)
+	}
+	if lasts := run(60, 450); lasts < 250 {
+		t.Errorf("%v reserved for 450m that have lasted for two minutes", lasts)
+	}
+	run = begin(500)
+	for use := mdp.MilliCPU(60); use < 450; use += 30 {
+		run(60, use)
+	}
+	if grown := run(5, 450); grown < 350 {
+		t.Errorf("%v reserved for a load that has grown to 450m in a quarter of an hour", grown)
+	}
+	run = begin(0)
+	if burst := run(20, 450); burst < 2*rest {
+		t.Errorf("%v reserved, 20 s into a burst without a ceiling above it", burst)
+	}
+	c.RaiseWindow = -1
+	if err := c.Check(); err == nil || err.Error() != "hpavpa raise window -1ns: it must not be negative" {
+		t.Errorf("err = %v", err)
+	}
+}
+
 // After a burst that one replica could not carry, the second one stays for the window,
 // also when the mean says that one is enough. Before a whole window was seen nothing is
 // known of its bursts, and nothing is scaled in.
