@@ -168,7 +168,7 @@ func TestWhatCannotBeThrottledIsReadOnceMore(t *testing.T) {
 	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
 		for demand, want := range map[mdp.MilliCPU]int{10: 1, 150: 1, 950: 8} {
 			d := newNode(t, host, 1)
-			d.limited(0, stretch(250, 1000, 100_000)) // 100 ms in each 400 ms
+			d.limited(0, stretch(250, 1000, 100_000, longest)) // 100 ms in each 400 ms
 			for range 20 {
 				d.tick()
 			}
@@ -197,7 +197,7 @@ func TestWhatCannotBeThrottledIsReadOnceMore(t *testing.T) {
 // A limit may be another one than at the last look: what the step has set since, or is setting now,
 // counts as well. The container is read as long as a period of any of them can be throttled.
 func TestAContainerIsReadForEachLimitThatItMayHave(t *testing.T) {
-	low, high := stretch(250, 1000, 100_000), limitsOf(mdp.Size{CPU: 4000})
+	low, high := stretch(250, 1000, 100_000, longest), limitsOf(mdp.Size{CPU: 4000})
 	for name, place := range map[string]func(*node){
 		"at the last look": func(d *node) { d.tracks[0].limits = low },
 		"set since":        func(d *node) { d.sampler.Open(d.tracks[0], lane{has: low, top: high}) },

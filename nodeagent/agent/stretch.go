@@ -16,9 +16,14 @@ import (
 // CPU before the quota has been used up. In no period is more used than the ceiling gives in one of
 // its own (ADR 24).
 
-// longest is the longest period, in microseconds. A container that has used up its quota waits for
-// the rest of it when nobody relieves it.
-const longest = 400_000
+// The longest periods, in microseconds. A container that has used up its quota waits for the rest of
+// the period when nobody relieves it.
+const (
+	longest = 400_000
+	// Where the target has no room: the longest one of the kernel. The quota of a low limit then lasts until a
+	// sample has seen that a burst has begun.
+	longestStrict = 1_000_000
+)
 
 // stretched is a CPU limit in the form in which we write it. Where only the container runtime can
 // relieve, the period is the usual one.
@@ -27,13 +32,17 @@ func (c *managedContainer) stretched(limit mdp.MilliCPU) cgroup.Limits {
 	if !c.sampler.Direct(c.track) {
 		return cgroup.Limits{Quota: cgroup.Quota(limit, period), Period: period}
 	}
-	return stretch(limit, c.envelope.Bounds.CPU.Max, period)
+	most := int64(longest)
+	if c.target < seldom {
+		most = longestStrict
+	}
+	return stretch(limit, c.envelope.Bounds.CPU.Max, period, most)
 }
 
-// stretch is a limit below a ceiling, whose period is given.
-func stretch(limit, ceiling mdp.MilliCPU, period int64) cgroup.Limits {
+// stretch is a limit below a ceiling, whose period is given, in a period of at most so much.
+func stretch(limit, ceiling mdp.MilliCPU, period, most int64) cgroup.Limits {
 	if limit > 0 && limit < ceiling {
-		longer := min(longest, int64(float64(period)*float64(ceiling)/float64(limit))) / restore.PeriodStep * restore.PeriodStep
+		longer := min(most, int64(float64(period)*float64(ceiling)/float64(limit))) / restore.PeriodStep * restore.PeriodStep
 		period = max(period, longer)
 	}
 	return cgroup.Limits{Quota: cgroup.Quota(limit, period), Period: period}
@@ -43,9 +52,11 @@ func stretch(limit, ceiling mdp.MilliCPU, period int64) cgroup.Limits {
 // not one of the peaks for which there is the quota.
 const (
 	surgeOver = 1.3 // times the limit
-	// Of the ceiling. A burst at a low limit does not show more: the quota of 120m is 48 ms, and a burst uses
-	// a part of it before a sample, and the rest before the next one.
+	// Of the ceiling. A burst that begins between two samples uses a part of a low limit's quota before the first
+	// one, and the rest before the next.
 	surgeShare = 0.25
+	// Times what it used in its first sample, of which it may have been there for a part only.
+	surgeNext = 2
 )
 
 // full reports whether the container has used up its quota: all of it in some of the last samples
@@ -79,7 +90,7 @@ func (t *Track) full() bool {
 	return false
 }
 
-// surges is what a surge that is to be relieved early used in the last sample; 0 is none.
+// surges is what a surge that is to be relieved early uses until the next sample; 0 is none.
 func (t *Track) surges() time.Duration {
 	used, span, known := t.spent(0, 1)
 	if !known || !t.lane.early {
@@ -89,7 +100,7 @@ func (t *Track) surges() time.Duration {
 	if rate < surgeOver*float64(t.lane.has.CPU()) || rate < surgeShare*float64(t.lane.top.CPU()) {
 		return 0
 	}
-	return used
+	return min(surgeNext*used, tenth*time.Duration(t.lane.top.CPU())/1000)
 }
 
 // window is the samples over which use counts for the limit: those of the longest period where
