@@ -41,10 +41,11 @@ type Agent struct {
 	askAfter   time.Time                        // until then the API server is not asked for pods
 	spare      []api.Summary                    // what was published before the last step, to be written over
 
-	wanted    chan struct{} // gets a value when the sampler wants the step: see Sampler.Sample
-	urgent    chan struct{} // gets a value when something is to be reported at once
-	steppedAt atomic.Int64  // unix nanoseconds of the last Step
-	started   atomic.Bool   // the journal was replayed
+	wanted    chan struct{}    // gets a value when the sampler wants the step: see Sampler.Sample
+	urgent    chan struct{}    // gets a value when something is to be reported at once
+	clock     func() time.Time // measures how long calls take; everything else gets the time
+	steppedAt atomic.Int64     // unix nanoseconds of the last Step
+	started   atomic.Bool      // the journal was replayed
 
 	mu             sync.Mutex
 	grants         grants
@@ -84,6 +85,7 @@ func New(c Config, d Deps) (*Agent, error) {
 		containers: make(map[api.ContainerRef]*managedContainer),
 		absent:     make(map[api.ContainerRef]absence),
 		orphans:    make(map[string]*claim),
+		clock:      time.Now,
 		wanted:     make(chan struct{}, 1),
 		urgent:     make(chan struct{}, 1),
 		oomSeen:    make(map[api.ContainerRef]time.Time),

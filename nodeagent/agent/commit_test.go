@@ -227,6 +227,44 @@ func TestWhatIsFurthestFromTheRuntimeIsToldFirst(t *testing.T) {
 	}
 }
 
+// slow is a runtime of which each call takes a time that passes on the agent's clock only.
+type slow struct {
+	cri.Runtime
+	takes time.Duration
+	spent *time.Duration
+}
+
+func (s slow) Update(ctx context.Context, id string, change cri.Change) error {
+	*s.spent += s.takes
+	return s.Runtime.Update(ctx, id, change)
+}
+
+// Slow calls do not hold a step up: it makes as many as fit into half of the time between two steps, and the next ones
+// make the others.
+func TestSlowCallsDoNotHoldAStepUp(t *testing.T) {
+	g := newRig(t, cgroup.V1, 12)
+	var spent time.Duration
+	g.runtime = slow{g.client, 200 * time.Millisecond, &spent}
+	g.wants(500)
+	g.agent.clock = func() time.Time { return noon.Add(spent) }
+	for i := range g.demand {
+		g.demand[i] = 50
+	}
+	g.grant(api.Auto)
+	longest, steps, before := time.Duration(0), 0, time.Duration(0)
+	for ; steps < 20 && len(g.server.Calls()) < 12; steps++ {
+		g.run(time.Second)
+		longest, before = max(longest, spent-before), spent
+	}
+	if longest != 600*time.Millisecond {
+		t.Errorf("a step has waited for its calls for %v, want 600ms: three of 200ms", longest)
+	}
+	if steps > 8 {
+		t.Errorf("it took %d steps to make 12 calls", steps)
+	}
+	g.told()
+}
+
 // The sampler may raise a limit after the step has looked, and before it writes. What relieves
 // stays.
 func TestADirectShrinkDoesNotTakeBackAReliefThatTheStepHasNotSeen(t *testing.T) {
