@@ -35,6 +35,9 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	if err := a.Check(); err != nil {
 		return fail(err)
 	}
+	if c.back > 0 && !a.Sets.Has(mdp.CPULimit) {
+		a = a.WithCPU(c.back)
+	}
 	a = c.envelope.Bounds.Clip(c.slowly(now, a.Only(c.envelope.Knobs)))
 	m := c.move(a)
 	if relief := m.call.Relief(); !relief.Change.Empty() {

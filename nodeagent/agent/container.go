@@ -33,6 +33,7 @@ type managedContainer struct {
 	foreign     foreign            // what somebody else has set
 	envelope    envelope.Envelope  // how far it may be moved
 	inForce     cgroup.Limits      // at the last Sense
+	back        mdp.MilliCPU       // the CPU limit that was ours before the kubelet set the API's again; 0 is none
 	node        mdp.State          // the node's pressure, where the kernel has none for each container
 	kills       int                // OOM kills in the last 15 s
 	oomKilled   bool               // the instance before was killed for memory, and no State has reported it yet
@@ -102,7 +103,11 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 	c.peak = s.CPUPeak
 	c.net.observe(now, c.pid, &s)
 	c.hear(now, c.track.heard)
+	c.back = 0
 	c.reconcile(now, before)
+	if c.back > 0 && s.Knows(mdp.CPULimit) {
+		s.Limit.CPU = c.back // what is decided goes on from there
+	}
 	return s, nil
 }
 
@@ -116,8 +121,8 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	if c.ownership.State == restore.InDoubt {
 		owned = c.ownership.Ours // what landed late is ours, too
 	}
-	if set != 0 {
-		c.strike(now)
+	if set != 0 && c.strike(now) && set.Has(mdp.CPULimit) && c.task == acting {
+		c.back = owned.CPU()
 	}
 	if !c.wrote {
 		if owned.Quota == 0 && !c.inForce.SameCPU(before) {
@@ -134,9 +139,9 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 
 // strike notes that somebody else has changed a limit that was ours. It was the kubelet
 // when the API's limits or requests are others than when we set ours: with either of them
-// it sets all limits anew.
-func (c *managedContainer) strike(now time.Time) {
-	adopted := c.facts.ResizePending || c.settledThen != c.settled
+// it sets all limits anew. Then the new values are adopted.
+func (c *managedContainer) strike(now time.Time) (adopted bool) {
+	adopted = c.facts.ResizePending || c.settledThen != c.settled
 	if !adopted {
 		if now.Sub(c.struckAt) > c.backoff {
 			c.strikes = 0 // long ago: not the same fight
@@ -152,6 +157,7 @@ func (c *managedContainer) strike(now time.Time) {
 		c.leftUntil = now.Add(c.backoff)
 		c.strikes = 0
 	}
+	return adopted
 }
 
 // forgive takes the last strike back: it was the kubelet.

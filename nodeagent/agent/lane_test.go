@@ -872,6 +872,42 @@ func TestAResizeOfRequestsIsNoConflict(t *testing.T) {
 	}
 }
 
+// The kubelet sets all limits anew with a resize of a request. The step that finds it goes on from what was
+// in force before: it does not come down from the ceiling again, which takes seconds.
+func TestAResizeLiftsTheLimitForOneStepOnly(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			low := g.shrunk().CPU
+			for i := range 5 {
+				g.grant(api.Auto)
+				g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+				if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+					t.Fatal(err)
+				}
+				if l := g.limit(0).CPU; l != web.CPU {
+					t.Fatalf("after a resize %v is in force", l)
+				}
+				g.run(time.Second)
+				if l := g.limit(0).CPU; l > low*11/10 {
+					t.Errorf("resize %d: %v is in force a step later, and %v was before", i, l, low)
+				}
+				g.run(4 * time.Second)
+			}
+			if s := g.summary(0); s.Conflicts != 0 {
+				t.Errorf("%d conflicts", s.Conflicts)
+			}
+			g.stage.change(0, func(_ *Pod, c *Container) { c.Limits.CPU = 60 }) // below what was in force
+			if err := g.client.Update(t.Context(), "c0", change(mdp.Size{CPU: 60, Memory: web.Memory})); err != nil {
+				t.Fatal(err)
+			}
+			if g.run(time.Second); g.limit(0).CPU > 60 {
+				t.Errorf("%v is in force, and the API gives 60m", g.limit(0))
+			}
+		})
+	}
+}
+
 // Each entry is synced to disk, which takes milliseconds on a busy one.
 func TestTheJournalIsNotWrittenForEachStep(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
