@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/trace"
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -334,20 +335,15 @@ func (b *bench) under(ctx context.Context, p program, s started, capacity float6
 	return r, nil
 }
 
-// watch notes the limit in force each second, and for how long it has throttled.
+// watch notes each second what is in force, and what the program and the machine did.
 func (b *bench) watch(ctx context.Context, s started, r *Run) {
 	group, err := b.tree.Group(s.group)
 	if err != nil {
-		say("throttling cannot be read: %v", err)
-	} else {
-		defer group.Close()
+		say("the program's use cannot be read: %v", err)
+		return
 	}
-	throttled := func() (sum time.Duration, ok bool) {
-		var used cgroup.CPU
-		ok = group != nil && group.ReadCPU(&used) == nil && used.Observed.Has(cgroup.Throttling)
-		return used.ThrottledTime, ok
-	}
-	before, _ := throttled()
+	defer group.Close()
+	before, _ := lookAt(group)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -356,17 +352,47 @@ func (b *bench) watch(ctx context.Context, s started, r *Run) {
 			return
 		case <-tick.C:
 		}
-		l, err := b.tree.CPULimit(s.group)
-		if err != nil {
+		if l, err := b.tree.CPULimit(s.group); err != nil {
 			r.Unread++
+		} else {
+			r.InForceMilli = append(r.InForceMilli, int(l.CPU()))
+		}
+		now, err := lookAt(group)
+		if err != nil {
 			continue
 		}
-		r.InForceMilli = append(r.InForceMilli, int(l.CPU()))
-		if now, ok := throttled(); ok {
-			r.Seconds.ThrottledMS = append(r.Seconds.ThrottledMS, int((now - before).Milliseconds()))
-			before = now
-		}
+		took := now.at.Sub(before.at).Seconds()
+		per := func(d time.Duration) int { return int(float64(d.Milliseconds()) / took) }
+		r.Seconds.ThrottledMS = append(r.Seconds.ThrottledMS, int((now.ThrottledTime - before.ThrottledTime).Milliseconds()))
+		r.Seconds.UsedMilli = append(r.Seconds.UsedMilli, per(now.Usage.CPU.Usage-before.Usage.CPU.Usage))
+		r.Seconds.IdleMilli = append(r.Seconds.IdleMilli, per(now.idle-before.idle))
+		r.Seconds.MemoryMiB = append(r.Seconds.MemoryMiB, int(now.WorkingSet>>20))
+		before = now
 	}
+}
+
+// look is a program and its machine at one moment.
+type look struct {
+	cgroup.Usage
+	at   time.Time
+	idle time.Duration // of all CPUs
+}
+
+func lookAt(group *cgroup.Group) (l look, err error) {
+	l.at = time.Now()
+	if err := group.Read(&l.Usage); err != nil {
+		return l, err
+	}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return l, err
+	}
+	machine, err := proc.Stat()
+	if err != nil {
+		return l, err
+	}
+	l.idle = time.Duration((machine.CPUTotal.Idle + machine.CPUTotal.Iowait) * float64(time.Second))
+	return l, nil
 }
 
 // resizes notes what the API asks for, whenever that changes.

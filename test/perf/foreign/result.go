@@ -63,9 +63,13 @@ type Resize struct {
 
 // Seconds is a run second by second, for whoever asks why.
 type Seconds struct {
-	P99MS       []float64 `json:"p99_ms"`       // of the requests that were to start in it
-	Failed      []int     `json:"failed"`       // of the same
-	ThrottledMS []int     `json:"throttled_ms"` // of all its CPUs together; without the seconds that could not be read
+	P99MS  []float64 `json:"p99_ms"` // of the requests that were to start in it
+	Failed []int     `json:"failed"` // of the same
+	// Without the seconds that could not be read.
+	ThrottledMS []int `json:"throttled_ms"`            // of all its CPUs together
+	UsedMilli   []int `json:"used_millicores"`         // by the program
+	IdleMilli   []int `json:"machine_idle_millicores"` // that nobody wanted
+	MemoryMiB   []int `json:"memory_mib"`              // its working set
 }
 
 func (r *Run) sum(sent load.Result) {
