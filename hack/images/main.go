@@ -39,7 +39,8 @@ type options struct {
 	source    string   // the folder of the module
 	base      string   // the folder of the manifests that name the images
 	overlay   string   // the folder of the kustomization to write
-	bin       string   // the folder of the programs
+	bin       string   // the folder of the programs that are built
+	built     string   // the folder of programs that need not be built; empty: there is none
 	ldflags   map[string]string
 	tags      map[string]string
 }
@@ -69,6 +70,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.tag, "tag", "", "their tag (default: the one that manifests/base names)")
 	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64"}, "of your nodes, such as linux/amd64,linux/arm64")
 	f.BoolVar(&o.insecure, "insecure", false, "the registry speaks plain HTTP")
+	f.StringVar(&o.built, "built", "", "a folder with the programs, such as FOLDER/amd64/aware-agent (default: they are built)")
 	f.StringToStringVar(&o.ldflags, "ldflags", nil, "the linker's flags of each program, such as aware-agent=-s")
 	f.StringToStringVar(&o.tags, "tags", nil, "the build tags of each program, such as aware-agent=grpcnotrace")
 	return cmd
@@ -134,7 +136,9 @@ func (o options) publish(ctx context.Context, image *types.Image) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s for %s: built in %v\n", program, platform, time.Since(began).Round(time.Second))
+		if o.built == "" {
+			fmt.Printf("%s for %s: built in %v\n", program, platform, time.Since(began).Round(time.Second))
+		}
 		os, arch, _ := strings.Cut(platform, "/")
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}})
@@ -152,12 +156,19 @@ func (o options) publish(ctx context.Context, image *types.Image) error {
 	return nil
 }
 
-// build compiles a program for a platform, and makes its image.
+// build compiles a program for a platform, if need be, and makes its image.
 func (o options) build(ctx context.Context, program, platform string) (v1.Image, error) {
 	arch, linux := strings.CutPrefix(platform, "linux/")
 	if !linux || arch == "" || strings.Contains(arch, "/") {
 		return nil, fmt.Errorf("flag --platforms: %q: it must be linux/ and an architecture of Go's, such as linux/arm64",
 			platform)
+	}
+	if o.built != "" {
+		file := filepath.Join(o.built, arch, program)
+		if _, err := os.Stat(file); err != nil {
+			return nil, fmt.Errorf("flag --built %q: %w", o.built, err)
+		}
+		return static.Image(map[string]string{"/" + program: file}, []string{"/" + program}, arch)
 	}
 	file, err := filepath.Abs(filepath.Join(o.bin, arch, program))
 	if err != nil {

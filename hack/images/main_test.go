@@ -140,9 +140,10 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"no tag":                {func(o *options) { o.tag = "a b" }, []string{"--tag", "a b"}},
 		"no platform of Linux": {func(o *options) { o.platforms = []string{"windows/amd64"} },
 			[]string{"--platforms", "windows/amd64"}},
-		"no architecture of Go": {func(o *options) { o.platforms = []string{"linux/pdp11"} }, []string{"linux/pdp11"}},
-		"nobody serves there":   {func(o *options) { o.registry = "127.0.0.1:1/x" }, []string{"127.0.0.1:1/x/tiny:v7"}},
-		"no manifests":          {func(o *options) { o.base = "/nowhere" }, []string{"/nowhere/kustomization.yaml"}},
+		"no architecture of Go":  {func(o *options) { o.platforms = []string{"linux/pdp11"} }, []string{"linux/pdp11"}},
+		"nothing is built there": {func(o *options) { o.built = "/nowhere" }, []string{"--built", "/nowhere/amd64/tiny"}},
+		"nobody serves there":    {func(o *options) { o.registry = "127.0.0.1:1/x" }, []string{"127.0.0.1:1/x/tiny:v7"}},
+		"no manifests":           {func(o *options) { o.base = "/nowhere" }, []string{"/nowhere/kustomization.yaml"}},
 		"manifests and no image": {func(o *options) { o.base = filepath.Join(o.source, "manifests/default") },
 			[]string{"has no images"}},
 	} {

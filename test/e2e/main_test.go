@@ -1,5 +1,5 @@
-// Package e2e installs AWARE on a real cluster as users do, with
-// kubectl apply -k manifests/default, and checks invariants that hold for every
+// Package e2e installs AWARE on a real cluster as users do, with images of a registry and
+// kubectl apply -k, and checks invariants that hold for every
 // decision:
 //
 //   - in every sample, a container's limits in force are not above the limits that
@@ -100,10 +100,13 @@ func install(ctx context.Context) error {
 	if err := openPlaces(ctx); err != nil {
 		return err
 	}
+	aware := "../../manifests/default"
 	if *onSecond {
 		if err := reserve(ctx, where().Node); err != nil {
 			return err
 		}
+	} else if aware, err = push(ctx); err != nil {
+		return err
 	}
 	var slow []string
 	if *onSecond { // an emulated runtime takes 0.5 to 3 s for a call, where others take 7 ms
@@ -111,7 +114,7 @@ func install(ctx context.Context) error {
 			`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--runtime-slow=4s"}]`}
 	}
 	for _, args := range [][]string{
-		{"apply", "-k", "../../manifests/default"},
+		{"apply", "-k", aware},
 		slow,
 		// The tests read statuses as they are now; otherwise they are written about once a minute.
 		{"-n", "aware-system", "patch", "deployment/aware-autoscaler", "--type=json",

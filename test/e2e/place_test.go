@@ -80,9 +80,12 @@ func reserve(ctx context.Context, n lab.Node) error {
 func loadImages(ctx context.Context) error {
 	nodes, ctx := errgroup.WithContext(ctx)
 	for _, n := range cluster.Nodes() {
-		all := []images.Image{images.Agent, images.Central, images.Service}
-		if n.IsMachine() {
+		all := []images.Image{images.Service}
+		switch {
+		case n.IsMachine():
 			all = []images.Image{images.Agent, images.Service}
+		case *onSecond:
+			all = []images.Image{images.Agent, images.Central, images.Service}
 		}
 		nodes.Go(func() error { return images.Load(ctx, n, bin, all...) })
 	}

@@ -326,6 +326,8 @@ func (p plan) containerdConfig(snapshotter string) string {
   snapshotter = %[1]q
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = %[2]q
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = %[7]q
 
 [plugins.'io.containerd.cri.v1.runtime']
   # A negative oom_score_adj may not be permitted.
@@ -343,7 +345,7 @@ func (p plan) containerdConfig(snapshotter string) string {
 [plugins.'io.containerd.internal.v1.opt']
   path = '/var/lib/containerd/opt'
 `, snapshotter, pauseImage, cniPlugins, p.config("cni"), p.Binaries["runc"],
-		p.Node.CgroupDriver == systemd)
+		p.Node.CgroupDriver == systemd, p.config("registries"))
 }
 
 // snapshotterFor chooses how images are unpacked: overlayfs, unless the state folder is

@@ -53,7 +53,8 @@
 // # What is missing
 //
 // There is no image registry (make an image with [Cluster.LoadImage], and set
-// imagePullPolicy: Never), no hostPort, no storage class, and no network from a
+// imagePullPolicy: Never; or serve a registry on the host, and name it to
+// [Cluster.TrustRegistry]), no hostPort, no storage class, and no network from a
 // pod to other machines, nor their names. On the host, service names do not
 // resolve.
 package lab

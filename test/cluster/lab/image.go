@@ -54,6 +54,20 @@ func (n Node) LoadImage(ctx context.Context, ref string, files map[string]string
 	return n.waitForImage(ctx, ref)
 }
 
+// TrustRegistry lets the lab's own node pull images from a registry on this machine, at
+// [Cluster.HostAddress] and a port, although it speaks plain HTTP.
+func (c *Cluster) TrustRegistry(host string) error {
+	dir := filepath.Join(c.plan.config("registries"), host)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("trusting the registry %s: %w", host, err)
+	}
+	text := fmt.Sprintf("server = %[1]q\n\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+host)
+	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("trusting the registry %s: %w", host, err)
+	}
+	return nil
+}
+
 // waitForImage waits until the runtime's CRI plugin sees a new image, which is some time after the
 // import.
 func (n Node) waitForImage(ctx context.Context, ref string) error {
