@@ -266,11 +266,8 @@ func (c *claim) roomFor(inForce, back cgroup.Limits, most mdp.Bytes) (mdp.Bytes,
 // moveTo is the Move that sets limits; 0 stays. Without all, what is in force already
 // is not set again.
 func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
-	if !all && inForce.SameCPU(to) {
-		to.Quota, to.Period = 0, 0
-	}
-	if !all && inForce.SameMemory(to) {
-		to.Memory = 0
+	if !all {
+		to = to.Only(cgroup.Differ(inForce, to))
 	}
 	return cri.Move{
 		ID:     id,

@@ -125,12 +125,7 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 		c.back = owned.CPU()
 	}
 	if !c.wrote {
-		if owned.Quota == 0 && !c.inForce.SameCPU(before) {
-			set |= mdp.SetOf(mdp.CPULimit)
-		}
-		if owned.Memory == 0 && !c.inForce.SameMemory(before) {
-			set |= mdp.SetOf(mdp.MemoryLimit)
-		}
+		set |= cgroup.Differ(c.inForce, before).Without(owned.Sets())
 	}
 	c.wrote = false
 	c.foreign.seen(now, set, c.inForce.Size(), c.facts.Settled)

@@ -552,7 +552,7 @@ func reach(change cgroup.Limits) restore.Span {
 // otherwise. The journal has the range up to the ceiling before.
 func (c *managedContainer) arm(now time.Time, t task) {
 	o := c.ownership
-	top := c.top().Only(o.Ours)
+	top := c.top().Only(o.Ours.Sets())
 	if t != acting || !o.State.Touched() || top.Empty() {
 		c.sampler.Shut(c.track)
 		return

@@ -80,20 +80,6 @@ func Quota(c mdp.MilliCPU, period int64) int64 {
 	return max(1000, int64(c)*period/1000)
 }
 
-// Empty reports whether there is no limit at all.
-func (l Limits) Empty() bool { return l.Quota <= 0 && l.Memory <= 0 }
-
-// Only is those of the limits that another one has, too.
-func (l Limits) Only(other Limits) Limits {
-	if other.Quota <= 0 {
-		l.Quota, l.Period = 0, 0
-	}
-	if other.Memory <= 0 {
-		l.Memory = 0
-	}
-	return l
-}
-
 // SameCPU reports whether l, which is in force, is the CPU limit that was written:
 // exactly, or as systemd rounds it up, to steps of 10 ms per second. Anything else,
 // however near, was written by somebody else.

@@ -24,8 +24,7 @@ var ErrReadOnly = errors.New("cgroup cannot be written")
 // of the container reverts it. So it is for raises and restores while the runtime
 // does not answer, and the runtime is told later. A quota needs its period.
 //
-// Upwards memory goes first, then CPU; downwards CPU goes first: memory becomes
-// tight last.
+// The limits are written in the order of [Knobs] upwards, and in the opposite one downwards.
 func (t *Tree) Write(path string, l Limits) error {
 	if l.Quota > 0 && l.Period <= 0 {
 		return fmt.Errorf("writing cgroup %s: quota %d without its period", path, l.Quota)
@@ -39,15 +38,8 @@ func (t *Tree) Write(path string, l Limits) error {
 	if err != nil {
 		return err
 	}
-	order := []func() error{
-		func() error { return t.writeMemory(path, now.Memory, l.Memory) },
-		func() error { return t.writeCPU(path, l.Quota, l.Period) },
-	}
-	if l.Memory > 0 && (now.Memory == 0 || l.Memory < now.Memory) {
-		order[0], order[1] = order[1], order[0]
-	}
-	for _, write := range order {
-		if err := explained(write(), path, l); err != nil {
+	for _, k := range order(now, l) {
+		if err := explained(k.write(t, path, now, l), path, l); err != nil {
 			return err
 		}
 	}
@@ -146,9 +138,6 @@ func (g *Group) put(which int, numbers ...int64) error {
 }
 
 func (t *Tree) writeCPU(path string, quota, period int64) error {
-	if quota <= 0 {
-		return nil
-	}
 	// The burst must not be above the quota: EINVAL. One that is in the way goes first.
 	burst := filepath.Join(t.cpu, path, "cpu.cfs_burst_us")
 	if t.version == V2 {
@@ -184,9 +173,6 @@ func (t *Tree) writeCPU(path string, quota, period int64) error {
 }
 
 func (t *Tree) writeMemory(path string, now, limit mdp.Bytes) error {
-	if limit <= 0 {
-		return nil
-	}
 	n := int64(limit)
 	if t.version == V2 {
 		m, err := cgroup2.Load("/"+path, cgroup2.WithMountpoint(t.root))

@@ -53,7 +53,7 @@ type Step struct {
 // wrote it may have died before, during or after its call.
 func Replayed(e Entry) Ownership {
 	o := Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API, Wrote: e.Wrote.With(e.Ours), Late: true}
-	if !ours(o.Ours) {
+	if o.Ours.Empty() {
 		o.State = Watched
 	}
 	return o
@@ -76,7 +76,7 @@ func (o Ownership) Next(e Event) (Step, error) {
 	}
 	next := o.with(e)
 	next.State = to
-	if to.Touched() && !ours(next.Ours) {
+	if to.Touched() && next.Ours.Empty() {
 		next.State = Released // the API has no value to restore
 	}
 	if next.State == Released && o.State.Touched() && next.Late {
@@ -110,7 +110,7 @@ func (o Ownership) with(e Event) Ownership {
 	case LateOver:
 		o.Late = false
 	case ForeignSome:
-		o.Ours = without(o.Ours, e.Foreign)
+		o.Ours = o.Ours.Only(o.Ours.Sets().Without(e.Foreign))
 	case Widened:
 		o.Wrote = o.Wrote.And(e.Reach)
 	case APIChanged:
@@ -124,31 +124,17 @@ func (o Ownership) raised(e Event) Ownership {
 	if !o.Behind {
 		o.Before = o.Ours // the runtime has it
 	}
-	if e.Change.Quota > 0 {
-		o.Ours.Quota, o.Ours.Period = e.Change.Quota, e.Change.Period
-	}
-	if e.Change.Memory > 0 {
-		o.Ours.Memory = e.Change.Memory
-	}
+	o.Ours = o.Ours.With(e.Change)
 	o.Behind = o.Late || !same(o.Ours, o.Before)
 	return o
 }
 
 // same reports whether the limits that are ours are what another one has.
-func same(ours, other cgroup.Limits) bool {
-	return (ours.Quota <= 0 || ours.SameCPU(other)) && (ours.Memory <= 0 || ours.SameMemory(other))
-}
+func same(ours, other cgroup.Limits) bool { return cgroup.Differ(ours, other)&ours.Sets() == 0 }
 
 // intend is the values when a call is about to be made.
 func (o Ownership) intend(e Event) Ownership {
-	held := o.Held(e.InForce)
-	if e.Change.Quota > 0 {
-		held.Quota = e.Change.Quota
-		held.Period = e.Change.Period
-	}
-	if e.Change.Memory > 0 {
-		held.Memory = e.Change.Memory
-	}
+	held := o.Held(e.InForce).With(e.Change)
 	wrote := o.Wrote
 	way := between(e.InForce, held)
 	if !wrote.Covers(held) || !wrote.Covers(way.Low) || !wrote.Covers(way.High) {
@@ -184,7 +170,7 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 	case !to.State.Touched() && to.State != Watched:
 		return KeepEntry
 	case k == APIChanged, from.API != to.API, from.Wrote != to.Wrote,
-		owned(from.Ours) != owned(to.Ours), !to.Wrote.Covers(to.Ours):
+		from.Ours.Sets() != to.Ours.Sets(), !to.Wrote.Covers(to.Ours):
 		return WriteEntry
 	}
 	return KeepEntry
@@ -200,8 +186,7 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 	e := Event{Kind: OursInForce, InForce: inForce}
 	if o.State == Watched {
-		if landed := o.Wrote.of(inForce); landed.Quota > 0 && !landed.SameCPU(o.API) ||
-			landed.Memory > 0 && !landed.SameMemory(o.API) {
+		if landed := o.Wrote.of(inForce); !same(landed, o.API) {
 			e.Kind = LateInForce
 		}
 		return e
@@ -214,25 +199,20 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 		late = o.Wrote.of(inForce)
 	}
 	doubtful := o.State == InDoubt
-	check := func(one mdp.Signal, same func(cgroup.Limits) bool, landed bool) {
+	for _, k := range cgroup.Knobs {
+		before := k.Same(inForce, o.Before)
 		switch {
-		case same(o.Ours):
-		case landed, doubtful && (same(o.Before) || same(o.API)), o.Behind && same(o.Before):
+		case !k.Has(o.Ours), k.Same(inForce, o.Ours):
+		case k.Has(late), doubtful && (before || k.Same(inForce, o.API)), o.Behind && before:
 			if e.Kind == OursInForce {
 				e.Kind = BeforeInForce
 			}
 		default:
 			e.Kind = ForeignSome
-			e.Foreign |= mdp.SetOf(one)
+			e.Foreign |= mdp.SetOf(k.Signal)
 		}
 	}
-	if o.Ours.Quota > 0 {
-		check(mdp.CPULimit, inForce.SameCPU, late.Quota > 0)
-	}
-	if o.Ours.Memory > 0 {
-		check(mdp.MemoryLimit, inForce.SameMemory, late.Memory > 0)
-	}
-	if e.Foreign != 0 && !ours(without(o.Ours, e.Foreign)) {
+	if e.Foreign != 0 && e.Foreign == o.Ours.Sets() {
 		e.Kind = ForeignAll
 	}
 	return e
@@ -242,52 +222,13 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 // yet, the value that is.
 func (o Ownership) Held(inForce cgroup.Limits) cgroup.Limits {
 	held := o.Ours
-	if held.Quota > 0 && !inForce.SameCPU(held) {
-		held.Quota = inForce.Quota
-		held.Period = inForce.Period
-	}
-	if held.Memory > 0 && !inForce.SameMemory(held) {
-		held.Memory = inForce.Memory
+	for _, k := range cgroup.Knobs {
+		if k.Has(held) && !k.Same(inForce, held) {
+			k.Copy(&held, inForce)
+		}
 	}
 	return held
 }
 
 // Back is what a restore sets: the API's values of the limits that are ours.
-func (o Ownership) Back(api cgroup.Limits) cgroup.Limits {
-	var back cgroup.Limits
-	if o.Ours.Quota > 0 && api.Quota > 0 {
-		back.Quota = api.Quota
-		back.Period = api.Period
-	}
-	if o.Ours.Memory > 0 && api.Memory > 0 {
-		back.Memory = api.Memory
-	}
-	return back
-}
-
-// ours reports whether any limit is ours.
-func ours(l cgroup.Limits) bool { return owned(l) != 0 }
-
-// owned is which limits are ours.
-func owned(l cgroup.Limits) mdp.Set {
-	var s mdp.Set
-	if l.Quota > 0 {
-		s |= mdp.SetOf(mdp.CPULimit)
-	}
-	if l.Memory > 0 {
-		s |= mdp.SetOf(mdp.MemoryLimit)
-	}
-	return s
-}
-
-// without is the limits without those of the given signals.
-func without(l cgroup.Limits, foreign mdp.Set) cgroup.Limits {
-	if foreign.Has(mdp.CPULimit) {
-		l.Quota = 0
-		l.Period = 0
-	}
-	if foreign.Has(mdp.MemoryLimit) {
-		l.Memory = 0
-	}
-	return l
-}
+func (o Ownership) Back(api cgroup.Limits) cgroup.Limits { return api.Only(o.Ours.Sets() & api.Sets()) }

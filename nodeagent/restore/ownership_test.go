@@ -122,7 +122,7 @@ func TestNothingTouchedIsForgottenBeforeItIsRestored(t *testing.T) {
 			if !step.Ownership.State.Touched() || step.Journal == DeleteEntry {
 				t.Errorf("%v in state %v: %v, journal %v", k, s, step.Ownership.State, step.Journal)
 			}
-			if !ours(step.Ownership.Ours) {
+			if step.Ownership.Ours.Empty() {
 				t.Errorf("%v in state %v: nothing is ours in state %v", k, s, step.Ownership.State)
 			}
 		}
@@ -515,7 +515,7 @@ func TestWhatIsInForceBetweenQuotaAndPeriodIsOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 		between := cgroup.Limits{Quota: from.Quota, Period: to.Period}
-		if other := (cgroup.Limits{Quota: to.Quota, Period: from.Period}); less(other, between) {
+		if other := (cgroup.Limits{Quota: to.Quota, Period: from.Period}); other.Quota*between.Period < between.Quota*other.Period {
 			between = other // the smaller one is written
 		}
 		longest := max(from.Period, to.Period)

@@ -1,6 +1,9 @@
 package restore
 
-import "awarescale.dev/aware/nodeagent/cgroup"
+import (
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
 
 // Span is a range of values of each limit. A limit that is 0 in both is in no range.
 type Span struct {
@@ -10,19 +13,16 @@ type Span struct {
 
 // With is the span with further limits in it; 0 is none.
 func (s Span) With(l cgroup.Limits) Span {
-	if l.Quota > 0 {
-		if s.Low.Quota <= 0 || less(l, s.Low) {
-			s.Low.Quota, s.Low.Period = l.Quota, l.Period
+	for _, k := range cgroup.Knobs {
+		if !k.Has(l) {
+			continue
 		}
-		if s.High.Quota <= 0 || less(s.High, l) {
-			s.High.Quota, s.High.Period = l.Quota, l.Period
+		if !k.Has(s.Low) || k.Less(l, s.Low) {
+			k.Copy(&s.Low, l)
 		}
-	}
-	if l.Memory > 0 {
-		if s.Low.Memory <= 0 || l.Memory < s.Low.Memory {
-			s.Low.Memory = l.Memory
+		if !k.Has(s.High) || k.Less(s.High, l) {
+			k.Copy(&s.High, l)
 		}
-		s.High.Memory = max(s.High.Memory, l.Memory)
 	}
 	return s
 }
@@ -32,13 +32,7 @@ func (s Span) And(o Span) Span { return s.With(o.Low).With(o.High) }
 
 // Covers reports whether limits that are found in force are known for ours by the span;
 // 0 is none, and is covered.
-func (s Span) Covers(l cgroup.Limits) bool {
-	known := s.of(l)
-	return (l.Quota <= 0 || known.Quota > 0) && (l.Memory <= 0 || known.Memory > 0)
-}
-
-// less compares two CPU limits.
-func less(a, b cgroup.Limits) bool { return a.Quota*b.Period < b.Quota*a.Period }
+func (s Span) Covers(l cgroup.Limits) bool { return s.of(l).Sets().Contains(l.Sets()) }
 
 // of is those of the limits in force that a call of ours may have set; the others are
 // 0. Of CPU limits between the ends of a range that is only those in whole steps, because the agent
@@ -46,13 +40,15 @@ func less(a, b cgroup.Limits) bool { return a.Quota*b.Period < b.Quota*a.Period 
 // period are written one after the other, there is another limit in between.
 func (s Span) of(inForce cgroup.Limits) cgroup.Limits {
 	var l cgroup.Limits
-	inCPU := s.Low.Quota > 0 && inForce.Quota > 0 && !less(inForce, s.Low) && !less(s.High, inForce)
-	if inForce.SameCPU(s.Low) || inForce.SameCPU(s.High) || inCPU && (inForce.CPU()%CPUStep == 0 || longer(inForce.Period)) {
-		l.Quota, l.Period = max(0, inForce.Quota), inForce.Period
-	}
-	if s.Low.Memory > 0 && inForce.Memory > 0 &&
-		(inForce.Memory >= s.Low.Memory || inForce.SameMemory(s.Low)) && inForce.Memory <= s.High.Memory {
-		l.Memory = inForce.Memory
+	for _, k := range cgroup.Knobs {
+		if !k.Has(s.Low) || !k.Has(inForce) {
+			continue
+		}
+		between := !k.Less(inForce, s.Low) && !k.Less(s.High, inForce) &&
+			(k.Signal != mdp.CPULimit || inForce.CPU()%CPUStep == 0 || longer(inForce.Period))
+		if between || k.Same(inForce, s.Low) || k.Same(inForce, s.High) {
+			k.Copy(&l, inForce)
+		}
 	}
 	return l
 }
