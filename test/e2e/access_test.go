@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/test/cluster/images"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // webPorts is where each part serves its metrics.
@@ -70,6 +74,29 @@ func families(ctx context.Context, part, token string) (map[string]*dto.MetricFa
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return parser.TextToMetricFamilies(strings.NewReader(text))
+}
+
+// A node gets AWARE's programs from the registry that they were pushed to, by their digests.
+func Test00TheImagesOfARegistryRun(t *testing.T) {
+	firstOnly(t)
+	var pods corev1.PodList
+	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system")); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, p := range pods.Items {
+		for _, s := range p.Status.ContainerStatuses {
+			for _, image := range []images.Image{images.Agent, images.Central} {
+				name := filepath.Base(image.Program)
+				if strings.HasPrefix(s.ImageID, pushed+"/aware/"+name+"@sha256:") && s.Ready {
+					seen[name] = true
+				}
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("pulled and ready are %v of aware-agent and aware-central", seen)
+	}
 }
 
 // A reader of metrics has a token of an account that an admin has given the role

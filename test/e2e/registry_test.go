@@ -11,13 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"testing"
 
-	"awarescale.dev/aware/test/cluster/images"
 	"github.com/google/go-containerregistry/pkg/registry"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // pushed is the registry that AWARE was installed from; empty on a second node, whose images are
@@ -51,27 +46,4 @@ func push(ctx context.Context) (overlay string, err error) {
 		return "", fmt.Errorf("pushing AWARE's images: %w\n%s", err, out)
 	}
 	return filepath.Join(source, "out", "install"), nil
-}
-
-// A node gets AWARE's programs from the registry that they were pushed to, by their digests.
-func Test00TheImagesOfARegistryRun(t *testing.T) {
-	firstOnly(t)
-	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace("aware-system")); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for _, p := range pods.Items {
-		for _, s := range p.Status.ContainerStatuses {
-			for _, image := range []images.Image{images.Agent, images.Central} {
-				name := filepath.Base(image.Program)
-				if strings.HasPrefix(s.ImageID, pushed+"/aware/"+name+"@sha256:") && s.Ready {
-					seen[name] = true
-				}
-			}
-		}
-	}
-	if len(seen) != 2 {
-		t.Errorf("pulled and ready are %v of aware-agent and aware-central", seen)
-	}
 }
