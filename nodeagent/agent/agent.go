@@ -164,16 +164,24 @@ func (a *Agent) touched() bool {
 	return false
 }
 
-// sampleUntil samples at the configured rate until the context ends.
+// sampleUntil samples at the configured rate, and glances in between, until the context ends.
 func (a *Agent) sampleUntil(ctx context.Context) {
-	tick := time.NewTicker(a.config.SampleEvery)
+	tick, glance := time.NewTicker(a.config.SampleEvery), time.NewTimer(time.Hour)
 	defer tick.Stop()
+	defer glance.Stop()
 	for {
+		if due := a.sampler.Due(); !due.IsZero() {
+			glance.Reset(time.Until(due))
+		} else {
+			glance.Stop()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			a.Sample(time.Now())
+		case <-glance.C:
+			a.Glance(time.Now())
 		}
 	}
 }
@@ -194,13 +202,22 @@ func (a *Agent) Start(ctx context.Context, now time.Time) {
 // Sample reads the CPU figures of all containers, and relieves those that are throttled.
 func (a *Agent) Sample(now time.Time) {
 	begin := time.Now()
-	if a.sampler.Sample(now) {
-		select {
-		case a.wanted <- struct{}{}:
-		default: // Run has not taken the last one yet
-		}
-	}
+	a.want(a.sampler.Sample(now))
 	a.metrics.sample.Observe(time.Since(begin).Seconds())
+}
+
+// Glance looks at the containers that may have used up their quota between two samples.
+func (a *Agent) Glance(now time.Time) { a.want(a.sampler.Glance(now)) }
+
+// want has Run relieve what the sampler could not.
+func (a *Agent) want(wanted bool) {
+	if !wanted {
+		return
+	}
+	select {
+	case a.wanted <- struct{}{}:
+	default: // Run has not taken the last one yet
+	}
 }
 
 // Step looks at every container once, decides, and acts or restores.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ const second = 950 * time.Millisecond
 const reported = 15 * time.Second
 
 // Sampler reads the groups of a node's containers. Sample is called ten times a
-// second, and allocates nothing but for a raise of memory. All methods may be called from several goroutines,
+// second, and Glance when it is Due. Sample allocates nothing but for a raise of memory. All methods may be called from several goroutines,
 // so that a slow container runtime does not stop the samples.
 //
 // Between two steps it relieves containers that are throttled, as far as their lanes
@@ -37,6 +38,8 @@ type Sampler struct {
 	buffer []byte                  // that all groups read into
 	spare  func() mdp.Bytes        // that the lanes may raise memory limits by; nil: nothing
 	taken  mdp.Bytes               // of it, since it was lent
+
+	surging []*Track // that are looked at again before the next sample
 }
 
 // Track is one container's recent past. It belongs to its Sampler.
@@ -49,6 +52,9 @@ type Track struct {
 	fault error // of the last sample
 
 	asleep bool // until its pod runs nothing is to be done
+
+	glanceAt time.Time // when it is looked at again before the next sample, where it surges
+	glances  int       // since the last sample
 
 	readAt      time.Time // when a sample was read last; the others are the same
 	movedAt     time.Time // the last one that was not the same as the one before
@@ -100,6 +106,7 @@ func (s *Sampler) Remove(t *Track) {
 	for i, one := range s.tracks {
 		if one == t {
 			s.tracks = append(s.tracks[:i], s.tracks[i+1:]...)
+			s.surging = slices.DeleteFunc(s.surging, func(o *Track) bool { return o == t })
 			t.group.Close()
 			s.unshare(t.pod)
 			return
@@ -121,6 +128,7 @@ func (s *Sampler) Len() int {
 func (s *Sampler) Sample(now time.Time) (wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.surging = s.surging[:0]
 	for _, p := range s.order {
 		p.look(now)
 	}
@@ -144,15 +152,21 @@ func (s *Sampler) Sample(now time.Time) (wanted bool) {
 	return wanted
 }
 
-// relieve raises a throttled container's limit, and measures how long that took.
+// relieve raises a throttled container's limit, and notes one that soon will be.
 func (s *Sampler) relieve(t *Track, now time.Time) {
 	if !t.lane.open {
 		return
 	}
 	t.takeBack(now)
 	if !t.throttled() && !t.full() {
+		s.watch(t)
 		return
 	}
+	s.raise(t, now)
+}
+
+// raise raises a container's limit, and measures how long that took.
+func (s *Sampler) raise(t *Track, now time.Time) {
 	begun := time.Now()
 	if t.relieve(s.tree, now) && s.relieved != nil {
 		s.relieved(time.Since(begun))

@@ -64,34 +64,62 @@ const (
 // The kernel counts a throttled period when it ends, up to a period after the quota was used up. A
 // limit that was written since has begun a period of its own.
 func (t *Track) full() bool {
+	left, known := t.left(nil)
+	return known && left <= t.surge()
+}
+
+// left is how much CPU time the container has left of its quota: the least that follows from the use of the last samples that a period
+// can cover. newest is what was seen after the newest sample in the ring; nil is nothing.
+func (t *Track) left(newest *sample) (left time.Duration, known bool) {
 	has := t.lane.has
 	if t.count < 2 || has.Quota <= 0 || has.Period <= 0 {
-		return false
+		return 0, false
 	}
 	period := time.Duration(has.Period) * time.Microsecond
-	surge, share := t.surges(), nearlyAll
+	share := nearlyAll
 	if t.lane.early {
 		share = mostOfIt
 	}
-	for i := 1; i < t.count; i++ {
-		used, span, known := t.spent(0, i)
-		if !known {
-			return false
+	first := 0
+	if newest == nil {
+		first = 1
+	}
+	all := share * float64(time.Duration(has.Quota)*time.Microsecond)
+	var most, usedIn, spanOf float64 // the most that was used, and what was used in the last window
+	for i := first; i < t.count; i++ {
+		used, span, ok := t.since(newest, i)
+		if !ok {
+			return 0, false
 		}
-		// Samples that took longer than a period have more.
-		all := share * float64(time.Duration(has.Quota)*time.Microsecond) * max(1, float64(span)/float64(period))
-		if float64(used) >= all || surge > 0 && float64(used+surge) >= all {
-			return true
+		switch in := float64(span) / float64(period); {
+		case in > 1 && i == first: // samples that took longer than a period have more
+			usedIn = float64(used) / in
+		case in > 1: // a part of the last sample is in it
+			usedIn += (float64(used) - usedIn) * (float64(period) - spanOf) / (float64(span) - spanOf)
+		default:
+			usedIn = float64(used)
 		}
-		if span >= period-tenth/2 || !t.back(i).at.After(t.lane.wroteAt) {
+		spanOf = float64(span)
+		most = max(most, usedIn)
+		if span >= period || !t.back(i).at.After(t.lane.wroteAt) {
 			break
 		}
 	}
-	return false
+	return time.Duration(all - most), true
 }
 
-// surges is what a surge that is to be relieved early uses until the next sample; 0 is none.
-func (t *Track) surges() time.Duration {
+// since is the CPU time that was used since the i-th newest sample, and the time since then.
+func (t *Track) since(newest *sample, i int) (used, span time.Duration, known bool) {
+	if newest == nil {
+		return t.spent(0, i)
+	}
+	older := t.back(i)
+	known = i < t.count && newest.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
+	return newest.Usage - older.Usage, newest.at.Sub(older.at), known
+}
+
+// surge is what a surge that is to be relieved early uses until the next sample; 0 is none.
+func (t *Track) surge() time.Duration {
 	used, span, known := t.spent(0, 1)
 	if !known || !t.lane.early {
 		return 0
