@@ -291,3 +291,30 @@ func TestAnAgentGlancesBetweenSamples(t *testing.T) {
 		t.Error("a quota is used up, and nobody looked")
 	}
 }
+
+// Most containers of a node do little nearly all the time: what they cost stays what it is. One that is busy is looked at once more,
+// and one whose limit cannot be used up before the next sample is not.
+func TestOnlyBusyContainersAreLookedAtTwiceAsOften(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit mdp.MilliCPU
+		base  float64
+		want  int
+	}{
+		"busy":           {230, 0.12, 1},
+		"hardly busy":    {60, 0.03, 0},
+		"at its ceiling": {1000, 0.5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := look(t, cgroup.V2, rand.New(rand.NewPCG(1, 5)), c.limit, c.base)
+			for range 15 {
+				l.tenth(0, c.base)
+			}
+			for range 20 {
+				l.glances = 0
+				if l.tenth(0, c.base); l.glances != c.want {
+					t.Fatalf("%d glances between two samples, want %d", l.glances, c.want)
+				}
+			}
+		})
+	}
+}
