@@ -34,9 +34,8 @@ func shipped(t testing.TB) bench.TunedSettings {
 
 func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 	tuned := shipped(t)
-	names, _ := bench.Policies()
 	for _, c := range cells(t) {
-		for _, name := range names {
+		for _, name := range bench.Tunable() {
 			one, ok := tuned.For(c, name)
 			if !ok || !one.Holds || len(one.Trials) < 2 {
 				t.Errorf("%s under %s: %s was tuned in %d trials, holds %v", c.Application, c.Trace.Name, name, len(one.Trials), one.Holds)

@@ -16,6 +16,7 @@ import (
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/aimd"
 	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/demand"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/learner/policy/heuristic/kcpu"
 	"awarescale.dev/aware/learner/policy/heuristic/static"
@@ -55,7 +56,7 @@ type baseline struct {
 	path      sim.ActuationPath
 	guards    guard.Settings // around the policy
 	settings  []setting
-	grid      []map[string]float64 // settings that Tune tries
+	grid      []map[string]float64 // settings that Tune tries; nil for a baseline that is not tuned
 	newPolicy func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
 }
 
@@ -71,7 +72,7 @@ type setting struct {
 
 // baselines are the rule-based policies, in reading order.
 func baselines() []baseline {
-	return append(kubernetesBaselines(), publishedBaselines()...)
+	return append(append(kubernetesBaselines(), publishedBaselines()...), demandBaselines()...)
 }
 
 // kubernetesBaselines are constant limits and the rules of Kubernetes.
@@ -258,6 +259,43 @@ func publishedBaselines() []baseline {
 	}
 }
 
+// onNode is the guards of the node agent, which does not see how the SLO fares.
+var onNode = func() guard.Settings { g := guard.Node; g.HoldSLO = false; return g }()
+
+// demandBaselines are AWARE's own rule, as a node runs it, with the level that central
+// would send. It is not tuned: its error budget does in each run what tuning does for a
+// rule with a target.
+func demandBaselines() []baseline {
+	row := func(name, does string, every time.Duration, fast bool) baseline {
+		return baseline{
+			name:   name,
+			does:   does,
+			every:  every,
+			path:   sim.L0,
+			guards: onNode,
+			settings: []setting{
+				{name: "margin", lowest: -5, highest: 5},
+				{name: "margin.", lowest: -5, highest: 5, perService: true},
+				{name: "share", fallback: float64(demand.DefaultBudget.Share), lowest: 0, highest: 0.5}, // 0: no budget
+				{name: "windows", fallback: float64(demand.DefaultBudget.Windows), lowest: 0.001, highest: 1},
+			},
+			newPolicy: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
+				d := demand.Default
+				d.Margin = c.get("margin")
+				d.Fast = fast
+				if own, ok := c.Settings["margin."+s.Name]; ok {
+					d.Margin += own
+				}
+				return demand.New(d), d.Check()
+			},
+		}
+	}
+	return []baseline{
+		row("demand-1s", "expected demand and a margin for its scatter, once a second, by the error budget", time.Second, false),
+		row("demand", "the same, and half a deviation more after each throttled period", sim.Slice, true),
+	}
+}
+
 // newCaptain creates a captain: a service without a target of its own has the
 // common one.
 func newCaptain(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
@@ -313,6 +351,20 @@ func Policies() (names, does []string) {
 	}
 	return names, does
 }
+
+// Tunable returns the names of the baselines that are tuned for each cell, in reading order.
+func Tunable() []string {
+	var names []string
+	for _, b := range baselines() {
+		if b.tunable() {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
+// tunable reports whether a baseline is tuned for each cell. captain+ has no grid, and goes on from captain's settings.
+func (b baseline) tunable() bool { return b.grid != nil || b.name == captainPlus }
 
 // Named is a baseline with its default settings.
 func Named(name string) (Choice, error) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/captain"
+	"awarescale.dev/aware/learner/policy/heuristic/demand"
 	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 )
@@ -22,6 +24,10 @@ type driver struct {
 
 	joint JointRun       // nil for policies that decide for each service alone
 	parts []*servicePart // of the joint policy, one per service
+
+	budget  *demand.Budget // nil for policies without an error budget
+	demands []*demand.Policy
+	ended   sim.Totals // at the budget's last window
 
 	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
@@ -61,8 +67,11 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 		if err != nil {
 			return nil, fmt.Errorf("policy %s for %s: %w", c.Policy, h.Name(), err)
 		}
-		if k, ok := policy.(*captain.Captain); ok {
+		switch k := policy.(type) {
+		case *captain.Captain:
 			d.captains = append(d.captains, k)
+		case *demand.Policy:
+			d.demands = append(d.demands, k)
 		}
 		sensor := h.Sensor()
 		if p, ok := policy.(*servicePart); ok {
@@ -79,6 +88,9 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 	}
 	if c.joint != nil {
 		return d, d.begin(ctx, c.joint, app, seed)
+	}
+	if d.demands != nil && c.get("share") > 0 {
+		return d, d.keepBudget(c, seed)
 	}
 	if b.name != "autothrottle" {
 		return d, nil
@@ -117,10 +129,35 @@ func (d *driver) second(ctx context.Context) error {
 			return err
 		}
 	}
+	if d.budget != nil && d.world.Elapsed()%demand.Window == 0 {
+		d.spend()
+	}
 	if d.tower != nil && d.world.Elapsed()%time.Minute == 0 {
 		return d.observe()
 	}
 	return nil
+}
+
+// keepBudget starts the application's error budget. Where its hours begin is random: it is not to know where the hour
+// that is scored begins.
+func (d *driver) keepBudget(c Choice, seed uint64) error {
+	config := demand.DefaultBudget
+	config.Share, config.Windows = mdp.Ratio(c.get("share")), mdp.Ratio(c.get("windows"))
+	config.Begin = 1 + time.Duration(rand.New(rand.NewPCG(seed, 0x627564676574)).Int64N(int64(demand.Hour)-1))
+	d.budget = demand.NewBudget(config)
+	return config.Check()
+}
+
+// spend reports the last window to the budget, and gives its level to the services.
+func (d *driver) spend() {
+	now := d.world.Totals()
+	if n := now.Ended - d.ended.Ended; n > 0 {
+		d.budget.Observe(d.world.Now(), mdp.Ratio((now.Missed-d.ended.Missed)/n), n)
+	}
+	d.ended = now
+	for _, p := range d.demands {
+		p.SetLevel(d.budget.Level())
+	}
 }
 
 // decide runs every loop once.

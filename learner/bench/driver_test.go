@@ -22,6 +22,8 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 		"k8s-cpu-fast": 60,
 		"k8s-cpu":      4,
 		"aimd":         6,
+		"demand":       600,
+		"demand-1s":    60,
 	} {
 		t.Run(name, func(t *testing.T) {
 			cell := cells[0]
@@ -51,6 +53,47 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 				t.Errorf("it was asked %d times in a minute, want %d", asked, want)
 			}
 		})
+	}
+}
+
+// The error budget is the application's: what its clients miss moves one level, which all services have. Where its hours begin
+// depends on the seed, and nothing is moved without a budget.
+func TestTheErrorBudgetIsTheApplications(t *testing.T) {
+	cells, err := Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(seed uint64, share float64) *driver {
+		t.Helper()
+		cell := cells[4]
+		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Named("demand-1s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := c.with(map[string]float64{"share": share}).start(t.Context(), w, cell.App, nil, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			if err := d.second(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d
+	}
+	if d := run(1, 0); d.budget != nil || len(d.demands) != len(d.loops) {
+		t.Errorf("a share of 0: budget %v, %d policies of %d services", d.budget, len(d.demands), len(d.loops))
+	}
+	strict, loose := run(1, 0.0001).budget.Level(), run(1, 0.4).budget.Level()
+	if strict <= loose || loose >= 0 {
+		t.Errorf("the level is %v with a budget of 0.0001, and %v with one of 0.4", strict, loose)
+	}
+	if one, other := run(1, 0.01), run(2, 0.01); one.budget == other.budget || *one.budget == *other.budget {
+		t.Error("with two seeds the hours of the budget begin at one time")
 	}
 }
 

@@ -17,12 +17,12 @@ const Foresight = 10 * time.Second
 // arrivals up to [Foresight] from now. It does not know the random numbers of the
 // run: neither which second has how many arrivals nor the work of a request.
 type oracle struct {
-	services map[string]*demand
+	services map[string]*foreseen
 }
 
-// demand is the expected CPU demand of a service in each second of a run, per
+// foreseen is the expected CPU demand of a service in each second of a run, per
 // replica and in cores, with the work of a request as it is without interference.
-type demand struct {
+type foreseen struct {
 	slices  []float64 // in each slice of the run
 	mean    []float64 // over the second
 	peak    []float64 // highest of its slices
@@ -91,13 +91,13 @@ func newOracle(app sim.App, load sim.Load, length time.Duration) *oracle {
 	for t := range rates {
 		rates[t] = float64(load.Rate(time.Duration(t) * time.Second))
 	}
-	o := &oracle{services: map[string]*demand{}}
+	o := &oracle{services: map[string]*foreseen{}}
 	for _, s := range app.Services {
 		total, replicas := 0.0, float64(s.Replicas)
 		for _, w := range c.work[s.Name] {
 			total += w
 		}
-		d := &demand{
+		d := &foreseen{
 			slices: make([]float64, seconds*slicesIn),
 			mean:   make([]float64, seconds),
 			peak:   make([]float64, seconds),
@@ -171,7 +171,7 @@ func (o *oracle) choice(m Margins) Choice {
 
 // seer is the oracle's policy for one service.
 type seer struct {
-	demand  *demand
+	demand  *foreseen
 	margins Margins
 	z       float64
 

@@ -82,7 +82,11 @@ type Options struct {
 	Lead     time.Duration      // before the scored run, a fifth of it the ramp; 0 is WarmUp and Ramp
 	After    func(*tower.Tower) // called with the tower at the end; may be nil
 	Tower    *tower.Tower       // a warm tower; nil is a new one
+	Tail     func(above Above)  // called at the end; may be nil
 }
+
+// Above is the share of a run's requests that took longer than a latency.
+type Above func(latency time.Duration) float64
 
 // sequence is the load of a run: the warm-up trace, a ramp, the cell's trace.
 type sequence struct {
@@ -173,6 +177,9 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	}
 	if o.After != nil {
 		o.After(p.tower)
+	}
+	if o.Tail != nil {
+		o.Tail(func(latency time.Duration) float64 { return w.Above(m.from, latency) })
 	}
 	return m.score(), nil
 }

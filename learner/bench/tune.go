@@ -127,7 +127,7 @@ func (b TunedSettings) Near(c Cell, policy string) (t Tuned, ok bool) {
 // the settings with the fewest cores among those that keep the promises in every
 // run. The static baseline must meet the SLO in every window, for
 // an hour at the peak rate of the trace, because static limits are set for
-// the peak. captain+ goes on from captain's settings, which are tuned first when
+// the peak. A baseline that is not tuned has its defaults. captain+ goes on from captain's settings, which are tuned first when
 // they are not among the known ones.
 func Tune(ctx context.Context, cell Cell, policy string, seeds int, known TunedSettings) (Tuned, error) {
 	c, err := Named(policy)
@@ -137,6 +137,9 @@ func Tune(ctx context.Context, cell Cell, policy string, seeds int, known TunedS
 	b, err := c.baseline()
 	if err != nil {
 		return Tuned{}, err
+	}
+	if !b.tunable() {
+		return Tuned{App: cell.Application, Trace: cell.Trace.Name, Choice: c}, nil
 	}
 	switch policy {
 	case "static":

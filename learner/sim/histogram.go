@@ -104,6 +104,21 @@ func (t *histogram) quantile(percentile float64) (latency time.Duration, ok bool
 	return 0, true
 }
 
+// above is the share of the latencies above one, in seconds; 0 of an empty histogram. A bin is
+// divided in proportion.
+func (t *histogram) above(latency float64) float64 {
+	if t.total <= 0 {
+		return 0
+	}
+	at := bin(latency)
+	part := 1 - ((fastLog2(latency)-lowest)*perOctave - float64(at))
+	sum := min(1, max(0, part)) * max(0, t.bins[at])
+	for i := at + 1; i <= t.high; i++ {
+		sum += max(0, t.bins[i])
+	}
+	return min(1, sum/t.total)
+}
+
 // fastLog2 is the binary logarithm with an error of at most 1e-4. It adds the
 // exponent and a table value for the first bits of the mantissa.
 func fastLog2(x float64) float64 {

@@ -355,3 +355,22 @@ func TestABriefShrinkDelaysWhatItDelays(t *testing.T) {
 		t.Errorf("p99 %.3f s at the fluid level, %.3f s at the request level: %+.0f %%", p99[0], p99[1], 100*off)
 	}
 }
+
+// The share of requests above a percentile's latency is what is left of the percentile, since whatever moment.
+func TestWhatIsAboveAPercentileIsTheRest(t *testing.T) {
+	for _, fidelity := range levels {
+		w := start(t, sim.Config{App: web(), Load: sim.Steady(20), Seed: 3, Fidelity: fidelity})
+		w.Advance(time.Minute)
+		from := w.Snapshot()
+		w.Advance(10 * time.Minute)
+		for _, p := range []float64{50, 90, 99} {
+			l, ok := w.Overall(from, p)
+			if got := w.Above(from, l); !ok || math.Abs(got-(1-p/100)) > 0.002 {
+				t.Errorf("%v: %.4f of the requests are above the %v %% percentile, %v", fidelity, got, p, l)
+			}
+		}
+		if w.Above(from, 0) != 1 || w.Above(from, time.Hour) != 0 || w.Above(w.Snapshot(), 0) > 1 {
+			t.Errorf("%v: all are above zero, and none above an hour", fidelity)
+		}
+	}
+}

@@ -60,6 +60,17 @@ func (w *World) Overall(since Snapshot, percentile float64) (l time.Duration, ok
 	return t.quantile(percentile)
 }
 
+// Above is the share of the requests since the given snapshot that took longer than a latency. One
+// that has no answer yet counts as one that took the timeout.
+func (w *World) Above(since Snapshot, latency time.Duration) float64 {
+	t := *w.all
+	t.sub(since.all)
+	if clients, _ := w.engine.open(); clients > 0 {
+		t.put(w.timeout, clients)
+	}
+	return t.above(latency.Seconds())
+}
+
 // Open is the number of requests of clients, and of background requests, whose
 // outcome is not known yet.
 func (w *World) Open() (clients, tasks float64) { return w.engine.open() }

@@ -1,0 +1,230 @@
+package demand
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// Interval is the time between two estimates. Between them the limit changes only in the fast lane.
+const Interval = time.Second
+
+// maxStep is the longest time between two States that follow each other.
+const maxStep = 5 * time.Second
+
+// Config is the settings of a policy. The zero value is not valid; start with [Default].
+type Config struct {
+	// Margin is the logarithm of the number of deviations by which the limit is above the demand, when the
+	// application's level is zero. 0.7 more or less doubles or halves the margin.
+	Margin float64
+	// Floor is the lowest limit that is set.
+	Floor mdp.MilliCPU
+	// Fast reacts to each throttled period, when the policy is asked in each: the limit
+	// grows by half a deviation for each throttled period in a row, at most four, and is what it was after one without. A world
+	// whose own fast lane relieves does not need it.
+	Fast bool
+}
+
+// Default has no margin of its own.
+var Default = Config{Floor: 10}
+
+// Check is nil for valid settings. Otherwise the error names the field, its value and the rule.
+func (c Config) Check() error {
+	switch {
+	case !(c.Margin >= -maxMargin && c.Margin <= maxMargin):
+		return fmt.Errorf("demand margin %v: it must be in [%d, %d]", c.Margin, -maxMargin, maxMargin)
+	case c.Floor <= 0:
+		return fmt.Errorf("demand floor %v: it must be above zero", c.Floor)
+	}
+	return nil
+}
+
+// maxMargin is a factor of 20,000 of the deviations.
+const maxMargin = 10
+
+// Constants of the rule. They are flat: a half or the double changes the cores by less than a percent.
+const (
+	longMemory   = 600 // seconds, of the mean demand and of the work of a request
+	shortMemory  = 120 // seconds, of how fast the level moves
+	leastGain    = 0.2 // of the filter
+	overDemand   = 1.002
+	ofDemand     = 0.02 // of the demand, that counts as scatter in any case
+	backlogShare = 0.3  // of the work that was held back, that a second more shall do
+	halfMargin   = 0.03 // the z at which throttling counts half
+	surge        = 0.25 // of the demand, that a second adds in which every period was throttled
+	periods      = 10   // CFS periods in a second
+	fastShare    = 0.5  // of a deviation, for each throttled period in a row
+	fastMost     = 4    // such periods
+)
+
+// Policy sets the CPU limit of one container. It needs [mdp.CPULimit], [mdp.CPUUsage] and [mdp.Throttled] over the time since the
+// last State. The caller chooses how often to ask: once a second, or in each CFS period for [Config.Fast].
+type Policy struct {
+	config Config
+	level  float64
+
+	last      time.Time // of the last State; zero when the next one does not follow from it
+	since     time.Time // the second's begin
+	used      float64   // core-seconds in it
+	throttled float64   // seconds in it
+
+	estimate estimate
+	run      int // throttled periods in a row
+}
+
+// New makes a policy. The config must pass Check.
+func New(c Config) *Policy { return &Policy{config: c} }
+
+// SetLevel sets the application's level, which [Budget] gives.
+func (p *Policy) SetLevel(level float64) { p.level = level }
+
+// Decide sets the CPU limit, or nothing as long as too little is known, and when the limit is right.
+func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
+	if err := check(s); err != nil {
+		p.last = time.Time{}
+		return mdp.Action{}, err
+	}
+	step := s.At.Sub(p.last)
+	follows := !p.last.IsZero() && step > 0 && step <= maxStep
+	p.last = s.At
+	if !follows {
+		p.begin(s.At)
+		p.estimate.gap()
+		return mdp.Action{}, nil
+	}
+	seconds := step.Seconds()
+	p.used += float64(s.Usage.CPU) / 1000 * seconds
+	p.throttled += float64(s.Throttled) * seconds
+	if s.Throttled > 0 {
+		p.run++
+	} else {
+		p.run = 0
+	}
+	due := s.At.Sub(p.since) >= Interval-step/2 // the step that is nearest: tickers jitter
+	if due {
+		took := s.At.Sub(p.since).Seconds()
+		p.estimate.add(p.used/took, min(1, p.throttled/took))
+		p.begin(s.At)
+	}
+	if !p.estimate.known() || !due && !p.config.Fast {
+		return mdp.Action{}, nil
+	}
+	want := max(p.config.Floor, mdp.MilliCPU(math.Ceil(min(1000*p.limit(), float64(maxLimit)))))
+	if want == s.Limit.CPU {
+		return mdp.Action{}, nil
+	}
+	return mdp.Action{}.WithCPU(want), nil
+}
+
+func (p *Policy) begin(now time.Time) { p.since, p.used, p.throttled = now, 0, 0 }
+
+// limit is the rule, in cores.
+func (p *Policy) limit() float64 {
+	e, z := &p.estimate, math.Exp(p.config.Margin+p.level)
+	scatter := e.scatter()
+	limit := overDemand*e.level + z*(math.Hypot(scatter, math.Sqrt(e.variance))+ofDemand*e.level) +
+		backlogShare*e.backlog + z/(z+halfMargin)*e.throttled*max(scatter, surge*e.throttled*e.level)
+	if p.config.Fast {
+		limit += fastShare * float64(min(fastMost, p.run)) * scatter
+	}
+	return limit
+}
+
+// estimate is what is known of a container's demand, in cores.
+type estimate struct {
+	seconds   int     // that were added
+	level     float64 // d, the expected demand
+	variance  float64 // p, of the level
+	backlog   float64 // B, core-seconds that were held back
+	throttled float64 // t, of the last second
+
+	demand     float64 // y of the last second
+	difference float64 // D of the last second
+	following  int     // seconds since the last gap
+	mean       mean    // of y
+	products   mean    // of -D D before
+	squares    mean    // of D^2
+}
+
+// gap says that the next second does not follow the last one. What was learned stays.
+func (e *estimate) gap() { e.following, e.backlog = 0, 0 }
+
+// known reports whether a limit can be computed.
+func (e *estimate) known() bool { return e.seconds > 0 }
+
+// add takes in a second.
+func (e *estimate) add(used, throttled float64) {
+	before := e.backlog
+	e.throttled = throttled
+	e.backlog = throttled * max(0, before+e.level-used)
+	y := max(0, used+e.backlog-before)
+	if e.seconds == 0 {
+		e.level = y
+	}
+	e.seconds++
+	e.mean.add(y, longMemory)
+	if e.following > 0 {
+		d := y - e.demand
+		e.squares.add(d*d, shortMemory)
+		if e.following > 1 {
+			e.products.add(-d*e.difference, longMemory)
+		}
+		e.difference = d
+	}
+	e.following++
+	e.demand = y
+
+	r := e.work() * e.level
+	q := max(0, e.squares.value()-2*r)
+	e.variance = (q + math.Sqrt(q*q+4*q*r)) / 2
+	gain := leastGain
+	if e.variance > 0 {
+		gain = max(leastGain, e.variance/(e.variance+r))
+	}
+	e.level = max(0, e.level+gain*(y-e.level))
+}
+
+// work is the CPU time of one request, in seconds, as far as the scatter of the demand shows it.
+func (e *estimate) work() float64 {
+	if m := e.mean.value(); m > 0 {
+		return max(0, e.products.value()) / m
+	}
+	return 0
+}
+
+// scatter is the deviation of the demand in one CFS period.
+func (e *estimate) scatter() float64 { return math.Sqrt(periods * e.work() * e.level) }
+
+// mean is an exponential mean that is right from the first value on.
+type mean struct{ sum, weight float64 }
+
+func (m *mean) add(v, memory float64) {
+	keep := 1 - 1/memory
+	m.sum = m.sum*keep + v
+	m.weight = m.weight*keep + 1
+}
+
+func (m *mean) value() float64 {
+	if m.weight == 0 {
+		return 0
+	}
+	return m.sum / m.weight
+}
+
+// check is an error for a State that lacks a signal, and for impossible values.
+func check(s mdp.State) error {
+	if err := s.Require("demand", mdp.CPULimit, mdp.CPUUsage, mdp.Throttled); err != nil {
+		return err
+	}
+	if !s.Throttled.Finite() || s.Throttled < 0 || s.Throttled > 1 || s.Limit.CPU <= 0 || s.Limit.CPU > maxLimit ||
+		s.Usage.CPU < 0 || s.Usage.CPU > maxLimit {
+		return fmt.Errorf("demand: throttled %v, limit %v, usage %v: not figures of a container",
+			float64(s.Throttled), s.Limit.CPU, s.Usage.CPU)
+	}
+	return nil
+}
+
+// maxLimit is a million cores.
+const maxLimit mdp.MilliCPU = 1_000_000_000

@@ -1,0 +1,37 @@
+// Package demand sets a CPU limit to the demand that is expected, and a margin for its scatter.
+//
+// A rule that follows usage sees what the limit has let through. This one estimates the demand: the usage, and
+// the work that was held back while the container was throttled. From the same figures, of one container and a
+// second each, it estimates how large the work of one request is, and how fast the mean moves. So it
+// knows how much the demand of a CFS period scatters, and the margin is a number of such deviations:
+//
+//	limit = 1.002 d + z (hypot(s, e) + 0.02 d) + 0.3 B + z/(z + 0.03) t max(s, t d/4),   z = exp(margin + level)
+//
+// with, in cores: d the expected demand, s the scatter of the demand in a period of 100 ms, e the uncertainty of
+// d, B the work that was held back and not done yet, and t the share of throttled periods.
+//
+// The margin is the container's own. It is learned (how much tail latency a core buys there), or zero. The level is one number
+// for all containers of an application. [Budget] moves it so that the SLO's error budget is
+// used up, and not more.
+//
+// # The estimates
+//
+// Of each second the rule gets the usage u and the share of throttled periods t. The work that is held back is
+// zero in a second without throttling, and otherwise B = t max(0, B + d - u). The demand of the second is
+// y = u + B - (B of the second before).
+//
+// d is a local level that y scatters around: a Kalman filter, d += K (y - d). Its two variances follow from the
+// differences D of consecutive demands. The scatter of y makes D and the D before it correlated, by minus its variance; a level that moves
+// does not. So r, the variance of y, is w d with w = mean(-D D before)/mean(y) over ten minutes,
+// the work of a request in CPU seconds (for a Poisson process it is exactly that). What D scatters beyond 2 r is the movement of the
+// level, q = mean(D^2) - 2 r over two minutes. The filter's own variance of d, before it sees y, is p = (q + sqrt(q^2 + 4 q r))/2, K = p/(p + r) but at
+// least 0.2, and e = sqrt(p). In a period of a tenth of a second the same process scatters by s = sqrt(10 w d).
+//
+// A demand that never scattered has no s, and one that then grows beyond its limit shows nothing but that every
+// period is throttled. So a throttled second counts as a fourth of the demand at least, by the square of t.
+//
+// # What it does not do
+//
+// It sets no replicas and no memory. It needs no request rate: where that is known, it is worth 2 % of the cores, and reacting within a
+// second is worth more ([Config.Fast]).
+package demand
