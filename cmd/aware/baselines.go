@@ -37,7 +37,7 @@ func tuneCommand() *cobra.Command {
 				return err
 			}
 			if len(policies) == 0 {
-				policies, _ = bench.Policies()
+				policies = bench.Tunable()
 			}
 			for _, p := range policies {
 				if _, err := bench.Named(p); err != nil {

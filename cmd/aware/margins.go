@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/train/margins"
+	"github.com/spf13/cobra"
+)
+
+// marginsOptions are the flags of train margins.
+type marginsOptions struct {
+	config marginsConfig
+	rounds int
+	out    string
+	resume string
+	json   bool
+}
+
+// marginsConfig is what decides the result, with the seed.
+type marginsConfig struct {
+	App    string         `json:"app"`
+	Policy string         `json:"policy"`
+	Length time.Duration  `json:"length_ns"`
+	Config margins.Config `json:"config"`
+	Share  float64        `json:"share"` // of the error budget in the policy file; 0 is the policy's own
+}
+
+// marginsFile is what --resume takes.
+type marginsFile struct {
+	Encoding int           `json:"encoding"`
+	Made     marginsConfig `json:"made"`
+	State    margins.State `json:"state"`
+}
+
+func marginsCommand() *cobra.Command {
+	o := marginsOptions{config: marginsConfig{Config: margins.Default}}
+	cmd := &cobra.Command{
+		Use:   "margins",
+		Short: "Learn the margins of the demand policy for each service of an application",
+		Args:  cobra.NoArgs,
+		Long: "Each round lowers one service's margin after the other, in random worlds that are otherwise the same, and moves the\n" +
+			"margins to where a core takes as many late requests away in one service as in another. The worlds are pieces of the\n" +
+			"warm-up trace at random rates and speeds, with noise, and services whose work differs.\n\n" +
+			"It writes APPLICATION.json, a policy file that aware simulate --policy and aware bench baselines --policy take, and\n" +
+			"APPLICATION.state.json after each round, from which --resume goes on.",
+		Example: "  aware train margins --app social-network\n" +
+			"  aware train margins --app social-network --rounds 30 --resume out/margins/social-network.state.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config.App, "app", "social-network", "application ("+strings.Join(bench.Applications(), ", ")+")")
+	f.StringVar(&o.config.Policy, "policy", "demand", "the demand policy: demand or demand-1s")
+	f.DurationVar(&o.config.Length, "length", 10*time.Minute, "of each world")
+	f.IntVar(&o.config.Config.Worlds, "worlds", margins.Default.Worlds, "worlds in each round")
+	f.Uint64Var(&o.config.Config.Seed, "seed", margins.Default.Seed, "the same seed gives the same margins")
+	f.Float64Var(&o.config.Share, "share", 0, "error budget in the policy file, as a share of requests; 0 is the policy's own")
+	f.IntVar(&o.rounds, "rounds", 12, "rounds, with those before")
+	f.StringVar(&o.out, "out", "out/margins", "folder of the results")
+	f.StringVar(&o.resume, "resume", "", "state to go on from")
+	f.BoolVar(&o.json, "json", false, "print one line of JSON")
+	return cmd
+}
+
+func (o marginsOptions) run(ctx context.Context, out, progress io.Writer) error {
+	cell, err := o.cell()
+	if err != nil {
+		return err
+	}
+	judge, err := margins.InCell(cell, o.config.Policy, o.config.Length)
+	if err != nil {
+		return usage(fmt.Errorf("--policy: %w", err))
+	}
+	from, err := o.from()
+	if err != nil {
+		return err
+	}
+	l, err := margins.New(o.config.Config, len(cell.App.Services), judge, from)
+	if err != nil {
+		return usage(err)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := newProgress(progress, o.rounds-len(from.Rounds))
+	for len(l.State().Rounds) < o.rounds {
+		n := 0
+		r, err := l.Round(ctx, func(of int) {
+			if n++; n%100 == 0 {
+				fmt.Fprintf(progress, "  %d of about %d worlds\n", n, of)
+			}
+		})
+		if err != nil {
+			return errors.Join(err, o.write(cell, l.State()))
+		}
+		if err := o.write(cell, l.State()); err != nil {
+			return err
+		}
+		p.step(fmt.Sprintf("%.3f cores, %.3f after, kept %v", r.Before, r.After, r.Kept))
+	}
+	return o.say(out, cell, l.State())
+}
+
+// cell is a cell of the application, of which only the warm-up trace is used.
+func (o marginsOptions) cell() (bench.Cell, error) {
+	if o.rounds < 1 {
+		return bench.Cell{}, usage(fmt.Errorf("--rounds %d: it must be 1 or more", o.rounds))
+	}
+	if o.config.Length < time.Minute || o.config.Length > time.Hour || o.config.Length%(4*time.Second) != 0 {
+		return bench.Cell{}, usage(fmt.Errorf("--length %v: it must be from 1m to 1h, in whole 4 s", o.config.Length))
+	}
+	cells, err := chosenCells([]string{o.config.App})
+	if err != nil {
+		return bench.Cell{}, err
+	}
+	return cells[0], nil
+}
+
+// from is the state to go on from. It must be of the same run.
+func (o marginsOptions) from() (margins.State, error) {
+	if o.resume == "" {
+		return margins.State{}, nil
+	}
+	text, err := os.ReadFile(o.resume)
+	if err != nil {
+		return margins.State{}, fmt.Errorf("--resume: %w", err)
+	}
+	var f marginsFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return margins.State{}, fmt.Errorf("--resume %s: %w", o.resume, err)
+	}
+	if f.Encoding != bench.Encoding {
+		return margins.State{}, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d", o.resume, f.Encoding, bench.Encoding)
+	}
+	was, is := f.Made, o.config
+	was.Share, is.Share = 0, 0
+	if was != is {
+		return margins.State{}, fmt.Errorf("--resume %s: it is of another run: %+v, and the flags say %+v", o.resume, was, is)
+	}
+	return f.State, nil
+}
+
+// choice is the policy with the margins.
+func (o marginsOptions) choice(cell bench.Cell, s margins.State) bench.Choice {
+	c := bench.Choice{Encoding: bench.Encoding, Policy: o.config.Policy, Settings: map[string]float64{}}
+	for i, service := range cell.App.Services {
+		c.Settings["margin."+service.Name] = math.Round(1000*max(-5, min(5, s.Margins[i]))) / 1000
+	}
+	if o.config.Share > 0 {
+		c.Settings["share"] = o.config.Share
+	}
+	return c
+}
+
+// write writes the state and the policy file.
+func (o marginsOptions) write(cell bench.Cell, s margins.State) error {
+	for name, v := range map[string]any{
+		o.config.App + ".state.json": marginsFile{bench.Encoding, o.config, s},
+		o.config.App + ".json":       o.choice(cell, s),
+	} {
+		text, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := writeAtomically(filepath.Join(o.out, name), append(text, '\n')); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	return nil
+}
+
+// say prints the result.
+func (o marginsOptions) say(out io.Writer, cell bench.Cell, s margins.State) error {
+	c := o.choice(cell, s)
+	if o.json {
+		return json.NewEncoder(out).Encode(map[string]any{"made": o.config, "rounds": s.Rounds, "policy": c})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
+		fmt.Fprintf(out, "%-40s %6.2f\n", name, c.Settings[name])
+	}
+	_, err := fmt.Fprintf(out, "policy: %s\n", filepath.Join(o.out, o.config.App+".json"))
+	return err
+}
