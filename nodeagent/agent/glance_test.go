@@ -156,10 +156,15 @@ func (c surge) waits(t *testing.T, seed uint64, never bool) time.Duration {
 			t.Fatalf("seed %d: a burst of %v, and it is not relieved", seed, 600*ms)
 		}
 	}
+	waited := l.waited
 	if l.glances > mostGlances {
 		t.Errorf("seed %d: %d glances between two samples", seed, l.glances)
 	}
-	return l.waited
+	l.glances = 0
+	if l.tenth(0, c.burst); l.glances > 0 {
+		t.Errorf("seed %d: %d glances at what is relieved", seed, l.glances)
+	}
+	return waited
 }
 
 // A sample relieves a burst that has used its quota up before, and never leaves it to the end of a period: with a tenth of a second between
