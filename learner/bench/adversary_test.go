@@ -188,7 +188,7 @@ func hunt(t *testing.T, cell Cell, base map[string]mdp.Size, goal func(Score) fl
 			}
 			tried[i].x = x
 		}
-		if err := inParallel(t.Context(), len(tried), func(ctx context.Context, i int) error {
+		if err := InParallel(t.Context(), len(tried), func(ctx context.Context, i int) error {
 			s, err := Run(ctx, cell, read(tried[i].x, n).choice(cell.App, base), Options{Seed: 1, Length: huntLength, Lead: huntLead})
 			tried[i].goal = goal(s)
 			return err

@@ -108,7 +108,7 @@ func Agree(
 ) ([]Pair, error) {
 	pairs := make([]Pair, len(cells)*len(contestants)*seeds)
 	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(pairs), func(ctx context.Context, i int) error {
+	err := InParallel(ctx, len(pairs), func(ctx context.Context, i int) error {
 		cell, who := cells[i/seeds/len(contestants)], contestants[i/seeds%len(contestants)]
 		c, err := who.choice(ctx, cell, tuned)
 		if err != nil {

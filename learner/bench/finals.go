@@ -122,7 +122,7 @@ func (r Row) nearlyHolds(slo mdp.SLO) bool {
 func (c Contest) judge(ctx context.Context, entries []entry, level sim.Fidelity, of int) ([]Row, error) {
 	rows := make([]Row, len(entries))
 	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(rows), func(ctx context.Context, i int) error {
+	err := InParallel(ctx, len(rows), func(ctx context.Context, i int) error {
 		e := entries[i]
 		known := false
 		if c.Known != nil {

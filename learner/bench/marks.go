@@ -16,7 +16,7 @@ import (
 func Floors(ctx context.Context, cells []Cell, o FloorOptions, done func(Floor)) ([]Floor, error) {
 	floors := make([]Floor, len(cells))
 	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(cells), func(ctx context.Context, i int) error {
+	err := InParallel(ctx, len(cells), func(ctx context.Context, i int) error {
 		f, err := o.find(ctx, cells[i])
 		if err != nil {
 			return err

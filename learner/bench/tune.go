@@ -470,9 +470,9 @@ func peaks(ctx context.Context, cell Cell) (map[string]float64, error) {
 	return highest, nil
 }
 
-// inParallel runs n jobs with one goroutine per CPU. It stops at the first
+// InParallel runs n jobs with one goroutine per CPU. It stops at the first
 // error.
-func inParallel(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
+func InParallel(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range n {
@@ -498,7 +498,7 @@ func TuneAll(ctx context.Context, cells []Cell, policies []string, seeds int, do
 				"cores among the points that hold the objective in every run (static in every window)", warmUp, seeds),
 	}
 	lock := make(chan struct{}, 1)
-	err := inParallel(ctx, len(cells), func(ctx context.Context, i int) error {
+	err := InParallel(ctx, len(cells), func(ctx context.Context, i int) error {
 		var known TunedSettings
 		for k, policy := range policies {
 			t, err := Tune(ctx, cells[i], policy, seeds, known)

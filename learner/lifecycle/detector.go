@@ -9,8 +9,7 @@ import (
 // step to the next. It is Page's cumulative sum: what each step's reward is below what is usual, less half a deviation, is
 // added up, and never below zero. Where the sum reaches Alarm deviations the workload has changed.
 //
-// With an Alarm of 8, and rewards that are independent, a false alarm comes about once in 60,000 steps, a week of steps of 10 s; a drop
-// by two deviations is seen after six steps.
+// With an Alarm of 8 a drop by two deviations is seen after about six steps: each adds one and a half deviations in the mean.
 type Detector struct {
 	Mean, Deviation float64 // of a step, that are usual
 	Alarm           float64 // in deviations
@@ -26,8 +25,8 @@ func NewDetector(mean, deviation float64) *Detector {
 	return &Detector{Mean: mean, Deviation: max(deviation, 0.01*math.Abs(mean), 1e-9), Alarm: alarm}
 }
 
-// Add takes in the reward of a step. It returns why the workload is another one, or nothing. A step of which the reward is not known is
-// not added: a gap is no drift.
+// Add takes in the reward of a step. It returns why the workload is another one, or nothing. A step of
+// which the reward is not known is not added: a gap is no drift.
 func (d *Detector) Add(reward float64) (drift string) {
 	if !finite(reward) {
 		return ""

@@ -54,8 +54,9 @@ func (t Thresholds) Check() error {
 	return nil
 }
 
-// Default is thresholds for a workload whose owner gave none: an agent drives when it is worth what the fallback is, is left
-// alone when it is worth that in fact, and varies at most twice as much (a fiftieth of the reward, where the fallback does not vary).
+// Default is thresholds for a workload whose owner gave none: an agent drives when it is worth what
+// the fallback is, is left alone when it is worth that in fact, and varies at most twice as much (a
+// fiftieth of the reward, where the fallback does not vary).
 func Default(fallback Summary) Thresholds {
 	return Thresholds{
 		Online:   fallback.Mean,
@@ -174,7 +175,8 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 		return to(Online, "the owner wants no bootstrapping")
 	case m.Stage == Offline:
 		if e.Policy && e.Learned.Known && e.Learned.Low >= t.Online {
-			return to(Online, "what was learned is worth %.4g to %.4g a step, and online takes %.4g", e.Learned.Low, e.Learned.High, t.Online)
+			return to(Online, "what was learned is worth %.4g to %.4g a step, and online takes %.4g",
+				e.Learned.Low, e.Learned.High, t.Online)
 		}
 	case !e.Policy:
 		return to(Offline, "the policy cannot be used")
@@ -190,7 +192,8 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 	case judged && e.Recent.Mean < t.Serving:
 		return to(again, "%d episodes are worth %.4g a step, and serving takes %.4g", e.Recent.Episodes, e.Recent.Mean, t.Serving)
 	case judged && e.Recent.Deviation > t.Variance:
-		return to(again, "the deviation of %d episodes is %.4g, and serving takes %.4g", e.Recent.Episodes, e.Recent.Deviation, t.Variance)
+		return to(again, "the deviation of %d episodes is %.4g, and serving takes %.4g",
+			e.Recent.Episodes, e.Recent.Deviation, t.Variance)
 	}
 	return m
 }

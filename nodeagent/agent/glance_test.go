@@ -167,8 +167,9 @@ func (c surge) waits(t *testing.T, seed uint64, never bool) time.Duration {
 	return waited
 }
 
-// A sample relieves a burst that has used its quota up before, and never leaves it to the end of a period: with a tenth of a second between
-// samples none waits for longer. With glances most do not wait.
+// A sample relieves a burst that has used its quota up before, and never leaves it to the end of a
+// period: with a tenth of a second between samples none waits for longer. With glances most do not
+// wait.
 func TestABurstIsRelievedWhenItsQuotaIsUsedUp(t *testing.T) {
 	for _, c := range []surge{
 		{cgroup.V1, 230, 0.12, 0.9},
@@ -297,8 +298,8 @@ func TestAnAgentGlancesBetweenSamples(t *testing.T) {
 	}
 }
 
-// Most containers of a node do little nearly all the time: what they cost stays what it is. One that is busy is looked at once more,
-// and one whose limit cannot be used up before the next sample is not.
+// Most containers of a node do little nearly all the time: what they cost stays what it is. One that
+// is busy is looked at once more, and one whose limit cannot be used up before the next sample is not.
 func TestOnlyBusyContainersAreLookedAtTwiceAsOften(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit mdp.MilliCPU

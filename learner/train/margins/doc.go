@@ -3,20 +3,22 @@
 //
 // # The story
 //
-// A core more for one service takes more late requests away than a core more for another one: one is called by every request and waits
-// for nobody, another one is called by few. With the best margins a core buys the same everywhere. So each
-// [Learner.Round] lowers one service's margin after the other by a fixed step, in worlds that are otherwise the
-// same to the last random number, and takes two figures: the tail that appears, and the cores that
-// become free, and takes the rounds before into account. The margin moves by the logarithm of their ratio to the mean ratio of all services. The result is kept if the same
-// tail costs fewer cores; otherwise the next steps are smaller.
+// A core more for one service takes more late requests away than a core more for another one: one is
+// called by every request and waits for nobody, another one is called by few. With the best margins a
+// core buys the same everywhere. So each [Learner.Round] lowers one service's margin after the other
+// by a fixed step, in worlds that are otherwise the same to the last random number, and takes two
+// figures: the tail that appears, and the cores that become free, and takes the rounds before into
+// account. The margin moves by the logarithm of their ratio to the mean ratio of all services. The
+// result is kept if the same tail costs fewer cores; otherwise the next steps are smaller.
 //
 // The tail is the mean logarithm of the shares of requests above 0.65, 0.8, 1 and 1.25 times the SLO: the share above the
 // SLO itself, in a world of ten minutes, is a few hundred requests.
 //
-// Each round has new worlds: the cell's warm-up trace from a random place, at a random mean rate and speed, with noise of its own,
-// and services whose work differs from what the application says ([Random]). Nothing of a trace that is judged
-// is in them. The common level of all margins is found for each world by itself, so that the share of late requests
-// is the same in all: it is what the error budget does in a run.
+// Each round has new worlds: the cell's warm-up trace from a random place, at a random mean rate and
+// speed, with noise of its own, and services whose work differs from what the application says
+// ([Random]). Nothing of a trace that is judged is in them. The common level of all margins is found
+// for each world by itself, so that the share of late requests is the same in all: it is what the
+// error budget does in a run.
 //
 // # What it leaves to others
 //

@@ -5,11 +5,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"awarescale.dev/aware/learner/bench"
 )
 
 // Outcome is what came out of one world.
@@ -120,7 +119,7 @@ func (l *Learner) Round(ctx context.Context, done func(of int)) (Round, error) {
 	}
 	outcomes := make([]Outcome, n*len(worlds))
 	base := make([]Outcome, len(worlds))
-	if err := parallel(ctx, len(base)+len(outcomes), func(ctx context.Context, k int) (err error) {
+	if err := bench.InParallel(ctx, len(base)+len(outcomes), func(ctx context.Context, k int) (err error) {
 		if k < len(base) {
 			base[k], err = run.one(ctx, worlds[k], shifted(l.state.Margins, levels[k]))
 			return err
@@ -213,7 +212,7 @@ func (l *Learner) cores(ctx context.Context, run *counter, worlds []uint64, marg
 	mean float64, levels []float64, err error) {
 	levels = make([]float64, len(worlds))
 	cores := make([]float64, len(worlds))
-	if err := parallel(ctx, len(worlds), func(ctx context.Context, w int) (err error) {
+	if err := bench.InParallel(ctx, len(worlds), func(ctx context.Context, w int) (err error) {
 		levels[w], cores[w], err = l.level(ctx, run, worlds[w], margins)
 		return err
 	}); err != nil {
@@ -292,19 +291,4 @@ func (c *counter) one(ctx context.Context, world uint64, margins []float64) (Out
 		c.done(c.of)
 	}
 	return o, nil
-}
-
-// parallel runs jobs on all CPUs. It stops at the first error.
-func parallel(ctx context.Context, n int, job func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range n {
-		g.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return job(ctx, i)
-		})
-	}
-	return g.Wait()
 }

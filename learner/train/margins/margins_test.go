@@ -13,9 +13,9 @@ import (
 	"awarescale.dev/aware/learner/train/margins"
 )
 
-// toy is an application of which the best margins are known: service i has late requests of
-// weight[i] exp(-2 m), and costs price[i] exp(m). At a given share of late requests the cores are fewest where weight/price exp(-3 m)
-// is the same everywhere.
+// toy is an application of which the best margins are known: service i has late requests of weight[i]
+// exp(-2 m), and costs price[i] exp(m). At a given share of late requests the cores are fewest where
+// weight/price exp(-3 m) is the same everywhere.
 type toy struct{ weight, price []float64 }
 
 func (y toy) judge(_ context.Context, _ uint64, m []float64) (margins.Outcome, error) {
@@ -94,7 +94,8 @@ func TestAnInterruptedLearnerGoesOnAsIfNothingHadHappened(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := l.Round(ctx, nil); !errors.Is(err, context.Canceled) || !reflect.DeepEqual(l.State().Margins, orZero(kept.Margins)) {
+		if _, err := l.Round(ctx, nil); !errors.Is(err, context.Canceled) ||
+			!reflect.DeepEqual(l.State().Margins, orZero(kept.Margins)) {
 			t.Fatalf("an interrupted round: %v, %+v", err, l.State())
 		}
 		if _, err := l.Round(t.Context(), nil); err != nil {
@@ -133,7 +134,8 @@ func TestAWorseResultIsNotKept(t *testing.T) {
 
 func TestWhatIsNoOutcomeIsAnError(t *testing.T) {
 	for _, bad := range []margins.Outcome{{Tail: math.NaN()}, {Tail: math.Inf(-1)}, {Cores: math.NaN()}, {Late: math.NaN()}} {
-		l, _ := margins.New(margins.Default, 2, func(context.Context, uint64, []float64) (margins.Outcome, error) { return bad, nil }, margins.State{})
+		judge := func(context.Context, uint64, []float64) (margins.Outcome, error) { return bad, nil }
+		l, _ := margins.New(margins.Default, 2, judge, margins.State{})
 		if _, err := l.Round(t.Context(), nil); err == nil {
 			t.Errorf("%+v is an outcome", bad)
 		}

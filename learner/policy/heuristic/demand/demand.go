@@ -44,7 +44,7 @@ func (c Config) Check() error {
 // maxMargin is a factor of 20,000 of the deviations.
 const maxMargin = 10
 
-// Constants of the rule. They are flat: a half or the double changes the cores by less than a percent.
+// Constants of the rule.
 const (
 	longMemory   = 600 // seconds, of the mean demand and of the work of a request
 	shortMemory  = 120 // seconds, of how fast the level moves

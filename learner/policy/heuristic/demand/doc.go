@@ -20,18 +20,19 @@
 // zero in a second without throttling, and otherwise B = t max(0, B + d - u). The demand of the second is
 // y = u + B - (B of the second before).
 //
-// d is a local level that y scatters around: a Kalman filter, d += K (y - d). Its two variances follow from the
-// differences D of consecutive demands. The scatter of y makes D and the D before it correlated, by minus its variance; a level that moves
-// does not. So r, the variance of y, is w d with w = mean(-D D before)/mean(y) over ten minutes,
-// the work of a request in CPU seconds (for a Poisson process it is exactly that). What D scatters beyond 2 r is the movement of the
-// level, q = mean(D^2) - 2 r over two minutes. The filter's own variance of d, before it sees y, is p = (q + sqrt(q^2 + 4 q r))/2, K = p/(p + r) but at
-// least 0.2, and e = sqrt(p). In a period of a tenth of a second the same process scatters by s = sqrt(10 w d).
+// d is a local level that y scatters around: a Kalman filter, d += K (y - d). Its two variances follow
+// from the differences D of consecutive demands. The scatter of y makes D and the D before it
+// correlated, by minus its variance; a level that moves does not. So r, the variance of y, is w d with
+// w = mean(-D D before)/mean(y) over ten minutes, the work of a request in CPU seconds (for a Poisson
+// process it is exactly that). What D scatters beyond 2 r is the movement of the level, q = mean(D^2)
+// - 2 r over two minutes. The filter's own variance of d, before it sees y, is p = (q + sqrt(q^2 + 4 q
+// r))/2, K = p/(p + r) but at least 0.2, and e = sqrt(p). In a period of a tenth of a second the same
+// process scatters by s = sqrt(10 w d).
 //
 // A demand that never scattered has no s, and one that then grows beyond its limit shows nothing but that every
 // period is throttled. So a throttled second counts as a fourth of the demand at least, by the square of t.
 //
 // # What it does not do
 //
-// It sets no replicas and no memory. It needs no request rate: where that is known, it is worth 2 % of the cores, and reacting within a
-// second is worth more ([Config.Fast]).
+// It sets no replicas and no memory. It needs no request rate. What reacts within a second is [Config.Fast].
 package demand
