@@ -6,6 +6,7 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/demand"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
@@ -39,4 +40,13 @@ func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 		SLO:    b.SLO,
 	}
 	return guard.Standard(hpavpa.New(c), settings, place), "hpavpa/1", nil
+}
+
+// budgets makes the error budget of a workload whose nodes decide by demand.
+func budgets(r recommender.BudgetRequest) (recommender.Budget, error) {
+	c := demand.BudgetConfig{Share: r.Share, Windows: r.Windows, Over: r.Over, Level: r.Level}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return demand.NewBudget(c), nil
 }

@@ -242,6 +242,7 @@ func (b *services) autoscale(ctx context.Context) error {
 		Fleet:       b.fleet,
 		Servers:     b.settings.servers,
 		Policies:    policies,
+		Budgets:     budgets,
 		Episodes:    b.episodes,
 		Log:         b.log,
 		Events:      mgr.GetEventRecorder("aware-autoscaler"),

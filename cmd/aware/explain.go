@@ -149,6 +149,9 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	fmt.Fprintf(out, "  resizes   %d by the nodes' agents, %d through the API\n", s.Resizes.Node, s.Resizes.API)
 	if s.Policy != nil {
 		fmt.Fprintf(out, "  policy    %s (%s)\n", s.Policy.Version, s.Policy.Source)
+		if s.Margin != "" {
+			fmt.Fprintf(out, "  nodes     rule %s, margin %s\n", or(s.Policy.NodeRule), s.Margin)
+		}
 	}
 	for _, c := range s.Conditions {
 		fmt.Fprintf(out, "  %-9s %s: %s\n", c.Type, c.Status, c.Message)

@@ -79,12 +79,19 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 }
 
 // direct carries out a move of the CPU limit by one write of the cgroup. The container runtime
-// is told later, by commit. While it has not been told in time, nothing is taken away.
+// is told later, by commit. While it has not been told in time, nothing is taken away below what it knows.
 func (c *managedContainer) direct(now time.Time, m move) (mdp.Action, mdp.Effect, error) {
-	to := changed(m.call.Change)
 	if m.call.To.CPU < m.call.From.CPU && !m.call.Must && c.late(now) {
-		return mdp.Action{}, mdp.Refused, nil
+		knows := c.ownership.Before
+		if knows.Quota <= 0 || knows.CPU() >= m.call.From.CPU {
+			return mdp.Action{}, mdp.Refused, nil
+		}
+		if m.call.To.CPU < knows.CPU() {
+			m.call.To.CPU, m.executed = knows.CPU(), m.executed.WithCPU(knows.CPU())
+			m.call.Change.Quota, m.call.Change.Period = knows.Quota, knows.Period
+		}
 	}
+	to := changed(m.call.Change)
 	if err := c.intend(now, m.call, c.inForce, c.api()); err != nil {
 		return mdp.Action{}, mdp.Failed, err
 	}

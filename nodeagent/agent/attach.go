@@ -181,10 +181,11 @@ func (a *Agent) newContainer(
 		delete(a.orphans, one.ID)
 	}
 	if a.deps.Policy != nil {
-		c.policy = a.deps.Policy(ref)
-		c.captain, _ = c.policy.(targeted)
+		p := a.deps.Policy(ref)
+		c.policy.Policy = p
+		c.policy.captain, _ = p.(targeted)
 	} else {
-		c.policy, c.captain = rule(a.config)
+		c.policy = byRule(a.config, c.rule)
 	}
 	c.loop = mdp.Loop{Sensor: c, Actuator: idle{}, Policy: a.guarded(c)}
 	return c

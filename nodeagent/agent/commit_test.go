@@ -129,6 +129,37 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	}
 }
 
+// Relief that ends goes back to what the runtime knows, although that cannot be told anything: otherwise a node whose
+// disk stalls now and then would keep its limits at the ceilings for a minute each time.
+func TestReliefEndsAlsoWhereTheRuntimeCannotBeTold(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.wants(300)
+			g.demand[0] = 50
+			g.grant(api.Auto)
+			g.run(5 * time.Second)
+			g.told()
+			calls := len(g.server.Calls())
+			g.agent.runtime.Pressure(g.now, 0, 1) // the breaker opens
+			g.demand[0] = 900
+			g.run(commitWithin + 5*time.Second)
+			if l := g.limit(0).CPU; l != web.CPU {
+				t.Fatalf("in a burst of 900m the limit is %v", l)
+			}
+			g.demand[0] = 50
+			g.run(20 * time.Second)
+			if l := g.limit(0).CPU; l != 300 {
+				t.Errorf("20 s after the burst the limit is %v, and the runtime knows 300m", l)
+			}
+			if n := len(g.server.Calls()); n != calls {
+				t.Errorf("%d calls of a runtime that is to be left alone", n-calls)
+			}
+			g.told()
+		})
+	}
+}
+
 func TestWhenTheRuntimeIsTold(t *testing.T) {
 	const bound = commitWithin + restsAfter
 	for name, c := range map[string]struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/envelope"
 	"awarescale.dev/aware/nodeagent/restore"
@@ -14,9 +15,6 @@ import (
 // defaultPeriod is the CFS period that the kubelet sets by default, in
 // microseconds.
 const defaultPeriod = 100000
-
-// targeted is a policy whose throttle target can be set.
-type targeted interface{ Retarget(mdp.Ratio) }
 
 // managedContainer is one running container: the Sensor and the Actuator of its
 // Loop. The goroutine that steps uses it.
@@ -38,14 +36,15 @@ type managedContainer struct {
 	kills       int                // OOM kills in the last 15 s
 	oomKilled   bool               // the instance before was killed for memory, and no State has reported it yet
 
-	policy  mdp.Policy
-	captain targeted  // nil when the policy has no target
-	target  mdp.Ratio // of the policy: the share of periods that may be throttled
-	loop    mdp.Loop
-	task    task // of the last step
+	rule   api.Rule // by which the policy was made
+	policy local
+	target mdp.Ratio // of the policy: the share of periods that may be throttled
+	loop   mdp.Loop
+	task   task // of the last step
 
 	settling settling     // after relief by the fast lane
 	peak     mdp.MilliCPU // CPUPeak of the last State; 0 is not known
+	pressed  bool         // it was throttled since the State before the last one
 	movedAt  time.Time    // the last direct write of the CPU limit
 	urgedAt  time.Time    // when it was last reported at once, at its ceiling
 
@@ -100,7 +99,7 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 			one.Set(&s, v)
 		}
 	}
-	c.peak = s.CPUPeak
+	c.peak, c.pressed = s.CPUPeak, s.Throttled > 0
 	c.net.observe(now, c.pid, &s)
 	c.hear(now, c.track.heard)
 	c.back = 0

@@ -512,17 +512,25 @@ func (a *Agent) urge(now time.Time, c *managedContainer, s api.Summary) {
 func (a *Agent) Urgent() <-chan struct{} { return a.urgent }
 
 // slowly is an action that does not take relief back at once, nor leaves less than the peak of the
-// last seconds, or of the last second where throttling is allowed now and then.
+// last seconds, or of the last second where throttling is allowed now and then. The demand policy knows the
+// scatter of the use, and its limit holds as soon as a second has passed without throttling.
 func (c *managedContainer) slowly(now time.Time, a mdp.Action) mdp.Action {
-	if inForce := c.inForce.CPU(); a.Sets.Has(mdp.CPULimit) && a.Limit.CPU < inForce {
-		covers := wellOverPeak * float64(c.peak)
-		if c.target >= seldom {
-			covers = overPeak * float64(c.track.second)
-		}
-		want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(covers)))
-		return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, want))))
+	inForce := c.inForce.CPU()
+	if !a.Sets.Has(mdp.CPULimit) || a.Limit.CPU >= inForce {
+		return a
 	}
-	return a
+	if c.rule == api.Demand {
+		if s := &c.settling; s.top > 0 && inForce >= s.top && (c.pressed || now.Sub(s.at) < time.Second) {
+			return a.WithCPU(inForce)
+		}
+		return a
+	}
+	covers := wellOverPeak * float64(c.peak)
+	if c.target >= seldom {
+		covers = overPeak * float64(c.track.second)
+	}
+	want := max(a.Limit.CPU, mdp.MilliCPU(math.Ceil(covers)))
+	return a.WithCPU(max(a.Limit.CPU, min(inForce, c.settling.floor(now, want))))
 }
 
 // top is the limits that the lane raises to; 0 is none.

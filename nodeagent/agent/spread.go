@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 )
 
 // The limit at rest. A limit that covers each peak costs its height all the time; one that does
@@ -139,7 +140,8 @@ func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most
 	return min(least, most), most, ok
 }
 
-// atRest is the default rule's decision within the limit at rest: from below always, and from above where the
+// atRest is a rule's decision within the limit at rest: from below always, since below it relief costs more than the
+// limit saves; and that of the captain also from above, where the
 // target allows throttling now and then: the lane gives what a peak needs, and takes it back. While a
 // burst lasts the lane's relief does not come down to it.
 func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
@@ -155,7 +157,7 @@ func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
 	if !ok {
 		return a
 	}
-	if c.target < seldom {
+	if c.target < seldom || c.rule == api.Demand {
 		most = top
 	}
 	if limit >= least*9/10 {

@@ -18,6 +18,7 @@ import (
 func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o order) api.Summary {
 	s := api.Summary{Container: c.ref, Mode: o.mode, Problem: o.problem}
 	c.prepare(now, o, a.config.Envelope)
+	a.follow(c, o)
 	s.Bounds = c.envelope.Bounds
 	left, conflict := c.backingOff(now)
 	s.Problem = also(s.Problem, left)
@@ -56,18 +57,12 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	return a.count(s, c)
 }
 
-// prepare brings the container's envelope, its journal entry and its policy up to
-// the API and to the order.
+// prepare brings the container's envelope and its journal entry up to the API and to the
+// order.
 func (c *managedContainer) prepare(now time.Time, o order, rules envelope.Rules) {
 	c.problem = ""
 	c.envelope = envelope.Of(c.facts, o.grant.Bounds, rules)
 	c.adopt(now)
-	if o.listed {
-		c.target = o.grant.Throttle
-	}
-	if o.listed && c.captain != nil && o.grant.Throttle >= 0 && o.grant.Throttle < 1 {
-		c.captain.Retarget(o.grant.Throttle)
-	}
 }
 
 // decide runs the container's loop once. The action is carried out when the task

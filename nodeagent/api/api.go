@@ -96,11 +96,28 @@ type Grant struct {
 	Paused    bool       // hold what is in force: neither change it nor restore it
 	Bounds    mdp.Bounds // CPU and memory; never wider than the container's API values, which the agent checks itself
 	Throttle  mdp.Ratio  // the local policy's target: the share of CFS periods that may be throttled, in [0, 1)
+	Rule      Rule       // the local policy for CPU
+	Margin    float64    // of the rule Demand: the logarithm of the deviations between demand and limit, in [-MaxMargin, MaxMargin]
 	Latency   Source     // where the container's latency histogram is read; zero when it has none
 	// Keep says that the grant that the node has for the container goes on to hold, and
 	// nothing else: central has started, and could not decide on the workload yet.
 	Keep bool
 }
+
+// Rule names the policy by which a node decides on a container's CPU limit, beneath its ceiling.
+type Rule string
+
+// The rules. An agent that does not know the one that it is told takes the captain.
+const (
+	Captain Rule = ""       // by the share of throttled periods
+	Demand  Rule = "demand" // by the container's demand, its scatter, and the grant's margin
+)
+
+// Known reports whether this version has the rule.
+func (r Rule) Known() bool { return r == Captain || r == Demand }
+
+// MaxMargin is the largest margin: a factor of 20,000 of the deviations.
+const MaxMargin = 10
 
 // Source is an endpoint of a pod with Prometheus metrics.
 type Source struct {

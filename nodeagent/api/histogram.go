@@ -97,6 +97,35 @@ func (h Histogram) Quantile(percentile float64) (q Quantile, ok bool) {
 	return q, true
 }
 
+// Above is the share of the requests that took longer than a threshold. It is linear within a bucket, between its
+// bounds. ok is false where the bounds do not say it: when there were no requests, and when some lie in the bucket of the threshold and that is
+// the first or the last one.
+func (h Histogram) Above(threshold time.Duration) (share float64, ok bool) {
+	total := h.Total()
+	if total == 0 {
+		return 0, false
+	}
+	at := threshold.Seconds()
+	i, exact := slices.BinarySearch(h.Upper, at)
+	if exact {
+		return float64(total-h.Counts[i]) / float64(total), true
+	}
+	i = min(i, len(h.Upper)-1)
+	below := uint64(0)
+	if i > 0 {
+		below = h.Counts[i-1]
+	}
+	in := h.Counts[i] - below
+	switch {
+	case in == 0:
+		return float64(total-below) / float64(total), true
+	case i == 0 || math.IsInf(h.Upper[i], 1):
+		return 0, false
+	}
+	within := float64(below) + float64(in)*(at-h.Upper[i-1])/(h.Upper[i]-h.Upper[i-1])
+	return 1 - within/float64(total), true
+}
+
 // Quantile is a quantile of a histogram.
 type Quantile struct {
 	Latency time.Duration // estimated

@@ -68,3 +68,61 @@ func TestSinceIsTheNewRequests(t *testing.T) {
 		t.Error("histograms of different buckets were added")
 	}
 }
+
+// The dumb twin: count the latencies above the threshold. The share is exact at a bound, and otherwise within
+// what the bounds around it say.
+func TestAboveIsTheShareOfSlowRequests(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		latencies := make([]float64, 1+rng.IntN(300))
+		for i := range latencies {
+			latencies[i] = rng.ExpFloat64() * 0.05
+		}
+		h := filled(latencies...)
+		slower := func(than float64) float64 {
+			n := 0
+			for _, l := range latencies {
+				if l > than {
+					n++
+				}
+			}
+			return float64(n) / float64(len(latencies))
+		}
+		for i, bound := range buckets[:len(buckets)-1] {
+			if got, ok := h.Above(time.Duration(bound * float64(time.Second))); !ok || math.Abs(got-slower(bound)) > 1e-9 {
+				t.Fatalf("above %v s: %v %v, want %v", bound, got, ok, slower(bound))
+			}
+			if i == 0 {
+				continue
+			}
+			within := buckets[i-1] + rng.Float64()*(bound-buckets[i-1])
+			got, ok := h.Above(time.Duration(within * float64(time.Second)))
+			if !ok || got < slower(bound)-1e-9 || got > slower(buckets[i-1])+1e-9 {
+				t.Fatalf("above %v s: %v %v, want %v to %v", within, got, ok, slower(bound), slower(buckets[i-1]))
+			}
+		}
+	}
+}
+
+// What the bounds do not say is not known, and not zero.
+func TestAboveIsNotKnownWhereTheBoundsDoNotSayIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		h         api.Histogram
+		threshold time.Duration
+		want      float64
+		known     bool
+	}{
+		"no requests":                        {api.Histogram{}, time.Second, 0, false},
+		"empty buckets":                      {filled(), time.Second, 0, false},
+		"below the first bound":              {filled(0.001, 0.3), 5 * time.Millisecond, 0, false},
+		"none below the first bound":         {filled(0.3, 0.3), 5 * time.Millisecond, 1, true},
+		"above the last bound":               {filled(0.001, 3), time.Second, 0, false},
+		"none above the last bound":          {filled(0.001, 0.3), time.Second, 0, true},
+		"only the bucket +Inf":               {api.Histogram{Upper: []float64{math.Inf(1)}, Counts: []uint64{3}}, time.Second, 0, false},
+		"a quarter of the way in its bucket": {filled(0.3, 0.3, 0.001, 0.001), 275 * time.Millisecond, 0.375, true},
+	} {
+		if got, ok := c.h.Above(c.threshold); ok != c.known || math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v %v, want %v %v", name, got, ok, c.want, c.known)
+		}
+	}
+}

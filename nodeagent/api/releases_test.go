@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -171,6 +172,32 @@ func TestAnEarlierReleaseReadsWhatWeSend(t *testing.T) {
 		}
 		if !proto.Equal(&got, want) {
 			t.Errorf("it reads\n%v\nwant\n%v", &got, want)
+		}
+	}
+}
+
+// A later release may have rules that this one does not know. They are read as they are, and the agent says what
+// it does instead: the set is not refused, since the other containers would then be without their grants.
+func TestARuleOfALaterReleaseIsRead(t *testing.T) {
+	w := api.GrantsToWire(api.Grants{TTL: time.Minute, All: []api.Grant{
+		{Mode: api.Auto, Rule: "clairvoyant", Margin: 1}, {Mode: api.Auto, Rule: api.Demand, Margin: -0.5}, {Mode: api.Auto},
+	}})
+	m, err := api.GrantsFromWire(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, known := range []bool{false, true, true} {
+		if m.All[i].Rule.Known() != known {
+			t.Errorf("rule %q is known: %v", m.All[i].Rule, !known)
+		}
+	}
+	if m.All[1].Margin != -0.5 || m.All[2].Rule != api.Captain {
+		t.Errorf("grants %+v", m.All)
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -10.5} {
+		w.All[1].Margin = bad
+		if _, err := api.GrantsFromWire(w); err == nil {
+			t.Errorf("a margin of %v was read", bad)
 		}
 	}
 }

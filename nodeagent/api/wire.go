@@ -252,6 +252,8 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 			Paused:        one.Paused,
 			Bounds:        boundsToWire(one.Bounds),
 			ThrottleRatio: float64(one.Throttle),
+			Rule:          string(one.Rule),
+			Margin:        one.Margin,
 			Latency: &linkv1.Source{
 				Port:   one.Latency.Port,
 				Path:   one.Latency.Path,
@@ -295,6 +297,9 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 			return Grants{}, fmt.Errorf("grant of container %v: throttle ratio %v: it must be in [0, 1)", ref,
 				float64(throttle))
 		}
+		if m := one.GetMargin(); !(m >= -MaxMargin && m <= MaxMargin) {
+			return Grants{}, fmt.Errorf("grant of container %v: margin %v: it must be in [%d, %d]", ref, m, -MaxMargin, MaxMargin)
+		}
 		bounds, err := boundsFromWire(one.GetBounds())
 		if err != nil {
 			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)
@@ -305,6 +310,8 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 			Paused:    one.GetPaused(),
 			Bounds:    bounds,
 			Throttle:  throttle,
+			Rule:      Rule(Clean(one.GetRule())),
+			Margin:    one.GetMargin(),
 			Latency: Source{
 				Port:   one.GetLatency().GetPort(),
 				Path:   one.GetLatency().GetPath(),

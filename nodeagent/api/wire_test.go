@@ -95,7 +95,8 @@ func FuzzReportFromWire(f *testing.F) {
 func FuzzGrantsFromWire(f *testing.F) {
 	full := api.Grants{
 		TTL: time.Minute,
-		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Latency: api.Source{Port: 80, Path: "/metrics"}}},
+		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Rule: api.Demand, Margin: 0.5,
+			Latency: api.Source{Port: 80, Path: "/metrics"}}},
 	}
 	seed, err := proto.Marshal(api.GrantsToWire(full))
 	if err != nil {
@@ -115,7 +116,8 @@ func FuzzGrantsFromWire(f *testing.F) {
 			t.Errorf("a time to live of %v", m.TTL)
 		}
 		for _, g := range m.All {
-			if _, err := api.ParseMode(string(g.Mode)); !g.Keep && err != nil || !(g.Throttle >= 0 && g.Throttle < 1) {
+			if _, err := api.ParseMode(string(g.Mode)); !g.Keep && err != nil || !(g.Throttle >= 0 && g.Throttle < 1) ||
+				!(g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin) {
 				t.Errorf("grant %+v", g)
 			}
 		}

@@ -744,7 +744,11 @@ type Grant struct {
 	Paused        bool                   `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
 	// What the node has for this container goes on to hold; the mode and the rest are empty. A reader that does not know
 	// this field refuses the whole set for its empty mode, and works on within the last one.
-	Keep          bool `protobuf:"varint,7,opt,name=keep,proto3" json:"keep,omitempty"`
+	Keep bool `protobuf:"varint,7,opt,name=keep,proto3" json:"keep,omitempty"`
+	// The policy by which the node decides on the CPU limit. Empty, and one that the reader does not know: the captain.
+	Rule string `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Of the rule "demand".
+	Margin        float64 `protobuf:"fixed64,9,opt,name=margin,proto3" json:"margin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +830,20 @@ func (x *Grant) GetKeep() bool {
 		return x.Keep
 	}
 	return false
+}
+
+func (x *Grant) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Grant) GetMargin() float64 {
+	if x != nil {
+		return x.Margin
+	}
+	return 0
 }
 
 // A permit's number rises within an epoch; both are above 0.
@@ -1065,7 +1083,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
-	"\x06metric\x18\x03 \x01(\tR\x06metric\"\x98\x02\n" +
+	"\x06metric\x18\x03 \x01(\tR\x06metric\"\xc4\x02\n" +
 	"\x05Grant\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x122\n" +
@@ -1073,7 +1091,9 @@ const file_link_proto_rawDesc = "" +
 	"\x0ethrottle_ratio\x18\x04 \x01(\x01R\rthrottleRatio\x124\n" +
 	"\alatency\x18\x05 \x01(\v2\x1a.awarescale.link.v1.SourceR\alatency\x12\x16\n" +
 	"\x06paused\x18\x06 \x01(\bR\x06paused\x12\x12\n" +
-	"\x04keep\x18\a \x01(\bR\x04keep\"8\n" +
+	"\x04keep\x18\a \x01(\bR\x04keep\x12\x12\n" +
+	"\x04rule\x18\b \x01(\tR\x04rule\x12\x16\n" +
+	"\x06margin\x18\t \x01(\x01R\x06margin\"8\n" +
 	"\bPermitId\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"h\n" +

@@ -27,6 +27,9 @@ const (
 	MinMemoryAnnotation   = Prefix + "min-memory" // of each container that has a memory limit
 	MaxMemoryAnnotation   = Prefix + "max-memory"
 	OOMEvictAnnotation    = Prefix + "oom-evict" // "true": a pod in an OOM loop may be evicted, in mode auto
+	RuleAnnotation        = Prefix + "rule"      // captain (default), demand: by which nodes decide on CPU limits
+	BudgetAnnotation      = Prefix + "budget"    // of the rule demand: the share of requests that may miss the latency; default 0.85% for a p99
+	WindowsAnnotation     = Prefix + "windows"   // of the rule demand: the share of windows of ten seconds that may be over the SLO
 )
 
 // GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations

@@ -258,6 +258,22 @@ type Learner struct {
 	// +kubebuilder:default=none
 	// +optional
 	Algorithm string `json:"algorithm,omitempty"`
+	// The rule by which nodes decide on CPU limits, beneath the ceiling. captain, the default: by the share of
+	// throttled periods. demand: by the container's demand and its scatter, with a margin that the SLO's error budget
+	// moves. It needs an SLO of latency; while that is not measured, the captain decides.
+	// +kubebuilder:validation:Enum=captain;demand
+	// +optional
+	Rule string `json:"rule,omitempty"`
+	// Of the rule demand: the error budget, the share of an hour's requests that may take longer than the SLO's
+	// latency, such as 0.5%. The default is 85 % of what the SLO's percentile allows: 0.85% for a p99.
+	// +kubebuilder:validation:Pattern=`^([1-9]?[0-9])(\.[0-9]{1,4})?%$`
+	// +optional
+	Budget string `json:"budget,omitempty"`
+	// Of the rule demand: the share of windows of ten seconds in which more requests than the SLO's percentile allows may
+	// take longer than its latency, such as 5%. The default is no such criterion.
+	// +kubebuilder:validation:Pattern=`^([1-9]?[0-9])(\.[0-9]{1,4})?%$`
+	// +optional
+	Windows string `json:"windows,omitempty"`
 }
 
 // Recommender names the program that recommends.
@@ -304,6 +320,10 @@ type MultidimPodAutoscalerStatus struct {
 	// The policy that decides.
 	// +optional
 	Policy *PolicyStatus `json:"policy,omitempty"`
+	// Of the rule demand: the margin between demand and limit, as the logarithm of a number of deviations. The SLO's error
+	// budget moves it.
+	// +optional
+	Margin string `json:"margin,omitempty"`
 	// The last decisions, newest first.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
@@ -367,6 +387,9 @@ type PolicyStatus struct {
 	Version string `json:"version"`
 	// Its kind: rule, or learned.
 	Source string `json:"source"`
+	// The rule by which nodes decide on CPU limits now: captain, or demand.
+	// +optional
+	NodeRule string `json:"nodeRule,omitempty"`
 }
 
 // DecisionStatus is one decision: what it was made from, and what came of it.

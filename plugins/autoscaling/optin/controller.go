@@ -215,7 +215,12 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 
 // merged is the spec of the annotations. What annotations cannot set stays as it is.
 func merged(now, want v1alpha1.MultidimPodAutoscalerSpec) v1alpha1.MultidimPodAutoscalerSpec {
-	want.Learner = now.Learner
+	if now.Learner != nil && now.Learner.Algorithm != "" {
+		if want.Learner == nil {
+			want.Learner = &v1alpha1.Learner{}
+		}
+		want.Learner.Algorithm = now.Learner.Algorithm
+	}
 	want.Recommender = now.Recommender
 	want.Objective = now.Objective
 	return want

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,7 @@ func Parse(template corev1.PodTemplateSpec) (v1alpha1.MultidimPodAutoscalerSpec,
 	spec.OOMEvict = r.yes(v1alpha1.OOMEvictAnnotation)
 	spec.SLO = r.slo(template)
 	spec.Constraints = r.constraints()
+	spec.Learner = r.learner(spec.SLO)
 	for _, key := range slices.Sorted(maps.Keys(r.left)) {
 		r.fail(key, r.left[key], "unknown key; known are "+strings.Join(known(), ", "))
 	}
@@ -111,6 +113,7 @@ func known() []string {
 		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation,
 		v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
 		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation, v1alpha1.OOMEvictAnnotation,
+		v1alpha1.RuleAnnotation, v1alpha1.BudgetAnnotation, v1alpha1.WindowsAnnotation,
 	}
 	for p := range percentiles {
 		keys = append(keys, v1alpha1.SLOLatencyPrefix+p)
@@ -192,6 +195,47 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 		}
 	}
 	return &slo
+}
+
+// learner reads the rule of the nodes, and its error budget; nil when there is none of them.
+func (r *reader) learner(slo *v1alpha1.SLO) *v1alpha1.Learner {
+	l := v1alpha1.Learner{}
+	rule, ruled := r.take(v1alpha1.RuleAnnotation)
+	switch {
+	case ruled && rule != "captain" && rule != "demand":
+		r.fail(v1alpha1.RuleAnnotation, rule, "it must be captain or demand")
+	case rule == "demand" && (slo == nil || slo.Latency == nil):
+		r.fail(v1alpha1.RuleAnnotation, rule, "its margin follows from an SLO of latency: set "+v1alpha1.SLOLatencyPrefix+"p99")
+	}
+	l.Rule = rule
+	share := func(key string) string {
+		value, ok := r.take(key)
+		if !ok {
+			return ""
+		}
+		if _, err := Share(value); err != nil {
+			r.fail(key, value, err.Error())
+		}
+		if rule != "demand" {
+			r.fail(key, value, "it is of the rule demand, and "+v1alpha1.RuleAnnotation+" does not say that")
+		}
+		return value
+	}
+	l.Budget, l.Windows = share(v1alpha1.BudgetAnnotation), share(v1alpha1.WindowsAnnotation)
+	if l == (v1alpha1.Learner{}) {
+		return nil
+	}
+	return &l
+}
+
+// Share reads a share that is given in percent, such as 0.5%: above 0 and below 100.
+func Share(text string) (mdp.Ratio, error) {
+	number, ok := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || len(text) > 8 || !(v > 0 && v < 100) {
+		return 0, fmt.Errorf("it must be a share in percent, above 0%% and below 100%%, such as 0.5%%")
+	}
+	return mdp.Ratio(v / 100), nil
 }
 
 // ResolvePort finds the number of a port that is given as a number or as the

@@ -38,6 +38,17 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 	}
 }
 
+func TestParseReadsTheRuleOfTheNodes(t *testing.T) {
+	spec, errs := optin.Parse(template("rule", "demand", "slo-latency-p99", "50ms", "budget", "0.5%", "windows", "5%"))
+	want := v1alpha1.Learner{Rule: "demand", Budget: "0.5%", Windows: "5%"}
+	if len(errs) != 0 || spec.Learner == nil || *spec.Learner != want {
+		t.Errorf("learner %+v, errors %v", spec.Learner, errs)
+	}
+	if spec, errs := optin.Parse(template("mode", "auto")); len(errs) != 0 || spec.Learner != nil {
+		t.Errorf("without a word on it: learner %+v, errors %v", spec.Learner, errs)
+	}
+}
+
 func TestParseDefaultsToObserve(t *testing.T) {
 	spec, errs := optin.Parse(template())
 	if len(errs) != 0 || spec.Mode != "observe" || spec.OOMEvict || spec.SLO != nil || spec.Constraints.Replicas != nil {
@@ -97,8 +108,19 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 			[]string{"max-memory", strings.Repeat("1", 1000)}, []string{"max-memory:", "20 characters"},
 		},
 		"more CPU than a number can hold": {[]string{"max-cpu", "1e99"}, []string{"max-cpu:", `"1e99"`, "at most 1P"}},
-		"paused maybe":                    {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
-		"evicting maybe":                  {[]string{"oom-evict", "maybe"}, []string{"oom-evict:", `"maybe"`, "true or false"}},
+		"unknown rule":                    {[]string{"rule", "magic"}, []string{"rule:", `"magic"`, "captain or demand"}},
+		"demand without a latency": {
+			[]string{"rule", "demand", "slo-throughput", "20"}, []string{"rule:", `"demand"`, "slo-latency-p99"},
+		},
+		"a budget that is no share": {
+			[]string{"rule", "demand", "slo-latency-p99", "50ms", "budget", "0.5"}, []string{"budget:", `"0.5"`, "such as 0.5%"},
+		},
+		"a budget of everything": {
+			[]string{"rule", "demand", "slo-latency-p99", "50ms", "windows", "100%"}, []string{"windows:", `"100%"`, "below 100%"},
+		},
+		"a budget without its rule": {[]string{"budget", "0.5%"}, []string{"budget:", "of the rule demand"}},
+		"paused maybe":              {[]string{"paused", "maybe"}, []string{"paused:", `"maybe"`, "true or false"}},
+		"evicting maybe":            {[]string{"oom-evict", "maybe"}, []string{"oom-evict:", `"maybe"`, "true or false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs := optin.Parse(template(c.annotations...))

@@ -16,6 +16,8 @@ type managed struct {
 	container string
 	bounds    mdp.Bounds
 	throttle  mdp.Ratio // the local policy's target
+	rule      api.Rule  // of the local policy
+	margin    float64   // of the rule demand
 }
 
 // grantsOf is what the nodes may do with a workload's containers, by node. In
@@ -43,6 +45,8 @@ func grantsOf(
 				Paused:    paused,
 				Bounds:    m.bounds,
 				Throttle:  m.throttle,
+				Rule:      m.rule,
+				Margin:    m.margin,
 			}
 			if j == 0 {
 				g.Latency = latency // one container of a pod is enough

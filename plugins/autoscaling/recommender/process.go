@@ -40,6 +40,7 @@ type process struct {
 	stepped    time.Time   // when the last step was made
 	scaled     time.Time   // when the number of replicas was last set
 	pressed    atomic.Bool // a container is throttled at its ceiling, and no step has been made since
+	margin     margin
 	canary     canary
 	ooms       oomLoops // nil before the first step
 	acting     bool     // the last step could resize pods
@@ -88,6 +89,9 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 	objective := Objective(mpa.Spec)
 	if err := objective.SLO.Check(); err != nil {
 		return fmt.Errorf("spec.slo: %w", err)
+	}
+	if err := p.margin.follow(now, p.config.Budgets, mpa.Spec, objective.SLO, mpa.Status.Margin); err != nil {
+		return err
 	}
 	loops, err := p.config.newLoops(mpa.Spec.Constraints, objective, w)
 	if err != nil {
@@ -165,8 +169,9 @@ func (p *process) run(ctx context.Context, now time.Time, mpa *object, t subject
 		p.stepped = now
 		p.generation = mpa.Generation
 	}
-	p.grant(mpa, t)
+	p.grant(now, mpa, t)
 	status := &mpa.Status
+	status.Margin = p.margin.text()
 	status.Replicas.Current = int32(t.workload.Ready())
 	status.Effective = nil
 	if len(p.loops) > 0 {
@@ -206,6 +211,7 @@ const starting = 20 * time.Second
 func (p *process) measure(ctx context.Context, now time.Time, mpa *object, t subject) (violated bool) {
 	mpa.Status.Latency = nil
 	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload)
+	p.margin.observe(now, p.reading)
 	if !p.indicators.has() {
 		meta.RemoveStatusCondition(&mpa.Status.Conditions, v1alpha1.SLOObserved)
 		return false
@@ -250,13 +256,16 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *object, 
 }
 
 // grant writes what the nodes may do with the workload's containers.
-func (p *process) grant(mpa *object, t subject) {
+func (p *process) grant(now time.Time, mpa *object, t subject) {
+	rule, level, _ := p.margin.rule(now)
 	all := make([]managed, len(p.loops))
 	for i, l := range p.loops {
 		all[i] = managed{
 			container: l.sensor.Container,
 			bounds:    l.updater.Bounds,
 			throttle:  throttleTarget(l.Objective.SLO, l.last.State),
+			rule:      rule,
+			margin:    level,
 		}
 	}
 	source := latencySource(mpa.Spec.SLO, t.workload.Template.Spec)

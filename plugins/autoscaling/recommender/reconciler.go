@@ -52,12 +52,13 @@ type Episodes interface {
 }
 
 // Config is what a Reconciler works with. All fields are needed, except for
-// Servers, Episodes, Log and Decided.
+// Servers, Budgets, Episodes, Log and Decided.
 type Config struct {
 	Client   client.Client
 	Fleet    *fleet.Fleet
 	Servers  *slo.Servers // that an SLO may be read from
 	Policies Policies
+	Budgets  Budgets // for the rule demand; nil: no workload may have it
 	Episodes Episodes
 	Log      *decisions.Log // of the decisions, for their readers
 	Events   events.EventRecorder

@@ -79,10 +79,14 @@ func active(acting bool, mode api.Mode, paused bool) condition {
 	return condition{v1alpha1.Active, false, "NotActing", "mode " + string(mode)}
 }
 
-// fallbackActive is the condition FallbackActive: today a rule always decides.
-func fallbackActive(version string) condition {
-	return condition{v1alpha1.FallbackActive, true, "NoLearner",
-		"no learned policy serves this workload: the rule " + version + " decides"}
+// fallbackActive is the condition FallbackActive: today a rule always decides. why is what more there is to say of
+// the nodes' rule.
+func fallbackActive(version, why string) condition {
+	message := "no learned policy serves this workload: the rule " + version + " decides"
+	if why != "" {
+		message += "; " + why
+	}
+	return condition{v1alpha1.FallbackActive, true, "NoLearner", message}
 }
 
 // resizeDeferred is the condition ResizeDeferred: of the last container whose

@@ -129,8 +129,12 @@ func (p *process) publish(ctx context.Context, now time.Time, mpa *object, t sub
 		status.Replicas.Desired = int32(d.Action.Replicas)
 	}
 	p.learn(status, d)
-	status.Policy = &v1alpha1.PolicyStatus{Version: first.version, Source: "rule"}
-	p.say(mpa, fallbackActive(first.version))
+	rule, _, why := p.margin.rule(now)
+	status.Policy = &v1alpha1.PolicyStatus{Version: first.version, Source: "rule", NodeRule: string(rule)}
+	if rule == api.Captain {
+		status.Policy.NodeRule = "captain"
+	}
+	p.say(mpa, fallbackActive(first.version, why))
 }
 
 // learn gives a decision's experience to the learner, and writes the rewards of

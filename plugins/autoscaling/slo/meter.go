@@ -23,8 +23,10 @@ type Reading struct {
 	Latency    time.Duration
 	Throughput mdp.Rate
 	LoadChange mdp.Ratio
-	Problem    string // why something is unknown or not exact, for people
-	Unresolved bool   // the latency is unknown because the histogram's buckets do not tell on which side of the SLO it is
+	Requests   float64   // of which Missed is known, since the reading before; 0: it is not known
+	Missed     mdp.Ratio // share of them that took longer than the SLO's latency
+	Problem    string    // why something is unknown or not exact, for people
+	Unresolved bool      // the latency is unknown because the histogram's buckets do not tell on which side of the SLO it is
 }
 
 // Unread is the problem of a reading for which no node reported a histogram or
@@ -98,6 +100,7 @@ func (m *Meter) Read(now time.Time, pods map[string]api.Histogram) Reading {
 	}
 	m.throughput(&r)
 	m.latency(now, sum, &r)
+	r.miss(sum, m.Threshold, float64(sum.Total()))
 	return r
 }
 
@@ -162,6 +165,13 @@ func (m *Meter) latency(now time.Time, fresh api.Histogram, r *Reading) {
 		return
 	}
 	r.judge(window, m.Percentile, m.Threshold)
+}
+
+// miss sets the share of requests that took longer than a threshold, as far as the histogram says it.
+func (r *Reading) miss(h api.Histogram, threshold time.Duration, requests float64) {
+	if share, ok := h.Above(threshold); ok && threshold > 0 {
+		r.Missed, r.Requests = mdp.Ratio(share), requests
+	}
 }
 
 // judge sets the latency from a histogram of requests, as far as its buckets tell

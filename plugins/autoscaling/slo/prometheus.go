@@ -75,6 +75,9 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
+// window is the time over which the server is asked.
+const window = 30 * time.Second
+
 // Prometheus reads a workload's indicators from a Prometheus server, which scrapes
 // the pods with the usual labels namespace and pod. It asks beside its caller, who
 // does not wait for a server that is slow or dead.
@@ -83,7 +86,6 @@ type Prometheus struct {
 	server     string
 	metric     string
 	namespace  string
-	window     string
 	percentile float64
 	threshold  time.Duration
 
@@ -93,8 +95,9 @@ type Prometheus struct {
 	at      time.Time // of the last answer; zero before the first
 	healthy bool      // the last answer was one
 
-	rate  mdp.Rate // of the goroutine that asks
-	rated bool
+	rate     mdp.Rate // of the goroutine that asks
+	rated    bool
+	missedAt time.Time // of the last histogram; zero before the first
 }
 
 // New makes a reader of a histogram metric, in seconds and without suffix, of the
@@ -112,7 +115,7 @@ func (s *Servers) New(server, metric, namespace string, percentile float64, thre
 		return nil, fmt.Errorf("metric %q: it is not the name of a metric", metric)
 	}
 	return &Prometheus{
-		api: asked, server: server, metric: metric, namespace: namespace, window: "30s", percentile: percentile,
+		api: asked, server: server, metric: metric, namespace: namespace, percentile: percentile,
 		threshold: threshold, healthy: true,
 	}, nil
 }
@@ -183,6 +186,10 @@ func (p *Prometheus) reading(ctx context.Context, now time.Time, pods []string) 
 		return r
 	}
 	r.judge(h, p.percentile, p.threshold)
+	if r.Observed.Has(mdp.Throughput) && !p.missedAt.IsZero() { // the window is longer than the time between two questions
+		r.miss(h, p.threshold, float64(r.Throughput)*min(now.Sub(p.missedAt), window).Seconds())
+	}
+	p.missedAt = now
 	return r
 }
 
@@ -234,7 +241,7 @@ func (p *Prometheus) selector(pods []string) string {
 	for i, name := range pods {
 		names[i] = regexp.QuoteMeta(name)
 	}
-	return fmt.Sprintf("{namespace=%q,pod=~%q}[%s]", p.namespace, strings.Join(names, "|"), p.window)
+	return fmt.Sprintf("{namespace=%q,pod=~%q}[%s]", p.namespace, strings.Join(names, "|"), window)
 }
 
 // number is the answer to a query, which must be one number that is not negative.

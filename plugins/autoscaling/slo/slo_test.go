@@ -45,6 +45,29 @@ func TestMeterMergesTheNewRequestsOfAllPods(t *testing.T) {
 	}
 }
 
+// The error budget counts requests, each once, and few of them count, too.
+func TestMeterSaysWhatShareOfTheNewRequestsMissedTheSLO(t *testing.T) {
+	m := slo.NewMeter(99, 100*time.Millisecond)
+	if r := m.Read(noon, pods(served(1e6, 1e6))); r.Requests != 0 {
+		t.Fatalf("the first reading has %v requests: how old the counts are is not known", r.Requests)
+	}
+	for i, c := range []struct {
+		fast, slow uint64
+		requests   float64
+		missed     mdp.Ratio
+	}{{1e6 + 8, 1e6 + 2, 10, 0.2}, {1e6 + 8, 1e6 + 2, 0, 0}, {1e6 + 9, 1e6 + 2, 1, 0}} {
+		r := m.Read(noon.Add(time.Duration(i+1)*10*time.Second), pods(served(c.fast, c.slow)))
+		if r.Requests != c.requests || math.Abs(float64(r.Missed-c.missed)) > 1e-9 {
+			t.Errorf("reading %d: %v of %v requests missed, want %v of %v", i, r.Missed, r.Requests, c.missed, c.requests)
+		}
+	}
+	coarse := slo.NewMeter(99, 5*time.Millisecond) // below the first bound
+	coarse.Read(noon, pods(served(0, 0)))
+	if r := coarse.Read(noon.Add(10*time.Second), pods(served(100, 0))); r.Requests != 0 {
+		t.Errorf("%v of %v requests missed: the buckets do not say it", r.Missed, r.Requests)
+	}
+}
+
 func TestMeterNeedsEnoughRequestsForAPercentile(t *testing.T) {
 	m := slo.NewMeter(99, 0)
 	m.Read(noon, pods(served(0, 0)))

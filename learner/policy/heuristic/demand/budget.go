@@ -12,8 +12,8 @@ import (
 // more. It is pure: time is an argument.
 //
 // Each window of ten seconds has f, the share of its requests that missed the SLO. The goal is the share that the rest of the
-// hour may have: what is left of the budget over what is left of the hour, between a fourth of the budget and two and a half times. The
-// level falls by a fixed step in a window without misses, and rises in proportion to f beyond the goal.
+// hour may have: what is left of the budget over what is left of the hour, between a fourth of the budget and two and a
+// half times. The level falls by a fixed step in a window without misses, and rises in proportion to f beyond the goal.
 //
 // Its hour begins where [BudgetConfig].Begin says, which need not be where the hour of whoever counts begins.
 type Budget struct {
@@ -38,6 +38,8 @@ type BudgetConfig struct {
 	Over mdp.Ratio
 	// Begin is how long after its first window the first hour ends; 0 is an hour.
 	Begin time.Duration
+	// Level is the level at the begin, as far as it is within the range of levels.
+	Level float64
 }
 
 // DefaultBudget is for a percentile of 99.
@@ -54,6 +56,8 @@ func (c BudgetConfig) Check() error {
 		return fmt.Errorf("budget over %v: it must be between 0 and 1", float64(c.Over))
 	case c.Begin < 0 || c.Begin > Hour:
 		return fmt.Errorf("budget begin %v: it must be in [0, %v]", c.Begin, Hour)
+	case math.IsNaN(c.Level):
+		return fmt.Errorf("budget level %v: it must be a number", c.Level)
 	}
 	return nil
 }
@@ -74,7 +78,9 @@ const (
 )
 
 // NewBudget makes a budget. The config must pass Check.
-func NewBudget(c BudgetConfig) *Budget { return &Budget{config: c} }
+func NewBudget(c BudgetConfig) *Budget {
+	return &Budget{config: c, level: clip(c.Level), windows: clip(c.Level)}
+}
 
 // Observe takes in a window: the share of its requests that missed the SLO, and how many requests it had. Windows
 // without requests, and repeated ones, change nothing.

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+func byDemand(margin float64) func(*api.Grant) {
+	return func(g *api.Grant) { g.Rule, g.Margin = api.Demand, margin }
+}
+
+// scattered lets a container's demand scatter around a mean, as independent requests do: a limit's margin follows
+// from the scatter.
+func (g *rig) scattered(mean, by mdp.MilliCPU) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	g.each = func() { g.demand[0] = mean - by + mdp.MilliCPU(rng.IntN(int(2*by)+1)) }
+}
+
+// The margin of the grant is how far the limit is above the demand.
+func TestTheDemandRuleFollowsDemandWithTheGrantsMargin(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			at := func(margin float64) (mean mdp.MilliCPU) {
+				g := newRig(t, version, 1)
+				g.scattered(200, 100)
+				g.grant(api.Auto, byDemand(margin))
+				g.run(30 * time.Second)
+				g.grant(api.Auto, byDemand(margin))
+				for range 30 {
+					g.run(time.Second)
+					mean += g.limit(0).CPU / 30
+				}
+				if s := g.summary(0); s.Problem != "" {
+					t.Errorf("problem: %s", s.Problem)
+				}
+				return mean
+			}
+			narrow, wide := at(-3), at(2.5)
+			if narrow < 200 || narrow > 450 {
+				t.Errorf("with nearly no margin the limit is %v, at a mean of 200m", narrow)
+			}
+			if wide < narrow+50 || wide > web.CPU {
+				t.Errorf("with a wide margin the limit is %v, and %v with a narrow one", wide, narrow)
+			}
+			t.Logf("%v with a narrow margin, %v with a wide one", narrow, wide)
+		})
+	}
+}
+
+// Relief stands until a second has passed without throttling, and then the rule's own limit holds: there is no
+// half-life, since the rule knows the scatter.
+func TestReliefUnderTheDemandRuleStandsForASecond(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.grant(api.Auto, byDemand(0))
+	g.run(30 * time.Second)
+	rest := g.limit(0).CPU
+	if rest > 300 {
+		t.Fatalf("at a demand of 200m the limit is %v", rest)
+	}
+	g.demand[0] = 2000
+	g.run(3 * time.Second)
+	if l := g.limit(0).CPU; l != web.CPU {
+		t.Fatalf("in a burst of all that there is, the limit is %v", l)
+	}
+	g.demand[0] = 200
+	g.run(6 * time.Second)
+	if l := g.limit(0).CPU; l > 900 {
+		t.Errorf("6 s after the burst the limit is %v", l)
+	}
+	for range 4 {
+		g.grant(api.Auto, byDemand(0))
+		g.run(time.Minute)
+	}
+	if l := g.limit(0).CPU; l > rest*3/2 {
+		t.Errorf("four minutes after the burst the limit is %v, and was %v before", l, rest)
+	}
+}
+
+// The grant may change its rule at any time; what is in force goes on from there.
+func TestARuleCanBeChangedAtAnyTime(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	for i, rule := range []api.Rule{api.Demand, api.Captain, api.Demand, "clairvoyant"} {
+		before := g.limit(0).CPU
+		g.grant(api.Auto, func(one *api.Grant) { one.Rule = rule })
+		g.run(time.Second)
+		if l := g.limit(0).CPU; l > before*3/2 || l < 200 {
+			t.Errorf("change %d, to %q: the limit went from %v to %v", i, rule, before, l)
+		}
+		problem := g.summary(0).Problem
+		if known := rule.Known(); known != (problem == "") || !known && !strings.Contains(problem, `rule "clairvoyant"`) {
+			t.Errorf("rule %q: problem %q", rule, problem)
+		}
+		g.run(9 * time.Second)
+	}
+}
