@@ -52,16 +52,20 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 	case m.call.Change.Memory == 0 && c.sampler.Direct(c.track):
 		return c.direct(now, m)
 	}
+	cpu := m.ofCPU()
 	m = c.whole(m)
 	// The limiter is asked first, so that a refused call costs no write to the
-	// journal. What may not wait is written directly then, and the runtime is told
-	// later.
+	// journal. What may not wait is written directly then, and what needs no call: the
+	// runtime is told later.
 	do := func() error { return c.call(ctx, now, m.call, c.runtime.Update) }
 	if err := c.runtime.Allowed(now, m.call); err != nil {
 		if errors.Is(err, cri.ErrOpen) {
 			c.problem = err.Error()
 		}
 		m = m.relief()
+		if m.call.Change.Memory == 0 && !cpu.call.Change.Empty() && c.sampler.Direct(c.track) {
+			return c.direct(now, cpu)
+		}
 		if m.call.Change.Empty() {
 			return mdp.Action{}, mdp.Refused, nil
 		}
@@ -122,6 +126,13 @@ func (c *managedContainer) fit() {
 	b.CPU.Min = min(b.CPU.Min, top.CPU)
 	b.Memory.Max = min(b.Memory.Max, top.Memory)
 	b.Memory.Min = min(b.Memory.Min, top.Memory)
+}
+
+// ofCPU is the part of a move that is of the CPU limit.
+func (m move) ofCPU() move {
+	m.call.To.Memory, m.call.Change.Memory = 0, 0
+	m.executed = m.executed.Without(mdp.SetOf(mdp.MemoryLimit))
+	return m
 }
 
 // relief is the part of a move that may not wait.

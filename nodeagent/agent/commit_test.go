@@ -160,6 +160,44 @@ func TestReliefEndsAlsoWhereTheRuntimeCannotBeTold(t *testing.T) {
 	}
 }
 
+// A memory limit that goes down needs a call of the runtime. A CPU limit does not wait with it while there is none.
+func TestACPULimitDoesNotWaitForTheCallThatMemoryNeeds(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			cpu, memory := mdp.MilliCPU(900), web.Memory
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+					return mdp.Action{}.WithCPU(cpu).WithMemory(memory), nil
+				})
+			}
+			g.boot()
+			g.demand[0] = 50
+			g.grant(api.Auto)
+			g.run(3 * time.Second)
+			g.agent.runtime.Pressure(g.now, 0, 1) // the breaker opens
+			cpu, memory = 300, web.Memory/2
+			g.run(3 * time.Second)
+			if l := g.limit(0); l.CPU != 300 || l.Memory != web.Memory {
+				t.Errorf("the limits are %v, want 300m, and memory as it was", l)
+			}
+			cpu = 500
+			g.run(2 * time.Second)
+			if l := g.limit(0); l.CPU != 500 || l.Memory != web.Memory {
+				t.Errorf("the limits are %v, want 500m, and memory as it was", l)
+			}
+			for range 70 {
+				g.grant(api.Auto)
+				g.run(time.Second)
+			}
+			if l := g.limit(0); l.CPU != 500 || l.Memory != web.Memory/2 {
+				t.Errorf("with a runtime again the limits are %v", l)
+			}
+			g.told()
+		})
+	}
+}
+
 func TestWhenTheRuntimeIsTold(t *testing.T) {
 	const bound = commitWithin + restsAfter
 	for name, c := range map[string]struct {
