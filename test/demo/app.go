@@ -53,12 +53,12 @@ var appYAML string
 var appTemplate = template.Must(template.New("app.yaml").Parse(appYAML))
 
 // manifests are the objects of a run's application, with that CPU limit of each of its two
-// replicas, in millicores.
-func manifests(run string, slo time.Duration, milli int) ([]byte, error) {
+// replicas, in millicores. With AWARE its nodes decide by that rule; empty is their own.
+func manifests(run string, slo time.Duration, milli int, rule string) ([]byte, error) {
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
 		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": slo, "HPAVPA": withVPA(run),
-		"Stabilization": int(stabilization(run).Seconds()), "Limit": milli, "Request": milli * 2 / 3,
+		"Stabilization": int(stabilization(run).Seconds()), "Limit": milli, "Request": milli * 2 / 3, "Rule": rule,
 	})
 	return b.Bytes(), err
 }
@@ -66,7 +66,7 @@ func manifests(run string, slo time.Duration, milli int) ([]byte, error) {
 // deploy makes the run's application and waits until its pods are ready. The manifest
 // is kept with the results, so that a reader can check it.
 func (s *stage) deploy(ctx context.Context, run string, milli int) error {
-	text, err := manifests(run, s.fit.SLO, milli)
+	text, err := manifests(run, s.fit.SLO, milli, s.options.rule)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		"--neighbour":  func(o *options) { o.neighbour = "maybe" },
 		"whose mean":   func(o *options) { o.runs = []string{static, atMean} },
 		"--slo":        func(o *options) { o.slo = requestTimeout },
+		"--rule":       func(o *options) { o.rule = "magic" },
 	} {
 		o := good
 		spoil(&o)
@@ -108,9 +109,9 @@ func TestTheLoadIsFittedToTheMachine(t *testing.T) {
 }
 
 // deployment reads the Deployment of a run's manifests.
-func deployment(t *testing.T, run string) appsv1.Deployment {
+func deployment(t *testing.T, run string, rule ...string) appsv1.Deployment {
 	t.Helper()
-	text, err := manifests(run, 200*time.Millisecond, peakMilli)
+	text, err := manifests(run, 200*time.Millisecond, peakMilli, strings.Join(rule, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +139,11 @@ func TestAllRunsHaveTheSameTemplateExceptForTheOptIn(t *testing.T) {
 			t.Errorf("run %s is opted in: %v", run, opted)
 		}
 	}
-	if _, errs := optin.Parse(deployment(t, aware).Spec.Template); len(errs) > 0 {
-		t.Errorf("AWARE cannot read the annotations: %v", errs)
+	for _, rule := range []string{"", "captain", "demand"} {
+		spec, errs := optin.Parse(deployment(t, aware, rule).Spec.Template)
+		if len(errs) > 0 || (spec.Learner == nil) != (rule == "") || rule != "" && spec.Learner.Rule != rule {
+			t.Errorf("rule %q: AWARE reads %+v from the annotations, errors %v", rule, spec.Learner, errs)
+		}
 	}
 }
 

@@ -84,6 +84,7 @@ type options struct {
 	timeScale float64
 	peak      float64       // cores that the load asks for at its peak
 	slo       time.Duration // 0: it is fitted
+	rule      string        // of AWARE's nodes; empty: their own
 }
 
 // What --neighbour takes.
@@ -127,6 +128,7 @@ func command() *cobra.Command {
 	f.Float64Var(&o.peak, "peak", 0.9, "cores that the load asks for at its peak; the mean is 0.22 of that")
 	f.DurationVar(&o.slo, "slo", 0,
 		"latency that the 99th percentile of requests may take; 0 is thirty times the CPU time of a request")
+	f.StringVar(&o.rule, "rule", "", "by which AWARE's nodes decide on CPU limits: captain or demand; empty is their own")
 	return c
 }
 
@@ -149,6 +151,8 @@ func (o options) validate() error {
 		return errors.New("--seeds is empty: a round needs one")
 	}
 	switch {
+	case !slices.Contains([]string{"", "captain", "demand"}, o.rule):
+		return fmt.Errorf("--rule %q: must be captain or demand", o.rule)
 	case !slices.Contains([]string{withNeighbour, withoutNeighbour, bothNeighbours}, o.neighbour):
 		return fmt.Errorf("--neighbour %q: must be with, without or both", o.neighbour)
 	case !(o.timeScale >= 0.1 && o.timeScale <= 20):

@@ -52,7 +52,7 @@ func writeReport(dir string, r *Results) error {
 			continue
 		}
 		seen[record.Run] = true
-		text, err := manifests(record.Run, r.fit.SLO, record.LimitMilli)
+		text, err := manifests(record.Run, r.fit.SLO, record.LimitMilli, r.options.rule)
 		if err != nil {
 			return err
 		}
