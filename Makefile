@@ -15,7 +15,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner margins learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -100,6 +100,11 @@ bench-foreign: ## programs nobody here wrote, left alone and with AWARE; forty m
 
 bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity against requests; the last line is JSON
 	go run ./test/perf/sim
+
+MARGINS = learner/bench/margins.json
+margins: ## learn the margins that ship, of all services of the three applications; an hour
+	for app in hotel-reservation social-network train-ticket; do \
+		go run ./cmd/aware train margins --app $$app --worlds 4 --rounds 12 --into $(MARGINS) || exit 1; done
 
 bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON
 	go run ./test/perf/learner

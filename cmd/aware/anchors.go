@@ -51,7 +51,7 @@ func baselinesCommand() *cobra.Command {
 		Long: "Three applications under four traces of an hour (Autothrottle's evaluation). The score is the mean of\n" +
 			"allocated cores with what resizes cost, and counts only where every seed holds: the p99 over the hour, at\n" +
 			"most 0.5 % of the requests lost, background work in time. Every rule is judged at the fluid level; the best\n" +
-			"ones of each cell and every policy file then at the request level, whose verdict counts.\n\n" +
+			"tuned ones of each cell and all others then at the request level, whose verdict counts.\n\n" +
 			"With --columns spiky the traces are " + strings.Join(workload.Spiky(), ", ") + "\n" +
 			"(--columns all: both). With --scarce the nodes have 1.2 times the CPU that static limits for the peak rate\n" +
 			"take. Baselines have no built-in settings for these cells, so they are tuned first, which takes long;\n" +
@@ -120,12 +120,17 @@ func (c *comparison) run(cmd *cobra.Command) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(c.out, "index.html"))
 	}
 	if c.asJSON {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"cells": rows, "floors": floors})
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{
+			"cells": rows, "floors": floors, "verdicts": bench.Verdicts(rows),
+		})
 	}
 	if err := bench.Print(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
-	return bench.PrintMarks(cmd.OutOrStdout(), rows, floors)
+	if err := bench.PrintMarks(cmd.OutOrStdout(), rows, floors); err != nil {
+		return err
+	}
+	return bench.PrintVerdicts(cmd.OutOrStdout(), bench.Verdicts(rows))
 }
 
 // results runs the policies, and searches the floors if they are asked for. What an

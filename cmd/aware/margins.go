@@ -27,6 +27,8 @@ type marginsOptions struct {
 	rounds int
 	out    string
 	resume string
+	into   string
+	held   int // worlds in which parts of the margins are judged; 0 takes all of them
 	json   bool
 }
 
@@ -36,7 +38,10 @@ type marginsConfig struct {
 	Policy string         `json:"policy"`
 	Length time.Duration  `json:"length_ns"`
 	Config margins.Config `json:"config"`
-	Share  float64        `json:"share"` // of the error budget in the policy file; 0 is the policy's own
+
+	// Of the policy file, and of the worlds in which parts of the margins are judged.
+	Share   float64 `json:"share"` // of the error budget; 0 is the policy's own
+	Windows float64 `json:"windows"`
 }
 
 // marginsFile is what --resume takes.
@@ -55,6 +60,8 @@ func marginsCommand() *cobra.Command {
 		Long: "Each round lowers one service's margin after the other, in random worlds that are otherwise the same, and moves the\n" +
 			"margins to where a core takes as many late requests away in one service as in another. The worlds are pieces of the\n" +
 			"warm-up trace at random rates and speeds, with noise, and services whose work differs.\n\n" +
+			"What was learned is then judged in hours of other worlds, with the error budget: the part of the margins with which the\n" +
+			"policy needs the fewest cores is taken, or none.\n\n" +
 			"It writes APPLICATION.json, a policy file that aware simulate --policy and aware bench baselines --policy take, and\n" +
 			"APPLICATION.state.json after each round, from which --resume goes on.",
 		Example: "  aware train margins --app social-network\n" +
@@ -70,9 +77,12 @@ func marginsCommand() *cobra.Command {
 	f.IntVar(&o.config.Config.Worlds, "worlds", margins.Default.Worlds, "worlds in each round")
 	f.Uint64Var(&o.config.Config.Seed, "seed", margins.Default.Seed, "the same seed gives the same margins")
 	f.Float64Var(&o.config.Share, "share", 0, "error budget in the policy file, as a share of requests; 0 is the policy's own")
+	f.Float64Var(&o.config.Windows, "windows", 0.035, "share of windows of ten seconds that may be over the SLO, in the policy file")
+	f.IntVar(&o.held, "held-out", 10, "worlds of an hour in which parts of the margins, and levels, are judged; 0 takes what was learned")
 	f.IntVar(&o.rounds, "rounds", 12, "rounds, with those before")
 	f.StringVar(&o.out, "out", "out/margins", "folder of the results")
 	f.StringVar(&o.resume, "resume", "", "state to go on from")
+	f.StringVar(&o.into, "into", "", "file with the margins of several applications, into which these are written, too")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
 }
@@ -105,20 +115,92 @@ func (o marginsOptions) run(ctx context.Context, out, progress io.Writer) error 
 			}
 		})
 		if err != nil {
-			return errors.Join(err, o.write(cell, l.State()))
+			return errors.Join(err, o.write(cell, l.State(), l.State().Margins))
 		}
-		if err := o.write(cell, l.State()); err != nil {
+		if err := o.write(cell, l.State(), l.State().Margins); err != nil {
 			return err
 		}
 		p.step(fmt.Sprintf("%.3f cores, %.3f after, kept %v", r.Before, r.After, r.Kept))
 	}
-	return o.say(out, cell, l.State())
+	taken, parts, err := o.judge(ctx, progress, cell, l.State())
+	if err != nil {
+		return err
+	}
+	if err := o.write(cell, l.State(), taken); err != nil {
+		return err
+	}
+	if err := o.ship(cell, len(l.State().Rounds), taken); err != nil {
+		return fmt.Errorf("--into: %w", err)
+	}
+	return o.say(out, cell, l.State(), taken, parts)
 }
+
+// judge takes the part of what was learned that is best in other worlds.
+func (o marginsOptions) judge(ctx context.Context, progress io.Writer, cell bench.Cell, s margins.State) (
+	taken []float64, parts []margins.Part, err error) {
+	if o.held == 0 {
+		return s.Margins, nil, nil
+	}
+	none := o.choice(cell, make([]float64, len(s.Margins)))
+	try := func(some []margins.Part) (margins.Part, error) {
+		p := newProgress(progress, len(some)*o.held)
+		best, err := margins.HeldOut(ctx, cell, none, s.Margins, some, o.held, func(int) { p.step("hours of other worlds") })
+		parts = append(parts, some...)
+		return some[best], err
+	}
+	best, err := try(margins.Parts())
+	if err == nil {
+		best, err = try(margins.Levels(best.Of))
+	}
+	return best.Margins(s.Margins), parts, err
+}
+
+// ship writes the margins into a file that has those of other applications, too.
+func (o marginsOptions) ship(cell bench.Cell, rounds int, taken []float64) error {
+	if o.into == "" {
+		return nil
+	}
+	all := bench.ServiceMargins{Encoding: bench.Encoding}
+	text, err := os.ReadFile(o.into)
+	if err == nil {
+		all, err = bench.ReadServiceMargins(o.into, text)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	c := o.config
+	mine := bench.ApplicationMargins{
+		Made: fmt.Sprintf("aware train margins --app %s --policy %s --length %v --worlds %d --seed %d --rounds %d "+
+			"--held-out %d --windows %g, on %s", c.App, c.Policy, c.Length, c.Config.Worlds, c.Config.Seed,
+			rounds, o.held, c.Windows, time.Now().Format(time.DateOnly)),
+		Margins: map[string]float64{},
+	}
+	for i, service := range cell.App.Services {
+		mine.Margins[service.Name] = rounded(taken[i])
+	}
+	if all.Applications == nil {
+		all.Applications = map[string]bench.ApplicationMargins{}
+	}
+	all.Applications[cell.App.Name] = mine
+	if text, err = json.MarshalIndent(all, "", " "); err != nil {
+		return err
+	}
+	return writeAtomically(o.into, append(text, '\n'))
+}
+
+// rounded is a margin as files have it: within what the policy takes.
+func rounded(margin float64) float64 { return math.Round(1000*max(-5, min(5, margin)))/1000 + 0 }
 
 // cell is a cell of the application, of which only the warm-up trace is used.
 func (o marginsOptions) cell() (bench.Cell, error) {
 	if o.rounds < 1 {
 		return bench.Cell{}, usage(fmt.Errorf("--rounds %d: it must be 1 or more", o.rounds))
+	}
+	if o.held < 0 || o.held > 1000 {
+		return bench.Cell{}, usage(fmt.Errorf("--held-out %d: it must be in [0, 1000]", o.held))
+	}
+	if !(o.config.Windows >= 0 && o.config.Windows <= 1) {
+		return bench.Cell{}, usage(fmt.Errorf("--windows %v: it must be in [0, 1]; 0 is the policy's own", o.config.Windows))
 	}
 	if o.config.Length < time.Minute || o.config.Length > time.Hour || o.config.Length%(4*time.Second) != 0 {
 		return bench.Cell{}, usage(fmt.Errorf("--length %v: it must be from 1m to 1h, in whole 4 s", o.config.Length))
@@ -147,7 +229,7 @@ func (o marginsOptions) from() (margins.State, error) {
 		return margins.State{}, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d", o.resume, f.Encoding, bench.Encoding)
 	}
 	was, is := f.Made, o.config
-	was.Share, is.Share = 0, 0
+	was.Share, is.Share, was.Windows, is.Windows = 0, 0, 0, 0
 	if was != is {
 		return margins.State{}, fmt.Errorf("--resume %s: it is of another run: %+v, and the flags say %+v", o.resume, was, is)
 	}
@@ -155,22 +237,25 @@ func (o marginsOptions) from() (margins.State, error) {
 }
 
 // choice is the policy with the margins.
-func (o marginsOptions) choice(cell bench.Cell, s margins.State) bench.Choice {
+func (o marginsOptions) choice(cell bench.Cell, taken []float64) bench.Choice {
 	c := bench.Choice{Encoding: bench.Encoding, Policy: o.config.Policy, Settings: map[string]float64{}}
 	for i, service := range cell.App.Services {
-		c.Settings["margin."+service.Name] = math.Round(1000*max(-5, min(5, s.Margins[i]))) / 1000
+		c.Settings["margin."+service.Name] = rounded(taken[i])
 	}
 	if o.config.Share > 0 {
 		c.Settings["share"] = o.config.Share
+	}
+	if o.config.Windows > 0 {
+		c.Settings["windows"] = o.config.Windows
 	}
 	return c
 }
 
 // write writes the state and the policy file.
-func (o marginsOptions) write(cell bench.Cell, s margins.State) error {
+func (o marginsOptions) write(cell bench.Cell, s margins.State, taken []float64) error {
 	for name, v := range map[string]any{
 		o.config.App + ".state.json": marginsFile{bench.Encoding, o.config, s},
-		o.config.App + ".json":       o.choice(cell, s),
+		o.config.App + ".json":       o.choice(cell, taken),
 	} {
 		text, err := json.MarshalIndent(v, "", " ")
 		if err != nil {
@@ -184,10 +269,14 @@ func (o marginsOptions) write(cell bench.Cell, s margins.State) error {
 }
 
 // say prints the result.
-func (o marginsOptions) say(out io.Writer, cell bench.Cell, s margins.State) error {
-	c := o.choice(cell, s)
+func (o marginsOptions) say(out io.Writer, cell bench.Cell, s margins.State, taken []float64, parts []margins.Part) error {
+	c := o.choice(cell, taken)
 	if o.json {
-		return json.NewEncoder(out).Encode(map[string]any{"made": o.config, "rounds": s.Rounds, "policy": c})
+		return json.NewEncoder(out).Encode(map[string]any{"made": o.config, "rounds": s.Rounds, "held_out": parts, "policy": c})
+	}
+	for _, p := range parts {
+		fmt.Fprintf(out, "in other worlds with %.2f of the margins, %+.1f: %.3f cores, %.2f %% of requests late, %.2f %% of windows over\n",
+			p.Of, p.Level, p.Cores, 100*p.Late, 100*p.Windows)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
 		fmt.Fprintf(out, "%-40s %6.2f\n", name, c.Settings[name])

@@ -53,6 +53,27 @@ func TestMarginsAreLearnedInPieces(t *testing.T) {
 		t.Error(err, c)
 	}
 
+	// The file of several applications keeps those of the others.
+	o.into = filepath.Join(o.out, "all.json")
+	others := `{"encoding":1,"applications":{"shop":{"made":"by hand","margins":{"web":1}}}}`
+	if err := os.WriteFile(o.into, []byte(others), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.resume = filepath.Join(o.out, "hotel-reservation.state.json") // nothing is left to learn
+	if _, _, err := learnMargins(t, o); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(o.into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := bench.ReadServiceMargins(o.into, text)
+	if mine := all.Applications["hotel-reservation"]; err != nil || all.Applications["shop"].Margins["web"] != 1 ||
+		!strings.Contains(mine.Made, "--rounds 2") || len(mine.Margins) != len(r.Policy.Settings) {
+		t.Errorf("%v: %s", err, text)
+	}
+	o.into, o.resume = "", ""
+
 	first := o
 	first.out, first.rounds = t.TempDir(), 1
 	if _, _, err := learnMargins(t, first); err != nil {

@@ -117,6 +117,9 @@ type Contestant struct {
 	Choice *Choice // nil is the tuned baseline with that name
 }
 
+// tuned reports whether it is a rule that is tuned for each cell.
+func (c Contestant) tuned() bool { return c.Choice == nil && slices.Contains(Tunable(), c.Name) }
+
 // choice is the contestant's choice in a cell. It tunes a baseline that has no
 // tuned settings for the cell.
 func (c Contestant) choice(ctx context.Context, cell Cell, tuned TunedSettings) (Choice, error) {

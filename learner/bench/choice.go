@@ -266,7 +266,7 @@ var onNode = func() guard.Settings { g := guard.Node; g.HoldSLO = false; return 
 // would send. It is not tuned: its error budget does in each run what tuning does for a
 // rule with a target.
 func demandBaselines() []baseline {
-	row := func(name, does string, every time.Duration, fast bool) baseline {
+	row := func(name, does string, every time.Duration, fast bool, windows float64, margins ServiceMargins) baseline {
 		return baseline{
 			name:   name,
 			does:   does,
@@ -277,24 +277,35 @@ func demandBaselines() []baseline {
 				{name: "margin", lowest: -5, highest: 5},
 				{name: "margin.", lowest: -5, highest: 5, perService: true},
 				{name: "share", fallback: float64(demand.DefaultBudget.Share), lowest: 0, highest: 0.5}, // 0: no budget
-				{name: "windows", fallback: float64(demand.DefaultBudget.Windows), lowest: 0.001, highest: 1},
+				{name: "windows", fallback: windows, lowest: 0.001, highest: 1},
 			},
-			newPolicy: func(c Choice, _ sim.App, s sim.Service) (mdp.Policy, error) {
+			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				d := demand.Default
 				d.Margin = c.get("margin")
 				d.Fast = fast
 				if own, ok := c.Settings["margin."+s.Name]; ok {
 					d.Margin += own
+				} else {
+					d.Margin += margins.Applications[app.Name].Margins[s.Name]
 				}
 				return demand.New(d), d.Check()
 			},
 		}
 	}
+	anyWindows, none := float64(demand.DefaultBudget.Windows), ServiceMargins{}
 	return []baseline{
-		row("demand-1s", "expected demand and a margin for its scatter, once a second, by the error budget", time.Second, false),
-		row("demand", "the same, and half a deviation more after each throttled period", sim.Slice, true),
+		row("demand-1s", "expected demand and a margin for its scatter, once a second, by the error budget",
+			time.Second, false, anyWindows, none),
+		row("demand", "the same, and half a deviation more after each throttled period", sim.Slice, true, anyWindows, none),
+		row(Aware, "the same with learned margins, and few windows over the SLO", sim.Slice, true, fewWindows, ShippedMargins()),
 	}
 }
+
+// Aware is the row of AWARE's own policy, with the margins that come with aware.
+const Aware = "aware"
+
+// fewWindows is the share of windows of ten seconds that AWARE's own row lets be over the SLO: a twentieth, with a reserve.
+const fewWindows = 0.035
 
 // newCaptain creates a captain: a service without a target of its own has the
 // common one.
@@ -371,6 +382,19 @@ func Named(name string) (Choice, error) {
 	c := Choice{Encoding: Encoding, Policy: name}
 	_, err := c.baseline()
 	return c, err
+}
+
+// With is the choice with other values of some settings.
+func (c Choice) With(names []string, values []float64) Choice {
+	settings := maps.Clone(c.Settings)
+	if settings == nil {
+		settings = map[string]float64{}
+	}
+	for i, name := range names {
+		settings[name] = values[i]
+	}
+	c.Settings = settings
+	return c
 }
 
 // ReadChoice reads a policy file. Errors contain its name.

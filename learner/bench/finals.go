@@ -25,8 +25,8 @@ type Contest struct {
 	Done func(r Row, of int)
 }
 
-// Run runs the contest: every contestant at the fluid level, then the best rules
-// of each cell and every policy file at the request level, whose verdict counts.
+// Run runs the contest: every contestant at the fluid level, then the best tuned rules
+// of each cell and all others at the request level, whose verdict counts.
 // A baseline without tuned settings for a cell is tuned first; this is the case
 // for traces that are not part of aware. A contestant has one row in each cell,
 // by the last level that judged it.
@@ -39,13 +39,13 @@ func (c Contest) Run(ctx context.Context) ([]Row, error) {
 	}
 	expected := len(all)
 	if c.Best > 0 {
-		files := 0
+		others := 0
 		for _, who := range c.Contestants {
-			if who.Choice != nil {
-				files++
+			if !who.tuned() {
+				others++
 			}
 		}
-		expected += len(c.Cells) * (min(c.Best, len(c.Contestants)-files) + files)
+		expected += len(c.Cells) * (min(c.Best, len(c.Contestants)-others) + others)
 	}
 	rows, err := c.judge(ctx, all, sim.Fluid, expected)
 	if err != nil || c.Best == 0 {
@@ -80,14 +80,14 @@ type entry struct {
 const closeCall = 0.2
 
 // finalists are the indexes of the rows of a cell that the request level judges:
-// the rules with the fewest cores among those that hold, those with still fewer
-// that miss by a close call, and all policy files.
+// the tuned rules with the fewest cores among those that hold, those with still fewer
+// that miss by a close call, and all others.
 func (c Contest) finalists(cell Cell, rows []Row) []int {
-	var rules, files []int
+	var rules, others []int
 	for k, who := range c.Contestants {
 		switch {
-		case who.Choice != nil:
-			files = append(files, k)
+		case !who.tuned():
+			others = append(others, k)
 		case rows[k].Holds || rows[k].nearlyHolds(cell.App.SLO):
 			rules = append(rules, k)
 		}
@@ -103,7 +103,7 @@ func (c Contest) finalists(cell Cell, rows []Row) []int {
 			break
 		}
 	}
-	return append(rules, files...)
+	return append(rules, others...)
 }
 
 // nearlyHolds reports whether nothing is missed in any run but the SLO's latency,

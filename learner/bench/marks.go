@@ -66,10 +66,10 @@ func (o FloorOptions) find(ctx context.Context, cell Cell) (Floor, error) {
 
 // Marks puts the rows between the best rule and the floor of their cells: it sets
 // the marks of the rows, and what the floors say of the rules. Rules are the
-// baselines of [Policies]. Where the search found nothing below the best rule, or
+// baselines of [Tunable]. Where the search found nothing below the best rule, or
 // nothing that holds, the best rule is the floor.
 func Marks(rows []Row, floors []Floor) {
-	names, _ := Policies()
+	names := Tunable()
 	for i := range floors {
 		f := &floors[i]
 		same := func(r Row) bool { return r.App == f.App && r.Trace == f.Trace }

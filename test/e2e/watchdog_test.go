@@ -14,8 +14,8 @@ import (
 
 // grace is how long after a change of the API's limits the larger of old and new
 // may be in force. The kubelet carries out a change some time after it was
-// accepted, and reports it later.
-const grace = 5 * time.Second
+// accepted, and reports it later; on an emulated node, on a busy machine, after seconds in which it says nothing.
+func grace() time.Duration { return emulated(30*time.Second, 5*time.Second) }
 
 // resizing reports whether a kubelet that is emulated, or that a test stops, has not carried out a change yet. It takes
 // as long as it takes: grace begins when it says that it is done.
@@ -78,13 +78,13 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		history := w.allowed[uid]
 		if len(history) == 0 || history[len(history)-1].size != spec {
 			if len(history) > 0 {
-				history[len(history)-1].until = now.Add(grace)
+				history[len(history)-1].until = now.Add(grace())
 			}
 			history = append(history, ceilings{size: spec})
 		}
 		for i := range history[:len(history)-1] {
 			if resizing(p) && now.Before(history[i].until) {
-				history[i].until = now.Add(grace)
+				history[i].until = now.Add(grace())
 			}
 		}
 		w.allowed[uid] = history

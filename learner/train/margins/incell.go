@@ -26,11 +26,7 @@ func InCell(cell bench.Cell, policy string, length time.Duration) (Judge, error)
 		return nil, err
 	}
 	return func(ctx context.Context, world uint64, margins []float64) (Outcome, error) {
-		c := choice
-		c.Settings = map[string]float64{"share": 0}
-		for i, s := range cell.App.Services {
-			c.Settings["margin."+s.Name] = max(-5, min(5, margins[i]))
-		}
+		c := choice.With([]string{"share"}, []float64{0}).With(names(cell), Part{Of: 1}.Margins(margins))
 		var o Outcome
 		s, err := bench.Run(ctx, Random(cell, world, length), c, bench.Options{
 			Seed: world, Fidelity: sim.Fluid, Length: length, Lead: length / 4, Tail: func(above bench.Above) {

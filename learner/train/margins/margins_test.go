@@ -174,3 +174,61 @@ func TestRandomWorldsAreNotTheCell(t *testing.T) {
 		}
 	}
 }
+
+// With margins that are far too wide learning's result is left aside, and the fewest cores win; what misses too much does not, however
+// few cores it needs.
+func TestWhatWasLearnedIsTakenAsFarAsItHelpsInOtherWorlds(t *testing.T) {
+	cells, err := bench.Cells()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(cells, func(c bench.Cell) bool { return c.Application == "hotel-reservation" })
+	choice, err := bench.Named("demand-1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := make([]float64, len(cells[i].App.Services))
+	for k := range wide {
+		wide[k] = 4
+	}
+	parts := []margins.Part{{Of: 0}, {Of: 1}}
+	hours := 0
+	best, err := margins.HeldOut(t.Context(), cells[i], choice, wide, parts, 1, func(of int) {
+		if hours++; of != 2 {
+			t.Errorf("%d hours are said to be run", of)
+		}
+	})
+	if err != nil || best != 0 || hours != 2 || parts[0].Cores <= 0 || parts[1].Cores < 1.05*parts[0].Cores {
+		t.Errorf("part %d was taken after %d hours: %+v, %v", best, hours, parts, err)
+	}
+}
+
+func TestAPartIsNotTakenForItsCoresAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts []margins.Part
+		want  int
+	}{
+		"fewest cores":                  {[]margins.Part{{Cores: 9}, {Cores: 8}, {Cores: 8.5}}, 1},
+		"too many late":                 {[]margins.Part{{Cores: 9}, {Cores: 5, Late: 0.02}, {Cores: 8.5}}, 2},
+		"too many windows over":         {[]margins.Part{{Cores: 9}, {Cores: 5, Windows: 0.06}, {Cores: 8.5, Windows: 0.05}}, 2},
+		"no more than without margins":  {[]margins.Part{{Cores: 9, Late: 0.03, Windows: 0.2}, {Cores: 5, Late: 0.03, Windows: 0.2}}, 1},
+		"nothing is better than to try": {[]margins.Part{{Cores: 9}, {Cores: 9.1}}, 0},
+		"no more than chance explains": {[]margins.Part{
+			{Cores: 9, Hours: []float64{8, 9, 10}}, {Cores: 8.9, Hours: []float64{9.5, 8.2, 9}},
+		}, 0},
+		"a little in each hour": {[]margins.Part{
+			{Cores: 9, Hours: []float64{8, 9, 10}}, {Cores: 8.9, Hours: []float64{7.9, 8.89, 9.91}},
+		}, 1},
+	} {
+		if got := margins.Choose(c.parts); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestAPartIsOfMarginsAndALevel(t *testing.T) {
+	learned := []float64{2, -2, 20}
+	if got := (margins.Part{Of: 0.5, Level: -1}).Margins(learned); !slices.Equal(got, []float64{0, -2, 5}) || learned[0] != 2 {
+		t.Errorf("%v from %v", got, learned)
+	}
+}

@@ -270,7 +270,7 @@ type Learner struct {
 	// +optional
 	Budget string `json:"budget,omitempty"`
 	// Of the rule demand: the share of windows of ten seconds in which more requests than the SLO's percentile allows may
-	// take longer than its latency, such as 5%. The default is no such criterion.
+	// take longer than its latency, such as 3%. The default is 5%.
 	// +kubebuilder:validation:Pattern=`^([1-9]?[0-9])(\.[0-9]{1,4})?%$`
 	// +optional
 	Windows string `json:"windows,omitempty"`

@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	limit   = 1000             // the static CPU limit, in millicores
 	low     = 0.05             // of the capacity
 	high    = 0.9              // of the capacity
 	workers = 32               // of the closed loop that finds the capacity
@@ -60,7 +59,7 @@ func (b *bench) estimate() time.Duration {
 
 // measure measures one program.
 func (b *bench) measure(ctx context.Context, p program) (*Measured, error) {
-	m := &Measured{LimitMilli: limit}
+	m := &Measured{LimitMilli: p.limit}
 	alone, err := b.start(ctx, p, "alone", 0)
 	if err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 		if before.Requests > 0 {
 			slo = sloOf(before)
 		}
-		b.say(p, "its p99 at 90 %% of %.0f requests/s, at %dm", m.Capacity, limit)
+		b.say(p, "its p99 at 90 %% of %.0f requests/s, at %dm", m.Capacity, p.limit)
 		r, err := b.high(ctx, p, s, m.Capacity, slo)
 		if err != nil {
 			return r, err

@@ -1,0 +1,125 @@
+package margins
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/sim"
+	"gonum.org/v1/gonum/stat"
+)
+
+// Part is a part of the learned margins, and a level for all services; and how the policy does with it in worlds that
+// learning has not seen.
+type Part struct {
+	Of      float64 `json:"of"`    // the learned margins are multiplied by it
+	Level   float64 `json:"level"` // and it is added to them
+	Cores   float64 `json:"cores"`
+	Late    float64 `json:"late"`         // share of the requests above the SLO
+	Windows float64 `json:"windows_over"` // share of the windows of ten seconds that are over it
+
+	Hours []float64 `json:"hours"` // the cores of each
+}
+
+// Margins are the margins that a part comes to.
+func (p Part) Margins(learned []float64) []float64 {
+	m := slices.Clone(learned)
+	for i := range m {
+		m[i] = max(-5, min(5, p.Of*m[i]+p.Level))
+	}
+	return m
+}
+
+// Parts are how much of what was learned is tried.
+func Parts() []Part { return []Part{{Of: 0}, {Of: 0.25}, {Of: 0.5}, {Of: 0.75}, {Of: 1}} }
+
+// Levels are the levels that are tried with a part: an error budget that begins where it would go anyway
+// need not find the way there, which takes it an hour for a level of three.
+func Levels(of float64) []Part {
+	return []Part{{Of: of}, {Of: of, Level: 0.5}, {Of: of, Level: -0.5}, {Of: of, Level: -1}, {Of: of, Level: -1.5}}
+}
+
+// What a part may miss; more only where no margins at all miss as much.
+const (
+	lateMost    = 0.01
+	windowsMost = 0.05
+)
+
+// HeldOut judges parts of learned margins in hours of random worlds that learning has not seen, with the error budget of
+// the choice, and fills in what came of them. Learning compares at a fixed share of late requests, in minutes: a service of which these
+// worlds showed hardly a tail has a margin that is noise, and an application whose percentile is far below its SLO has
+// many such services. best is the index of the part that [Choose] takes. done is called after each hour, by one goroutine at a time; it may be nil.
+func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned []float64, parts []Part, worlds int,
+	done func(of int)) (best int, err error) {
+	all := make([]Part, len(parts)*worlds)
+	var mu sync.Mutex
+	err = bench.InParallel(ctx, len(all), func(ctx context.Context, k int) (err error) {
+		seed := uint64(1)<<63 + uint64(k%worlds) // not one of learning's
+		all[k], err = hour(ctx, cell, choice.With(names(cell), parts[k/worlds].Margins(learned)), seed)
+		if done != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			done(len(all))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for k, one := range all {
+		p := &parts[k/worlds]
+		p.Hours = append(p.Hours, one.Cores)
+		p.Cores += one.Cores / float64(worlds)
+		p.Late += one.Late / float64(worlds)
+		p.Windows += one.Windows / float64(worlds)
+	}
+	return Choose(parts), nil
+}
+
+// Choose is the index of the best of some parts that were judged in the same hours: the one with the fewest cores of those that miss no
+// more than they may, or than the first one. An earlier part stays where a later one saves less than chance explains: than
+// twice the standard error of what it saves in an hour.
+func Choose(parts []Part) int {
+	best := 0
+	for i, p := range parts {
+		if p.Late <= max(lateMost, parts[0].Late) && p.Windows <= max(windowsMost, parts[0].Windows) && p.saves(parts[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// saves reports whether a part needs fewer cores than another one, by more than chance explains.
+func (p Part) saves(other Part) bool {
+	saved := slices.Clone(other.Hours)
+	for i := range saved {
+		saved[i] -= p.Hours[i]
+	}
+	if len(saved) < 2 {
+		return p.Cores < other.Cores
+	}
+	mean, deviation := stat.MeanStdDev(saved, nil)
+	return mean > 2*stat.StdErr(deviation, float64(len(saved)))
+}
+
+// hour runs a policy in a world.
+func hour(ctx context.Context, cell bench.Cell, choice bench.Choice, seed uint64) (Part, error) {
+	var p Part
+	s, err := bench.Run(ctx, Random(cell, seed, time.Hour), choice, bench.Options{
+		Seed: seed, Fidelity: sim.Fluid, Length: time.Hour, Lead: time.Hour / 4,
+		Tail: func(above bench.Above) { p.Late = above(cell.App.SLO.Latency) },
+	})
+	p.Cores, p.Windows = s.Cores, s.Ratio
+	return p, err
+}
+
+// names are the settings of the margins of a cell's services, in their order.
+func names(cell bench.Cell) []string {
+	var all []string
+	for _, s := range cell.App.Services {
+		all = append(all, "margin."+s.Name)
+	}
+	return all
+}
