@@ -30,6 +30,9 @@ func TestCloseCallsAreJudgedByRequestsToo(t *testing.T) {
 		row(11, 0, 10, 10),
 	}
 	c := Contest{Best: 2, Contestants: make([]Contestant, len(rows))}
+	for i := range c.Contestants {
+		c.Contestants[i].Name = "captain"
+	}
 	cell := Cell{App: sim.App{SLO: slo}}
 	if got, want := c.finalists(cell, rows), []int{1, 4, 0}; !slices.Equal(got, want) {
 		t.Errorf("finalists %v, want %v", got, want)
@@ -41,5 +44,9 @@ func TestCloseCallsAreJudgedByRequestsToo(t *testing.T) {
 	c.Contestants[3].Choice = &Choice{}
 	if got, want := c.finalists(cell, rows), []int{1, 4, 0, 5, 6, 3}; !slices.Equal(got, want) {
 		t.Errorf("finalists %v, with a policy file %v", got, want)
+	}
+	c.Contestants[2].Name = Aware // that is not tuned for the cell is no rule
+	if got, want := c.finalists(cell, rows), []int{1, 4, 0, 5, 6, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("finalists %v, with AWARE's own row %v", got, want)
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"awarescale.dev/aware/test/debian"
 	"awarescale.dev/aware/test/machine"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -279,8 +281,8 @@ func copyWithLibraries(ctx context.Context, root, path string) error {
 	return nil
 }
 
-// startMachine starts the second node when the first has its range of addresses: they are given out
-// in the order in which nodes register.
+// startMachine starts the second node when the first has its range of addresses, and asks for the next one by making
+// the node's object itself: on a busy machine a node that its kubelet registers was now and then given the one after.
 func (s *supervisor) startMachine(ctx context.Context) error {
 	clients, err := s.plan.clientset()
 	if err != nil {
@@ -295,6 +297,13 @@ func (s *supervisor) startMachine(ctx context.Context) error {
 	}))
 	if err != nil {
 		return err
+	}
+	second := &corev1.Node{}
+	second.Name, second.Spec.PodCIDR = s.plan.Second.Name, s.plan.Second.Pods.String()
+	second.Spec.PodCIDRs = []string{second.Spec.PodCIDR}
+	_, err = clients.CoreV1().Nodes().Create(ctx, second, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making the node %s: %w", second.Name, err)
 	}
 	if err := s.plan.Net.plugIn(ctx); err != nil {
 		return err
