@@ -76,6 +76,9 @@ func (w *watchdog) sample(now time.Time, pods []corev1.Pod, inForce map[string]m
 		w.restarts[uid] = max(w.restarts[uid], restarts(p))
 		spec := limits(p)
 		history := w.allowed[uid]
+		if len(history) == 0 && carriedOut(p) != spec { // it was resized before it was seen
+			history = append(history, ceilings{size: carriedOut(p)})
+		}
 		if len(history) == 0 || history[len(history)-1].size != spec {
 			if len(history) > 0 {
 				history[len(history)-1].until = now.Add(grace())
@@ -129,6 +132,15 @@ func restarts(p *corev1.Pod) (n int32) {
 // limits is the API's limits of the pod's one container.
 func limits(p *corev1.Pod) mdp.Size {
 	l := p.Spec.Containers[0].Resources.Limits
+	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
+}
+
+// carriedOut is the limits that the kubelet says it has carried out; none before it says anything.
+func carriedOut(p *corev1.Pod) mdp.Size {
+	if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].Resources == nil {
+		return mdp.Size{}
+	}
+	l := p.Status.ContainerStatuses[0].Resources.Limits
 	return mdp.Size{CPU: mdp.MilliCPU(l.Cpu().MilliValue()), Memory: mdp.Bytes(l.Memory().Value())}
 }
 
