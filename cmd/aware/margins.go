@@ -77,8 +77,10 @@ func marginsCommand() *cobra.Command {
 	f.IntVar(&o.config.Config.Worlds, "worlds", margins.Default.Worlds, "worlds in each round")
 	f.Uint64Var(&o.config.Config.Seed, "seed", margins.Default.Seed, "the same seed gives the same margins")
 	f.Float64Var(&o.config.Share, "share", 0, "error budget in the policy file, as a share of requests; 0 is the policy's own")
-	f.Float64Var(&o.config.Windows, "windows", 0.035, "share of windows of ten seconds that may be over the SLO, in the policy file")
-	f.IntVar(&o.held, "held-out", 10, "worlds of an hour in which parts of the margins, and levels, are judged; 0 takes what was learned")
+	f.Float64Var(&o.config.Windows, "windows", 0.035,
+		"share of windows of ten seconds that may be over the SLO, in the policy file")
+	f.IntVar(&o.held, "held-out", 10,
+		"worlds of an hour in which parts of the margins, and levels, are judged; 0 takes what was learned")
 	f.IntVar(&o.rounds, "rounds", 12, "rounds, with those before")
 	f.StringVar(&o.out, "out", "out/margins", "folder of the results")
 	f.StringVar(&o.resume, "resume", "", "state to go on from")
@@ -142,17 +144,20 @@ func (o marginsOptions) judge(ctx context.Context, progress io.Writer, cell benc
 		return s.Margins, nil, nil
 	}
 	none := o.choice(cell, make([]float64, len(s.Margins)))
-	try := func(some []margins.Part) (margins.Part, error) {
-		p := newProgress(progress, len(some)*o.held)
+	try := func(some []margins.Part, of int) (margins.Part, error) {
+		p := newProgress(progress, of*o.held)
 		best, err := margins.HeldOut(ctx, cell, none, s.Margins, some, o.held, func(int) { p.step("hours of other worlds") })
-		parts = append(parts, some...)
 		return some[best], err
 	}
-	best, err := try(margins.Parts())
-	if err == nil {
-		best, err = try(margins.Levels(best.Of))
+	parts = margins.Parts()
+	best, err := try(parts, len(parts))
+	if err != nil {
+		return nil, nil, err
 	}
-	return best.Margins(s.Margins), parts, err
+	levels := margins.Levels(best.Of)
+	with := append([]margins.Part{best}, levels...)
+	best, err = try(with, len(levels))
+	return best.Margins(s.Margins), append(parts, with[1:]...), err
 }
 
 // ship writes the margins into a file that has those of other applications, too.

@@ -28,7 +28,7 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 		}
 		pictures = append(pictures, p)
 	}
-	for _, cell := range blocks(rows) {
+	for _, cell := range bench.ByCell(rows) {
 		for _, c := range []criterion{
 			{"p99, ms", cell[0].SLOMS, func(r bench.Row) float64 { return min(r.P99MS, 3*r.SLOMS) }},
 			windows,
@@ -100,19 +100,6 @@ func Run(dir, title string, slo float64, score bench.Score, points []bench.Point
 		Page{Title: title, About: "Windows of 10 s.", Text: string(text), Pictures: pictures})
 }
 
-// blocks groups the rows by cell, in their order.
-func blocks(rows []bench.Row) [][]bench.Row {
-	var all [][]bench.Row
-	for _, r := range rows {
-		if n := len(all); n > 0 && all[n-1][0].App == r.App && all[n-1][0].Trace == r.Trace {
-			all[n-1] = append(all[n-1], r)
-			continue
-		}
-		all = append(all, []bench.Row{r})
-	}
-	return all
-}
-
 // criterion is what a plot shows beside the cores, and where its line is.
 type criterion struct {
 	name  string
@@ -125,7 +112,7 @@ type criterion struct {
 func overview(rows []bench.Row, c criterion) (Picture, error) {
 	var names []string
 	points := map[string]plotter.XYs{}
-	for _, cell := range blocks(rows) {
+	for _, cell := range bench.ByCell(rows) {
 		fewest, ofAll := math.Inf(1), math.Inf(1)
 		for _, r := range cell {
 			ofAll = min(ofAll, r.Cores)

@@ -26,7 +26,7 @@ const allowedWindows = 0.05
 func Verdicts(rows []Row) []Verdict {
 	rules := Tunable()
 	var all []Verdict
-	for _, cell := range cellsOf(rows) {
+	for _, cell := range ByCell(rows) {
 		best := bestRule(cell, rules)
 		if best == nil {
 			continue
@@ -56,8 +56,8 @@ func Verdicts(rows []Row) []Verdict {
 	return all
 }
 
-// cellsOf groups rows by cell, in their order.
-func cellsOf(rows []Row) [][]Row {
+// ByCell groups rows by cell, in their order.
+func ByCell(rows []Row) [][]Row {
 	var all [][]Row
 	for _, r := range rows {
 		i := slices.IndexFunc(all, func(cell []Row) bool { return cell[0].App == r.App && cell[0].Trace == r.Trace })

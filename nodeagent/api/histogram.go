@@ -98,8 +98,8 @@ func (h Histogram) Quantile(percentile float64) (q Quantile, ok bool) {
 }
 
 // Above is the share of the requests that took longer than a threshold. It is linear within a bucket, between its
-// bounds. ok is false where the bounds do not say it: when there were no requests, and when some lie in the bucket of the threshold and that is
-// the first or the last one.
+// bounds. ok is false where the bounds do not say it: when there were no requests, and when some lie in the bucket of the
+// threshold and that is the first or the last one.
 func (h Histogram) Above(threshold time.Duration) (share float64, ok bool) {
 	total := h.Total()
 	if total == 0 {

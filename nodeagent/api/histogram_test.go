@@ -24,15 +24,21 @@ func filled(latencies ...float64) api.Histogram {
 	return h
 }
 
+// some are up to 300 latencies.
+func some(rng *rand.Rand) []float64 {
+	latencies := make([]float64, 1+rng.IntN(300))
+	for i := range latencies {
+		latencies[i] = rng.ExpFloat64() * 0.05
+	}
+	return latencies
+}
+
 // The dumb twin: sort all latencies and take the one at the rank. The histogram
 // must name its bucket.
 func TestQuantileIsInTheBucketOfTheSortedValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		latencies := make([]float64, 1+rng.IntN(300))
-		for i := range latencies {
-			latencies[i] = rng.ExpFloat64() * 0.05
-		}
+		latencies := some(rng)
 		h := filled(latencies...)
 		slices.Sort(latencies)
 		for _, p := range []float64{50, 90, 99} {
@@ -74,10 +80,7 @@ func TestSinceIsTheNewRequests(t *testing.T) {
 func TestAboveIsTheShareOfSlowRequests(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 200 {
-		latencies := make([]float64, 1+rng.IntN(300))
-		for i := range latencies {
-			latencies[i] = rng.ExpFloat64() * 0.05
-		}
+		latencies := some(rng)
 		h := filled(latencies...)
 		slower := func(than float64) float64 {
 			n := 0

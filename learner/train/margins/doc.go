@@ -22,10 +22,11 @@
 //
 // # What is taken of it
 //
-// The policy as it is deployed has an error budget for requests and one for windows, and a level that they move. Where windows bind
-// before requests do, margins that were learned at a share of late requests do not help: so [HeldOut] judges parts of them, and levels, in
-// hours of other worlds, and only what saves cores there by more than chance explains is taken. Of the three applications that come with
-// aware it was a half in social-network (2.6 % fewer cores), a common level in hotel-reservation (0.4 %), and nothing in train-ticket.
+// The policy as it is deployed has an error budget for requests and one for windows, and a level that they move. Where
+// windows bind before requests do, margins that were learned at a share of late requests do not help: so [HeldOut] judges
+// parts of them, and levels, in hours of other worlds, and only what saves cores there by more than chance explains is taken.
+// Of the three applications that come with aware it was a half in social-network (2.6 % fewer cores), a common level in
+// hotel-reservation (0.4 %), and nothing in train-ticket.
 //
 // # What it leaves to others
 //

@@ -38,7 +38,7 @@ func Parts() []Part { return []Part{{Of: 0}, {Of: 0.25}, {Of: 0.5}, {Of: 0.75}, 
 // Levels are the levels that are tried with a part: an error budget that begins where it would go anyway
 // need not find the way there, which takes it an hour for a level of three.
 func Levels(of float64) []Part {
-	return []Part{{Of: of}, {Of: of, Level: 0.5}, {Of: of, Level: -0.5}, {Of: of, Level: -1}, {Of: of, Level: -1.5}}
+	return []Part{{Of: of, Level: 0.5}, {Of: of, Level: -0.5}, {Of: of, Level: -1}, {Of: of, Level: -1.5}}
 }
 
 // What a part may miss; more only where no margins at all miss as much.
@@ -47,17 +47,26 @@ const (
 	windowsMost = 0.05
 )
 
-// HeldOut judges parts of learned margins in hours of random worlds that learning has not seen, with the error budget of
-// the choice, and fills in what came of them. Learning compares at a fixed share of late requests, in minutes: a service of which these
-// worlds showed hardly a tail has a margin that is noise, and an application whose percentile is far below its SLO has
-// many such services. best is the index of the part that [Choose] takes. done is called after each hour, by one goroutine at a time; it may be nil.
+// HeldOut judges parts of learned margins in hours of random worlds that learning has not seen, with the error budget of the
+// choice, and fills in what came of them. A part that was judged before is not judged again.
+//
+// Learning compares at a fixed share of late requests, in minutes: a service of which these worlds showed hardly a tail has a
+// margin that is noise, and an application whose percentile is far below its SLO has many such services.
+//
+// best is the index of the part that [Choose] takes. done is called after each hour, by one goroutine at a time; it may be nil.
 func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned []float64, parts []Part, worlds int,
 	done func(of int)) (best int, err error) {
-	all := make([]Part, len(parts)*worlds)
+	var open []*Part
+	for i := range parts {
+		if parts[i].Hours == nil {
+			open = append(open, &parts[i])
+		}
+	}
+	all := make([]Part, len(open)*worlds)
 	var mu sync.Mutex
 	err = bench.InParallel(ctx, len(all), func(ctx context.Context, k int) (err error) {
 		seed := uint64(1)<<63 + uint64(k%worlds) // not one of learning's
-		all[k], err = hour(ctx, cell, choice.With(names(cell), parts[k/worlds].Margins(learned)), seed)
+		all[k], err = hour(ctx, cell, choice.With(names(cell), open[k/worlds].Margins(learned)), seed)
 		if done != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -69,7 +78,7 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 		return 0, err
 	}
 	for k, one := range all {
-		p := &parts[k/worlds]
+		p := open[k/worlds]
 		p.Hours = append(p.Hours, one.Cores)
 		p.Cores += one.Cores / float64(worlds)
 		p.Late += one.Late / float64(worlds)
@@ -78,9 +87,9 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 	return Choose(parts), nil
 }
 
-// Choose is the index of the best of some parts that were judged in the same hours: the one with the fewest cores of those that miss no
-// more than they may, or than the first one. An earlier part stays where a later one saves less than chance explains: than
-// twice the standard error of what it saves in an hour.
+// Choose is the index of the best of some parts that were judged in the same hours: the one with the fewest cores of those that
+// miss no more than they may, or than the first one. An earlier part stays where a later one saves less than chance explains:
+// than twice the standard error of what it saves in an hour.
 func Choose(parts []Part) int {
 	best := 0
 	for i, p := range parts {

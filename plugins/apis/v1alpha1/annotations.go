@@ -28,8 +28,8 @@ const (
 	MaxMemoryAnnotation   = Prefix + "max-memory"
 	OOMEvictAnnotation    = Prefix + "oom-evict" // "true": a pod in an OOM loop may be evicted, in mode auto
 	RuleAnnotation        = Prefix + "rule"      // captain (default), demand: by which nodes decide on CPU limits
-	BudgetAnnotation      = Prefix + "budget"    // of the rule demand: the share of requests that may miss the latency; default 0.85% for a p99
-	WindowsAnnotation     = Prefix + "windows"   // of the rule demand: the share of windows of ten seconds that may be over the SLO
+	BudgetAnnotation      = Prefix + "budget"    // of the rule demand: share of requests that may be late; 0.85% for a p99
+	WindowsAnnotation     = Prefix + "windows"   // of the rule demand: share of windows of 10 s over the SLO; default 5%
 )
 
 // GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations

@@ -33,15 +33,16 @@ type BudgetRequest struct {
 // Budgets makes a Budget.
 type Budgets func(BudgetRequest) (Budget, error)
 
-// The budget where its owner says nothing: a part of what the SLO's percentile allows, and few windows over the SLO. The share of an hour's
-// requests alone invites riding at its edge: in the simulated world a third of the windows was over the SLO then.
+// The budget where its owner says nothing: a part of what the SLO's percentile allows, and few windows over the SLO. The
+// share of an hour's requests alone invites riding at its edge: in the simulated world a third of the windows was over the
+// SLO then.
 const (
 	ofPercentile = 0.85
 	ofWindows    = 0.05
 )
 
-// firstLevel is where a workload begins of which nothing is known: the limit is nearly three deviations above the demand. The budget
-// comes down from there in minutes.
+// firstLevel is where a workload begins of which nothing is known: the limit is nearly three deviations above the demand. The
+// budget comes down from there in minutes.
 const firstLevel = 1
 
 // stale is how long the nodes decide by demand without a measure of what is missed. Then the captain decides, which needs none.
@@ -52,6 +53,10 @@ type margin struct {
 	budget Budget    // nil: the captain decides
 	from   budgeted  // what it was made for
 	seen   time.Time // the last reading in which it was known what is missed
+
+	// The window that is not full yet: a workload that is pressed is measured more often.
+	begin            time.Time
+	missed, requests float64
 }
 
 // budgeted is what of a spec a budget is made for.
@@ -110,9 +115,18 @@ func (m *margin) observe(now time.Time, r slo.Reading) {
 	if m.budget == nil || !(r.Requests > 0) {
 		return
 	}
-	m.budget.Observe(now, r.Missed, r.Requests)
 	m.seen = now
+	m.missed += float64(r.Missed) * r.Requests
+	m.requests += r.Requests
+	if now.Sub(m.begin) < window {
+		return
+	}
+	m.budget.Observe(now, mdp.Ratio(m.missed/m.requests), m.requests)
+	m.begin, m.missed, m.requests = now, 0, 0
 }
+
+// window is how long a budget's windows are, at least: ten seconds, as far as steps come on time.
+const window = 9 * time.Second
 
 // steps is how many steps of the margin there are in one, in which nodes hear of it, upwards: each other value is a message
 // to each of them.

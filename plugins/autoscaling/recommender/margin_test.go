@@ -157,7 +157,10 @@ func TestTheNodesAreToldTheRuleAndItsMargin(t *testing.T) {
 		t.Fatal(err)
 	}
 	mpa.Spec.Learner = &v1alpha1.Learner{Rule: "demand"}
-	mpa.Spec.SLO = &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{Percentile: 99}, Source: v1alpha1.SLOSource{Type: "pod", Port: "9090"}}
+	mpa.Spec.SLO = &v1alpha1.SLO{
+		Latency: &v1alpha1.LatencySLO{Percentile: 99},
+		Source:  v1alpha1.SLOSource{Type: "pod", Port: "9090"},
+	}
 	mpa.Spec.SLO.Latency.Threshold.Duration = 50 * time.Millisecond
 	if err := c.client.Update(t.Context(), &mpa); err != nil {
 		t.Fatal(err)
@@ -179,7 +182,8 @@ func TestTheNodesAreToldTheRuleAndItsMargin(t *testing.T) {
 	made.level = -0.62
 	c.now = c.now.Add(10 * time.Second)
 	got := c.reconcile("web")
-	if _, margin := told(); margin < -0.6-1e-9 || margin > -0.6+1e-9 || got.Status.Margin != "-0.620" || got.Status.Policy.NodeRule != "demand" {
+	_, margin := told()
+	if margin < -0.6-1e-9 || margin > -0.6+1e-9 || got.Status.Margin != "-0.620" || got.Status.Policy.NodeRule != "demand" {
 		t.Errorf("the node is told %v; status: margin %q, rule %+v", margin, got.Status.Margin, got.Status.Policy)
 	}
 	c.start()
@@ -192,5 +196,25 @@ func TestTheNodesAreToldTheRuleAndItsMargin(t *testing.T) {
 	got = c.reconcile("web")
 	if rule, _ := told(); rule != api.Captain || got.Status.Policy.NodeRule != "captain" || got.Status.Margin != "-0.620" {
 		t.Errorf("without a measure for 6 minutes the node is told %q, status: %+v", rule, got.Status.Policy)
+	}
+}
+
+// A workload that is pressed is measured every two seconds. The budget has windows of ten seconds all the same: its
+// level moves by a step in each.
+func TestABudgetsWindowsAreOfTenSeconds(t *testing.T) {
+	var made *ledger
+	var m margin
+	if err := m.follow(noon, ledgers(&made), specOf(v1alpha1.Learner{Rule: "demand"}), p99, ""); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 11 {
+		r := slo.Reading{Requests: 100}
+		if i == 3 {
+			r = slo.Reading{Requests: 600, Missed: 0.5}
+		}
+		m.observe(noon.Add(time.Duration(i)*2*time.Second), r)
+	}
+	if len(made.observed) != 3 || made.observed[1] != 0.3 {
+		t.Errorf("in 20 s the budget heard %v, want three windows, and 300 of 1000 in the second", made.observed)
 	}
 }

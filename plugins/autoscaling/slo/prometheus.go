@@ -148,7 +148,9 @@ func (p *Prometheus) Read(ctx context.Context, now time.Time, pods []string) Rea
 	case now.Sub(p.at) > oldest:
 		return Reading{Problem: fmt.Sprintf("asking %s: no answer for %v", p.server, now.Sub(p.at).Round(time.Second))}
 	}
-	return p.last
+	r := p.last
+	p.last.Requests = 0 // they count once, also when the next answer is late
+	return r
 }
 
 // ask asks the server once.
@@ -158,6 +160,11 @@ func (p *Prometheus) ask(ctx context.Context, now time.Time, pods []string, done
 	r := p.reading(ctx, now, pods)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if unread := p.last; unread.Requests > 0 {
+		all := unread.Requests + r.Requests
+		r.Missed = mdp.Ratio((float64(unread.Missed)*unread.Requests + float64(r.Missed)*r.Requests) / all)
+		r.Requests = all
+	}
 	p.last, p.at = r, now
 	p.healthy = ctx.Err() == nil
 	p.asking = nil

@@ -98,7 +98,7 @@ func answering(t *testing.T, answer http.HandlerFunc) *slo.Prometheus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := servers.New(server.URL+"/", "http_request_duration_seconds", "shop", 99, 0)
+	p, err := servers.New(server.URL+"/", "http_request_duration_seconds", "shop", 99, 100*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +176,40 @@ func TestAServerThatAnswersIsReadNow(t *testing.T) {
 		rate.Add(1)
 		return read()
 	}, func(r slo.Reading) bool { return r.Throughput == mdp.Rate(rate.Load()) })
+}
+
+// The error budget counts requests, each once: an answer that is read twice, since the next one is late, counts once.
+func TestWhatAServerSaysMissedCountsOnce(t *testing.T) {
+	release := make(chan struct{})
+	var late atomic.Bool
+	p := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		r.ParseForm()
+		if late.Load() {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}
+		if strings.Contains(r.Form.Get("query"), "_count") {
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[0,"20"]}]}}`)
+			return
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+
+			`{"metric":{"le":"0.1"},"value":[0,"570"]},{"metric":{"le":"+Inf"},"value":[0,"600"]}]}}`)
+	})
+	defer close(release)
+	at := noon
+	read := func() slo.Reading { return p.Read(t.Context(), at, []string{"web-1"}) }
+	eventually(t, "a first answer", read, func(r slo.Reading) bool { return r.Observed.Has(mdp.Throughput) && r.Requests == 0 })
+	at = noon.Add(10 * time.Second)
+	eventually(t, "a second one", read, func(r slo.Reading) bool {
+		return math.Abs(r.Requests-200) < 1e-9 && math.Abs(float64(r.Missed-0.05)) < 1e-3
+	})
+	late.Store(true)
+	at = noon.Add(20 * time.Second)
+	if r := read(); r.Requests != 0 || !r.Observed.Has(mdp.Throughput) {
+		t.Errorf("while the server is late: %+v, want the rate as it was, and no requests", r)
+	}
 }
 
 // An answer of any length, or one that leads elsewhere, costs little and is a problem.

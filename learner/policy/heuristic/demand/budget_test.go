@@ -112,3 +112,18 @@ func TestLevelsStayWithinTheirRange(t *testing.T) {
 		t.Errorf("where nothing is missed the level is %v", b.Level())
 	}
 }
+
+// A budget goes on from the level of the one before it, by either criterion.
+func TestABudgetBeginsAtItsLevel(t *testing.T) {
+	for level, want := range map[float64]float64{1.25: 1.25, -2: -2, 9: 2.5, -9: -3} {
+		config := demand.DefaultBudget
+		config.Windows, config.Level = 0.05, level
+		b := demand.NewBudget(config)
+		if b.Level() != want {
+			t.Errorf("from %v it begins at %v, want %v", level, b.Level(), want)
+		}
+		if windows(b, noon, 1, func(float64) float64 { return 0 }); b.Level() > want || b.Level() < want-0.011 {
+			t.Errorf("after a window without misses the level went from %v to %v", want, b.Level())
+		}
+	}
+}
