@@ -100,3 +100,28 @@ func TestARuleCanBeChangedAtAnyTime(t *testing.T) {
 		g.run(9 * time.Second)
 	}
 }
+
+// Relief stands for a second, and for as long as there is throttling; then the demand rule's limit holds at once. The
+// captain's comes down by a half-life.
+func TestHowReliefComesDownByRule(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule    api.Rule
+		ago     time.Duration
+		pressed bool
+		want    mdp.MilliCPU
+	}{
+		"demand, at once":        {api.Demand, 500 * time.Millisecond, false, 1000},
+		"demand, a second later": {api.Demand, 2 * time.Second, false, 200},
+		"demand, throttled":      {api.Demand, 2 * time.Second, true, 1000},
+		"captain":                {api.Captain, 2 * time.Second, false, 400},
+	} {
+		one := managedContainer{
+			rule: c.rule, pressed: c.pressed, inForce: limitsOf(web),
+			settling: settling{at: noon, top: web.CPU, half: time.Second},
+		}
+		got := one.slowly(noon.Add(c.ago), mdp.Action{}.WithCPU(200))
+		if got.Limit.CPU != c.want {
+			t.Errorf("%s: %v, want %v", name, got.Limit.CPU, c.want)
+		}
+	}
+}
