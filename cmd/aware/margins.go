@@ -231,7 +231,8 @@ func (o marginsOptions) from() (margins.State, error) {
 		return margins.State{}, fmt.Errorf("--resume %s: %w", o.resume, err)
 	}
 	if f.Encoding != bench.Encoding {
-		return margins.State{}, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d", o.resume, f.Encoding, bench.Encoding)
+		return margins.State{}, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d",
+			o.resume, f.Encoding, bench.Encoding)
 	}
 	was, is := f.Made, o.config
 	was.Share, is.Share, was.Windows, is.Windows = 0, 0, 0, 0
@@ -280,7 +281,8 @@ func (o marginsOptions) say(out io.Writer, cell bench.Cell, s margins.State, tak
 		return json.NewEncoder(out).Encode(map[string]any{"made": o.config, "rounds": s.Rounds, "held_out": parts, "policy": c})
 	}
 	for _, p := range parts {
-		fmt.Fprintf(out, "in other worlds with %.2f of the margins, %+.1f: %.3f cores, %.2f %% of requests late, %.2f %% of windows over\n",
+		fmt.Fprintf(out,
+			"in other worlds with %.2f of the margins, %+.1f: %.3f cores, %.2f %% of requests late, %.2f %% of windows over\n",
 			p.Of, p.Level, p.Cores, 100*p.Late, 100*p.Windows)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {

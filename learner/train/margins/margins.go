@@ -90,7 +90,8 @@ func New(c Config, n int, judge Judge, from State) (*Learner, error) {
 		from.Tails, from.Freed = make([]float64, n), make([]float64, n)
 	}
 	if len(from.Tails) != n || len(from.Freed) != n {
-		return nil, fmt.Errorf("margins: a state with %d tails and %d figures of cores for %d services", len(from.Tails), len(from.Freed), n)
+		return nil, fmt.Errorf("margins: a state with %d tails and %d figures of cores for %d services",
+			len(from.Tails), len(from.Freed), n)
 	}
 	return &Learner{config: c, judge: judge, state: from.clone()}, nil
 }

@@ -12,7 +12,9 @@ func TestMergedKeepsWhatAnnotationsCannotSet(t *testing.T) {
 	for name, c := range map[string]struct{ now, want, merged *v1alpha1.Learner }{
 		"nothing":            {nil, nil, nil},
 		"a rule is set":      {nil, &demand, &demand},
-		"beside its default": {&v1alpha1.Learner{Algorithm: "none"}, &demand, &v1alpha1.Learner{Algorithm: "none", Rule: "demand", Budget: "0.5%"}},
+		"beside its default": {
+			&v1alpha1.Learner{Algorithm: "none"}, &demand, &v1alpha1.Learner{Algorithm: "none", Rule: "demand", Budget: "0.5%"},
+		},
 		"the rule is taken back": {
 			&v1alpha1.Learner{Algorithm: "none", Rule: "demand"}, nil, &v1alpha1.Learner{Algorithm: "none"},
 		},
