@@ -10,8 +10,8 @@ import (
 func TestMergedKeepsWhatAnnotationsCannotSet(t *testing.T) {
 	demand := v1alpha1.Learner{Rule: "demand", Budget: "0.5%"}
 	for name, c := range map[string]struct{ now, want, merged *v1alpha1.Learner }{
-		"nothing":            {nil, nil, nil},
-		"a rule is set":      {nil, &demand, &demand},
+		"nothing":       {nil, nil, nil},
+		"a rule is set": {nil, &demand, &demand},
 		"beside its default": {
 			&v1alpha1.Learner{Algorithm: "none"}, &demand, &v1alpha1.Learner{Algorithm: "none", Rule: "demand", Budget: "0.5%"},
 		},
