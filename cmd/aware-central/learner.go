@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"awarescale.dev/aware/learner/experience/trajectory"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -26,23 +29,29 @@ type episodes struct {
 	learning atomic.Bool
 	store    trajectory.Store // nil: nothing is stored
 	now      func() time.Time
+	minds    *minds // the agents of workloads that are learned
 
 	mu        sync.Mutex
 	recorders map[string]*lifecycle.Recorder
 	failed    error // why the last transition was not stored; nil when it was
 }
 
-func newEpisodes(now func() time.Time) *episodes {
-	return &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now}
+func newEpisodes(step time.Duration, now func() time.Time) *episodes {
+	return &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now, minds: newMinds(step, now)}
 }
 
-// open opens the trajectory store in a file.
+// open opens the trajectory store in a file. What is learned of it is kept in a folder beside it.
 func (e *episodes) open(ctx context.Context, path string) error {
 	store, err := trajectory.OpenSQLite(ctx, path, trajectory.Buffering{})
 	if err != nil {
 		return fmt.Errorf("flag --trajectory-store: %w", err)
 	}
 	e.store = store
+	e.minds.stored = true
+	e.minds.folder = filepath.Join(filepath.Dir(path), "agents")
+	if err := os.MkdirAll(e.minds.folder, 0o700); err != nil {
+		return fmt.Errorf("flag --trajectory-store: making the folder for agents: %w", errors.Join(err, store.Close()))
+	}
 	return nil
 }
 
@@ -64,6 +73,7 @@ func (e *episodes) firstEpisode() int {
 
 // Record takes one transition of a workload.
 func (e *episodes) Record(workload string, t mdp.Transition) {
+	e.minds.record(workload, t)
 	if !e.learning.Load() {
 		return
 	}
@@ -95,8 +105,11 @@ func (e *episodes) Rewards(workload string) (mean, std float64, n int, ok bool) 
 	if r == nil {
 		return 0, 0, 0, false
 	}
-	return r.Profile.Summary()
+	return r.Profile.Totals()
 }
+
+// Life is where the agent of a workload is in its life.
+func (e *episodes) Life(workload string) (recommender.Life, bool) { return e.minds.life(workload) }
 
 // run holds the learner's lease until the context ends or the lease is lost.
 func (e *episodes) run(ctx context.Context, client kubernetes.Interface, namespace string) error {

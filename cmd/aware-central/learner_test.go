@@ -16,7 +16,7 @@ func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	const workload = "shop/Deployment/web"
 	record := func(n int) {
-		e := newEpisodes(func() time.Time { return now })
+		e := newEpisodes(10*time.Second, func() time.Time { return now })
 		if err := e.open(t.Context(), path); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 }
 
 func TestAStoreThatCannotBeOpenedIsNamed(t *testing.T) {
-	e := newEpisodes(time.Now)
+	e := newEpisodes(10*time.Second, time.Now)
 	if err := e.open(t.Context(), filepath.Join(t.TempDir(), "no", "folder", "t.db")); err == nil {
 		t.Error("it opened")
 	}

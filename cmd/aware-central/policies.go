@@ -8,12 +8,13 @@ import (
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/demand"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
 )
 
-// policies makes the policy of a workload's container: HPA's and VPA's
-// arithmetic behind central's guards.
-func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
+// policies makes the policy of a workload's container, behind central's guards: HPA's and VPA's arithmetic, and an agent that
+// learns of it where the owner wants one.
+func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
 	c.SLO = b.SLO
 	c.Largest = mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
@@ -39,7 +40,21 @@ func policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 		Knobs:  func() mdp.Set { return mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit) },
 		SLO:    b.SLO,
 	}
-	return guard.Standard(hpavpa.New(c), settings, place), "hpavpa/1", nil
+	var policy mdp.Policy = hpavpa.New(c)
+	switch {
+	case b.Learner == nil || b.Learner.Algorithm == "" || b.Learner.Algorithm == v1alpha1.AlgorithmNone:
+		if b.First {
+			m.forget(b.Workload)
+		}
+	case b.Learner.Algorithm == v1alpha1.AlgorithmBCQ && b.First:
+		var err error
+		if policy, err = m.policy(b, policy); err != nil {
+			return nil, "", err
+		}
+	case b.First:
+		return nil, "", fmt.Errorf("spec.learner.algorithm %q: it must be none or bcq", b.Learner.Algorithm)
+	}
+	return guard.Standard(policy, settings, place), "hpavpa/1", nil
 }
 
 // budgets makes the error budget of a workload whose nodes decide by demand.

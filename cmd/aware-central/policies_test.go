@@ -13,6 +13,9 @@ import (
 
 var objective = mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
 
+// rules is a central in which nothing is learned.
+func rules() *minds { return newMinds(10*time.Second, time.Now) }
+
 // A pod writes its own histogram, and can say that every request is late for ever. What
 // it gets by that is what its owner's bounds allow.
 func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
@@ -23,7 +26,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +71,7 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
 		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
 	}
-	p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 99},
 	}
 	for used, want := range map[mdp.MilliCPU]mdp.Range[mdp.MilliCPU]{1: {Min: 1, Max: 3}, 9: {Min: 10, Max: 13}} {
-		p, _, err := policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
 		if err != nil {
 			t.Fatal(err)
 		}

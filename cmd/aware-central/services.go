@@ -58,7 +58,7 @@ type services struct {
 // start starts the services of the roles, and sets where the scheduler's plugin gets
 // its reports from. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (*services, error) {
-	b := &services{settings: s, fleet: f, episodes: newEpisodes(time.Now), log: decisions.NewLog(),
+	b := &services{settings: s, fleet: f, episodes: newEpisodes(s.step, time.Now), log: decisions.NewLog(),
 		placed: placement{reserved: newReserved()}}
 	decides := s.has(autoscaler) || s.has(learner)
 	if !decides && s.central == "" {
@@ -106,6 +106,11 @@ func (b *services) decide(ctx context.Context) error {
 	if s.has(learner) {
 		b.supervise(ctx, "learner",
 			func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
+		if b.episodes.store != nil {
+			b.supervise(ctx, "lessons", func(ctx context.Context) error {
+				return b.episodes.minds.teach(ctx, b.episodes.store, b.episodes.learning.Load)
+			})
+		}
 	}
 	if s.has(autoscaler) {
 		b.decided = measure(b.fleet)
@@ -241,7 +246,7 @@ func (b *services) autoscale(ctx context.Context) error {
 		Client:      mgr.GetClient(),
 		Fleet:       b.fleet,
 		Servers:     b.settings.servers,
-		Policies:    policies,
+		Policies:    b.episodes.minds.policies,
 		Budgets:     budgets,
 		Episodes:    b.episodes,
 		Log:         b.log,

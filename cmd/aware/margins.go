@@ -79,6 +79,8 @@ func marginsCommand() *cobra.Command {
 	f.Float64Var(&o.config.Share, "share", 0, "error budget in the policy file, as a share of requests; 0 is the policy's own")
 	f.Float64Var(&o.config.Windows, "windows", 0.035,
 		"share of windows of ten seconds that may be over the SLO, in the policy file")
+	f.Float64Var(&o.config.Config.Late, "late", 0,
+		"share of late requests at which margins are compared; 0 is what the error budget comes to without margins")
 	f.IntVar(&o.held, "held-out", 10,
 		"worlds of an hour in which parts of the margins, and levels, are judged; 0 takes what was learned")
 	f.IntVar(&o.rounds, "rounds", 12, "rounds, with those before")
@@ -89,7 +91,7 @@ func marginsCommand() *cobra.Command {
 	return cmd
 }
 
-func (o marginsOptions) run(ctx context.Context, out, progress io.Writer) error {
+func (o *marginsOptions) run(ctx context.Context, out, progress io.Writer) error {
 	cell, err := o.cell()
 	if err != nil {
 		return err
@@ -97,6 +99,9 @@ func (o marginsOptions) run(ctx context.Context, out, progress io.Writer) error 
 	judge, err := margins.InCell(cell, o.config.Policy, o.config.Length)
 	if err != nil {
 		return usage(fmt.Errorf("--policy: %w", err))
+	}
+	if err := o.late(ctx, progress, cell); err != nil {
+		return err
 	}
 	from, err := o.from()
 	if err != nil {
@@ -137,6 +142,33 @@ func (o marginsOptions) run(ctx context.Context, out, progress io.Writer) error 
 	return o.say(out, cell, l.State(), taken, parts)
 }
 
+// lateWorlds is in how many hours it is found out what the error budget comes to.
+const lateWorlds = 6
+
+// late finds out at which share of late requests margins are compared, where no flag says it: that of the state to go on
+// from, or what the error budget comes to.
+func (o *marginsOptions) late(ctx context.Context, progress io.Writer, cell bench.Cell) error {
+	if o.config.Config.Late != 0 {
+		return nil
+	}
+	if o.resume != "" {
+		f, err := o.read()
+		o.config.Config.Late = f.Made.Config.Late
+		return err
+	}
+	share, err := margins.Budgeted(ctx, cell, o.choice(cell, make([]float64, len(cell.App.Services))), lateWorlds)
+	if err != nil {
+		return err
+	}
+	// In steps, so that the figure is one that a person can give to --late.
+	o.config.Config.Late = max(leastLate, math.Round(share/leastLate)*leastLate)
+	fmt.Fprintf(progress, "margins are compared at %.2f %% of late requests, where the error budget comes to\n", 100*o.config.Config.Late)
+	return nil
+}
+
+// leastLate is the least share at which margins are compared: a world of ten minutes has a few such requests.
+const leastLate = 0.0005
+
 // judge takes the part of what was learned that is best in other worlds.
 func (o marginsOptions) judge(ctx context.Context, progress io.Writer, cell bench.Cell, s margins.State) (
 	taken []float64, parts []margins.Part, err error) {
@@ -176,8 +208,8 @@ func (o marginsOptions) ship(cell bench.Cell, rounds int, taken []float64) error
 	c := o.config
 	mine := bench.ApplicationMargins{
 		Made: fmt.Sprintf("aware train margins --app %s --policy %s --length %v --worlds %d --seed %d --rounds %d "+
-			"--held-out %d --windows %g, on %s", c.App, c.Policy, c.Length, c.Config.Worlds, c.Config.Seed,
-			rounds, o.held, c.Windows, time.Now().Format(time.DateOnly)),
+			"--late %g --held-out %d --windows %g, on %s", c.App, c.Policy, c.Length, c.Config.Worlds, c.Config.Seed,
+			rounds, c.Config.Late, o.held, c.Windows, time.Now().Format(time.DateOnly)),
 		Margins: map[string]float64{},
 	}
 	for i, service := range cell.App.Services {
@@ -222,17 +254,9 @@ func (o marginsOptions) from() (margins.State, error) {
 	if o.resume == "" {
 		return margins.State{}, nil
 	}
-	text, err := os.ReadFile(o.resume)
+	f, err := o.read()
 	if err != nil {
-		return margins.State{}, fmt.Errorf("--resume: %w", err)
-	}
-	var f marginsFile
-	if err := json.Unmarshal(text, &f); err != nil {
-		return margins.State{}, fmt.Errorf("--resume %s: %w", o.resume, err)
-	}
-	if f.Encoding != bench.Encoding {
-		return margins.State{}, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d",
-			o.resume, f.Encoding, bench.Encoding)
+		return margins.State{}, err
 	}
 	was, is := f.Made, o.config
 	was.Share, is.Share, was.Windows, is.Windows = 0, 0, 0, 0
@@ -240,6 +264,21 @@ func (o marginsOptions) from() (margins.State, error) {
 		return margins.State{}, fmt.Errorf("--resume %s: it is of another run: %+v, and the flags say %+v", o.resume, was, is)
 	}
 	return f.State, nil
+}
+
+// read reads the file to go on from.
+func (o marginsOptions) read() (f marginsFile, err error) {
+	text, err := os.ReadFile(o.resume)
+	if err != nil {
+		return f, fmt.Errorf("--resume: %w", err)
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return f, fmt.Errorf("--resume %s: %w", o.resume, err)
+	}
+	if f.Encoding != bench.Encoding {
+		return f, fmt.Errorf("--resume %s: encoding %d: this aware reads encoding %d", o.resume, f.Encoding, bench.Encoding)
+	}
+	return f, nil
 }
 
 // choice is the policy with the margins.

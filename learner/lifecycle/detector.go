@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"fmt"
 	"math"
+
+	"awarescale.dev/aware/learner/mdp"
 )
 
 // Detector sees within an episode that a workload has changed: a policy that was learned for another one is worth less from one
@@ -23,6 +25,17 @@ const alarm = 8
 // NewDetector makes a detector of what is usual: the mean and the deviation of a step's reward.
 func NewDetector(mean, deviation float64) *Detector {
 	return &Detector{Mean: mean, Deviation: max(deviation, 0.01*math.Abs(mean), 1e-9), Alarm: alarm}
+}
+
+// seen is what was seen before, or what the reward of a step shows. A nil Detector sees nothing.
+func (d *Detector) seen(before string, reward mdp.Reward) string {
+	if d == nil {
+		return before
+	}
+	if why := d.Add(float64(reward)); why != "" {
+		return why
+	}
+	return before
 }
 
 // Add takes in the reward of a step. It returns why the workload is another one, or nothing. A step of

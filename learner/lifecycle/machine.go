@@ -113,6 +113,7 @@ type Evidence struct {
 	Recent   Summary  // episodes of whoever drives now, since the stage began
 	Fallback Summary  // episodes of the fallback, the last ones that there are
 	Drift    string   // why the workload is another one than before, seen by the [Detector]; empty: it is not
+	Harm     string   // why the agent is far worse than the fallback was, seen within an episode; empty: it is not
 }
 
 // Driver is who decides for the workload.
@@ -121,7 +122,7 @@ type Driver uint8
 // The drivers.
 const (
 	Fallback Driver = iota
-	Agent
+	AgentDrives
 )
 
 // Training is what an agent learns from.
@@ -155,7 +156,7 @@ type Machine struct {
 //  2. An agent that is worth less than the fallback by more than Settings.Worse hands back, and one without a policy, too.
 //  3. A judgement needs episodes, and that their rewards are known: a gap is no drift, and no proof either.
 //  4. Where the stakes are high, Serving goes to Offline.
-//  5. Drift is also seen within an episode.
+//  5. Drift is also seen within an episode, and so is an agent that is far worse than the fallback: it hands back at once.
 func (m Machine) Next(s Settings, e Evidence) Machine {
 	to := func(stage Stage, why string, args ...any) Machine {
 		return Machine{Stage: stage, Why: fmt.Sprintf(why, args...)}
@@ -180,6 +181,8 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 		}
 	case !e.Policy:
 		return to(Offline, "the policy cannot be used")
+	case e.Harm != "":
+		return to(Offline, "%s", e.Harm)
 	case judged && e.Fallback.Episodes > 0 && e.Recent.Mean < e.Fallback.Mean-float64(s.Worse)*math.Abs(e.Fallback.Mean):
 		return to(Offline, "the agent is worth %.4g a step, and the fallback %.4g", e.Recent.Mean, e.Fallback.Mean)
 	case m.Stage == Online:
@@ -202,9 +205,9 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 func (m Machine) Plan(s Settings) Plan {
 	switch m.Stage {
 	case Online:
-		return Plan{Driver: Agent, Training: FromItsSteps, Explore: true}
+		return Plan{Driver: AgentDrives, Training: FromItsSteps, Explore: true}
 	case Serving:
-		return Plan{Driver: Agent}
+		return Plan{Driver: AgentDrives}
 	}
 	return Plan{Driver: Fallback, Training: FromStore, Jitter: !s.HighStakes}
 }

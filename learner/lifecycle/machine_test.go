@@ -69,6 +69,10 @@ func TestEveryEdgeOfTheLifecycle(t *testing.T) {
 			lifecycle.Evidence{Policy: true, Recent: rewards(1.7, 0.11), Fallback: fallback}, lifecycle.Online},
 		"as before": {lifecycle.Serving, plain,
 			lifecycle.Evidence{Policy: true, Recent: rewards(1.5, 0.1), Fallback: fallback}, lifecycle.Serving},
+		"harm within an episode": {lifecycle.Online, plain,
+			lifecycle.Evidence{Policy: true, Harm: "far worse"}, lifecycle.Offline},
+		"harm while it serves": {lifecycle.Serving, plain,
+			lifecycle.Evidence{Policy: true, Harm: "far worse", Drift: "another workload"}, lifecycle.Offline},
 		"drift within an episode": {lifecycle.Serving, plain,
 			lifecycle.Evidence{Policy: true, Drift: "another workload"}, lifecycle.Online},
 		"drift where the stakes are high": {lifecycle.Serving, highStakes,
@@ -113,8 +117,8 @@ func TestWhatFollowsFromAStage(t *testing.T) {
 	for stage, want := range map[lifecycle.Stage]lifecycle.Plan{
 		lifecycle.Initialized: {Driver: lifecycle.Fallback, Training: lifecycle.FromStore, Jitter: true},
 		lifecycle.Offline:     {Driver: lifecycle.Fallback, Training: lifecycle.FromStore, Jitter: true},
-		lifecycle.Online:      {Driver: lifecycle.Agent, Training: lifecycle.FromItsSteps, Explore: true},
-		lifecycle.Serving:     {Driver: lifecycle.Agent},
+		lifecycle.Online:      {Driver: lifecycle.AgentDrives, Training: lifecycle.FromItsSteps, Explore: true},
+		lifecycle.Serving:     {Driver: lifecycle.AgentDrives},
 	} {
 		if got := (lifecycle.Machine{Stage: stage}).Plan(profile); got != want {
 			t.Errorf("%v: %+v, want %+v", stage, got, want)

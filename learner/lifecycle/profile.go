@@ -1,6 +1,9 @@
-// Package lifecycle is the lifecycle of a workload's agent in AWARE (ATC'23,
-// Algorithm 1). It contains the [Profile]: the rewards of recent episodes.
-// Their mean and deviation determine the stage of the lifecycle.
+// Package lifecycle is the lifecycle of a workload's agent in AWARE (ATC'23, Algorithm 1).
+//
+// A [Profile] has the rewards of recent episodes. The [Machine] makes of them the stage of the lifecycle, and of the stage a
+// [Plan]: who drives, and what is learned from. An [Agent] is a workload's policy that acts by it: the fallback drives, and the
+// learned policy takes over when it is as good, and hands back when it is not. Nothing here trains: whoever does offers policies, with
+// what they are worth.
 package lifecycle
 
 import (
@@ -10,53 +13,101 @@ import (
 )
 
 // Profile keeps the rewards of the last episodes of a workload. An episode has
-// a constant number of steps (100 in the paper, §2.2).
+// a constant number of steps (100 in the paper, §2.2). Its fields are its state.
 type Profile struct {
 	Steps int // number of steps in an episode
 	Keep  int // number of episodes to keep
 
-	over    []float64 // total rewards of the last complete episodes, oldest first
-	count   int       // number of complete episodes, including those no longer kept
-	running float64   // total reward of the running episode
-	steps   int       // number of steps in the running episode
+	Over    []Episode // the last complete episodes, oldest first
+	Count   int       // number of complete episodes, including those no longer kept
+	Running Episode
 }
+
+// Episode is the sums of an episode's steps.
+type Episode struct {
+	Steps   int
+	Known   int     // steps of which the reward is known
+	Sum     float64 // of the known rewards
+	Squares float64 // of their squares
+}
+
+// mean is the mean reward of a step, where one is known.
+func (e Episode) mean() float64 { return e.Sum / float64(e.Known) }
 
 // NewProfile creates a profile that keeps the last 20 episodes of 100 steps.
 func NewProfile() *Profile { return &Profile{Steps: 100, Keep: 20} }
 
-// Add adds the reward of one step.
-func (p *Profile) Add(r mdp.Reward) {
-	p.running += float64(r)
-	p.steps++
-	if p.steps < p.Steps {
+// Add adds a step. A step of which the reward is not known is a step all the same: it makes the coverage less.
+func (p *Profile) Add(r mdp.Reward, known bool) {
+	p.Running.Steps++
+	if known {
+		p.Running.Known++
+		p.Running.Sum += float64(r)
+		p.Running.Squares += float64(r) * float64(r)
+	}
+	if p.Running.Steps < p.Steps {
 		return
 	}
-	p.over = append(p.over, p.running)
-	if len(p.over) > p.Keep {
-		p.over = p.over[1:]
+	p.Over = append(p.Over, p.Running)
+	if len(p.Over) > p.Keep {
+		p.Over = p.Over[1:]
 	}
-	p.count++
-	p.running = 0
-	p.steps = 0
+	p.Count++
+	p.Running = Episode{}
 }
 
-// Summary returns the mean and the standard deviation of the total rewards of
-// the kept episodes, and the number of complete episodes. Before the first
-// episode is complete, the mean is the reward of the running episode, scaled to
-// the full length. ok is false before the first step.
-func (p *Profile) Summary() (mean, std float64, episodes int, ok bool) {
-	if len(p.over) == 0 {
-		if p.steps == 0 {
-			return 0, 0, 0, false
+// Totals returns the mean and the standard deviation of the total rewards of the kept episodes, and the number of complete
+// episodes. Steps without a known reward count as the others do in the mean. Before the first episode is complete, the mean is the reward of the running
+// episode, scaled to the full length. ok is false where no reward is known.
+func (p *Profile) Totals() (mean, std float64, episodes int, ok bool) {
+	steps := float64(p.Steps)
+	s := p.Summary()
+	if s.Coverage > 0 {
+		return s.Mean * steps, s.Deviation * steps, p.Count, true
+	}
+	if p.Running.Known == 0 {
+		return 0, 0, p.Count, false
+	}
+	return p.Running.mean() * steps, 0, p.Count, true
+}
+
+// Summary is the kept episodes as the [Machine] judges them. Episodes of which nothing is known count in the coverage only.
+func (p *Profile) Summary() Summary {
+	s := Summary{Episodes: len(p.Over)}
+	steps, known, n := 0, 0, 0
+	for _, e := range p.Over {
+		steps += e.Steps
+		known += e.Known
+		if e.Known > 0 {
+			s.Mean += e.mean()
+			n++
 		}
-		return p.running / float64(p.steps) * float64(p.Steps), 0, 0, true
 	}
-	for _, r := range p.over {
-		mean += r
+	if known == 0 {
+		return s
 	}
-	mean /= float64(len(p.over))
-	for _, r := range p.over {
-		std += (r - mean) * (r - mean)
+	s.Coverage = mdp.Ratio(float64(known) / float64(steps))
+	s.Mean /= float64(n)
+	for _, e := range p.Over {
+		if e.Known > 0 {
+			s.Deviation += (e.mean() - s.Mean) * (e.mean() - s.Mean)
+		}
 	}
-	return mean, math.Sqrt(std / float64(len(p.over))), p.count, true
+	s.Deviation = math.Sqrt(s.Deviation / float64(n))
+	return s
+}
+
+// Usual is the mean and the deviation of a step's reward over the kept episodes; ok is false where none is known.
+func (p *Profile) Usual() (mean, deviation float64, ok bool) {
+	var all Episode
+	for _, e := range p.Over {
+		all.Known += e.Known
+		all.Sum += e.Sum
+		all.Squares += e.Squares
+	}
+	if all.Known == 0 {
+		return 0, 0, false
+	}
+	mean = all.mean()
+	return mean, math.Sqrt(max(0, all.Squares/float64(all.Known)-mean*mean)), true
 }

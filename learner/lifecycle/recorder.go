@@ -25,15 +25,13 @@ func NewRecorder(episode int) *Recorder {
 // Add numbers a transition, and marks the last one of an episode as truncated.
 // A transition that does not start where the one before ended (a failed step, a
 // restart) starts a new episode: the steps of an episode follow from each
-// other. A reward that is not known is not added to the Profile.
+// other.
 func (r *Recorder) Add(t mdp.Transition) (numbered mdp.Transition, episode, step int) {
 	if !r.next.IsZero() && !t.State.At.Equal(r.next) {
 		r.Clock.Cut()
 	}
 	r.next = t.Next.At
 	episode, step = r.Clock.Number(&t)
-	if t.RewardKnown {
-		r.Profile.Add(t.Reward)
-	}
+	r.Profile.Add(t.Reward, t.RewardKnown)
 	return t, episode, step
 }

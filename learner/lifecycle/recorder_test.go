@@ -26,7 +26,7 @@ func TestEpisodesAreCutAtTheirLengthAndAtGaps(t *testing.T) {
 	if want := "7.0 7.1 8.0 8.1 8.2! 9.0"; strings.Join(got, " ") != want {
 		t.Errorf("numbered %v, want %s", got, want)
 	}
-	if mean, _, _, ok := r.Profile.Summary(); !ok || mean != 100 {
+	if mean, _, _, ok := r.Profile.Totals(); !ok || mean != 100 {
 		t.Errorf("mean reward %v, %v: a reward that is not known must not count", mean, ok)
 	}
 }

@@ -148,6 +148,23 @@ func TestRewardLaws(t *testing.T) {
 
 // A step in which requests were missed is judged whatever else is not seen, and
 // what is not seen never makes it better.
+// Central decides on reservations, and so its reward is of them: the limit in force is the node's.
+func TestTheRewardIsOfWhatIsDecidedOn(t *testing.T) {
+	s := mdp.State{
+		Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.CPUReservation),
+		Limit:    mdp.Size{CPU: 1000, Memory: mdp.MiB}, Usage: mdp.Size{CPU: 250, Memory: mdp.MiB}, Reservation: 500,
+	}
+	for reserved, want := range map[bool]mdp.Reward{false: 1 + 0.5*(0.25+1), true: 1 + 0.5*(0.5+1)} {
+		if got, ok := (mdp.Objective{Alpha: 0.5, Reserved: reserved}).Judge(s); !ok || got != want {
+			t.Errorf("reserved %v: %v, %v; want %v", reserved, got, ok, want)
+		}
+	}
+	s.Observed = s.Observed.Without(mdp.SetOf(mdp.CPUReservation))
+	if _, ok := (mdp.Objective{Alpha: 0.5, Reserved: true}).Judge(s); ok {
+		t.Error("a reservation that is not known is judged")
+	}
+}
+
 func TestABadStepCountsWithWhatIsKnownOfIt(t *testing.T) {
 	o := mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond, Lost: 0.005}, Alpha: 0.5}
 	law := func(lat, used, missed uint16, hidden uint32) bool {

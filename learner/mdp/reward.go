@@ -126,6 +126,9 @@ type Reward float64
 type Objective struct {
 	SLO   SLO
 	Alpha Ratio // weight of the SLO against efficiency, in [0, 1]; 0.5 weighs them equally
+	// Reserved lets CPU count as allocated by its reservation, as central decides on it, and not by the limit in force, on which
+	// a node decides.
+	Reserved bool
 }
 
 // resources is the n of the reward: CPU and memory.
@@ -156,13 +159,17 @@ func (o Objective) Judge(s State) (r Reward, ok bool) {
 		return Reward(-price), true
 	}
 	preserved := Reward(a*float64(sp)*resources - price)
-	if !s.Knows(CPULimit, MemoryLimit, CPUUsage, MemoryUsage) || s.Limit.CPU <= 0 || s.Limit.Memory <= 0 {
+	allocated, signal := s.Limit.CPU, CPULimit
+	if o.Reserved {
+		allocated, signal = s.Reservation, CPUReservation
+	}
+	if !s.Knows(signal, MemoryLimit, CPUUsage, MemoryUsage) || allocated <= 0 || s.Limit.Memory <= 0 {
 		if price == 0 {
 			return 0, false
 		}
 		return preserved, true
 	}
-	cpu := min(1, float64(s.Usage.CPU)/float64(s.Limit.CPU))
+	cpu := min(1, float64(s.Usage.CPU)/float64(allocated))
 	memory := min(1, float64(s.Usage.Memory)/float64(s.Limit.Memory))
 	return preserved + Reward((1-a)*(cpu+memory)), true
 }

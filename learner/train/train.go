@@ -41,6 +41,9 @@ type Config struct {
 	Seed     uint64
 	Evaluate int // steps from one evaluation to the next; 0 evaluates nothing, and the last actor is kept
 	Episodes int // of an evaluation
+	// Paired lets every evaluation play the same episodes, so that two of them differ by the policy alone. What is best for
+	// these episodes is then not quite as good for others.
+	Paired bool
 }
 
 // Check returns nil for valid settings.
@@ -183,7 +186,7 @@ func (r *Run) step() error {
 	}
 	if r.c.Evaluate > 0 && r.Steps >= r.next {
 		r.next += r.c.Evaluate
-		return r.evaluate()
+		return r.Evaluate()
 	}
 	return nil
 }
@@ -212,11 +215,15 @@ func (r *Run) Recent() float64 {
 	return sum / float64(len(r.recent))
 }
 
-// evaluate plays episodes without exploration, and keeps the actor when it is
-// the best so far.
-func (r *Run) evaluate() error {
+// Evaluate plays episodes without exploration, and keeps the actor when it is
+// the best so far. Train does so by itself after every Config.Evaluate steps.
+func (r *Run) Evaluate() error {
 	now := r.learner.Snapshot()
-	returns, err := r.play(now, uint64(len(r.Evaluations))+1, r.c.Episodes)
+	round := uint64(len(r.Evaluations)) + 1
+	if r.c.Paired {
+		round = 1
+	}
+	returns, err := r.play(now, round, r.c.Episodes)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,12 @@ func killedAt(t *testing.T, host *cgrouptest.Host, dir string, at int) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTracedAgent$", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), tracedEnv+"="+host.Tree.Root()+"\n"+dir, "GOMAXPROCS=1")
+	tmp, err := os.MkdirTemp("", "cri") // a killed process removes nothing; a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	cmd.Env = append(os.Environ(), tracedEnv+"="+host.Tree.Root()+"\n"+dir, "GOMAXPROCS=1", "TMPDIR="+tmp)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		t.Skipf("processes cannot be traced here: %v", err)

@@ -21,8 +21,8 @@ func newTrialScratch(c Config) (*trialScratch, error) {
 	s.graph, err = graph.Build(m.n, func(b *graph.Builder[float64]) *graph.Node {
 		trials := c.Minibatch / c.Horizon
 		s.input = b.Input("trials", c.Minibatch, m.seen)
-		p := b.GRU("policy", m.policy, c.Horizon, trials, s.input.Node, 0)
-		v := b.GRU("critic", m.critic, c.Horizon, trials, s.input.Node, m.critics)
+		p := b.GRU("policy", m.policy, c.Horizon, trials, nil, s.input.Node, 0)
+		v := b.GRU("critic", m.critic, c.Horizon, trials, nil, s.input.Node, m.critics)
 		in := []*graph.Node{
 			b.Dense("policy/head", m.policyHead, p,
 				b.Params("policy/head/theta", m.pHead, m.policyHead.Params())),

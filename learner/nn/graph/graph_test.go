@@ -132,8 +132,8 @@ func encoder(t testing.TB, in, hidden, time, batch int) (*Graph[float64], []floa
 	var x, y Input[float64]
 	g, err := Build(one.Params()+two.Params()+head.Params(), func(b *Builder[float64]) *G.Node {
 		x, y = b.Input("x", time*batch, in), b.Input("y", time*batch, 8)
-		h := b.GRU("one", one, time, batch, x.Node, 0)
-		h = b.GRU("two", two, time, batch, h, one.Params())
+		h := b.GRU("one", one, time, batch, nil, x.Node, 0)
+		h = b.GRU("two", two, time, batch, nil, h, one.Params())
 		return square(b, b.MLP("head", head, h, one.Params()+two.Params()), y.Node)
 	})
 	if err != nil {
@@ -152,6 +152,34 @@ func TestGradientsOfAnEncoder(t *testing.T) {
 		run(t, g)
 		grad := append([]float64(nil), g.Grad...)
 		nntest.Gradient(t, fmt.Sprint(s), func() float64 { return run(t, g) }, g.Theta, grad, 60)
+	}
+}
+
+// The meta-learner's shape: bundles of sequences of different lengths, and rows of a batch that read the mean of their bundle.
+func TestGradientsThroughBundlesAndRows(t *testing.T) {
+	const time, bundles, each, batch = 5, 2, 3, 7
+	gru := kernel.GRU{In: 4, Hidden: 6, Bidirectional: true}
+	head := kernel.NewMLP(kernel.Tanh, kernel.Linear, gru.Out(), 3)
+	lengths, index := []int{5, 3, 0, 1, 2, 5}, []int{0, 1, 1, 0, 0, 1, 0}
+	var x, y Input[float64]
+	g, err := Build(gru.Params()+head.Params(), func(b *Builder[float64]) *G.Node {
+		x, y = b.Input("x", time*bundles*each, gru.In), b.Input("y", batch, 3)
+		h := b.GRU("gru", gru, time, bundles*each, lengths, x.Node, 0)
+		e := b.MLP("head", head, b.MeanOfBundles("mean", h, time, bundles, each, lengths), gru.Params())
+		return square(b, b.Rows("rows", e, index), y.Node)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(g.Theta, nntest.Normal(1, len(g.Theta), 0.4))
+	copy(x.Data, nntest.Normal(2, len(x.Data), 1))
+	copy(y.Data, nntest.Normal(3, len(y.Data), 1))
+	run(t, g)
+	grad := append([]float64(nil), g.Grad...)
+	nntest.Gradient(t, "bundles", func() float64 { return run(t, g) }, g.Theta, grad, 200)
+	index[0] = 2
+	if _, err := g.Run(); err == nil || !strings.Contains(err.Error(), "row 2 of 2") {
+		t.Errorf("a row that is not there: %v", err)
 	}
 }
 

@@ -93,14 +93,20 @@ func (b *Builder[T]) FrozenMLP(name string, m kernel.MLP, x *G.Node, theta []T) 
 }
 
 // GRU is a recurrent layer's output [time*batch][Out] for x [time*batch][In],
-// its parameters being the graph's from begin on.
-func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, x *G.Node, begin int) *G.Node {
+// its parameters being the graph's from begin on. lengths is nil, or how many steps
+// each sequence has, as [kernel.GRUTape] takes it; it is read at each run.
+func (b *Builder[T]) GRU(name string, g kernel.GRU, time, batch int, lengths []int, x *G.Node, begin int) *G.Node {
 	if rows(x) != time*batch || width(x) != g.In {
 		b.fail(fmt.Errorf("%s: an input of %v: the layer takes %d by %d", name, x.Shape(), time*batch, g.In))
 		return x
 	}
 	theta := b.Params(name+"/theta", begin, g.Params())
+	if lengths != nil && len(lengths) != batch {
+		b.fail(fmt.Errorf("%s: %d lengths: there must be %d", name, len(lengths), batch))
+		return x
+	}
 	tape := kernel.NewGRUTape[T](g, time, batch)
+	tape.Lengths = lengths
 	return b.apply(&op[T]{
 		name: name, shape: tensor.Shape{time * batch, g.Out()},
 		do: func(in [][]T, out []T) error {
@@ -180,6 +186,69 @@ func (b *Builder[T]) Join(name string, in ...*G.Node) *G.Node {
 			return parts, nil
 		},
 	}, in...)
+}
+
+// MeanOfBundles is, for bundles of sequences, the mean of their steps' rows: x
+// [time*bundles*each][width] becomes [bundles][width]. The mean is first over the
+// steps that a sequence has, and then over the sequences of a bundle that have any,
+// so the order of both is the same to it. lengths [bundles*each] is read at each
+// run. A bundle without any sequence is zero.
+func (b *Builder[T]) MeanOfBundles(name string, x *G.Node, time, bundles, each int, lengths []int) *G.Node {
+	w := width(x)
+	if rows(x) != time*bundles*each || len(lengths) != bundles*each {
+		b.fail(fmt.Errorf("%s: %d rows and %d lengths: there must be %d and %d", name, rows(x), len(lengths),
+			time*bundles*each, bundles*each))
+		return x
+	}
+	return b.apply(&op[T]{
+		name: name, shape: tensor.Shape{bundles, w},
+		do: func(in [][]T, out []T) error {
+			kernel.MeanOfBundles(in[0], w, each, lengths, out)
+			return nil
+		},
+		diff: func(_ G.Nodes, _, grad *G.Node) (G.Nodes, error) {
+			d, err := later(&op[T]{
+				name: name + "/input", shape: tensor.Shape{time * bundles * each, w},
+				do: func(in [][]T, to []T) error {
+					kernel.MeanOfBundlesBack(in[0], w, each, lengths, to)
+					return nil
+				},
+			}, grad)
+			return G.Nodes{d}, err
+		},
+	}, x)
+}
+
+// Rows is the rows of x that index names, which is read at each run: [len(index)][width].
+func (b *Builder[T]) Rows(name string, x *G.Node, index []int) *G.Node {
+	w, height := width(x), rows(x)
+	return b.apply(&op[T]{
+		name: name, shape: tensor.Shape{len(index), w},
+		do: func(in [][]T, out []T) error {
+			for i, r := range index {
+				if r < 0 || r >= height {
+					return fmt.Errorf("%s: row %d of %d", name, r, height)
+				}
+				copy(out[i*w:][:w], in[0][r*w:])
+			}
+			return nil
+		},
+		diff: func(_ G.Nodes, _, grad *G.Node) (G.Nodes, error) {
+			d, err := later(&op[T]{
+				name: name + "/input", shape: tensor.Shape{height, w},
+				do: func(in [][]T, to []T) error {
+					clear(to)
+					for i, r := range index {
+						for j, v := range in[0][i*w:][:w] {
+							to[r*w+j] += v
+						}
+					}
+					return nil
+				},
+			}, grad)
+			return G.Nodes{d}, err
+		},
+	}, x)
 }
 
 // Loss is one number of some nodes, with a hand-written gradient: f gets the

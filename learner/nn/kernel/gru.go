@@ -40,7 +40,13 @@ func (g GRU) each() int { return 3 * g.Hidden * (g.In + g.Hidden + 2) }
 func (g GRU) Params() int { return g.each() * g.Directions() }
 
 // GRUTape keeps what the backward pass needs.
+//
+// Lengths, where it is not nil, is how many steps each sequence of the batch has. What stands in x beyond them must be finite
+// and changes nothing: a state stays as it was, the reading from the end begins at a sequence's own last step, and the output
+// is zero there. The slice may be changed between two passes.
 type GRUTape[T Float] struct {
+	Lengths []int // [batch], each in [0, time]; nil: all have time steps
+
 	gru   GRU
 	time  int
 	batch int
@@ -101,6 +107,9 @@ func (w *way[T]) at(i, time int) int {
 	return i
 }
 
+// beyond reports whether step s of sequence b is beyond its end.
+func (t *GRUTape[T]) beyond(s, b int) bool { return t.Lengths != nil && s >= t.Lengths[b] }
+
 // Forward computes y [time][batch][Out] from x [time][batch][In].
 func (t *GRUTape[T]) Forward(theta, x, y []T) {
 	t.both(func(k int, w *way[T]) { t.forward(k, w, theta[k*t.gru.each():][:t.gru.each()], x, y) })
@@ -126,13 +135,19 @@ func (t *GRUTape[T]) forward(k int, w *way[T], theta, x, y []T) {
 		}
 		Gemm(false, true, t.batch, 3*H, H, 1, before, wh, 1, w.gh)
 		for b := range t.batch {
+			h, was := after[b*H:][:H], before[b*H:][:H]
+			seen := y[(s*t.batch+b)*out+k*H:][:H]
+			if t.beyond(s, b) {
+				copy(h, was)
+				clear(seen)
+				continue
+			}
 			gx, gh := w.gx[(s*t.batch+b)*3*H:][:3*H], w.gh[b*3*H:][:3*H]
 			o := (i*t.batch + b) * H
 			r := w.r[o:][:H]
 			z := w.z[o:][:H]
 			n := w.n[o:][:H]
 			hn := w.hn[o:][:H]
-			h, was := after[b*H:][:H], before[b*H:][:H]
 			for j := range H {
 				r[j] = sigmoid(gx[j] + gh[j])
 				z[j] = sigmoid(gx[H+j] + gh[H+j])
@@ -140,7 +155,7 @@ func (t *GRUTape[T]) forward(k int, w *way[T], theta, x, y []T) {
 				n[j] = tanh(gx[2*H+j] + r[j]*hn[j])
 				h[j] = (1-z[j])*n[j] + z[j]*was[j]
 			}
-			copy(y[(s*t.batch+b)*out+k*H:][:H], h)
+			copy(seen, h)
 		}
 	}
 }
@@ -216,6 +231,12 @@ func (t *GRUTape[T]) backward(k int, w *way[T], theta, x, dy, dtheta []T) {
 			dgx, dgh := w.gx[(s*t.batch+b)*3*H:][:3*H], w.dgh[(i*t.batch+b)*3*H:][:3*H]
 			dh := w.dh[b*H:][:H]
 			next := w.next[b*H:][:H]
+			if t.beyond(s, b) {
+				clear(dgx)
+				clear(dgh)
+				copy(next, dh)
+				continue
+			}
 			was := before[b*H:][:H]
 			seen := dy[(s*t.batch+b)*out+k*H:][:H]
 			for j := range H {

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -159,6 +160,93 @@ func TestOneGRUStepByHand(t *testing.T) {
 		if math.Abs(y[i]-h) > 1e-15 {
 			t.Fatalf("step %d: %v, by hand %v", i, y[i], h)
 		}
+	}
+}
+
+// Sequences of different lengths in one batch: each is read as if it were alone, whatever stands beyond its end, and its
+// gradient is that of the sequence alone.
+func TestWhatIsBeyondASequencesEndIsNotRead(t *testing.T) {
+	g := kernel.GRU{In: 3, Hidden: 4, Bidirectional: true}
+	const time, batch = 6, 3
+	lengths := []int{6, 2, 0}
+	theta, x := nntest.Normal(1, g.Params(), 0.7), nntest.Normal(2, time*batch*g.In, 1)
+	weights := nntest.Normal(3, time*batch*g.Out(), 1)
+	run := func(padding float64) (y, dtheta, dx []float64) {
+		x := slices.Clone(x)
+		for s := range time {
+			for b, n := range lengths {
+				if s >= n {
+					x[(s*batch+b)*g.In] += padding
+				}
+			}
+		}
+		y, dtheta, dx = make([]float64, len(weights)), make([]float64, len(theta)), make([]float64, len(x))
+		tape := kernel.NewGRUTape[float64](g, time, batch)
+		tape.Lengths = lengths
+		tape.Forward(theta, x, y)
+		tape.Backward(theta, x, weights, dtheta, dx)
+		return y, dtheta, dx
+	}
+	y, dtheta, dx := run(0)
+	other, dother, _ := run(1e6)
+	if !slices.Equal(y, other) || !slices.Equal(dtheta, dother) {
+		t.Error("the padding is read")
+	}
+	sum := make([]float64, len(theta))
+	for b, n := range lengths {
+		alone, w := make([]float64, n*g.In), make([]float64, n*g.Out())
+		for s := range n {
+			copy(alone[s*g.In:][:g.In], x[(s*batch+b)*g.In:])
+			copy(w[s*g.Out():][:g.Out()], weights[(s*batch+b)*g.Out():])
+		}
+		out, d, din := make([]float64, len(w)), make([]float64, len(theta)), make([]float64, len(alone))
+		tape := kernel.NewGRUTape[float64](g, n, 1)
+		tape.Forward(theta, alone, out)
+		tape.Backward(theta, alone, w, d, din)
+		for i, v := range d {
+			sum[i] += v
+		}
+		for s := range time {
+			for j := range g.Out() {
+				want := 0.0
+				if s < n {
+					want = out[s*g.Out()+j]
+				}
+				if got := y[(s*batch+b)*g.Out()+j]; math.Abs(got-want) > 1e-14 {
+					t.Fatalf("sequence %d of %d steps, step %d: %v, alone %v", b, n, s, got, want)
+				}
+			}
+			for j := range g.In {
+				want := 0.0
+				if s < n {
+					want = din[s*g.In+j]
+				}
+				if got := dx[(s*batch+b)*g.In+j]; math.Abs(got-want) > 1e-14 {
+					t.Fatalf("sequence %d of %d steps, gradient of step %d: %v, alone %v", b, n, s, got, want)
+				}
+			}
+		}
+	}
+	for i, want := range sum {
+		if math.Abs(dtheta[i]-want) > 1e-12 {
+			t.Fatalf("gradient of parameter %d: %v, of the sequences alone %v", i, dtheta[i], want)
+		}
+	}
+}
+
+// The mean of a bundle by hand: first over the steps of each sequence, then over the sequences that there are.
+func TestTheMeanOfABundleCountsEachSequenceOnce(t *testing.T) {
+	lengths := []int{2, 1, 0, 0} // two bundles of two; the second has none
+	x := []float64{1, 10, 99, 99, 3, 99, 99, 99}
+	got := make([]float64, 2)
+	kernel.MeanOfBundles(x, 1, 2, lengths, got)
+	if want := []float64{(2.0 + 10) / 2, 0}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	dx := make([]float64, len(x))
+	kernel.MeanOfBundlesBack([]float64{4, 7}, 1, 2, lengths, dx)
+	if want := []float64{1, 2, 0, 0, 1, 0, 0, 0}; !slices.Equal(dx, want) {
+		t.Errorf("gradient %v, want %v", dx, want)
 	}
 }
 

@@ -247,6 +247,67 @@ func (c Composition) App(load mdp.Rate) (sim.App, error) {
 	return app, app.Check()
 }
 
+// Deployment is the application as AWARE deploys it (§5.1): all segments in one service, one after the other in each
+// request, scaled as one workload. SLO and initial size are found as those of [Composition.App].
+//
+// What the segments need is joined: times and the memory of loaded models are added, a request holds the memory of the
+// segment that needs the most, and the rest are means weighted by the work. The serial share is that with which the service computes as
+// long, on free CPUs, as the segments do.
+func (c Composition) Deployment(load mdp.Rate) (sim.App, error) {
+	fail := func(err error) (sim.App, error) {
+		return sim.App{}, fmt.Errorf("deployment of application %v: %w", c, err)
+	}
+	if len(c) == 0 || len(c) > maxSegments {
+		return fail(fmt.Errorf("%d segments: there must be 1 to %d", len(c), maxSegments))
+	}
+	if !(load > 0 && load <= MaxRate) {
+		return fail(fmt.Errorf("load %v: it must be above 0 and at most %g requests per second", float64(load), MaxRate))
+	}
+	one := pooled(entryService, 0)
+	o := sim.Operation{Name: entryService + ".serve", Service: entryService, Work: handling}
+	variance, span := math.Pow(handlingVar*handling.Seconds(), 2), handling.Seconds()
+	total := handling
+	for _, g := range c {
+		total += handling + g.Work
+	}
+	for _, g := range c {
+		s, work := g.service()
+		o.Work += work.Work
+		o.Wait += work.Wait
+		variance += math.Pow(s.Variation*work.Work.Seconds(), 2)
+		one.Parallel = max(one.Parallel, s.Parallel)
+		serial := 1.0
+		if s.Parallel > 1 {
+			serial = float64(s.Serial) + (1-float64(s.Serial))/float64(s.Parallel)
+		}
+		span += work.Work.Seconds() * serial
+		one.Memory.Base += s.Memory.Base - runtimeBase
+		one.Memory.PerRequest = max(one.Memory.PerRequest, s.Memory.PerRequest)
+		share := work.Work.Seconds() / total.Seconds()
+		for r := range one.Sensitive {
+			one.Sensitive[r] += s.Sensitive[r] * share
+			one.Exerts[r] += s.Exerts[r] * share
+		}
+	}
+	one.Variation = math.Sqrt(variance) / total.Seconds()
+	if p := float64(one.Parallel); p > 1 {
+		one.Serial = mdp.Ratio(max(0, (span/total.Seconds()-1/p)/(1-1/p)))
+	}
+	slo := margin * c.Unloaded(99)
+	slo = (slo + 5*ms - 1) / (5 * ms) * (5 * ms)
+	if err := size(&one, o.Work, load, slo); err != nil {
+		return fail(err)
+	}
+	app := sim.App{
+		Name:       c.String(),
+		SLO:        mdp.SLO{Percentile: 99, Latency: slo},
+		Endpoints:  []sim.Endpoint{{Operation: o.Name, Share: 1}},
+		Services:   []sim.Service{one},
+		Operations: []sim.Operation{o},
+	}
+	return app, app.Check()
+}
+
 // size sets the initial size and the number of replicas of a service whose
 // requests need an amount of work.
 func size(s *sim.Service, work time.Duration, load mdp.Rate, slo time.Duration) error {

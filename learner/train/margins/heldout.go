@@ -87,6 +87,21 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 	return Choose(parts), nil
 }
 
+// Budgeted is the share of late requests at which a choice's error budget keeps an application, in hours of random worlds that neither
+// learning nor [HeldOut] sees. It is where margins are to be compared. The budget of requests alone is not: where the budget of windows
+// binds, far fewer requests are late than it allows, and what a core buys there is another thing.
+func Budgeted(ctx context.Context, cell bench.Cell, choice bench.Choice, worlds int) (late float64, err error) {
+	all := make([]Part, worlds)
+	err = bench.InParallel(ctx, worlds, func(ctx context.Context, k int) (err error) {
+		all[k], err = hour(ctx, cell, choice, uint64(1)<<62+uint64(k))
+		return err
+	})
+	for _, one := range all {
+		late += one.Late / float64(worlds)
+	}
+	return late, err
+}
+
 // Choose is the index of the best of some parts that were judged in the same hours: the one with the fewest cores of those that
 // miss no more than they may, or than the first one. An earlier part stays where a later one saves less than chance explains:
 // than twice the standard error of what it saves in an hour.

@@ -253,11 +253,23 @@ type Size struct {
 
 // Learner says how a workload is learned.
 type Learner struct {
-	// The algorithm. none: a rule decides (HPA's and VPA's arithmetic).
-	// +kubebuilder:validation:Enum=none
+	// The algorithm. none: a rule decides (HPA's and VPA's arithmetic). bcq: the rule decides at first, and a policy is
+	// learned of what it does (discrete BCQ); the policy decides once it is as good, and hands back when it is not.
+	// +kubebuilder:validation:Enum=none;bcq
 	// +kubebuilder:default=none
 	// +optional
 	Algorithm string `json:"algorithm,omitempty"`
+	// Of bcq: whether the rule decides at first. Without it a policy decides as soon as there is one.
+	// +kubebuilder:default=true
+	// +optional
+	Bootstrap *bool `json:"bootstrap,omitempty"`
+	// Of bcq, for high-stakes workloads: nothing is ever tried on the workload, and when the policy has to learn again the rule
+	// decides meanwhile.
+	// +optional
+	KeepOfflineWhileRetraining bool `json:"keepOfflineWhileRetraining,omitempty"`
+	// Of bcq: the rewards at which its stages change. Without them they follow from what the rule earns.
+	// +optional
+	Thresholds *LearnerThresholds `json:"thresholds,omitempty"`
 	// The rule by which nodes decide on CPU limits, beneath the ceiling. captain, the default: by the share of
 	// throttled periods. demand: by the container's demand and its scatter, with a margin that the SLO's error budget
 	// moves. It needs an SLO of latency; while that is not measured, the captain decides.
@@ -274,6 +286,19 @@ type Learner struct {
 	// +kubebuilder:validation:Pattern=`^([1-9]?[0-9])(\.[0-9]{1,4})?%$`
 	// +optional
 	Windows string `json:"windows,omitempty"`
+}
+
+// LearnerThresholds are rewards of an episode of 100 steps, which is worth 200 at most (AWARE, Algorithm 1).
+//
+// +kubebuilder:validation:XValidation:rule="[self.online, self.serving, self.variance].exists(q, string(q).matches('[eE]...')) || quantity(string(self.online)).compareTo(quantity(string(self.serving))) <= 0",message="thresholds: online must not be above serving"
+// +kubebuilder:validation:XValidation:rule="string(self.variance).matches('[eE]...') || quantity(string(self.variance)).isGreaterThan(quantity('0'))",message="thresholds: variance must be above zero"
+type LearnerThresholds struct {
+	// What a learned policy must be worth before it decides: the lower end of an estimate from what the rule did.
+	Online resource.Quantity `json:"online"`
+	// What it must earn to be left as it is.
+	Serving resource.Quantity `json:"serving"`
+	// The standard deviation of its episodes' rewards, at most.
+	Variance resource.Quantity `json:"variance"`
 }
 
 // Recommender names the program that recommends.
@@ -462,6 +487,12 @@ const (
 	ResizeDeferred   = "ResizeDeferred"   // a node has no room for a resize, now or ever
 	SLOObserved      = "SLOObserved"      // latency and throughput can be read
 	OOMLoop          = "OOMLoop"          // a container is killed again and again for want of memory
+)
+
+// The algorithms of spec.learner.
+const (
+	AlgorithmNone = "none"
+	AlgorithmBCQ  = "bcq"
 )
 
 // The stages.

@@ -215,11 +215,16 @@ func (c *Controller) ensure(ctx context.Context, w client.Object, mine *v1alpha1
 
 // merged is the spec of the annotations. What annotations cannot set stays as it is.
 func merged(now, want v1alpha1.MultidimPodAutoscalerSpec) v1alpha1.MultidimPodAutoscalerSpec {
-	if now.Learner != nil && now.Learner.Algorithm != "" {
-		if want.Learner == nil {
-			want.Learner = &v1alpha1.Learner{}
+	if now.Learner != nil {
+		mine := *now.Learner
+		mine.Rule, mine.Budget, mine.Windows = "", "", "" // of annotations
+		if want.Learner != nil {
+			mine.Rule, mine.Budget, mine.Windows = want.Learner.Rule, want.Learner.Budget, want.Learner.Windows
 		}
-		want.Learner.Algorithm = now.Learner.Algorithm
+		want.Learner = &mine
+		if mine == (v1alpha1.Learner{}) {
+			want.Learner = nil
+		}
 	}
 	want.Recommender = now.Recommender
 	want.Objective = now.Objective

@@ -18,6 +18,11 @@ func TestMergedKeepsWhatAnnotationsCannotSet(t *testing.T) {
 		"the rule is taken back": {
 			&v1alpha1.Learner{Algorithm: "none", Rule: "demand"}, nil, &v1alpha1.Learner{Algorithm: "none"},
 		},
+		"what is learned stays": {
+			&v1alpha1.Learner{Algorithm: "bcq", KeepOfflineWhileRetraining: true, Rule: "demand", Windows: "3%"}, &demand,
+			&v1alpha1.Learner{Algorithm: "bcq", KeepOfflineWhileRetraining: true, Rule: "demand", Budget: "0.5%"},
+		},
+		"nothing is left": {&v1alpha1.Learner{Rule: "demand"}, nil, nil},
 	} {
 		var want *v1alpha1.Learner
 		if c.want != nil {

@@ -14,7 +14,7 @@ import (
 // Objective is the objective of a spec. Without an alpha, the SLO and
 // utilisation count the same.
 func Objective(spec v1alpha1.MultidimPodAutoscalerSpec) mdp.Objective {
-	o := mdp.Objective{Alpha: 0.5}
+	o := mdp.Objective{Alpha: 0.5, Reserved: spec.Learner != nil && spec.Learner.Algorithm == v1alpha1.AlgorithmBCQ}
 	if spec.Objective != nil && !spec.Objective.Alpha.IsZero() {
 		o.Alpha = mdp.Ratio(spec.Objective.Alpha.AsApproximateFloat64())
 	}

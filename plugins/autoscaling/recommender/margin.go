@@ -61,8 +61,8 @@ type margin struct {
 
 // budgeted is what of a spec a budget is made for.
 type budgeted struct {
-	learner    v1alpha1.Learner
-	percentile float64
+	budget, windows string
+	percentile      float64
 }
 
 // follow makes the budget when the spec wants another one. last is the level that an earlier instance of central
@@ -72,7 +72,7 @@ func (m *margin) follow(now time.Time, budgets Budgets, spec v1alpha1.MultidimPo
 		*m = margin{}
 		return nil
 	}
-	want := budgeted{*spec.Learner, o.Percentile}
+	want := budgeted{spec.Learner.Budget, spec.Learner.Windows, o.Percentile}
 	if m.budget != nil && m.from == want {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (m *margin) follow(now time.Time, budgets Budgets, spec v1alpha1.MultidimPo
 	for _, one := range []struct {
 		field, text string
 		into        *mdp.Ratio
-	}{{"budget", want.learner.Budget, &r.Share}, {"windows", want.learner.Windows, &r.Windows}} {
+	}{{"budget", want.budget, &r.Share}, {"windows", want.windows, &r.Windows}} {
 		if one.text == "" {
 			continue
 		}

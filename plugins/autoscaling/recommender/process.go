@@ -93,7 +93,7 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 	if err := p.margin.follow(now, p.config.Budgets, mpa.Spec, objective.SLO, mpa.Status.Margin); err != nil {
 		return err
 	}
-	loops, err := p.config.newLoops(mpa.Spec.Constraints, objective, w)
+	loops, err := p.config.newLoops(mpa.Spec, objective, w)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,9 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 // newLoops makes a loop for each container that may be moved. The first one
 // decides on replicas as well.
 func (c *Config) newLoops(
-	constraints v1alpha1.Constraints, objective mdp.Objective, w *updater.Workload,
+	spec v1alpha1.MultidimPodAutoscalerSpec, objective mdp.Objective, w *updater.Workload,
 ) ([]*loop, error) {
+	constraints := spec.Constraints
 	var loops []*loop
 	for i, container := range w.Template.Spec.Containers {
 		bounds, knobs, err := Envelope(constraints, container, w.Replicas)
@@ -126,6 +127,8 @@ func (c *Config) newLoops(
 			Container: container.Name,
 			SLO:       objective.SLO,
 			Bounds:    bounds,
+			First:     len(loops) == 0,
+			Learner:   spec.Learner,
 		}
 		policy, version, err := c.Policies(request)
 		if err != nil {

@@ -38,6 +38,8 @@ type PolicyRequest struct {
 	Container string
 	SLO       mdp.SLO
 	Bounds    mdp.Bounds
+	First     bool              // it is the container that represents the workload, and decides on replicas
+	Learner   *v1alpha1.Learner // what the owner says of learning; nil: nothing
 }
 
 // Policies makes a workload's policy, and names its version.
@@ -49,6 +51,17 @@ type Episodes interface {
 	Record(workload string, t mdp.Transition)
 	// Rewards sums up the last episodes; ok is false when there are none yet.
 	Rewards(workload string) (mean, std float64, episodes int, ok bool)
+	// Life is where the workload's agent is in its life; ok is false where none is learned.
+	Life(workload string) (life Life, ok bool)
+}
+
+// Life is where the agent of a workload is in its life (AWARE, Algorithm 1).
+type Life struct {
+	Stage      string // of v1alpha1's
+	Why        string // of the stage
+	Learned    bool   // the learned policy decided last
+	Generation uint64 // of the learned policy; 0: there is none
+	Trouble    string // what went wrong lately; empty: nothing
 }
 
 // Config is what a Reconciler works with. All fields are needed, except for

@@ -79,14 +79,22 @@ func active(acting bool, mode api.Mode, paused bool) condition {
 	return condition{v1alpha1.Active, false, "NotActing", "mode " + string(mode)}
 }
 
-// fallbackActive is the condition FallbackActive: today a rule always decides. why is what more there is to say of
-// the nodes' rule.
-func fallbackActive(version, why string) condition {
-	message := "no learned policy serves this workload: the rule " + version + " decides"
-	if why != "" {
-		message += "; " + why
+// fallbackActive is the condition FallbackActive. why is what more there is to say of the nodes' rule.
+func fallbackActive(version string, life Life, why string) condition {
+	c := condition{v1alpha1.FallbackActive, true, "NoLearner", "no learned policy serves this workload: the rule " + version + " decides"}
+	switch {
+	case life.Learned:
+		c = condition{v1alpha1.FallbackActive, false, life.Stage, fmt.Sprintf("the learned policy of generation %d decides", life.Generation)}
+	case life.Stage != "":
+		c.reason = life.Stage
+		c.message = "the rule " + version + " decides"
 	}
-	return condition{v1alpha1.FallbackActive, true, "NoLearner", message}
+	for _, more := range []string{life.Why, life.Trouble, why} {
+		if more != "" {
+			c.message += "; " + more
+		}
+	}
+	return c
 }
 
 // resizeDeferred is the condition ResizeDeferred: of the last container whose

@@ -134,7 +134,24 @@ func (p *process) publish(ctx context.Context, now time.Time, mpa *object, t sub
 	if rule == api.Captain {
 		status.Policy.NodeRule = "captain"
 	}
-	p.say(mpa, fallbackActive(first.version, why))
+	life := p.life(status)
+	if life.Learned {
+		status.Policy.Version, status.Policy.Source = fmt.Sprintf("learned/%d", life.Generation), "learned"
+	}
+	p.say(mpa, fallbackActive(first.version, life, why))
+}
+
+// life writes the stage of the workload's agent into the status. A workload that is not learned is Initialized.
+func (p *process) life(status *v1alpha1.MultidimPodAutoscalerStatus) Life {
+	status.Stage = v1alpha1.StageInitialized
+	if p.config.Episodes == nil {
+		return Life{}
+	}
+	life, ok := p.config.Episodes.Life(p.workload)
+	if ok {
+		status.Stage = life.Stage
+	}
+	return life
 }
 
 // learn gives a decision's experience to the learner, and writes the rewards of

@@ -270,8 +270,8 @@ func encoderStep(set gemm.Set) (figures, error) {
 	var input graph.Input[float64]
 	g, err := graph.Build(n, func(b *graph.Builder[float64]) *graph.Node {
 		input = b.Input("trajectories", span*trajectories, seen)
-		h := b.GRU("first", first, span, trajectories, input.Node, 0)
-		h = b.GRU("second", second, span, trajectories, h, first.Params())
+		h := b.GRU("first", first, span, trajectories, nil, input.Node, 0)
+		h = b.GRU("second", second, span, trajectories, nil, h, first.Params())
 		return b.Mean(b.Square(b.MLP("head", head, h, first.Params()+second.Params())))
 	})
 	if err != nil {

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/experience/trajectory"
+	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/learned"
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/recommender"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const learnedWorkload = "shop/Deployment/web"
+
+// wishes is what the owner of the workload asks for.
+func wishes() recommender.PolicyRequest {
+	return recommender.PolicyRequest{
+		Workload: learnedWorkload, Container: "app", First: true, SLO: objective, Learner: &v1alpha1.Learner{Algorithm: "bcq"},
+		Bounds: mdp.Bounds{
+			Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
+			Memory:      mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 512 * mdp.MiB},
+			Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 1999},
+		},
+	}
+}
+
+// shop is a central's learner, and a workload of it.
+type shop struct {
+	*episodes
+	t      *testing.T
+	now    time.Time
+	policy mdp.Policy
+	state  mdp.State
+	earns  mdp.Reward
+	random *rand.Rand
+}
+
+func open(t *testing.T, path string, at time.Time) *shop {
+	t.Helper()
+	s := &shop{t: t, now: at, earns: 1.2, random: rand.New(rand.NewPCG(1, 2))}
+	s.episodes = newEpisodes(10*time.Second, func() time.Time { return s.now })
+	s.minds.lessons.Updates, s.minds.lessons.Judge.Updates = 50, 20 // what is learned is not the question here
+	if path != "" {
+		if err := s.episodes.open(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.learning.Store(true)
+	s.ask(wishes())
+	return s
+}
+
+// ask makes the policy of a wish.
+func (s *shop) ask(r recommender.PolicyRequest) {
+	s.t.Helper()
+	p, version, err := s.minds.policies(r)
+	if err != nil || version != "hpavpa/1" {
+		s.t.Fatal(version, err)
+	}
+	s.policy = p
+	s.state = s.see(4, 500)
+}
+
+func (s *shop) see(replicas int, reserved mdp.MilliCPU) mdp.State {
+	return mdp.State{
+		At: s.now, Observed: mdp.All &^ mdp.SetOf(mdp.OOMKills), Replicas: replicas, Reservation: reserved, Ceiling: 2000,
+		Limit: mdp.Size{CPU: 800, Memory: 256 * mdp.MiB}, Usage: mdp.Size{CPU: 200 + mdp.MilliCPU(s.random.IntN(100)), Memory: 100 * mdp.MiB},
+		Latency: 20 * time.Millisecond, Throughput: 100, Arrivals: 100,
+	}
+}
+
+// episodes lets a number of episodes pass.
+func (s *shop) pass(episodes int) {
+	s.t.Helper()
+	for range 100 * episodes {
+		a, err := s.policy.Decide(s.state)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		replicas, reserved := s.state.Replicas, s.state.Reservation
+		if v, ok := a.Knob(mdp.Replicas); ok {
+			replicas = int(v)
+		}
+		if v, ok := a.Knob(mdp.CPUReservation); ok {
+			reserved = mdp.MilliCPU(v)
+		}
+		before := s.state
+		s.now = s.now.Add(10 * time.Second)
+		s.state = s.see(replicas, reserved)
+		s.Record(learnedWorkload, mdp.Transition{
+			State: before, Action: a, Effect: mdp.Applied, Reward: s.earns, RewardKnown: true, Next: s.state,
+		})
+	}
+}
+
+func (s *shop) lesson() {
+	s.t.Helper()
+	o := s.minds.due()
+	if o == nil {
+		s.t.Fatal("no lesson is due")
+	}
+	s.minds.lesson(s.t.Context(), o, s.store, agent.NewWorkspace())
+}
+
+func (s *shop) life() recommender.Life {
+	s.t.Helper()
+	l, ok := s.Life(learnedWorkload)
+	if !ok {
+		s.t.Fatal("nothing is known of the workload's agent")
+	}
+	return l
+}
+
+// handed lets a policy take over, whatever it is worth: what is judged here is what becomes of it.
+func (s *shop) handed() {
+	s.t.Helper()
+	s.pass(6)
+	s.lesson()
+	o := s.minds.of(learnedWorkload)
+	if o.policy == nil {
+		s.t.Fatalf("no policy was learned: %+v", s.life())
+	}
+	if s.life().Stage != v1alpha1.StageOnline {
+		again, err := learned.New(*o.policy, o.place)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		o.agent.Offer(again, o.agent.Generation()+1, lifecycle.Estimate{Known: true, Mean: 9, Low: 9, High: 9})
+		o.now = o.agent.Generation()
+	}
+	s.pass(1)
+	if l := s.life(); l.Stage != v1alpha1.StageOnline && l.Stage != v1alpha1.StageServing || !l.Learned {
+		s.t.Fatalf("it does not drive: %+v", l)
+	}
+}
+
+func TestARestartOfCentralLosesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.db")
+	s := open(t, path, time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	if l := s.life(); l.Stage != v1alpha1.StageInitialized || l.Learned {
+		t.Errorf("it begins as %+v", l)
+	}
+	s.pass(1)
+	s.lesson()
+	if l := s.life(); l.Stage != v1alpha1.StageOffline || !strings.Contains(l.Trouble, "too little experience") {
+		t.Errorf("after an episode: %+v", l)
+	}
+	if s.minds.due() != nil {
+		t.Error("the next lesson is due at once")
+	}
+	s.handed()
+	before := s.life()
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+
+	next := open(t, path, s.now)
+	if l := next.life(); l.Stage != before.Stage || l.Generation != before.Generation {
+		t.Errorf("a restarted central says %+v, it was %+v", l, before)
+	}
+	next.pass(1)
+	if !next.life().Learned {
+		t.Errorf("the learned policy does not drive after the restart: %+v", next.life())
+	}
+
+	// Other bounds: the agent begins anew, with its weights.
+	other := wishes()
+	other.Bounds.Replicas.Max = 20
+	next.ask(other)
+	if l := next.life(); l.Stage != v1alpha1.StageInitialized {
+		t.Errorf("with other bounds it is %+v", l)
+	}
+	if next.minds.of(learnedWorkload).weights == nil {
+		t.Error("its weights are lost")
+	}
+	// The owner wants no learning any more.
+	other.Learner = nil
+	next.ask(other)
+	if _, ok := next.Life(learnedWorkload); ok {
+		t.Error("it is still learned")
+	}
+	if err := next.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever is lost, the workload is decided on, and what is wrong is said.
+func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
+	begin := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	t.Run("there is no store", func(t *testing.T) {
+		s := open(t, "", begin)
+		s.pass(1)
+		if l := s.life(); l.Learned || !strings.Contains(l.Trouble, "--trajectory-store") {
+			t.Errorf("%+v", l)
+		}
+	})
+	t.Run("the store is closed", func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
+		s.pass(6)
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+		s.lesson()
+		if l := s.life(); !strings.Contains(l.Trouble, "closed") || l.Learned {
+			t.Errorf("%+v", l)
+		}
+		s.pass(1)
+	})
+	t.Run("a lesson panics", func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
+		s.pass(6)
+		s.minds.lesson(t.Context(), s.minds.of(learnedWorkload), panics{}, agent.NewWorkspace())
+		if l := s.life(); !strings.Contains(l.Trouble, "panicked") {
+			t.Errorf("%+v", l)
+		}
+		s.pass(1)
+	})
+	t.Run("the policy's file is damaged", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "t.db")
+		s := open(t, path, begin)
+		s.handed()
+		file := s.minds.path(learnedWorkload, ".policy")
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2]++
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := open(t, path, s.now)
+		next.pass(1)
+		if l := next.life(); l.Learned || l.Stage != v1alpha1.StageOffline || !strings.Contains(l.Trouble, "cannot be read") {
+			t.Errorf("%+v", l)
+		}
+	})
+	t.Run("the lease", func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
+		s.handed()
+		s.learning.Store(false)
+		s.pass(1)
+		if l := s.life(); !l.Learned {
+			t.Errorf("an agent decides without the lease, it only learns nothing: %+v", l)
+		}
+	})
+}
+
+func TestWishesThatMakeNoSenseAreNamed(t *testing.T) {
+	q := resource.MustParse
+	for want, change := range map[string]func(*recommender.PolicyRequest){
+		"spec.learner.thresholds": func(r *recommender.PolicyRequest) {
+			r.Learner.Thresholds = &v1alpha1.LearnerThresholds{Online: q("150"), Serving: q("130"), Variance: q("5")}
+		},
+		`algorithm "sarsa"`: func(r *recommender.PolicyRequest) { r.Learner.Algorithm = "sarsa" },
+		"cpu-reservation":   func(r *recommender.PolicyRequest) { r.Bounds.Reservation = mdp.Range[mdp.MilliCPU]{} },
+	} {
+		r := wishes()
+		change(&r)
+		if _, _, err := rules().policies(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// panics is a store with a defect.
+type panics struct{ trajectory.Store }
+
+func (panics) Flush(context.Context) error { panic("a defect") }

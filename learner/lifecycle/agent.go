@@ -1,0 +1,313 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/mdp"
+)
+
+// AgentConfig is what an [Agent] is made of.
+type AgentConfig struct {
+	// Settings are the owner's. Without thresholds they are made of what the fallback earns: see [Default].
+	Settings Settings
+	Fallback mdp.Policy      // asked at each step, whoever drives, so that it knows what it decides on when it drives again
+	Encoder  *encode.Encoder // of choices, by which other actions are tried
+	Try      mdp.Ratio       // share of the steps in which another action is tried, where the stage wants that
+	Seed     uint64
+}
+
+// Agent is a workload's policy that acts by the stage of its lifecycle. One goroutine uses it at a time.
+//
+// The order of a step: [Agent.Decide], then, when what it led to is known, [Agent.Record], and [Agent.Tick]. It stands behind guards,
+// as any policy.
+type Agent struct {
+	config  AgentConfig
+	machine Machine
+	random  *rand.Rand
+
+	learned    mdp.Policy // nil: there is none
+	generation uint64     // of learned; it only grows
+	estimate   Estimate   // of learned, when it was offered
+	before     mdp.Policy // what was replaced by learned while it drove; nil: nothing
+	worth      Summary    // of before
+
+	drove    Driver    // at the last decision
+	previous Driver    // at the one before it, to which the next transition belongs
+	recent   *Profile  // of who drives, since the stage or the policy changed
+	fallback *Profile  // of the fallback
+	detector *Detector // of drift, while a policy serves
+	harm     *Detector // against what the fallback earned, while a policy drives
+	drift    string
+	harmful  string
+	failed   error // of the learned policy at the last decision
+}
+
+// NewAgent begins in the stage Initialized.
+func NewAgent(c AgentConfig) (*Agent, error) {
+	s := c.Settings
+	if s.Thresholds == (Thresholds{}) {
+		s.Thresholds.Variance = 1 // they are not known yet
+	}
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if !(c.Try >= 0 && c.Try < 1) {
+		return nil, fmt.Errorf("lifecycle try %v: it must be in [0, 1)", float64(c.Try))
+	}
+	return &Agent{config: c, random: rand.New(rand.NewPCG(c.Seed, 0x11fe)), recent: NewProfile(), fallback: NewProfile()}, nil
+}
+
+// Stage is where the agent is in its life, and why.
+func (a *Agent) Stage() Machine { return a.machine }
+
+// Generation is that of the learned policy; 0: there is none.
+func (a *Agent) Generation() uint64 { return a.generation }
+
+// Drives is who decided last, and why the learned policy did not although the stage says so; nil in all other cases.
+func (a *Agent) Drives() (Driver, error) { return a.drove, a.failed }
+
+// Training is what is to be learned from now.
+func (a *Agent) Training() Training { return a.machine.Plan(a.config.Settings).Training }
+
+// Decide implements [mdp.Policy]. When the learned policy gives no legal action the fallback decides.
+func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
+	action, err := a.config.Fallback.Decide(s)
+	plan := a.machine.Plan(a.config.Settings)
+	a.previous, a.drove, a.failed = a.drove, Fallback, nil
+	if plan.Driver == AgentDrives {
+		chosen, wrong := a.ask(s)
+		if a.failed = wrong; wrong == nil {
+			a.drove = AgentDrives
+			action, err = chosen, nil
+		}
+	}
+	if err != nil {
+		return action, err
+	}
+	switch {
+	case !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
+	case a.drove == AgentDrives:
+		action = a.another(s, action)
+	default:
+		action = a.raised(s, action)
+	}
+	return action, nil
+}
+
+// ask is what the learned policy decides.
+func (a *Agent) ask(s mdp.State) (action mdp.Action, err error) {
+	if a.learned == nil {
+		return action, fmt.Errorf("stage %v without a learned policy", a.machine.Stage)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the learned policy panicked: %v", p)
+		}
+	}()
+	if action, err = a.learned.Decide(s); err == nil {
+		err = action.Check()
+	}
+	return action, err
+}
+
+// another is a legal choice, each as likely as the others.
+func (a *Agent) another(s mdp.State, action mdp.Action) mdp.Action {
+	all := a.choices(s, false)
+	if len(all) == 0 {
+		return action
+	}
+	return all[a.random.IntN(len(all))]
+}
+
+// raised is an action with one knob higher than it and than what is in force: never lower, since the fallback is what is safe.
+func (a *Agent) raised(s mdp.State, action mdp.Action) mdp.Action {
+	all := a.choices(s, true)
+	if len(all) == 0 {
+		return action
+	}
+	higher := all[a.random.IntN(len(all))]
+	for k := range higher.Sets.Signals() {
+		v, _ := higher.Knob(k)
+		if has, ok := action.Knob(k); !ok || v > has {
+			action = action.WithKnob(k, v)
+		}
+	}
+	return action
+}
+
+// choices are the legal choices in a State that move something; with up those alone that raise it.
+func (a *Agent) choices(s mdp.State, up bool) []mdp.Action {
+	legal := make([]bool, a.config.Encoder.Form().NumActions())
+	if len(legal) == 0 {
+		return nil
+	}
+	a.config.Encoder.Legal(s, legal)
+	var all []mdp.Action
+	for i, ok := range legal {
+		if !ok {
+			continue
+		}
+		action, err := a.config.Encoder.Choice(s, i)
+		if err != nil || action.Sets == 0 {
+			continue
+		}
+		lower := false
+		for k := range action.Sets.Signals() {
+			v, _ := action.Knob(k)
+			lower = lower || v <= s.Knob(k)
+		}
+		if !up || !lower {
+			all = append(all, action)
+		}
+	}
+	return all
+}
+
+// Record takes in what the decision before the last one led to.
+func (a *Agent) Record(t mdp.Transition) {
+	a.recent.Add(t.Reward, t.RewardKnown)
+	if a.previous == Fallback {
+		a.fallback.Add(t.Reward, t.RewardKnown)
+	}
+	if !t.RewardKnown {
+		return
+	}
+	a.drift = a.detector.seen(a.drift, t.Reward)
+	a.harmful = a.harm.seen(a.harmful, t.Reward)
+}
+
+// Offer offers a policy that was learned, with what it is worth. Generations only grow. While the fallback drives the policy is taken, and
+// waits. While a learned policy drives it is replaced only by one that beats it: the lower end of the estimate is above what the one that
+// drives has earned in fact. why says what became of it.
+func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bool, why string) {
+	switch {
+	case p == nil || generation <= a.generation:
+		return false, fmt.Sprintf("generation %d is not newer than %d", generation, a.generation)
+	case !worth.Known:
+		return false, "nobody knows what it is worth"
+	}
+	if a.machine.Plan(a.config.Settings).Driver == AgentDrives && a.learned != nil {
+		now := a.recent.Summary()
+		if now.Episodes == 0 || now.Coverage < a.config.Settings.Coverage {
+			return false, "what drives has not been judged yet"
+		}
+		if worth.Low <= now.Mean {
+			return false, fmt.Sprintf("it is worth %.4g to %.4g a step, and what drives earns %.4g", worth.Low, worth.High, now.Mean)
+		}
+		a.before, a.worth = a.learned, now
+		a.recent, a.detector = NewProfile(), nil
+	}
+	a.learned, a.generation, a.estimate = p, generation, worth
+	return true, fmt.Sprintf("generation %d is worth %.4g to %.4g a step", generation, worth.Low, worth.High)
+}
+
+// Tick moves the stage on. It reports whether it is another one now.
+func (a *Agent) Tick() (changed bool) {
+	settings := a.config.Settings
+	recent, fallback := a.recent.Summary(), a.fallback.Summary()
+	if settings.Thresholds == (Thresholds{}) {
+		if a.machine.Stage != Initialized && (fallback.Episodes < settings.Episodes || fallback.Coverage < settings.Coverage) {
+			return false // nothing to compare with
+		}
+		settings.Thresholds = Default(fallback)
+	}
+	a.rollback(settings, recent)
+	next := a.machine.Next(settings, Evidence{
+		Policy: a.learned != nil, Learned: a.estimate, Recent: recent, Fallback: fallback, Drift: a.drift, Harm: a.harmful,
+	})
+	a.drift, a.harmful = "", ""
+	serves := next.Stage == Serving
+	if !serves || next != a.machine || a.detector == nil && recent.Episodes >= settings.Episodes {
+		a.watch(serves)
+	}
+	if next == a.machine {
+		return false
+	}
+	drove := a.machine.Plan(settings).Driver == AgentDrives
+	a.machine = next
+	a.guard()
+	a.recent = NewProfile()
+	a.before = nil
+	if next.Stage == Offline && drove {
+		a.estimate = Estimate{} // it was of a workload, or of a policy, that is another one now
+	}
+	return true
+}
+
+// watch makes the detector of drift of what a step has earned lately; it is needed while a policy serves.
+func (a *Agent) watch(serves bool) {
+	a.detector = nil
+	if mean, deviation, ok := a.recent.Usual(); ok && serves {
+		a.detector = NewDetector(mean, deviation)
+	}
+}
+
+// harmAlarm is how many deviations of the fallback's rewards an agent may lose together before it hands back within
+// an episode: far more than drift takes, since what changes the workload changes what the fallback would earn, too.
+const harmAlarm = 20
+
+// guard makes the detector of harm, which is needed while a policy drives.
+func (a *Agent) guard() {
+	a.harm = nil
+	mean, deviation, ok := a.fallback.Usual()
+	if ok && a.machine.Plan(a.config.Settings).Driver == AgentDrives {
+		a.harm = NewDetector(mean, deviation)
+		a.harm.Alarm = harmAlarm
+	}
+}
+
+// rollback puts back what a promotion has replaced, where it earned more.
+func (a *Agent) rollback(s Settings, recent Summary) {
+	if a.before == nil || recent.Episodes < s.Episodes || recent.Coverage < s.Coverage {
+		return
+	}
+	if least := a.worth.Mean - float64(s.Worse)*abs(a.worth.Mean); recent.Mean < least {
+		a.learned = a.before
+		a.generation++
+		a.recent, a.detector = NewProfile(), nil
+	}
+	a.before = nil
+}
+
+func abs(v float64) float64 { return max(v, -v) }
+
+// AgentState is what outlives a process. The learned policy is kept by who trains, and offered again.
+type AgentState struct {
+	Stage      Stage    `json:"stage"`
+	Why        string   `json:"why"`
+	Generation uint64   `json:"generation"`
+	Recent     *Profile `json:"recent"`
+	Fallback   *Profile `json:"fallback"`
+}
+
+// State is what outlives the process.
+func (a *Agent) State() AgentState {
+	return AgentState{Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation, Recent: a.recent, Fallback: a.fallback}
+}
+
+// Restore goes on from a state, with the policy that drove then; without it the fallback drives. On an error nothing has changed.
+func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
+	switch {
+	case s.Stage >= stages:
+		return fmt.Errorf("lifecycle stage %d: there are %d", s.Stage, stages)
+	case s.Recent == nil || s.Fallback == nil || s.Recent.Steps < 1 || s.Fallback.Steps < 1 || s.Recent.Keep < 1 || s.Fallback.Keep < 1:
+		return fmt.Errorf("a lifecycle's state without the rewards of its episodes")
+	}
+	text, err := json.Marshal(s) // a copy of the profiles
+	if err != nil {
+		return fmt.Errorf("a lifecycle's state: %w", err)
+	}
+	var own AgentState
+	if err := json.Unmarshal(text, &own); err != nil {
+		return fmt.Errorf("a lifecycle's state: %w", err)
+	}
+	a.machine = Machine{Stage: s.Stage, Why: s.Why}
+	a.recent, a.fallback = own.Recent, own.Fallback
+	a.learned, a.generation = learned, s.Generation
+	a.watch(s.Stage == Serving)
+	a.guard()
+	return nil
+}

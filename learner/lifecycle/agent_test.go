@@ -1,0 +1,315 @@
+package lifecycle_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/mdp"
+)
+
+var bounds = mdp.Bounds{
+	Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 4000},
+	Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 4096 * mdp.MiB},
+}
+
+// present is a state in which all knobs are known.
+var present = mdp.State{
+	Observed: mdp.LimitKnobs, Replicas: 3, Limit: mdp.Size{CPU: 1000, Memory: 1024 * mdp.MiB},
+}
+
+// rule decides on a CPU limit, and counts how often it was asked.
+type rule struct {
+	cpu   mdp.MilliCPU
+	asked int
+	err   error
+	panic bool
+}
+
+func (r *rule) Decide(mdp.State) (mdp.Action, error) {
+	r.asked++
+	if r.panic {
+		panic("a defect")
+	}
+	return mdp.Action{}.WithKnob(mdp.CPULimit, int64(r.cpu)), r.err
+}
+
+// living is an agent whose workload earns what the test says.
+type living struct {
+	*lifecycle.Agent
+	t        *testing.T
+	fallback *rule
+}
+
+func live(t *testing.T, change func(*lifecycle.AgentConfig)) *living {
+	t.Helper()
+	e, err := encode.New(encode.Discrete(mdp.LimitKnobs), encode.Place{Bounds: bounds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fallback := &rule{cpu: 1000}
+	c := lifecycle.AgentConfig{Settings: lifecycle.DefaultSettings, Fallback: fallback, Encoder: e}
+	c.Settings.Episodes = 2
+	if change != nil {
+		change(&c)
+	}
+	a, err := lifecycle.NewAgent(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &living{a, t, fallback}
+}
+
+// episodes lets a number of episodes pass in which each step earns a reward. It returns the CPU limits that were decided.
+func (l *living) episodes(n int, reward mdp.Reward) (decided []int64) {
+	l.t.Helper()
+	for range n * 100 {
+		action, err := l.Decide(present)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if v, ok := action.Knob(mdp.CPULimit); ok {
+			decided = append(decided, v)
+		}
+		l.Record(mdp.Transition{Reward: reward, RewardKnown: true})
+		l.Tick()
+	}
+	return decided
+}
+
+func (l *living) in(want lifecycle.Stage) {
+	l.t.Helper()
+	if got := l.Stage(); got.Stage != want {
+		l.t.Fatalf("stage %v (%s), want %v", got.Stage, got.Why, want)
+	}
+}
+
+func worth(low float64) lifecycle.Estimate {
+	return lifecycle.Estimate{Known: true, Low: low, Mean: low + 0.1, High: low + 0.2}
+}
+
+// A whole life: the fallback drives, a policy is offered that is not as good and then one that is, it drives and serves, the workload
+// changes, and the fallback drives again.
+func TestALifeOfAnAgent(t *testing.T) {
+	l := live(t, nil)
+	l.in(lifecycle.Initialized)
+	l.episodes(3, 1.3)
+	l.in(lifecycle.Offline)
+
+	learned := &rule{cpu: 500}
+	if taken, why := l.Offer(learned, 1, worth(1.2)); !taken {
+		t.Fatal(why)
+	}
+	l.episodes(1, 1.3)
+	l.in(lifecycle.Offline) // 1.2 is less than what the fallback earns
+	if learned.asked != 0 {
+		t.Error("a policy that is not as good was asked")
+	}
+	if taken, _ := l.Offer(learned, 1, worth(1.5)); taken {
+		t.Error("a generation was taken twice")
+	}
+	l.Offer(learned, 2, worth(1.31))
+	l.Tick()
+	l.in(lifecycle.Online)
+	asked := l.fallback.asked
+	for _, v := range l.episodes(1, 1.4) {
+		if v != 500 {
+			t.Fatalf("%v was decided, and the learned policy says 500", v)
+		}
+	}
+	if l.fallback.asked != asked+100 {
+		t.Error("the fallback does not see what happens: it could not go on from here")
+	}
+	l.episodes(2, 1.4)
+	l.in(lifecycle.Serving)
+	if l.Training() != lifecycle.NoTraining {
+		t.Error("a policy that serves is trained")
+	}
+
+	l.episodes(1, 1.4)
+	l.in(lifecycle.Serving)
+	for range 20 { // far from an episode
+		l.Decide(present)
+		l.Record(mdp.Transition{Reward: 1.31, RewardKnown: true})
+		l.Tick()
+	}
+	l.in(lifecycle.Online)
+	l.episodes(1, 1.3)
+	l.in(lifecycle.Online)
+	l.episodes(2, 1.2)
+	l.in(lifecycle.Offline) // worse than the fallback
+	if d, _ := l.Drives(); d != lifecycle.Fallback {
+		t.Error("the learned policy still drives")
+	}
+	l.episodes(4, 1.3)
+	l.in(lifecycle.Offline) // and what it was worth before counts no more
+}
+
+// A policy that does harm hands back within minutes, and not after episodes.
+func TestAPolicyThatDoesHarmHandsBackAtOnce(t *testing.T) {
+	l := live(t, nil)
+	for i := range 300 { // the fallback's rewards vary by a tenth
+		l.Decide(present)
+		l.Record(mdp.Transition{Reward: 1.3 + 0.1*mdp.Reward(i%3-1), RewardKnown: true})
+		l.Tick()
+	}
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.Tick()
+	l.in(lifecycle.Online)
+	l.episodes(1, 1.25) // a little less is no harm
+	l.in(lifecycle.Online)
+	for range 8 {
+		l.Decide(present)
+		l.Record(mdp.Transition{Reward: 0.5, RewardKnown: true})
+		l.Tick()
+	}
+	l.in(lifecycle.Offline)
+}
+
+// A rule teaches nothing beyond itself, so other actions are tried: only higher ones, and none where the stakes are high.
+func TestWhileTheFallbackDrivesOnlyRaisesAreTried(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Try = 0.5 })
+	l.episodes(1, 1)
+	higher, other := 0, 0
+	for range 1000 {
+		action, err := l.Decide(present)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range action.Sets.Signals() {
+			v, _ := action.Knob(k)
+			switch {
+			case k == mdp.CPULimit && v < 1000, k != mdp.CPULimit && v <= present.Knob(k):
+				t.Fatalf("%v: it lowers %v", action, k)
+			case k == mdp.CPULimit && v > 1000:
+				higher++
+			case k != mdp.CPULimit:
+				other++
+			}
+		}
+	}
+	if higher < 50 || other < 50 {
+		t.Errorf("%d raises of the CPU limit, %d of others: nothing is tried", higher, other)
+	}
+	l = live(t, func(c *lifecycle.AgentConfig) { c.Try, c.Settings.HighStakes = 0.5, true })
+	for _, v := range l.episodes(2, 1) {
+		if v != 1000 {
+			t.Fatalf("%v was tried on a high-stakes workload", v)
+		}
+	}
+}
+
+// Whatever the learned policy does, something that is safe is decided, and why is said.
+func TestWhenTheLearnedPolicyCannotDecideTheFallbackDoes(t *testing.T) {
+	for name, wrong := range map[string]*rule{
+		"panics": {panic: true}, "fails": {err: errors.New("nothing")}, "gives an illegal action": {cpu: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
+			l.Offer(wrong, 1, worth(1))
+			l.Tick()
+			l.in(lifecycle.Online)
+			action, err := l.Decide(present)
+			if v, _ := action.Knob(mdp.CPULimit); err != nil || v != 1000 {
+				t.Errorf("%v was decided (%v)", action, err)
+			}
+			if d, why := l.Drives(); d != lifecycle.Fallback || why == nil {
+				t.Errorf("driver %v, because %v", d, why)
+			}
+		})
+	}
+}
+
+// While a policy drives, another one takes its place only where it beats it, and gives it back where it does not in fact.
+func TestAPromotionMustBeatWhatDrives(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) {
+		c.Settings.Bootstrap = false
+		c.Settings.Thresholds = lifecycle.Thresholds{Online: 1, Serving: 1, Variance: 0.2}
+	})
+	first, second := &rule{cpu: 500}, &rule{cpu: 400}
+	l.Offer(first, 1, worth(1))
+	if taken, why := l.Offer(second, 2, worth(1.9)); !taken {
+		t.Fatal("nothing drives yet: ", why)
+	}
+	l.Offer(first, 3, worth(1))
+	l.Tick()
+	if taken, _ := l.Offer(second, 4, worth(1.9)); taken {
+		t.Error("what drives has not been judged yet")
+	}
+	l.episodes(3, 1.4)
+	l.in(lifecycle.Serving)
+	l.episodes(1, 1.4)
+	if taken, _ := l.Offer(second, 4, worth(1.35)); taken {
+		t.Error("a policy that is not better was promoted")
+	}
+	if taken, _ := l.Offer(second, 4, lifecycle.Estimate{}); taken {
+		t.Error("a policy of which nothing is known was promoted")
+	}
+	if taken, why := l.Offer(second, 4, worth(1.5)); !taken {
+		t.Fatal(why)
+	}
+	if got := l.episodes(1, 1.3); got[0] != 400 {
+		t.Errorf("%v was decided after the promotion", got[0])
+	}
+	l.episodes(1, 1.3) // it was said to be worth 1.5, and what was there before earned 1.4
+	if got := l.episodes(1, 1.4); got[99] != 500 || l.Generation() != 5 {
+		t.Errorf("%v was decided, generation %d: the promotion was not taken back", got[99], l.Generation())
+	}
+}
+
+// A restarted central goes on where it was. Without the policy the fallback drives.
+func TestAnAgentOutlivesItsProcess(t *testing.T) {
+	l := live(t, nil)
+	l.episodes(3, 1.3)
+	learned := &rule{cpu: 500}
+	l.Offer(learned, 7, worth(1.4))
+	l.episodes(4, 1.4)
+	l.in(lifecycle.Serving)
+	text, err := json.Marshal(l.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s lifecycle.AgentState
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	next := live(t, nil)
+	if err := next.Restore(s, learned); err != nil {
+		t.Fatal(err)
+	}
+	next.in(lifecycle.Serving)
+	if got := next.episodes(1, 1.4); got[0] != 500 || next.Generation() != 7 {
+		t.Errorf("%v was decided, generation %d", got[0], next.Generation())
+	}
+	without := live(t, nil)
+	if err := without.Restore(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := without.episodes(1, 1.3); got[0] != 1000 {
+		t.Errorf("%v was decided without a policy", got[0])
+	}
+	without.in(lifecycle.Offline)
+	for name, damage := range map[string]func(*lifecycle.AgentState){
+		"stage":   func(s *lifecycle.AgentState) { s.Stage = 9 },
+		"rewards": func(s *lifecycle.AgentState) { s.Fallback = nil },
+	} {
+		bad := s
+		damage(&bad)
+		if err := live(t, nil).Restore(bad, nil); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Without thresholds of the owner the fallback's own rewards are needed first.
+func TestNothingIsHandedOverBeforeTheFallbackIsKnown(t *testing.T) {
+	l := live(t, nil)
+	l.Offer(&rule{cpu: 500}, 1, worth(100))
+	l.episodes(1, 1)
+	l.in(lifecycle.Offline)
+	l.episodes(1, 1)
+	l.in(lifecycle.Online)
+}

@@ -1,0 +1,285 @@
+package meta_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/env/envtest"
+	"awarescale.dev/aware/learner/meta"
+)
+
+var form = meta.Form{Observation: 2, Action: 1}
+
+func small() meta.Config {
+	return meta.Config{Form: form, Hidden: 6, Layers: 2, Dense: 5, Embedding: 4, Bundle: 3, Length: 8}
+}
+
+func learner(t *testing.T, c meta.Config) *meta.Learner {
+	t.Helper()
+	l, err := meta.New(c, c.Initial(rand.New(rand.NewPCG(1, 2))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// episode is steps of a form, by a seed.
+func episode(f meta.Form, seed uint64, steps int) meta.Episode {
+	r := rand.New(rand.NewPCG(seed, 3))
+	var e meta.Episode
+	for range steps {
+		obs := make([]float64, f.Observation)
+		for i := range obs {
+			obs[i] = r.NormFloat64()
+		}
+		e.Add(f, obs, []float64{r.NormFloat64()}, r.Float64(), true)
+	}
+	return e
+}
+
+func embed(l *meta.Learner, bundle ...meta.Episode) []float64 {
+	e := make([]float64, l.Config.Embedding)
+	l.Embed(bundle, e)
+	return e
+}
+
+func TestTheOrderOfEpisodesDoesNotMatterAndTheOrderOfStepsDoes(t *testing.T) {
+	l := learner(t, small())
+	a, b, c := episode(form, 1, 8), episode(form, 2, 5), episode(form, 3, 8)
+	want := embed(l, a, b, c)
+	for i, v := range embed(l, c, a, b) {
+		if math.Abs(v-want[i]) > 1e-14 {
+			t.Fatalf("%v in another order: %v", want, embed(l, c, a, b))
+		}
+	}
+	width := form.Width()
+	back := meta.Episode{Sum: a.Sum, Known: a.Known}
+	for i := len(a.Steps) - width; i >= 0; i -= width {
+		back.Steps = append(back.Steps, a.Steps[i:i+width]...)
+	}
+	if slices.Equal(embed(l, back, b, c), want) {
+		t.Error("an episode that runs backwards is the same to it: it does not read along time")
+	}
+}
+
+// AWARE's bundles are not always full, and episodes not always long. What was read before must not be seen.
+func TestNothingOfAnotherWorkloadIsLeft(t *testing.T) {
+	c := small()
+	short := []meta.Episode{episode(form, 4, 3)}
+	fresh := embed(learner(t, c), short...)
+	l := learner(t, c)
+	embed(l, episode(form, 1, 8), episode(form, 2, 8), episode(form, 3, 8))
+	if got := embed(l, short...); !slices.Equal(got, fresh) {
+		t.Errorf("%v after another workload, %v without", got, fresh)
+	}
+	if got := embed(l); slices.ContainsFunc(got, func(v float64) bool { return v != 0 }) {
+		t.Errorf("the embedding of nothing is %v", got)
+	}
+	long := episode(form, 5, 11)
+	end := meta.Episode{Steps: long.Steps[3*form.Width():]}
+	if !slices.Equal(embed(l, long), embed(l, end)) {
+		t.Error("of an episode that is too long the last steps are read")
+	}
+}
+
+// An action that is a choice is one number for each choice, and an unknown reward is not zero.
+func TestAStepSaysWhichChoiceAndWhetherTheRewardIsKnown(t *testing.T) {
+	f := meta.Form{Observation: 1, Choices: 3}
+	var e meta.Episode
+	e.Add(f, []float64{7}, []float64{2}, 0.5, true)
+	e.Add(f, []float64{8}, []float64{0}, 99, false)
+	if want := []float64{7, 0, 0, 1, 0.5, 1, 8, 1, 0, 0, 0, 0}; !slices.Equal(e.Steps, want) {
+		t.Errorf("%v, want %v", e.Steps, want)
+	}
+	if mean, ok := e.Reward(); !ok || mean != 0.5 {
+		t.Errorf("mean reward %v, %v: the unknown one must not count", mean, ok)
+	}
+}
+
+func TestTheBestEpisodesAreKept(t *testing.T) {
+	b := meta.Best{Most: 3}
+	of := func(mean float64, name float64) meta.Episode {
+		return meta.Episode{Steps: []float64{name}, Sum: 2 * mean, Known: 2}
+	}
+	for i, mean := range []float64{1, 3, 2, 0, 3, 2} {
+		kept := b.Add(of(mean, float64(i)))
+		if want := i != 3; kept != want {
+			t.Errorf("episode %d of mean %v is kept: %v", i, mean, kept)
+		}
+	}
+	if b.Add(meta.Episode{Steps: []float64{9}}) {
+		t.Error("an episode of which no reward is known is kept")
+	}
+	var names []float64
+	for _, e := range b.Episodes {
+		names = append(names, e.Steps[0])
+	}
+	if want := []float64{4, 1, 5}; !slices.Equal(names, want) {
+		t.Errorf("kept %v, want %v: the best first, and of equal ones the newer", names, want)
+	}
+}
+
+func TestSimilarity(t *testing.T) {
+	a := []float64{3, 4}
+	for name, c := range map[string]struct {
+		b    []float64
+		want float64
+	}{
+		"equal":            {[]float64{3, 4}, 1},
+		"opposite":         {[]float64{-3, -4}, -0.5},
+		"twice as long":    {[]float64{6, 8}, (1 - 1.0/3 + 1) / 2},
+		"at a right angle": {[]float64{4, -3}, (1 - math.Sqrt2/2) / 2},
+	} {
+		if got := meta.Similarity(a, c.b); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if !math.IsNaN(meta.Similarity(a, []float64{0, 0})) {
+		t.Error("nothing is known of one, and they are compared")
+	}
+}
+
+// Forty workloads in two groups: one like them is at home, one far from both is not, and one of which nothing is known is neither.
+func TestAWorkloadUnlikeAllOthersIsSaidToBe(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var names []string
+	var all [][]float64
+	for i := range 40 {
+		e := []float64{1, 0, 0}
+		if i%2 == 0 {
+			e = []float64{0, 1, 0}
+		}
+		for j := range e {
+			e[j] += 0.05 * r.NormFloat64()
+		}
+		names, all = append(names, string(rune('a'+i))), append(all, e)
+	}
+	f, err := meta.NewFamiliar(names, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j, ok := f.Judge([]float64{1, 0.02, 0}); !ok || j.Outside || j.Similarity < 0.9 {
+		t.Errorf("one like the others: %v", j)
+	}
+	if j, ok := f.Judge([]float64{0, 0, -1}); !ok || !j.Outside || !strings.Contains(j.String(), "unlike") {
+		t.Errorf("one unlike them: %v", j)
+	}
+	if _, ok := f.Judge([]float64{0, 0, 0}); ok {
+		t.Error("a workload of which nothing is known is judged")
+	}
+}
+
+// The embedding of an episode is that of the episodes before it, and does not change within it.
+func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
+	world := &envtest.World{Limit: 4, Pay: func(step int, a float64) (float64, bool) { return a, step != 2 }}
+	f := meta.FormOf(world)
+	c := small()
+	c.Form = f
+	l := learner(t, c)
+	m := meta.NewMemory(l)
+	e, err := meta.Condition(envtest.Guarded{World: world}, m, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := f.Observation
+	obs := make([]float64, e.Observation().Dim())
+	play := func() (seen [][]float64) {
+		if err := e.Reset(1, obs); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			seen = append(seen, slices.Clone(obs[n:]))
+			out, err := e.Step([]float64{0.5}, obs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.Ended() {
+				return append(seen, slices.Clone(obs[n:]))
+			}
+		}
+	}
+	for _, shown := range play() {
+		if slices.ContainsFunc(shown, func(v float64) bool { return v != 0 }) {
+			t.Fatalf("nothing is known in the first episode, and the embedding is %v", shown)
+		}
+	}
+	if len(m.Episodes()) != 1 || m.Episodes()[0].Known != 3 {
+		t.Fatalf("the memory has %+v", m.Episodes())
+	}
+	want := embed(l, m.Episodes()...)
+	for _, shown := range play() {
+		if !slices.Equal(shown, want) {
+			t.Fatalf("the second episode shows %v, and that of the first is %v", shown, want)
+		}
+	}
+
+	saved, err := e.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := meta.NewMemory(l)
+	restored, err := meta.Condition(envtest.Guarded{World: &envtest.World{Limit: 4, Pay: world.Pay}}, again, true)
+	if err == nil {
+		err = restored.UnmarshalBinary(saved)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(again.Embedding(), m.Embedding()) || len(again.Episodes()) != 2 {
+		t.Error("a restored memory is another one")
+	}
+	saved[len(saved)/2]++
+	if err := restored.UnmarshalBinary(saved); err == nil {
+		t.Error("a damaged file is taken")
+	}
+}
+
+func TestAnEnvironmentOfAnotherFormIsRefused(t *testing.T) {
+	m := meta.NewMemory(learner(t, small()))
+	_, err := meta.Condition(&envtest.World{Limit: 1, Pay: envtest.Constant(1)}, m, false)
+	if err == nil || !strings.Contains(err.Error(), "form") {
+		t.Errorf("%v", err)
+	}
+	// Masks stay masks.
+	f := meta.Form{Observation: 1, Choices: 2}
+	c := small()
+	c.Form = f
+	e, err := meta.Condition(envtest.Masked{World: &envtest.World{
+		Choices: 2, Limit: 1, Pay: envtest.Constant(1), Allow: func(_, choice int) bool { return choice == 1 },
+	}}, meta.NewMemory(learner(t, c)), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	legal := make([]bool, 2)
+	e.(env.Masker).Legal(legal)
+	if legal[0] || !legal[1] {
+		t.Errorf("legal are %v", legal)
+	}
+}
+
+func TestShapesThatMakeNoSenseAreNamed(t *testing.T) {
+	for want, change := range map[string]func(*meta.Config){
+		"hidden 0":  func(c *meta.Config) { c.Hidden = 0 },
+		"bundle -1": func(c *meta.Config) { c.Bundle = -1 },
+		"form":      func(c *meta.Config) { c.Form.Choices = 3 },
+	} {
+		c := small()
+		change(&c)
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	c := small()
+	if _, err := meta.New(c, make([]float64, 3)); err == nil {
+		t.Error("three parameters are taken for a network")
+	}
+	theta := make([]float64, c.Params())
+	theta[5] = math.NaN()
+	if _, err := meta.New(c, theta); err == nil {
+		t.Error("a parameter that is NaN is taken")
+	}
+}

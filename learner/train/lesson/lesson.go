@@ -1,0 +1,222 @@
+// Package lesson makes a policy of what a trajectory store has of a workload: offline, by discrete BCQ (AWARE §3.4), with an estimate of
+// what it is worth by fitted Q evaluation.
+//
+// A [Lesson] needs no experience in memory between two of them: it reads the newest transitions, learns, and forgets them. So a central
+// can learn of a thousand workloads in turns. What stays is the weights, from which the next lesson goes on.
+package lesson
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
+	"awarescale.dev/aware/learner/algo/fqe"
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/experience/trajectory"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/learned"
+)
+
+// Config is the settings of lessons.
+type Config struct {
+	Form    encode.Form // of choices
+	Step    time.Duration
+	Gamma   float64 // discount of a step's future, in (0, 1)
+	Most    int     // transitions that are read, the newest ones
+	Least   int     // below which nothing is learned
+	Updates int     // of a lesson
+	Hidden  []int
+	Judge   fqe.Config // its sizes are the form's
+	Seed    uint64
+}
+
+// Default is settings for central: a decision every step, of which the consequences are seen within some.
+func Default(form encode.Form, step time.Duration) Config {
+	return Config{
+		Form: form, Step: step, Gamma: 0.9, Most: 10_000, Least: 500, Updates: 1000, Hidden: []int{64, 64},
+		Judge: fqe.Default(form.Dim(), 0, form.NumActions()),
+	}
+}
+
+// Check is nil for settings that make sense.
+func (c Config) Check() error {
+	if err := c.Form.Check(); err != nil {
+		return err
+	}
+	switch {
+	case c.Form.NumActions() == 0:
+		return fmt.Errorf("lesson: the form %+v: its actions must be choices", c.Form)
+	case c.Step <= 0:
+		return fmt.Errorf("lesson: step %v: it must be above zero", c.Step)
+	case !(c.Gamma > 0 && c.Gamma < 1):
+		return fmt.Errorf("lesson: gamma %v: it must be in (0, 1)", c.Gamma)
+	case c.Least < 1 || c.Most < c.Least || c.Updates < 1:
+		return fmt.Errorf("lesson: least %d, most %d, updates %d: they must be at least 1, and most not below least", c.Least, c.Most, c.Updates)
+	}
+	return c.Judge.Check()
+}
+
+// Result is what was learned.
+type Result struct {
+	Policy      learned.File
+	Worth       fqe.Estimate // of a step
+	Weights     weights.File // from which the next lesson goes on
+	Transitions int          // that were learned from
+	Episodes    int          // that they are of
+}
+
+// TooLittleError says that there is not enough experience yet.
+type TooLittleError struct{ Have, Need int }
+
+func (e *TooLittleError) Error() string {
+	return fmt.Sprintf("%d transitions with a known reward: %d are needed", e.Have, e.Need)
+}
+
+// Learn makes a policy of what the store has of a workload. From, of an earlier lesson, may be nil. Too little experience is a
+// [*TooLittleError].
+func (c Config) Learn(
+	ctx context.Context, store trajectory.Store, workload string, place encode.Place, from *weights.File, w *agent.Workspace,
+) (Result, error) {
+	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", workload, err) }
+	if err := c.Check(); err != nil {
+		return Result{}, err
+	}
+	encoder, err := encode.New(c.Form, place)
+	if err != nil {
+		return fail(err)
+	}
+	if err := store.Flush(ctx); err != nil {
+		return fail(err)
+	}
+	episodes, n, err := c.read(ctx, store, workload, encoder)
+	if err != nil {
+		return fail(err)
+	}
+	if n < c.Least {
+		return fail(&TooLittleError{n, c.Least})
+	}
+	buffer, err := replay.NewUniform(replay.Config{
+		Capacity: n, State: c.Form.Dim(), Action: 1, NumActions: c.Form.NumActions(), Seed: c.Seed,
+	})
+	if err != nil {
+		return fail(err)
+	}
+	for _, e := range episodes {
+		for _, t := range e {
+			if err := buffer.Add(t); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	b := discrete.Default(c.Form.Dim(), c.Form.NumActions())
+	b.Hidden, b.Seed = c.Hidden, c.Seed
+	a, err := discrete.NewWith(b, buffer, w)
+	if err != nil {
+		return fail(err)
+	}
+	if from != nil {
+		if err := a.Restore(*from); err != nil {
+			return fail(err)
+		}
+	}
+	// In pieces, so that an end is not waited for.
+	for done := 0; done < c.Updates; done += 100 {
+		if err := ctx.Err(); err != nil {
+			return fail(err)
+		}
+		if err := a.Learn(min(100, c.Updates-done)); err != nil {
+			return fail(err)
+		}
+	}
+	if a.LastError != nil {
+		return fail(a.LastError)
+	}
+	out := Result{Transitions: n, Episodes: len(episodes)}
+	if out.Worth, err = c.judge(a, episodes, w); err != nil {
+		return fail(err)
+	}
+	out.Policy = learned.File{
+		Form: c.Form, Snapshot: a.Snapshot(), Step: c.Step,
+		Provenance: map[string]string{
+			"algorithm": discrete.Algorithm, "workload": workload, "transitions": strconv.Itoa(n), "episodes": strconv.Itoa(len(episodes)),
+			"worth": fmt.Sprintf("%.4g (%.4g to %.4g) a step", out.Worth.Mean, out.Worth.Low, out.Worth.High),
+		},
+	}
+	if out.Weights, err = a.SavePolicy(); err != nil {
+		return fail(err)
+	}
+	return out, out.Policy.Check()
+}
+
+// judge estimates what the learned policy is worth.
+func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agent.Workspace) (fqe.Estimate, error) {
+	judge := c.Judge
+	judge.State, judge.Action, judge.Choices, judge.Seed = c.Form.Dim(), 0, c.Form.NumActions(), c.Seed
+	return fqe.Evaluate(judge, episodes, a.Act, w)
+}
+
+// read is the newest transitions in episodes, oldest first, as a learner reads them. A transition without a known reward is left
+// out, and cuts its episode.
+func (c Config) read(
+	ctx context.Context, store trajectory.Store, workload string, encoder *encode.Encoder,
+) (episodes [][]replay.Transition, n int, err error) {
+	var newest []mdp.Transition
+	for t, err := range store.Transitions(ctx, workload, c.Most) {
+		if err != nil {
+			return nil, 0, err
+		}
+		newest = append(newest, t)
+	}
+	var running []replay.Transition
+	var until time.Time // when the state was sensed that the running episode has come to
+	end := func() {
+		if len(running) > 0 {
+			episodes = append(episodes, running)
+		}
+		running = nil
+	}
+	for i := len(newest) - 1; i >= 0; i-- {
+		t := newest[i]
+		if !t.State.At.Equal(until) {
+			end()
+		}
+		until = t.Next.At
+		if !t.RewardKnown || t.Terminated {
+			end()
+			continue
+		}
+		one, err := c.row(t, encoder)
+		if err != nil {
+			return nil, 0, err
+		}
+		running = append(running, one)
+		n++
+		if t.Truncated {
+			end()
+		}
+	}
+	end()
+	return episodes, n, nil
+}
+
+// row is a transition as a learner reads it. Its choice is the nearest one to what took force.
+func (c Config) row(t mdp.Transition, encoder *encode.Encoder) (replay.Transition, error) {
+	one := replay.Transition{
+		State: make([]float64, c.Form.Dim()), Next: make([]float64, c.Form.Dim()), NextLegal: make([]bool, c.Form.NumActions()),
+		Reward: float64(t.Reward), Discount: c.Gamma, Truncated: t.Truncated,
+	}
+	if err := encoder.Observe(t.State, one.State); err != nil {
+		return one, err
+	}
+	if err := encoder.Observe(t.Next, one.Next); err != nil {
+		return one, err
+	}
+	one.Action = []float64{float64(encoder.Nearest(t.State, t.Action))}
+	encoder.Legal(t.Next, one.NextLegal)
+	return one, nil
+}

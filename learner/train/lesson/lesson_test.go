@@ -1,0 +1,166 @@
+package lesson_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/algo/agent"
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/experience/trajectory"
+	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/learned"
+	"awarescale.dev/aware/learner/train/lesson"
+)
+
+var (
+	begin     = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	place     = encode.Place{Bounds: mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 2000}}, SLO: objective.SLO}
+	objective = mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}, Alpha: 0.5}
+	form      = encode.Discrete(mdp.SetOf(mdp.CPULimit))
+)
+
+// world is a workload that uses 300m, and that keeps its SLO with 400m or more.
+type world struct {
+	now mdp.State
+}
+
+func (w *world) begin(cpu mdp.MilliCPU, at time.Time) { w.now = w.see(cpu, at) }
+
+func (w *world) see(cpu mdp.MilliCPU, at time.Time) mdp.State {
+	s := mdp.State{
+		At: at, Replicas: 1, Limit: mdp.Size{CPU: cpu, Memory: mdp.MiB}, Usage: mdp.Size{CPU: 300, Memory: mdp.MiB / 2},
+		Latency: 50 * time.Millisecond, Throughput: 10,
+		Observed: mdp.SetOf(mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput),
+	}
+	if cpu < 400 {
+		s.Latency = 400 * time.Millisecond
+	}
+	return s
+}
+
+func (w *world) step(a mdp.Action) mdp.Transition {
+	cpu := w.now.Limit.CPU
+	if v, ok := a.Knob(mdp.CPULimit); ok {
+		cpu = mdp.MilliCPU(v)
+	}
+	t := mdp.Transition{State: w.now, Action: a, Effect: mdp.Applied, Next: w.see(cpu, w.now.At.Add(10*time.Second))}
+	t.Reward, t.RewardKnown = objective.Judge(t.Next)
+	w.now = t.Next
+	return t
+}
+
+// record lets chance drive, and stores it.
+func record(t *testing.T, episodes int) (trajectory.Store, float64) {
+	t.Helper()
+	store, err := trajectory.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "t.sqlite"), trajectory.Buffering{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	e, err := encode.New(form, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	recorder := lifecycle.NewRecorder(0)
+	var w world
+	w.begin(1000, begin)
+	legal := make([]bool, form.NumActions())
+	mean := 0.0
+	for range episodes * 100 {
+		e.Legal(w.now, legal)
+		i := r.IntN(len(legal))
+		for !legal[i] {
+			i = r.IntN(len(legal))
+		}
+		a, err := e.Choice(w.now, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, episode, step := recorder.Add(w.step(a))
+		mean += float64(one.Reward) / float64(episodes*100)
+		if err := store.Append(t.Context(), "shop/Deployment/web", episode, step, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store, mean
+}
+
+func config() lesson.Config {
+	c := lesson.Default(form, 10*time.Second)
+	c.Updates = 2000
+	return c
+}
+
+// Of what chance did, a policy is learned that keeps the SLO with half of the CPU, and what it is worth is known before it drives.
+func TestAPolicyIsLearnedOfAStore(t *testing.T) {
+	store, chance := record(t, 20)
+	w := agent.NewWorkspace()
+	got, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, nil, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Episodes != 20 || got.Transitions != 2000 {
+		t.Errorf("%d transitions of %d episodes were read", got.Transitions, got.Episodes)
+	}
+	policy, err := learned.New(got.Policy, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in world
+	in.begin(1500, begin)
+	earned, violated := 0.0, 0
+	for i := range 200 {
+		a, err := policy.Decide(in.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := in.step(a)
+		if i >= 100 {
+			earned += float64(one.Reward) / 100
+			if one.Next.Limit.CPU < 400 {
+				violated++
+			}
+		}
+	}
+	t.Logf("chance %.3f a step, learned %.3f, estimated %+v, %d of 100 steps violate the SLO", chance, earned, got.Worth, violated)
+	if earned < chance+0.2 || violated > 10 {
+		t.Errorf("%.3f a step where chance earned %.3f, and %d of 100 steps violate the SLO", earned, chance, violated)
+	}
+	if got.Worth.Low > earned || got.Worth.High < chance {
+		t.Errorf("it earns %.3f, and was estimated to earn %+v", earned, got.Worth)
+	}
+
+	next, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, &got.Weights, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Policy.Snapshot.Version <= got.Policy.Snapshot.Version {
+		t.Error("the next lesson does not go on from the last one")
+	}
+}
+
+func TestTooLittleExperienceIsSaid(t *testing.T) {
+	store, _ := record(t, 2)
+	_, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, nil, nil)
+	var little *lesson.TooLittleError
+	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
+		t.Errorf("%v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := config().Learn(ctx, store, "shop/Deployment/web", place, nil, nil); err == nil {
+		t.Error("a lesson goes on after its end")
+	}
+	c := config()
+	c.Form = encode.Box(mdp.SetOf(mdp.CPULimit))
+	if _, err := c.Learn(t.Context(), store, "x", place, nil, nil); err == nil {
+		t.Error("boxes of numbers are no choices")
+	}
+}
