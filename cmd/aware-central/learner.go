@@ -27,7 +27,7 @@ import (
 // place.
 type episodes struct {
 	learning atomic.Bool
-	store    trajectory.Store // nil: nothing is stored
+	store    *trajectory.SQLite // nil: nothing is stored
 	now      func() time.Time
 	minds    *minds // the agents of workloads that are learned
 
@@ -37,7 +37,9 @@ type episodes struct {
 }
 
 func newEpisodes(step time.Duration, now func() time.Time) *episodes {
-	return &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now, minds: newMinds(step, now)}
+	e := &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now}
+	e.minds = newMinds(step, now, e.learning.Load)
+	return e
 }
 
 // open opens the trajectory store in a file. What is learned of it is kept in a folder beside it.
@@ -46,12 +48,11 @@ func (e *episodes) open(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("flag --trajectory-store: %w", err)
 	}
-	e.store = store
-	e.minds.stored = true
-	e.minds.folder = filepath.Join(filepath.Dir(path), "agents")
-	if err := os.MkdirAll(e.minds.folder, 0o700); err != nil {
+	agents := filepath.Join(filepath.Dir(path), "agents")
+	if err := os.MkdirAll(agents, 0o700); err != nil {
 		return fmt.Errorf("flag --trajectory-store: making the folder for agents: %w", errors.Join(err, store.Close()))
 	}
+	e.store, e.minds.folder = store, agents
 	return nil
 }
 
@@ -72,8 +73,8 @@ func (e *episodes) firstEpisode() int {
 }
 
 // Record takes one transition of a workload.
-func (e *episodes) Record(workload string, t mdp.Transition) {
-	e.minds.record(workload, t)
+func (e *episodes) Record(workload string, t mdp.Transition, acted bool) {
+	e.minds.record(workload, t, acted)
 	if !e.learning.Load() {
 		return
 	}
@@ -110,6 +111,14 @@ func (e *episodes) Rewards(workload string) (mean, std float64, n int, ok bool) 
 
 // Life is where the agent of a workload is in its life.
 func (e *episodes) Life(workload string) (recommender.Life, bool) { return e.minds.life(workload) }
+
+// Forget ends what is kept of a workload in memory. Its stored episodes stay until they are pruned.
+func (e *episodes) Forget(workload string) {
+	e.minds.forget(workload)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.recorders, workload)
+}
 
 // run holds the learner's lease until the context ends or the lease is lost.
 func (e *episodes) run(ctx context.Context, client kubernetes.Interface, namespace string) error {

@@ -20,14 +20,14 @@ func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 		if err := e.open(t.Context(), path); err != nil {
 			t.Fatal(err)
 		}
-		e.Record(workload, mdp.Transition{RewardKnown: true, Reward: 1}) // without the lease nothing is recorded
+		e.Record(workload, mdp.Transition{RewardKnown: true, Reward: 1}, true) // without the lease nothing is recorded
 		e.learning.Store(true)
 		for range n {
 			before := now
 			now = now.Add(10 * time.Second)
 			e.Record(workload, mdp.Transition{
 				State: mdp.State{At: before}, Next: mdp.State{At: now}, RewardKnown: true, Reward: 1, Effect: mdp.Applied,
-			})
+			}, true)
 		}
 		if mean, _, _, ok := e.Rewards(workload); !ok || mean != 100 {
 			t.Errorf("mean reward %v, %v; want 100", mean, ok)

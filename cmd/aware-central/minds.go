@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,15 +29,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// minds is the agents of the workloads that are learned, and their lessons. It learns only while this instance holds the
-// learner's lease; agents decide in any case.
+// minds is the agents of the workloads that are learned, and their lessons. There are lessons only while this instance holds
+// the learner's lease; agents decide in any case.
 type minds struct {
 	lessons lesson.Config
 	every   time.Duration // from one lesson of a workload to the next
 	share   float64       // of one core that lessons may take, in (0, 1]
-	folder  string        // where agents outlive this process; empty: they do not
+	folder  string        // where agents outlive this process; empty: there is no store to learn of, and they do not
 	now     func() time.Time
-	stored  bool // there is a store to learn of
+	// learning reports whether this instance holds the learner's lease.
+	learning func() bool
 
 	mu  sync.Mutex
 	all map[string]*mind // by workload
@@ -44,16 +48,18 @@ type minds struct {
 type mind struct {
 	workload string
 
-	mu      sync.Mutex
-	agent   *lifecycle.Agent
-	place   encode.Place
-	policy  *learned.File // that the agent has, of the generation
-	before  *learned.File // that it may go back to
-	now     uint64        // generation
-	weights *weights.File // from which the next lesson goes on
-	taught  time.Time     // when the last lesson ended
-	steps   int           // that were recorded since the agent was kept
-	trouble string        // of the last lesson or of keeping; empty: none
+	mu         sync.Mutex
+	agent      *lifecycle.Agent
+	acting     bool // what it decides is carried out: the last step was
+	place      encode.Place
+	policy     *learned.File // that the agent has, of the generation
+	before     *learned.File // that it may go back to
+	generation uint64
+	weights    *weights.File // from which the next lesson goes on
+	taught     time.Time     // when the last lesson ended
+	steps      int           // that were recorded since the agent was kept
+	changed    bool          // the files are older than the stage, the policy or the weights
+	trouble    string        // of the last lesson or of keeping; empty: none
 }
 
 // central's knobs, as a learned policy moves them.
@@ -62,9 +68,10 @@ var knobs = mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit)
 // form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
 func form() encode.Form { return encode.Discrete(knobs) }
 
-func newMinds(step time.Duration, now func() time.Time) *minds {
+func newMinds(step time.Duration, now func() time.Time, learning func() bool) *minds {
 	return &minds{
-		lessons: lesson.Default(form(), step), every: 10 * time.Minute, share: 0.5, now: now, all: map[string]*mind{},
+		lessons: lesson.Default(form(), step), every: 10 * time.Minute, share: 0.5, now: now, learning: learning,
+		all: map[string]*mind{},
 	}
 }
 
@@ -140,34 +147,40 @@ func (m *minds) of(workload string) *mind {
 	return m.all[workload]
 }
 
-// Decide implements [mdp.Policy].
+// Decide implements [mdp.Policy]. Where nobody acts on it nothing is tried.
 func (o *mind) Decide(s mdp.State) (mdp.Action, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.acting {
+		return o.agent.Advise(s)
+	}
 	return o.agent.Decide(s)
 }
 
-// record takes in a transition of a workload.
-func (m *minds) record(workload string, t mdp.Transition) {
+// record takes in a transition of a workload, on the way of its decisions: it waits for no disk. What nobody carries out says
+// nothing of the policy that proposed it.
+func (m *minds) record(workload string, t mdp.Transition, acted bool) {
 	o := m.of(workload)
 	if o == nil {
 		return
 	}
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.acting = acted; !acted {
+		return
+	}
 	o.agent.Record(t)
 	changed := o.agent.Tick()
-	if g := o.agent.Generation(); g != o.now { // it went back to what it had before
-		o.policy, o.before, o.now = o.before, nil, g
+	if g := o.agent.Generation(); g != o.generation { // it went back to what it had before
+		o.policy, o.before, o.generation = o.before, nil, g
+		changed = true
 	}
 	o.steps++
-	stage := o.agent.Stage()
-	keep := changed || o.steps >= 100
-	o.mu.Unlock()
+	o.changed = o.changed || changed || o.steps >= 100
 	if changed {
-		klog.InfoS("An agent's stage changed", "workload", workload, "stage", stage.Stage, "why", stage.Why)
-	}
-	if keep {
-		m.keep(o)
+		stage := o.agent.Stage()
+		klog.InfoS("An agent has another stage or policy", "workload", workload, "stage", stage.Stage, "why", stage.Why,
+			"generation", o.generation)
 	}
 }
 
@@ -182,46 +195,69 @@ func (m *minds) life(workload string) (recommender.Life, bool) {
 	stage := o.agent.Stage()
 	driver, wrong := o.agent.Drives()
 	l := recommender.Life{
-		Stage: stage.Stage.String(), Why: stage.Why, Learned: driver == lifecycle.AgentDrives,
+		Stage: stage.Stage.String(), Why: stage.Why, Learned: driver == lifecycle.Learned,
 		Generation: o.agent.Generation(), Trouble: o.trouble,
 	}
 	switch {
 	case wrong != nil:
 		l.Trouble = wrong.Error()
-	case !m.stored:
+	case m.folder == "":
 		l.Trouble = "nothing is learned: central has no trajectory store (flag --trajectory-store)"
+	case !m.learning():
+		l.Trouble = "nothing is learned here: another instance holds the learner's lease, or none does"
 	}
 	return l, true
 }
 
-// retention is what the store keeps of a workload: what a lesson reads, and some more.
-var retention = trajectory.Retention{Episodes: 200, Age: 14 * 24 * time.Hour}
+// What the store keeps: of a workload what a lesson reads, and of all together as much as its volume has room for. An episode
+// of 100 steps takes about 40 KiB.
+const (
+	episodesOfOne = 100
+	episodesOfAll = 20_000
+	keptFor       = 14 * 24 * time.Hour
+)
 
-// prunes is a store that does not prune itself.
-type prunes interface {
+// prunable is a store that does not prune itself.
+type prunable interface {
+	trajectory.Store
 	Prune(ctx context.Context, now time.Time, keep trajectory.Retention) (int64, error)
 }
 
-// teach gives lessons, one after the other, until the context ends. learning says whether it is this instance that does.
-func (m *minds) teach(ctx context.Context, store trajectory.Store, learning func() bool) error {
+// prune deletes the oldest episodes of each workload.
+func (m *minds) prune(ctx context.Context, store prunable) error {
+	workloads, err := store.Workloads(ctx)
+	if err != nil {
+		return err
+	}
+	each := max(1, min(episodesOfOne, episodesOfAll/max(1, len(workloads))))
+	_, err = store.Prune(ctx, m.now(), trajectory.Retention{Episodes: each, Age: keptFor})
+	return err
+}
+
+// teach gives lessons, one after the other, until the context ends, and writes what has changed to files.
+func (m *minds) teach(ctx context.Context, store prunable) error {
 	workspace := agent.NewWorkspace()
 	var pruned time.Time
 	for {
-		if p, ok := store.(prunes); ok && learning() && m.now().Sub(pruned) > time.Hour {
-			if _, err := p.Prune(ctx, m.now(), retention); err != nil {
-				klog.ErrorS(err, "Pruning the trajectory store")
-			}
-			pruned = m.now()
-		}
 		pause := 5 * time.Second
-		if o := m.due(); o != nil && learning() {
-			begin := m.now()
-			m.lesson(ctx, o, store, workspace)
-			took := m.now().Sub(begin)
-			pause = time.Duration(float64(took) * (1/m.share - 1))
+		if m.learning() {
+			if m.now().Sub(pruned) > time.Hour {
+				if err := m.prune(ctx, store); err != nil {
+					klog.ErrorS(err, "Pruning the trajectory store")
+				}
+				pruned = m.now()
+			}
+			if o := m.due(); o != nil {
+				begin := m.now()
+				m.lesson(ctx, o, store, workspace)
+				took := m.now().Sub(begin)
+				pause = time.Duration(float64(took) * (1/m.share - 1))
+			}
 		}
+		m.keepAll()
 		select {
 		case <-ctx.Done():
+			m.keepAll()
 			return ctx.Err()
 		case <-time.After(pause):
 		}
@@ -277,17 +313,16 @@ func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
 		})
 		if taken {
-			o.policy, o.before, o.now = &got.Policy, o.policy, generation+1
+			o.policy, o.before, o.generation = &got.Policy, o.policy, generation+1
 		}
+		o.changed = true
 		klog.InfoS("A policy was learned", "workload", o.workload, "transitions", got.Transitions, "episodes", got.Episodes,
 			"taken", taken, "why", why)
 	}
-	trouble := o.trouble
 	o.mu.Unlock()
-	if trouble != "" && little == nil {
+	if err != nil && little == nil {
 		klog.ErrorS(err, "A lesson failed", "workload", o.workload)
 	}
-	m.keep(o)
 }
 
 func (m *minds) learn(
@@ -303,44 +338,67 @@ func (m *minds) learn(
 
 // kept is an agent in its file, beside the files of its policy and of its weights.
 type kept struct {
-	Form  encode.Form          `json:"form"`
-	Place encode.Place         `json:"place"`
-	Agent lifecycle.AgentState `json:"agent"`
+	Workload string               `json:"workload"` // for people
+	Form     encode.Form          `json:"form"`
+	Place    encode.Place         `json:"place"`
+	Agent    lifecycle.AgentState `json:"agent"`
 }
 
+// path is a file of a workload's. The name of a workload can be longer than that of a file.
 func (m *minds) path(workload, ending string) string {
-	return filepath.Join(m.folder, url.PathEscape(workload)+ending)
+	return filepath.Join(m.folder, fmt.Sprintf("%x%s", sha256.Sum256([]byte(workload)), ending))
 }
 
-// keep writes an agent to its files. What cannot be written is said, and the agent goes on.
+// keepAll writes the agents that have changed to their files.
+func (m *minds) keepAll() {
+	m.mu.Lock()
+	all := slices.Collect(maps.Values(m.all))
+	m.mu.Unlock()
+	for _, o := range all {
+		m.keep(o)
+	}
+}
+
+// keep writes an agent that has changed to its files. What cannot be written is said, and tried again. Decisions do not wait
+// for it.
 func (m *minds) keep(o *mind) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.steps = 0
-	if m.folder == "" {
+	changed, w, policy := o.changed, o.weights, o.policy
+	if !changed || m.folder == "" {
+		o.mu.Unlock()
 		return
 	}
-	err := func() error {
-		if o.weights != nil {
-			if err := weights.Write(m.path(o.workload, ".weights"), *o.weights); err != nil {
-				return err
-			}
-		}
-		if o.policy != nil {
-			if err := o.policy.Write(m.path(o.workload, ".policy")); err != nil {
-				return err
-			}
-		}
-		text, err := json.Marshal(kept{m.lessons.Form, o.place, o.agent.State()})
-		if err != nil {
+	state := kept{o.workload, m.lessons.Form, o.place, o.agent.State()}
+	o.changed, o.steps = false, 0
+	o.mu.Unlock()
+	err := m.write(state, w, policy)
+	if err == nil {
+		return
+	}
+	klog.ErrorS(err, "An agent was not kept", "workload", o.workload)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed = true
+	o.trouble = cmp.Or(o.trouble, fmt.Sprintf("it would not outlive central: %v", err))
+}
+
+// write writes the state last: a policy of a later generation than the state's is one that drives.
+func (m *minds) write(k kept, w *weights.File, policy *learned.File) error {
+	if w != nil {
+		if err := weights.Write(m.path(k.Workload, ".weights"), *w); err != nil {
 			return err
 		}
-		return renameio.WriteFile(m.path(o.workload, ".json"), text, 0o600)
-	}()
-	if err != nil && o.trouble == "" {
-		o.trouble = fmt.Sprintf("it would not outlive central: %v", err)
-		klog.ErrorS(err, "An agent was not kept", "workload", o.workload)
 	}
+	if policy != nil {
+		if err := policy.Write(m.path(k.Workload, ".policy")); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(m.path(k.Workload, ".json"), text, 0o600)
 }
 
 // read goes on from the files of a workload's agent. Without them, and with those of other bounds, it begins anew; its weights
@@ -398,5 +456,5 @@ func (o *mind) restore(s lifecycle.AgentState, policy *learned.File) {
 		o.trouble = err.Error()
 		return
 	}
-	o.policy, o.now = policy, s.Generation
+	o.policy, o.generation = policy, s.Generation
 }

@@ -42,6 +42,8 @@ type shop struct {
 	state  mdp.State
 	earns  mdp.Reward
 	random *rand.Rand
+
+	watching bool // nothing that is decided is carried out
 }
 
 func open(t *testing.T, path string, at time.Time) *shop {
@@ -73,7 +75,8 @@ func (s *shop) ask(r recommender.PolicyRequest) {
 func (s *shop) see(replicas int, reserved mdp.MilliCPU) mdp.State {
 	return mdp.State{
 		At: s.now, Observed: mdp.All &^ mdp.SetOf(mdp.OOMKills), Replicas: replicas, Reservation: reserved, Ceiling: 2000,
-		Limit: mdp.Size{CPU: 800, Memory: 256 * mdp.MiB}, Usage: mdp.Size{CPU: 200 + mdp.MilliCPU(s.random.IntN(100)), Memory: 100 * mdp.MiB},
+		Limit:   mdp.Size{CPU: 800, Memory: 256 * mdp.MiB},
+		Usage:   mdp.Size{CPU: 200 + mdp.MilliCPU(s.random.IntN(100)), Memory: 100 * mdp.MiB},
 		Latency: 20 * time.Millisecond, Throughput: 100, Arrivals: 100,
 	}
 }
@@ -98,7 +101,7 @@ func (s *shop) pass(episodes int) {
 		s.state = s.see(replicas, reserved)
 		s.Record(learnedWorkload, mdp.Transition{
 			State: before, Action: a, Effect: mdp.Applied, Reward: s.earns, RewardKnown: true, Next: s.state,
-		})
+		}, !s.watching)
 	}
 }
 
@@ -135,7 +138,7 @@ func (s *shop) handed() {
 			s.t.Fatal(err)
 		}
 		o.agent.Offer(again, o.agent.Generation()+1, lifecycle.Estimate{Known: true, Mean: 9, Low: 9, High: 9})
-		o.now = o.agent.Generation()
+		o.generation = o.agent.Generation()
 	}
 	s.pass(1)
 	if l := s.life(); l.Stage != v1alpha1.StageOnline && l.Stage != v1alpha1.StageServing || !l.Learned {
@@ -159,6 +162,7 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	}
 	s.handed()
 	before := s.life()
+	s.minds.keepAll()
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +232,7 @@ func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "t.db")
 		s := open(t, path, begin)
 		s.handed()
+		s.minds.keepAll()
 		file := s.minds.path(learnedWorkload, ".policy")
 		if err := s.close(); err != nil {
 			t.Fatal(err)
@@ -251,10 +256,85 @@ func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
 		s.handed()
 		s.learning.Store(false)
 		s.pass(1)
-		if l := s.life(); !l.Learned {
+		if l := s.life(); !l.Learned || !strings.Contains(l.Trouble, "lease") {
 			t.Errorf("an agent decides without the lease, it only learns nothing: %+v", l)
 		}
 	})
+	t.Run("the folder of agents", func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
+		s.handed()
+		folder := s.minds.folder
+		s.minds.folder = filepath.Join(folder, "no")
+		s.minds.keepAll()
+		if l := s.life(); !strings.Contains(l.Trouble, "would not outlive central") {
+			t.Errorf("%+v", l)
+		}
+		s.minds.folder = folder // it is tried again
+		s.minds.keepAll()
+		if _, err := os.Stat(s.minds.path(learnedWorkload, ".json")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While nothing is carried out (mode recommend, a pause, a canary) the agent advises: nothing is tried, no stage moves, and
+// what the workload earns is nobody's merit.
+func TestAnAgentThatOnlyAdvisesLearnsNothingOfItself(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.handed()
+	before := s.minds.of(learnedWorkload).agent.State()
+	s.watching = true
+	s.pass(1) // the first step of it was decided before anybody knew
+	s.earns = -5
+	s.pass(3)
+	after := s.minds.of(learnedWorkload).agent.State()
+	if after.Stage != before.Stage || after.Recent.Count != before.Recent.Count || after.Recent.Running != before.Recent.Running {
+		t.Errorf("%+v, and before nobody acted %+v", after, before)
+	}
+	s.watching = false
+	s.pass(1)
+	if l := s.life(); l.Stage != v1alpha1.StageOffline {
+		t.Errorf("it acts again, does harm, and is %+v", l)
+	}
+}
+
+// A lesson can outlast the agent that it was begun for: what it has learned must not be written over the next one's files.
+func TestALessonOfAForgottenAgentIsNotKept(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.pass(6)
+	o := s.minds.due()
+	s.Forget(learnedWorkload)
+	s.minds.lesson(t.Context(), o, s.store, agent.NewWorkspace())
+	s.minds.keepAll()
+	if _, err := os.Stat(s.minds.path(learnedWorkload, ".json")); err == nil {
+		t.Error("its files were written")
+	}
+	if _, ok := s.Life(learnedWorkload); ok {
+		t.Error("it lives")
+	}
+}
+
+// The volume of the store is bounded, however many workloads there are.
+func TestTheStoreIsPruned(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.pass(episodesOfOne + 3)
+	if err := s.store.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.minds.prune(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	rewards, err := s.store.Rewards(t.Context(), learnedWorkload, 1000)
+	if err != nil || len(rewards) != episodesOfOne {
+		t.Errorf("%d episodes are kept (%v), want %d", len(rewards), err, episodesOfOne)
+	}
+	file, err := os.Stat(filepath.Join(filepath.Dir(s.minds.folder), "t.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if each := file.Size() / (episodesOfOne + 3); each > 50<<10 {
+		t.Errorf("an episode takes %d bytes: the store would grow beyond its volume", each)
+	}
 }
 
 func TestWishesThatMakeNoSenseAreNamed(t *testing.T) {

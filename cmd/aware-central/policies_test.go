@@ -14,7 +14,7 @@ import (
 var objective = mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
 
 // rules is a central in which nothing is learned.
-func rules() *minds { return newMinds(10*time.Second, time.Now) }
+func rules() *minds { return newMinds(10*time.Second, time.Now, func() bool { return false }) }
 
 // A pod writes its own histogram, and can say that every request is late for ever. What
 // it gets by that is what its owner's bounds allow.

@@ -108,7 +108,7 @@ func (b *services) decide(ctx context.Context) error {
 			func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
 		if b.episodes.store != nil {
 			b.supervise(ctx, "lessons", func(ctx context.Context) error {
-				return b.episodes.minds.teach(ctx, b.episodes.store, b.episodes.learning.Load)
+				return b.episodes.minds.teach(ctx, b.episodes.store)
 			})
 		}
 	}

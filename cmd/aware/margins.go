@@ -162,7 +162,8 @@ func (o *marginsOptions) late(ctx context.Context, progress io.Writer, cell benc
 	}
 	// In steps, so that the figure is one that a person can give to --late.
 	o.config.Config.Late = max(leastLate, math.Round(share/leastLate)*leastLate)
-	fmt.Fprintf(progress, "margins are compared at %.2f %% of late requests, where the error budget comes to\n", 100*o.config.Config.Late)
+	fmt.Fprintf(progress, "margins are compared at %.2f %% of late requests, where the error budget comes to\n",
+		100*o.config.Config.Late)
 	return nil
 }
 

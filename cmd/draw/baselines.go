@@ -55,7 +55,8 @@ func Baselines(dir string, rows []bench.Row, seeds int) error {
 		Title: "Policies in the simulated world",
 		About: fmt.Sprintf("Mean of allocated cores against both criteria, means of %d seeds. Left and below is better. "+
 			"The first is the p99 over the hour: a point above its line violates the objective; it is drawn at three "+
-			"times the objective at most. The second is the share of windows of 10 s with a p99 over it; its line is at 1 %%.", seeds),
+			"times the objective at most. The second is the share of windows of 10 s with a p99 over it; its line is at 1 %%.",
+			seeds),
 		Text:     table.String(),
 		Pictures: pictures,
 	})

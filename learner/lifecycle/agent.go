@@ -1,8 +1,8 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/encode"
@@ -21,8 +21,8 @@ type AgentConfig struct {
 
 // Agent is a workload's policy that acts by the stage of its lifecycle. One goroutine uses it at a time.
 //
-// The order of a step: [Agent.Decide], then, when what it led to is known, [Agent.Record], and [Agent.Tick]. It stands behind guards,
-// as any policy.
+// The order of a step is [Agent.Decide], or [Agent.Advise] where nobody acts on it; then, once it is known what the decision
+// before it led to, [Agent.Record] and [Agent.Tick]. It stands behind guards, as any policy.
 type Agent struct {
 	config  AgentConfig
 	machine Machine
@@ -57,7 +57,9 @@ func NewAgent(c AgentConfig) (*Agent, error) {
 	if !(c.Try >= 0 && c.Try < 1) {
 		return nil, fmt.Errorf("lifecycle try %v: it must be in [0, 1)", float64(c.Try))
 	}
-	return &Agent{config: c, random: rand.New(rand.NewPCG(c.Seed, 0x11fe)), recent: NewProfile(), fallback: NewProfile()}, nil
+	return &Agent{
+		config: c, random: rand.New(rand.NewPCG(c.Seed, 0x11fe)), recent: NewProfile(), fallback: NewProfile(),
+	}, nil
 }
 
 // Stage is where the agent is in its life, and why.
@@ -70,31 +72,38 @@ func (a *Agent) Generation() uint64 { return a.generation }
 func (a *Agent) Drives() (Driver, error) { return a.drove, a.failed }
 
 // Training is what is to be learned from now.
-func (a *Agent) Training() Training { return a.machine.Plan(a.config.Settings).Training }
+func (a *Agent) Training() Training { return a.plan().Training }
 
-// Decide implements [mdp.Policy]. When the learned policy gives no legal action the fallback decides.
-func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
+// plan is what follows from the stage.
+func (a *Agent) plan() Plan { return a.machine.Plan(a.config.Settings) }
+
+// Advise is what the driver decides. When the learned policy gives no legal action that is the fallback.
+func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	action, err := a.config.Fallback.Decide(s)
-	plan := a.machine.Plan(a.config.Settings)
 	a.previous, a.drove, a.failed = a.drove, Fallback, nil
-	if plan.Driver == AgentDrives {
-		chosen, wrong := a.ask(s)
-		if a.failed = wrong; wrong == nil {
-			a.drove = AgentDrives
-			action, err = chosen, nil
-		}
-	}
-	if err != nil {
+	if a.plan().Driver != Learned {
 		return action, err
 	}
+	chosen, wrong := a.ask(s)
+	if a.failed = wrong; wrong != nil {
+		return action, err
+	}
+	a.drove = Learned
+	return chosen, nil
+}
+
+// Decide implements [mdp.Policy]: what the driver decides, or now and then another action, where the stage wants that.
+func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
+	action, err := a.Advise(s)
+	plan := a.plan()
 	switch {
-	case !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
-	case a.drove == AgentDrives:
+	case err != nil || !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
+	case a.drove == Learned:
 		action = a.another(s, action)
 	default:
 		action = a.raised(s, action)
 	}
-	return action, nil
+	return action, err
 }
 
 // ask is what the learned policy decides.
@@ -122,7 +131,7 @@ func (a *Agent) another(s mdp.State, action mdp.Action) mdp.Action {
 	return all[a.random.IntN(len(all))]
 }
 
-// raised is an action with one knob higher than it and than what is in force: never lower, since the fallback is what is safe.
+// raised is an action with one knob higher than it and than what is in force. It is never lower: the fallback is what is safe.
 func (a *Agent) raised(s mdp.State, action mdp.Action) mdp.Action {
 	all := a.choices(s, true)
 	if len(all) == 0 {
@@ -166,22 +175,25 @@ func (a *Agent) choices(s mdp.State, up bool) []mdp.Action {
 	return all
 }
 
-// Record takes in what the decision before the last one led to.
+// Record takes in what the decision before the last one led to. It counts for who made that decision: the first step of a
+// stage was still decided in the one before, and where the learned policy could not decide the fallback did.
 func (a *Agent) Record(t mdp.Transition) {
-	a.recent.Add(t.Reward, t.RewardKnown)
 	if a.previous == Fallback {
 		a.fallback.Add(t.Reward, t.RewardKnown)
 	}
-	if !t.RewardKnown {
+	if a.previous != a.plan().Driver {
 		return
 	}
-	a.drift = a.detector.seen(a.drift, t.Reward)
-	a.harmful = a.harm.seen(a.harmful, t.Reward)
+	a.recent.Add(t.Reward, t.RewardKnown)
+	if t.RewardKnown {
+		a.drift = a.detector.seen(a.drift, t.Reward)
+		a.harmful = a.harm.seen(a.harmful, t.Reward)
+	}
 }
 
-// Offer offers a policy that was learned, with what it is worth. Generations only grow. While the fallback drives the policy is taken, and
-// waits. While a learned policy drives it is replaced only by one that beats it: the lower end of the estimate is above what the one that
-// drives has earned in fact. why says what became of it.
+// Offer offers a policy that was learned, with what it is worth. Generations only grow. While the fallback drives the policy is
+// taken, and waits. While a learned policy drives it is replaced only by one that beats it: the lower end of the estimate is
+// above what the one that drives has earned in fact. why says what became of it.
 func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bool, why string) {
 	switch {
 	case p == nil || generation <= a.generation:
@@ -189,13 +201,14 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 	case !worth.Known:
 		return false, "nobody knows what it is worth"
 	}
-	if a.machine.Plan(a.config.Settings).Driver == AgentDrives && a.learned != nil {
+	if a.plan().Driver == Learned && a.learned != nil {
 		now := a.recent.Summary()
 		if now.Episodes == 0 || now.Coverage < a.config.Settings.Coverage {
 			return false, "what drives has not been judged yet"
 		}
 		if worth.Low <= now.Mean {
-			return false, fmt.Sprintf("it is worth %.4g to %.4g a step, and what drives earns %.4g", worth.Low, worth.High, now.Mean)
+			return false, fmt.Sprintf("it is worth %.4g to %.4g a step, and what drives earns %.4g",
+				worth.Low, worth.High, now.Mean)
 		}
 		a.before, a.worth = a.learned, now
 		a.recent, a.detector = NewProfile(), nil
@@ -226,7 +239,7 @@ func (a *Agent) Tick() (changed bool) {
 	if next == a.machine {
 		return false
 	}
-	drove := a.machine.Plan(settings).Driver == AgentDrives
+	drove := a.plan().Driver == Learned
 	a.machine = next
 	a.guard()
 	a.recent = NewProfile()
@@ -253,7 +266,7 @@ const harmAlarm = 20
 func (a *Agent) guard() {
 	a.harm = nil
 	mean, deviation, ok := a.fallback.Usual()
-	if ok && a.machine.Plan(a.config.Settings).Driver == AgentDrives {
+	if ok && a.plan().Driver == Learned {
 		a.harm = NewDetector(mean, deviation)
 		a.harm.Alarm = harmAlarm
 	}
@@ -264,15 +277,13 @@ func (a *Agent) rollback(s Settings, recent Summary) {
 	if a.before == nil || recent.Episodes < s.Episodes || recent.Coverage < s.Coverage {
 		return
 	}
-	if least := a.worth.Mean - float64(s.Worse)*abs(a.worth.Mean); recent.Mean < least {
+	if least := a.worth.Mean - float64(s.Worse)*math.Abs(a.worth.Mean); recent.Mean < least {
 		a.learned = a.before
 		a.generation++
 		a.recent, a.detector = NewProfile(), nil
 	}
 	a.before = nil
 }
-
-func abs(v float64) float64 { return max(v, -v) }
 
 // AgentState is what outlives a process. The learned policy is kept by who trains, and offered again.
 type AgentState struct {
@@ -283,29 +294,25 @@ type AgentState struct {
 	Fallback   *Profile `json:"fallback"`
 }
 
-// State is what outlives the process.
+// State is what outlives the process. It shares nothing with the agent.
 func (a *Agent) State() AgentState {
-	return AgentState{Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation, Recent: a.recent, Fallback: a.fallback}
+	return AgentState{
+		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
+		Recent: a.recent.clone(), Fallback: a.fallback.clone(),
+	}
 }
 
-// Restore goes on from a state, with the policy that drove then; without it the fallback drives. On an error nothing has changed.
+// Restore goes on from a state, with the policy that drove then; without it the fallback drives. On an error nothing has
+// changed.
 func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	switch {
 	case s.Stage >= stages:
 		return fmt.Errorf("lifecycle stage %d: there are %d", s.Stage, stages)
-	case s.Recent == nil || s.Fallback == nil || s.Recent.Steps < 1 || s.Fallback.Steps < 1 || s.Recent.Keep < 1 || s.Fallback.Keep < 1:
+	case !s.Recent.valid() || !s.Fallback.valid():
 		return fmt.Errorf("a lifecycle's state without the rewards of its episodes")
 	}
-	text, err := json.Marshal(s) // a copy of the profiles
-	if err != nil {
-		return fmt.Errorf("a lifecycle's state: %w", err)
-	}
-	var own AgentState
-	if err := json.Unmarshal(text, &own); err != nil {
-		return fmt.Errorf("a lifecycle's state: %w", err)
-	}
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
-	a.recent, a.fallback = own.Recent, own.Fallback
+	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
 	a.watch(s.Stage == Serving)
 	a.guard()

@@ -91,8 +91,8 @@ func worth(low float64) lifecycle.Estimate {
 	return lifecycle.Estimate{Known: true, Low: low, Mean: low + 0.1, High: low + 0.2}
 }
 
-// A whole life: the fallback drives, a policy is offered that is not as good and then one that is, it drives and serves, the workload
-// changes, and the fallback drives again.
+// A whole life: the fallback drives, a policy is offered that is not as good and then one that is, it drives and serves, the
+// workload changes, and the fallback drives again.
 func TestALifeOfAnAgent(t *testing.T) {
 	l := live(t, nil)
 	l.in(lifecycle.Initialized)

@@ -49,6 +49,7 @@ func (d *Detector) Add(reward float64) (drift string) {
 		return ""
 	}
 	d.sum = 0
-	return fmt.Sprintf("the rewards of the last steps are below %.4g, which was usual, by more than its deviation of %.4g explains",
+	return fmt.Sprintf(
+		"the rewards of the last steps are below %.4g, which was usual, by more than its deviation of %.4g explains",
 		d.Mean, d.Deviation)
 }

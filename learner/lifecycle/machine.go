@@ -122,7 +122,7 @@ type Driver uint8
 // The drivers.
 const (
 	Fallback Driver = iota
-	AgentDrives
+	Learned         // the learned policy, that is the agent of the paper
 )
 
 // Training is what an agent learns from.
@@ -205,9 +205,9 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 func (m Machine) Plan(s Settings) Plan {
 	switch m.Stage {
 	case Online:
-		return Plan{Driver: AgentDrives, Training: FromItsSteps, Explore: true}
+		return Plan{Driver: Learned, Training: FromItsSteps, Explore: !s.HighStakes}
 	case Serving:
-		return Plan{Driver: AgentDrives}
+		return Plan{Driver: Learned}
 	}
 	return Plan{Driver: Fallback, Training: FromStore, Jitter: !s.HighStakes}
 }

@@ -117,8 +117,8 @@ func TestWhatFollowsFromAStage(t *testing.T) {
 	for stage, want := range map[lifecycle.Stage]lifecycle.Plan{
 		lifecycle.Initialized: {Driver: lifecycle.Fallback, Training: lifecycle.FromStore, Jitter: true},
 		lifecycle.Offline:     {Driver: lifecycle.Fallback, Training: lifecycle.FromStore, Jitter: true},
-		lifecycle.Online:      {Driver: lifecycle.AgentDrives, Training: lifecycle.FromItsSteps, Explore: true},
-		lifecycle.Serving:     {Driver: lifecycle.AgentDrives},
+		lifecycle.Online:      {Driver: lifecycle.Learned, Training: lifecycle.FromItsSteps, Explore: true},
+		lifecycle.Serving:     {Driver: lifecycle.Learned},
 	} {
 		if got := (lifecycle.Machine{Stage: stage}).Plan(profile); got != want {
 			t.Errorf("%v: %+v, want %+v", stage, got, want)
@@ -126,8 +126,10 @@ func TestWhatFollowsFromAStage(t *testing.T) {
 	}
 	s := profile
 	s.HighStakes = true
-	if (lifecycle.Machine{Stage: lifecycle.Offline}).Plan(s).Jitter {
-		t.Error("a high-stakes workload is tried on")
+	for _, stage := range []lifecycle.Stage{lifecycle.Initialized, lifecycle.Offline, lifecycle.Online, lifecycle.Serving} {
+		if p := (lifecycle.Machine{Stage: stage}).Plan(s); p.Jitter || p.Explore {
+			t.Errorf("%v: a high-stakes workload is tried on", stage)
+		}
 	}
 }
 

@@ -2,12 +2,13 @@
 //
 // A [Profile] has the rewards of recent episodes. The [Machine] makes of them the stage of the lifecycle, and of the stage a
 // [Plan]: who drives, and what is learned from. An [Agent] is a workload's policy that acts by it: the fallback drives, and the
-// learned policy takes over when it is as good, and hands back when it is not. Nothing here trains: whoever does offers policies, with
-// what they are worth.
+// learned policy takes over when it is as good, and hands back when it is not. Nothing here trains: whoever does offers
+// policies, with what they are worth.
 package lifecycle
 
 import (
 	"math"
+	"slices"
 
 	"awarescale.dev/aware/learner/mdp"
 )
@@ -56,9 +57,19 @@ func (p *Profile) Add(r mdp.Reward, known bool) {
 	p.Running = Episode{}
 }
 
+// clone is a copy that shares nothing.
+func (p *Profile) clone() *Profile {
+	c := *p
+	c.Over = slices.Clone(p.Over)
+	return &c
+}
+
+// valid reports whether a profile of a file can be gone on with.
+func (p *Profile) valid() bool { return p != nil && p.Steps > 0 && p.Keep > 0 && len(p.Over) <= p.Keep }
+
 // Totals returns the mean and the standard deviation of the total rewards of the kept episodes, and the number of complete
-// episodes. Steps without a known reward count as the others do in the mean. Before the first episode is complete, the mean is the reward of the running
-// episode, scaled to the full length. ok is false where no reward is known.
+// episodes. Steps without a known reward count as the others do in the mean. Before the first episode is complete, the mean is
+// the reward of the running episode, scaled to the full length. ok is false where no reward is known.
 func (p *Profile) Totals() (mean, std float64, episodes int, ok bool) {
 	steps := float64(p.Steps)
 	s := p.Summary()

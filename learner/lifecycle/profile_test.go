@@ -37,7 +37,11 @@ func TestAGapIsInTheCoverageOnly(t *testing.T) {
 	for _, r := range []struct {
 		reward mdp.Reward
 		known  bool
-	}{{1, true}, {99, false}, {2, true}, {99, false}, {5, false}, {5, false}, {5, false}, {5, false}, {3, true}, {3, true}, {3, true}, {3, true}} {
+	}{
+		{1, true}, {99, false}, {2, true}, {99, false},
+		{5, false}, {5, false}, {5, false}, {5, false},
+		{3, true}, {3, true}, {3, true}, {3, true},
+	} {
 		p.Add(r.reward, r.known)
 	}
 	s := p.Summary()

@@ -26,9 +26,11 @@ type shop struct {
 
 func (w *shop) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	s := mdp.State{
-		At:       now,
-		Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput).Without(w.blind),
-		Limit:    w.limit, Usage: mdp.Size{CPU: 200, Memory: 64 * mdp.MiB},
+		At: now,
+		Observed: mdp.SetOf(
+			mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput,
+		).Without(w.blind),
+		Limit: w.limit, Usage: mdp.Size{CPU: 200, Memory: 64 * mdp.MiB},
 		Latency: time.Duration(40_000/int64(w.limit.CPU)) * time.Millisecond, Throughput: 10,
 	}
 	return s, w.sense

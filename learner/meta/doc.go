@@ -14,6 +14,6 @@
 // trained on. If it is not, what is transferred to it is worth little.
 //
 // Departures from the paper. The mean is over the steps of an episode, where the paper takes the last output: a long
-// episode then counts from its begin to its end, and padding of shorter ones is never read. The last layer is tanh, where the paper
-// has a rectifier: what a base-learner reads is then bounded also for a workload that is unlike all others.
+// episode then counts from its begin to its end, and padding of shorter ones is never read. The last layer is tanh, where the
+// paper has a rectifier: what a base-learner reads is then bounded also for a workload that is unlike all others.
 package meta

@@ -43,8 +43,8 @@ func (e *Episode) Add(f Form, observation, action []float64, reward float64, kno
 	e.Known++
 }
 
-// Best keeps the episodes with the highest mean rewards, the best first; of equal ones the newer is first. An episode of which no reward
-// is known is not kept.
+// Best keeps the episodes with the highest mean rewards, the best first; of equal ones the newer is first. An episode of
+// which no reward is known is not kept.
 type Best struct {
 	Most     int // episodes: M
 	Episodes []Episode
@@ -70,9 +70,9 @@ func (b *Best) Add(e Episode) bool {
 	return true
 }
 
-// Fill writes bundles of episodes as the recurrent layers read them: x [Length][bundles*Bundle][Form.Width], and how many steps each
-// of the bundles*Bundle episodes has. Of an episode that is longer than Length the last steps are read. What is not there
-// is zero.
+// Fill writes bundles of episodes as the recurrent layers read them: x [Length][bundles*Bundle][Form.Width], and how many
+// steps each of the bundles*Bundle episodes has. Of an episode that is longer than Length the last steps are read. What is
+// not there is zero.
 func (c Config) Fill(bundles [][]Episode, x []float64, lengths []int) {
 	width, all := c.Form.Width(), len(bundles)*c.Bundle
 	clear(x)

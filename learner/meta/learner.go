@@ -61,8 +61,8 @@ func (c Config) Initial(r *rand.Rand) []float64 {
 	return theta
 }
 
-// Embed writes the embedding of a bundle of episodes, of which it reads the first Config.Bundle. Without any episode the embedding
-// is zero: nothing is known of the workload.
+// Embed writes the embedding of a bundle of episodes, of which it reads the first Config.Bundle. Without any episode the
+// embedding is zero: nothing is known of the workload.
 func (l *Learner) Embed(bundle []Episode, to []float64) {
 	if len(bundle) == 0 {
 		clear(to)

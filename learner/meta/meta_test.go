@@ -143,7 +143,8 @@ func TestSimilarity(t *testing.T) {
 	}
 }
 
-// Forty workloads in two groups: one like them is at home, one far from both is not, and one of which nothing is known is neither.
+// Forty workloads in two groups: one like them is at home, one far from both is not, and one of which nothing is known is
+// neither.
 func TestAWorkloadUnlikeAllOthersIsSaidToBe(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var names []string

@@ -32,13 +32,15 @@ type Familiar struct {
 // NewFamiliar takes at least two workloads.
 func NewFamiliar(names []string, embeddings [][]float64) (*Familiar, error) {
 	if len(names) != len(embeddings) || len(names) < 2 {
-		return nil, fmt.Errorf("%d names and %d embeddings of workloads: there must be as many, and two at least", len(names), len(embeddings))
+		return nil, fmt.Errorf("%d names and %d embeddings of workloads: there must be as many, and two at least",
+			len(names), len(embeddings))
 	}
 	f := &Familiar{Names: names, Embeddings: embeddings}
 	nearest := make([]float64, len(names))
 	for i, e := range embeddings {
 		if len(e) != len(embeddings[0]) {
-			return nil, fmt.Errorf("workload %s: an embedding of %d numbers: the first one has %d", names[i], len(e), len(embeddings[0]))
+			return nil, fmt.Errorf("workload %s: an embedding of %d numbers: the first one has %d",
+				names[i], len(e), len(embeddings[0]))
 		}
 		_, nearest[i] = f.nearest(e, i)
 		if math.IsNaN(nearest[i]) {
@@ -75,7 +77,8 @@ type Judgement struct {
 // String says it to people.
 func (j Judgement) String() string {
 	if j.Outside {
-		return fmt.Sprintf("it is unlike the workloads of the training: %.2f to %s, and %.2f is usual", j.Similarity, j.Nearest, j.Usual)
+		return fmt.Sprintf("it is unlike the workloads of the training: %.2f to %s, and %.2f is usual",
+			j.Similarity, j.Nearest, j.Usual)
 	}
 	return fmt.Sprintf("it is like %s (%.2f; %.2f is usual)", j.Nearest, j.Similarity, j.Usual)
 }

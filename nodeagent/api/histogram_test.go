@@ -115,13 +115,15 @@ func TestAboveIsNotKnownWhereTheBoundsDoNotSayIt(t *testing.T) {
 		want      float64
 		known     bool
 	}{
-		"no requests":                        {api.Histogram{}, time.Second, 0, false},
-		"empty buckets":                      {filled(), time.Second, 0, false},
-		"below the first bound":              {filled(0.001, 0.3), 5 * time.Millisecond, 0, false},
-		"none below the first bound":         {filled(0.3, 0.3), 5 * time.Millisecond, 1, true},
-		"above the last bound":               {filled(0.001, 3), time.Second, 0, false},
-		"none above the last bound":          {filled(0.001, 0.3), time.Second, 0, true},
-		"only the bucket +Inf":               {api.Histogram{Upper: []float64{math.Inf(1)}, Counts: []uint64{3}}, time.Second, 0, false},
+		"no requests":                {api.Histogram{}, time.Second, 0, false},
+		"empty buckets":              {filled(), time.Second, 0, false},
+		"below the first bound":      {filled(0.001, 0.3), 5 * time.Millisecond, 0, false},
+		"none below the first bound": {filled(0.3, 0.3), 5 * time.Millisecond, 1, true},
+		"above the last bound":       {filled(0.001, 3), time.Second, 0, false},
+		"none above the last bound":  {filled(0.001, 0.3), time.Second, 0, true},
+		"only the bucket +Inf": {
+			api.Histogram{Upper: []float64{math.Inf(1)}, Counts: []uint64{3}}, time.Second, 0, false,
+		},
 		"a quarter of the way in its bucket": {filled(0.3, 0.3, 0.001, 0.001), 275 * time.Millisecond, 0.375, true},
 	} {
 		if got, ok := c.h.Above(c.threshold); ok != c.known || math.Abs(got-c.want) > 1e-9 {

@@ -179,9 +179,16 @@ func TestTheAPIServerValidates(t *testing.T) {
 		"alpha above one":            {"objective: {alpha: '1.5'}", "alpha must be between 0 and 1"},
 		"a quantity that is not one": {"constraints: {containers: [{name: web, max: {cpu: much}}]}", "max.cpu"},
 		"an unknown field":           {"modus: auto", `unknown field "spec.modus"`},
+		"an unknown algorithm":       {"learner: {algorithm: sarsa}", `Unsupported value: "sarsa"`},
+		"a handover above serving":   {"learner: {thresholds: {online: 150, serving: 130, variance: 5}}", "online must not be above serving"},
+		"no variance":                {"learner: {thresholds: {online: 110, serving: 130, variance: 0}}", "variance must be above 0"},
+		"a reward beyond all":        {"learner: {thresholds: {online: 110, serving: 250, variance: 5}}", "between -1000 and 200"},
 		// Reading such a quantity would take hours of the API server's time, and of ours.
 		"a throughput of a trillion digits": {"slo: {throughput: '07E1000000000000'}", "throughput must be above zero"},
-		"an alpha of as many":               {"objective: {alpha: '1E-99999999'}", "alpha must be between 0 and 1"},
+		"a threshold of as many": {
+			"learner: {thresholds: {online: 1, serving: '07E1000000000000', variance: 1}}", "between -1000 and 200",
+		},
+		"an alpha of as many": {"objective: {alpha: '1E-99999999'}", "alpha must be between 0 and 1"},
 		"a maximum of as many": {
 			"constraints: {containers: [{name: web, min: {cpu: '1', memory: '07E1000000000000'}, max: {cpu: '1E99999999', memory: 1Gi}}]}",
 			"the exponent must have at most two characters",

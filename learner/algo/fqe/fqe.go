@@ -1,9 +1,10 @@
 // Package fqe says what a policy is worth that has not driven: fitted Q evaluation (Le, Voloshin and Yue 2019), from episodes
-// that another policy has driven. It learns the value of an action under the policy that is evaluated, as DDPG's critic does, with
-// that policy's action in the next state.
+// that another policy has driven. It learns the value of an action under the policy that is evaluated, as DDPG's critic does,
+// with that policy's action in the next state.
 //
 // It is only as good as the data: of actions that were never taken it knows nothing, and what the network makes up there can be
-// anything. Policies that take such actions must not be evaluated by it; batch-constrained learning (package bcq) keeps to the others.
+// anything. Policies that take such actions must not be evaluated by it; batch-constrained learning (package bcq) keeps to
+// the others.
 package fqe
 
 import (
@@ -79,12 +80,13 @@ func (c Config) critic() ddpg.Config {
 	return d
 }
 
-// Policy is what is evaluated: it writes its action for an observation, numbers or the index of a choice among the legal ones; nil
-// makes all legal.
+// Policy is what is evaluated: it writes its action for an observation, numbers or the index of a choice among the legal
+// ones; nil makes all legal.
 type Policy func(obs []float64, legal []bool, action []float64) error
 
-// Estimate is what the policy is worth: the mean reward of a step in the discounted future of the data's states, and an interval of
-// it. With the data's states it has a part of what led there: a policy that is better than the data's is worth more in the end.
+// Estimate is what the policy is worth: the mean reward of a step in the discounted future of the data's states, and an
+// interval of it. With the data's states it has a part of what led there: a policy that is better than the data's is worth
+// more in the end.
 type Estimate struct {
 	Mean float64
 	Low  float64
@@ -170,8 +172,8 @@ func (c Config) append(to, action []float64) []float64 {
 	return to
 }
 
-// Evaluate estimates what a policy is worth in the states of the episodes. All transitions must have the same discount, below 1, and none
-// terminates. The same settings and data give the same estimate.
+// Evaluate estimates what a policy is worth in the states of the episodes. All transitions must have the same discount, below
+// 1, and none terminates. The same settings and data give the same estimate.
 func Evaluate(c Config, episodes [][]replay.Transition, policy Policy, w *agent.Workspace) (Estimate, error) {
 	fail := func(err error) (Estimate, error) {
 		return Estimate{}, fmt.Errorf("evaluating a policy by fitted q: %w", err)
@@ -202,8 +204,8 @@ func Evaluate(c Config, episodes [][]replay.Transition, policy Policy, w *agent.
 // clip bounds the norm of a gradient.
 const clip = 10
 
-// fit is the mean reward of a step by one network, of episodes that are drawn with replacement. The network learns how much more than the mean
-// of the data an action is worth: before it has learned anything it says the mean, and not zero.
+// fit is the mean reward of a step by one network, of episodes that are drawn with replacement. The network learns how much
+// more than the mean of the data an action is worth: before it has learned anything it says the mean, and not zero.
 func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (float64, error) {
 	var drawn []int
 	for range d.of {

@@ -12,8 +12,8 @@ import (
 
 const gamma = 0.8
 
-// record is episodes of a world in which a choice is paid a step later: the state is the last choice, and a step earns what the state is
-// worth, less the price of choosing 1. Choices are random; 1 is taken with the given probability.
+// record is episodes of a world in which a choice is paid a step later: the state is the last choice, and a step earns what
+// the state is worth, less the price of choosing 1. Choices are random; 1 is taken with the given probability.
 func record(episodes int, one float64) [][]replay.Transition {
 	r := rand.New(rand.NewPCG(4, 2))
 	var all [][]replay.Transition
@@ -43,8 +43,9 @@ func always(choice float64) fqe.Policy {
 	}
 }
 
-// Data of a policy that takes 1 in a third of the steps, so that a third of the states is 1. What other policies earn from there on, of
-// which a step ahead counts 0.8, is known exactly. Always 1: from state 1 on 0.7 a step, from 0 on less for the first one.
+// Data of a policy that takes 1 in a third of the steps, so that a third of the states is 1. What other policies earn from
+// there on, of which a step ahead counts 0.8, is known exactly. Always 1: from state 1 on 0.7 a step, from 0 on less for the
+// first one.
 func TestWhatOtherPoliciesWouldHaveEarned(t *testing.T) {
 	episodes := record(20, 1.0/3)
 	w := agent.NewWorkspace()

@@ -251,8 +251,8 @@ func (c Composition) App(load mdp.Rate) (sim.App, error) {
 // request, scaled as one workload. SLO and initial size are found as those of [Composition.App].
 //
 // What the segments need is joined: times and the memory of loaded models are added, a request holds the memory of the
-// segment that needs the most, and the rest are means weighted by the work. The serial share is that with which the service computes as
-// long, on free CPUs, as the segments do.
+// segment that needs the most, and the rest are means weighted by the work. The serial share is that with which the service
+// computes as long, on free CPUs, as the segments do.
 func (c Composition) Deployment(load mdp.Rate) (sim.App, error) {
 	fail := func(err error) (sim.App, error) {
 		return sim.App{}, fmt.Errorf("deployment of application %v: %w", c, err)

@@ -10,8 +10,8 @@ import (
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
-// Every published application can be deployed as one service. It takes the work of its segments, has the SLO of the application of
-// several services, and answers as fast when it has all CPUs that it can use.
+// Every published application can be deployed as one service. It takes the work of its segments, has the SLO of the
+// application of several services, and answers as fast when it has all CPUs that it can use.
 func TestAnApplicationAsOneDeployment(t *testing.T) {
 	for _, c := range workload.Compositions() {
 		rate := mdp.Rate(1 / c.Work().Seconds()) // a core

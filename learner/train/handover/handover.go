@@ -1,5 +1,6 @@
-// Package handover lets a learner begin with what a learner of another algorithm has learned, where both have a network of the same
-// meaning: AWARE's agents learn offline by one algorithm and go on online by another (§3.4). Everywhere else it refuses, and says why.
+// Package handover lets a learner begin with what a learner of another algorithm has learned, where both have a network of
+// the same meaning: AWARE's agents learn offline by one algorithm and go on online by another (§3.4). Everywhere else it
+// refuses, and says why.
 //
 //	discrete BCQ -> DQN         the values of choices; without BCQ's constraint they are double DQN's
 //	clone        -> PPO         the policy of discrete choices; PPO's critic begins anew
@@ -31,8 +32,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("handing over from %s to %s: %s", e.From, e.To, e.Why)
 }
 
-// Over lets a learner begin with the saved weights of another algorithm's. What a target network has is the same. On an error, which
-// is a [*RefusedError] where the two do not fit, nothing has changed.
+// Over lets a learner begin with the saved weights of another algorithm's. What a target network has is the same. On an
+// error, which is a [*RefusedError] where the two do not fit, nothing has changed.
 func Over(from weights.File, to train.Learner) error {
 	name := from.Meta["algorithm"]
 	switch to := to.(type) {
@@ -85,10 +86,13 @@ func refusal(from, to string) func(why string) error {
 }
 
 // network is the saved network of a name, and its target network where it has one: it must have the layers of what is served.
-func network(from weights.File, name string, now kernel.Snapshot, refused func(string) error) (theta, target []float64, err error) {
+func network(
+	from weights.File, name string, now kernel.Snapshot, refused func(string) error,
+) (theta, target []float64, err error) {
 	var of struct {
 		State      int       `json:"state"`
 		NumActions int       `json:"num_actions"`
+		Low        []float64 `json:"low"`
 		High       []float64 `json:"high"`
 		Hidden     []int     `json:"hidden"`
 	}
@@ -99,7 +103,9 @@ func network(from weights.File, name string, now kernel.Snapshot, refused func(s
 	if name == "values" {
 		layers = discrete.Config{State: of.State, NumActions: of.NumActions, Hidden: of.Hidden}.Network()
 	} else {
-		layers = clone.Config{State: of.State, NumActions: of.NumActions, High: of.High, Low: of.High, Hidden: of.Hidden}.Network()
+		layers = clone.Config{
+			State: of.State, NumActions: of.NumActions, Low: of.Low, High: of.High, Hidden: of.Hidden,
+		}.Network()
 	}
 	if !slices.Equal(layers, now.MLP) {
 		return nil, nil, refused(fmt.Sprintf("the layers are %v, and must be %v", layers, now.MLP))

@@ -34,7 +34,8 @@ func data(t *testing.T, choices int) *replay.Uniform {
 			reward = action
 		}
 		s := []float64{1, r.Float64()}
-		if err := b.Add(replay.Transition{State: s, Action: []float64{action}, Reward: reward, Next: s, Discount: 0.5}); err != nil {
+		err := b.Add(replay.Transition{State: s, Action: []float64{action}, Reward: reward, Next: s, Discount: 0.5})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,8 +1,8 @@
-// Package lesson makes a policy of what a trajectory store has of a workload: offline, by discrete BCQ (AWARE §3.4), with an estimate of
-// what it is worth by fitted Q evaluation.
+// Package lesson makes a policy of what a trajectory store has of a workload: offline, by discrete BCQ (AWARE §3.4), with an
+// estimate of what it is worth by fitted Q evaluation.
 //
-// A [Lesson] needs no experience in memory between two of them: it reads the newest transitions, learns, and forgets them. So a central
-// can learn of a thousand workloads in turns. What stays is the weights, from which the next lesson goes on.
+// A [Lesson] needs no experience in memory between two of them: it reads the newest transitions, learns, and forgets them. So
+// a central can learn of a thousand workloads in turns. What stays is the weights, from which the next lesson goes on.
 package lesson
 
 import (
@@ -31,7 +31,7 @@ type Config struct {
 	Least   int     // below which nothing is learned
 	Updates int     // of a lesson
 	Hidden  []int
-	Judge   fqe.Config // its sizes are the form's
+	Judge   fqe.Config // of the form's sizes
 	Seed    uint64
 }
 
@@ -56,7 +56,8 @@ func (c Config) Check() error {
 	case !(c.Gamma > 0 && c.Gamma < 1):
 		return fmt.Errorf("lesson: gamma %v: it must be in (0, 1)", c.Gamma)
 	case c.Least < 1 || c.Most < c.Least || c.Updates < 1:
-		return fmt.Errorf("lesson: least %d, most %d, updates %d: they must be at least 1, and most not below least", c.Least, c.Most, c.Updates)
+		return fmt.Errorf("lesson: least %d, most %d, updates %d: they must be at least 1, and most not below least",
+			c.Least, c.Most, c.Updates)
 	}
 	return c.Judge.Check()
 }
@@ -143,7 +144,8 @@ func (c Config) Learn(
 	out.Policy = learned.File{
 		Form: c.Form, Snapshot: a.Snapshot(), Step: c.Step,
 		Provenance: map[string]string{
-			"algorithm": discrete.Algorithm, "workload": workload, "transitions": strconv.Itoa(n), "episodes": strconv.Itoa(len(episodes)),
+			"algorithm": discrete.Algorithm, "workload": workload,
+			"transitions": strconv.Itoa(n), "episodes": strconv.Itoa(len(episodes)),
 			"worth": fmt.Sprintf("%.4g (%.4g to %.4g) a step", out.Worth.Mean, out.Worth.Low, out.Worth.High),
 		},
 	}
@@ -156,7 +158,7 @@ func (c Config) Learn(
 // judge estimates what the learned policy is worth.
 func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agent.Workspace) (fqe.Estimate, error) {
 	judge := c.Judge
-	judge.State, judge.Action, judge.Choices, judge.Seed = c.Form.Dim(), 0, c.Form.NumActions(), c.Seed
+	judge.Seed = c.Seed
 	return fqe.Evaluate(judge, episodes, a.Act, w)
 }
 

@@ -36,7 +36,7 @@ func (w *world) see(cpu mdp.MilliCPU, at time.Time) mdp.State {
 	s := mdp.State{
 		At: at, Replicas: 1, Limit: mdp.Size{CPU: cpu, Memory: mdp.MiB}, Usage: mdp.Size{CPU: 300, Memory: mdp.MiB / 2},
 		Latency: 50 * time.Millisecond, Throughput: 10,
-		Observed: mdp.SetOf(mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput),
+		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput),
 	}
 	if cpu < 400 {
 		s.Latency = 400 * time.Millisecond
@@ -98,7 +98,8 @@ func config() lesson.Config {
 	return c
 }
 
-// Of what chance did, a policy is learned that keeps the SLO with half of the CPU, and what it is worth is known before it drives.
+// Of what chance did, a policy is learned that keeps the SLO with half of the CPU, and what it is worth is known before it
+// drives.
 func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 	store, chance := record(t, 20)
 	w := agent.NewWorkspace()
@@ -129,7 +130,8 @@ func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("chance %.3f a step, learned %.3f, estimated %+v, %d of 100 steps violate the SLO", chance, earned, got.Worth, violated)
+	t.Logf("chance %.3f a step, learned %.3f, estimated %+v, %d of 100 steps violate the SLO",
+		chance, earned, got.Worth, violated)
 	if earned < chance+0.2 || violated > 10 {
 		t.Errorf("%.3f a step where chance earned %.3f, and %d of 100 steps violate the SLO", earned, chance, violated)
 	}

@@ -87,9 +87,9 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 	return Choose(parts), nil
 }
 
-// Budgeted is the share of late requests at which a choice's error budget keeps an application, in hours of random worlds that neither
-// learning nor [HeldOut] sees. It is where margins are to be compared. The budget of requests alone is not: where the budget of windows
-// binds, far fewer requests are late than it allows, and what a core buys there is another thing.
+// Budgeted is the share of late requests at which a choice's error budget keeps an application, in hours of random worlds
+// that neither learning nor [HeldOut] sees. It is where margins are to be compared. The budget of requests alone is not:
+// where the budget of windows binds, far fewer requests are late than it allows, and what a core buys there is another thing.
 func Budgeted(ctx context.Context, cell bench.Cell, choice bench.Choice, worlds int) (late float64, err error) {
 	all := make([]Part, worlds)
 	err = bench.InParallel(ctx, worlds, func(ctx context.Context, k int) (err error) {

@@ -127,7 +127,8 @@ func TestAWorseResultIsNotKept(t *testing.T) {
 	}
 	l, _ := margins.New(margins.Default, 2, lies, margins.State{})
 	r, err := l.Round(t.Context(), nil)
-	if err != nil || r.Kept || l.State().Step != margins.Default.Step/2 || !reflect.DeepEqual(l.State().Margins, []float64{0, 0}) {
+	if err != nil || r.Kept || l.State().Step != margins.Default.Step/2 ||
+		!reflect.DeepEqual(l.State().Margins, []float64{0, 0}) {
 		t.Errorf("%+v (%v), %+v", r, err, l.State())
 	}
 }

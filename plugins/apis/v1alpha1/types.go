@@ -290,14 +290,16 @@ type Learner struct {
 
 // LearnerThresholds are rewards of an episode of 100 steps, which is worth 200 at most (AWARE, Algorithm 1).
 //
-// +kubebuilder:validation:XValidation:rule="[self.online, self.serving, self.variance].exists(q, string(q).matches('[eE]...')) || quantity(string(self.online)).compareTo(quantity(string(self.serving))) <= 0",message="thresholds: online must not be above serving"
-// +kubebuilder:validation:XValidation:rule="string(self.variance).matches('[eE]...') || quantity(string(self.variance)).isGreaterThan(quantity('0'))",message="thresholds: variance must be above zero"
+// +kubebuilder:validation:XValidation:rule="[self.online, self.serving].exists(q, string(q).matches('[eE]...')) || quantity(string(self.online)).compareTo(quantity(string(self.serving))) <= 0",message="thresholds: online must not be above serving"
 type LearnerThresholds struct {
 	// What a learned policy must be worth before it decides: the lower end of an estimate from what the rule did.
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).compareTo(quantity('-1000')) >= 0 && quantity(string(self)).compareTo(quantity('200')) <= 0",message="a threshold of rewards must be between -1000 and 200"
 	Online resource.Quantity `json:"online"`
 	// What it must earn to be left as it is.
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).compareTo(quantity('-1000')) >= 0 && quantity(string(self)).compareTo(quantity('200')) <= 0",message="a threshold of rewards must be between -1000 and 200"
 	Serving resource.Quantity `json:"serving"`
 	// The standard deviation of its episodes' rewards, at most.
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).compareTo(quantity('0')) > 0 && quantity(string(self)).compareTo(quantity('1000')) <= 0",message="variance must be above 0 and at most 1000"
 	Variance resource.Quantity `json:"variance"`
 }
 

@@ -28,7 +28,8 @@ func TestMergedKeepsWhatAnnotationsCannotSet(t *testing.T) {
 		if c.want != nil {
 			want = new(*c.want)
 		}
-		got := merged(v1alpha1.MultidimPodAutoscalerSpec{Learner: c.now}, v1alpha1.MultidimPodAutoscalerSpec{Learner: want}).Learner
+		type spec = v1alpha1.MultidimPodAutoscalerSpec
+		got := merged(spec{Learner: c.now}, spec{Learner: want}).Learner
 		if (got == nil) != (c.merged == nil) || got != nil && *got != *c.merged {
 			t.Errorf("%s: %+v, want %+v", name, got, c.merged)
 		}

@@ -1,6 +1,7 @@
 package recommender
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,12 +14,16 @@ import (
 
 // learner is a learner that says what the test wants.
 type learner struct {
-	life  Life
-	known bool
-	asked []PolicyRequest
+	life      Life
+	known     bool
+	asked     []PolicyRequest
+	acted     []bool // of the steps that were recorded
+	forgotten string
 }
 
-func (*learner) Record(string, mdp.Transition) {}
+func (l *learner) Record(_ string, _ mdp.Transition, acted bool) { l.acted = append(l.acted, acted) }
+
+func (l *learner) Forget(workload string) { l.forgotten = workload }
 
 func (*learner) Rewards(string) (mean, std float64, episodes int, ok bool) { return 0, 0, 0, false }
 
@@ -59,6 +64,9 @@ func TestTheStatusSaysWhoDecides(t *testing.T) {
 		c.now = c.now.Add(c.r.config.Step)
 		mpa := c.reconcile("web")
 		f := meta.FindStatusCondition(mpa.Status.Conditions, v1alpha1.FallbackActive)
+		if by := mpa.Status.Decisions[0].Policy; by != one.by {
+			t.Errorf("%s: the decision is said to be of %s", name, by)
+		}
 		if mpa.Status.Stage != one.stage || mpa.Status.Policy.Version != one.by || mpa.Status.Policy.Source != one.source {
 			t.Errorf("%s: stage %s, %+v", name, mpa.Status.Stage, mpa.Status.Policy)
 		}
@@ -68,6 +76,30 @@ func TestTheStatusSaysWhoDecides(t *testing.T) {
 	}
 	if len(l.asked) == 0 || !l.asked[0].First {
 		t.Errorf("asked for %+v: the first container represents the workload", l.asked)
+	}
+}
+
+// What nobody carries out teaches nothing of the policy that proposed it, and what is gone is forgotten.
+func TestTheLearnerIsToldWhetherAnythingWasDone(t *testing.T) {
+	for mode, want := range map[api.Mode]bool{api.Auto: true, api.Canary: false, api.Recommend: false, api.Observe: false} {
+		c := newCluster(t, mode)
+		l := &learner{}
+		c.r.config.Episodes = l
+		for range 3 {
+			c.now = c.now.Add(c.r.config.Step)
+			c.reconcile("web")
+		}
+		if len(l.acted) == 0 || slices.Contains(l.acted, !want) {
+			t.Errorf("mode %s: steps are recorded as acted upon: %v, want %v", mode, l.acted, want)
+		}
+		mpa := c.reconcile("web")
+		if err := c.client.Delete(t.Context(), mpa); err != nil {
+			t.Fatal(err)
+		}
+		c.reconcile("web")
+		if l.forgotten != "shop/Deployment/web" {
+			t.Errorf("mode %s: %q was forgotten", mode, l.forgotten)
+		}
 	}
 }
 

@@ -47,12 +47,14 @@ type Policies func(PolicyRequest) (policy mdp.Policy, version string, err error)
 
 // Episodes stores experience for the learner, and knows its rewards.
 type Episodes interface {
-	// Record stores one step of a workload.
-	Record(workload string, t mdp.Transition)
+	// Record stores one step of a workload. acted is false where nothing of what is decided is carried out, or not on all pods.
+	Record(workload string, t mdp.Transition, acted bool)
 	// Rewards sums up the last episodes; ok is false when there are none yet.
 	Rewards(workload string) (mean, std float64, episodes int, ok bool)
 	// Life is where the workload's agent is in its life; ok is false where none is learned.
 	Life(workload string) (life Life, ok bool)
+	// Forget ends what is kept of a workload that is not decided on any more.
+	Forget(workload string)
 }
 
 // Life is where the agent of a workload is in its life (AWARE, Algorithm 1).
@@ -389,6 +391,9 @@ func (r *Reconciler) end(ctx context.Context, key client.ObjectKey, p *process) 
 		return
 	}
 	r.config.Fleet.Grant(p.workload, nil)
+	if r.config.Episodes != nil {
+		r.config.Episodes.Forget(p.workload)
+	}
 	w, err := updater.Load(ctx, r.config.Client, p.namespace, p.target.Kind, p.target.Name)
 	if err != nil {
 		return // it is gone, or it cannot be read now

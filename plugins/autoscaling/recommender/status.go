@@ -81,10 +81,13 @@ func active(acting bool, mode api.Mode, paused bool) condition {
 
 // fallbackActive is the condition FallbackActive. why is what more there is to say of the nodes' rule.
 func fallbackActive(version string, life Life, why string) condition {
-	c := condition{v1alpha1.FallbackActive, true, "NoLearner", "no learned policy serves this workload: the rule " + version + " decides"}
+	c := condition{
+		v1alpha1.FallbackActive, true, "NoLearner", "no learned policy serves this workload: the rule " + version + " decides",
+	}
 	switch {
 	case life.Learned:
-		c = condition{v1alpha1.FallbackActive, false, life.Stage, fmt.Sprintf("the learned policy of generation %d decides", life.Generation)}
+		c.is, c.reason = false, life.Stage
+		c.message = fmt.Sprintf("the learned policy of generation %d decides", life.Generation)
 	case life.Stage != "":
 		c.reason = life.Stage
 		c.message = "the rule " + version + " decides"

@@ -1,6 +1,7 @@
 package recommender
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -74,7 +75,7 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 	}
 	o := outcome{
 		container: l.sensor.Container,
-		policy:    l.version,
+		policy:    p.version(l),
 		decision:  d,
 		sets:      updater.Whole(l.updater.Bounds, d.Action.Only(l.knobs)),
 		template:  l.template,
@@ -128,41 +129,46 @@ func (p *process) publish(ctx context.Context, now time.Time, mpa *object, t sub
 	if d.Action.Sets.Has(mdp.Replicas) && first.knobs.Has(mdp.Replicas) {
 		status.Replicas.Desired = int32(d.Action.Replicas)
 	}
-	p.learn(status, d)
+	p.learn(status, d, acting && t.mode == api.Auto)
 	rule, _, why := p.margin.rule(now)
-	status.Policy = &v1alpha1.PolicyStatus{Version: first.version, Source: "rule", NodeRule: string(rule)}
+	status.Policy = &v1alpha1.PolicyStatus{Version: p.version(first), Source: "rule", NodeRule: string(rule)}
 	if rule == api.Captain {
 		status.Policy.NodeRule = "captain"
 	}
-	life := p.life(status)
+	life := p.life()
 	if life.Learned {
-		status.Policy.Version, status.Policy.Source = fmt.Sprintf("learned/%d", life.Generation), "learned"
+		status.Policy.Source = "learned"
 	}
+	status.Stage = cmp.Or(life.Stage, v1alpha1.StageInitialized)
 	p.say(mpa, fallbackActive(first.version, life, why))
 }
 
-// life writes the stage of the workload's agent into the status. A workload that is not learned is Initialized.
-func (p *process) life(status *v1alpha1.MultidimPodAutoscalerStatus) Life {
-	status.Stage = v1alpha1.StageInitialized
+// life is where the workload's agent is; the zero Life where none is learned.
+func (p *process) life() Life {
 	if p.config.Episodes == nil {
 		return Life{}
 	}
-	life, ok := p.config.Episodes.Life(p.workload)
-	if ok {
-		status.Stage = life.Stage
-	}
+	life, _ := p.config.Episodes.Life(p.workload)
 	return life
+}
+
+// version is that of the policy that decided last for a container: an agent decides for the first one.
+func (p *process) version(l *loop) string {
+	if life := p.life(); life.Learned && l == p.loops[0] {
+		return fmt.Sprintf("learned/%d", life.Generation)
+	}
+	return l.version
 }
 
 // learn gives a decision's experience to the learner, and writes the rewards of
 // the last episodes into the status.
-func (p *process) learn(status *v1alpha1.MultidimPodAutoscalerStatus, d mdp.Decision) {
+func (p *process) learn(status *v1alpha1.MultidimPodAutoscalerStatus, d mdp.Decision, acted bool) {
 	episodes := p.config.Episodes
 	if episodes == nil {
 		return
 	}
 	if d.Complete {
-		episodes.Record(p.workload, d.Transition)
+		episodes.Record(p.workload, d.Transition, acted)
 	}
 	if mean, std, n, ok := episodes.Rewards(p.workload); ok {
 		status.Reward = &v1alpha1.RewardStatus{

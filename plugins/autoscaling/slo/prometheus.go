@@ -108,7 +108,8 @@ func (s *Servers) New(server, metric, namespace string, percentile float64, thre
 		asked = s.apis[strings.TrimSuffix(server, "/")]
 	}
 	if asked == nil {
-		return nil, fmt.Errorf("prometheus server %q: the cluster's admin does not list it (--prometheus-servers of aware-central)",
+		return nil, fmt.Errorf(
+			"prometheus server %q: the cluster's admin does not list it (--prometheus-servers of aware-central)",
 			server)
 	}
 	if !model.LegacyValidation.IsValidMetricName(metric) {

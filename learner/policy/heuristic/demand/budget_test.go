@@ -28,7 +28,8 @@ func TestTheBudgetIsUsedUpAndNotMore(t *testing.T) {
 		_, at := windows(b, noon, 3600, func(level float64) float64 { return at0 * math.Exp(-2*level) })
 		got, _ := windows(b, at, 360, func(level float64) float64 { return at0 * math.Exp(-2*level) })
 		if share := float64(demand.DefaultBudget.Share); got > 1.05*share || got < 0.85*share {
-			t.Errorf("with %v missed at level 0, %.4f are missed in the end, want %.4f; the level is %.2f", at0, got, share, b.Level())
+			t.Errorf("with %v missed at level 0, %.4f are missed in the end, want %.4f; the level is %.2f",
+				at0, got, share, b.Level())
 		}
 	}
 }
