@@ -4,7 +4,7 @@
 //
 // A [Config] is the shape: two bidirectional layers of gated recurrent units over the steps of an episode, the mean over
 // the steps and over the episodes of a bundle (so their order does not matter), and two dense layers. A [Learner] is a
-// network whose parameters are fixed, as they are while a base-learner adapts to a workload.
+// network whose parameters are fixed, as they are while a base-learner adapts to a workload. Package pretrain trains one.
 //
 // A [Memory] is what is known of one workload: its best episodes, and their embedding. [Condition] puts the embedding
 // into the observations of an environment, so that any algorithm can be the base-learner; its actor and its critic both

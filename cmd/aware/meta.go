@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"awarescale.dev/aware/learner/bench/aware"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/sim/workload"
+	"github.com/spf13/cobra"
+)
+
+// metaOptions are the flags of train meta.
+type metaOptions struct {
+	apps   int
+	rounds int
+	seed   uint64
+	split  uint64
+	paper  bool
+	out    string
+	json   bool
+}
+
+func metaCommand() *cobra.Command {
+	var o metaOptions
+	cmd := &cobra.Command{
+		Use:   "meta",
+		Short: "Pretrain the meta-learner and a base-learner over many simulated workloads",
+		Args:  cobra.NoArgs,
+		Long: "The workloads are AWARE's published applications under loads of the Azure Functions trace; 200 of the 1,000 are\n" +
+			"never used here (aware bench fig8 adapts to them). In each round some workloads take their turn for an episode by the\n" +
+			"policy as it is, and then it is improved, and through it the meta-learner.\n\n" +
+			"The result is one file with both and its provenance. It is written every 50 rounds, and at the end.",
+		Example: "  aware train meta --apps 200 --out out/meta.safetensors",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.apps, "apps", 200, "applications, of the 800 that may be used")
+	f.IntVar(&o.rounds, "rounds", 1000, "rounds of four episodes")
+	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same result")
+	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
+	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")
+	f.StringVar(&o.out, "out", "out/meta.safetensors", "file of the result")
+	f.BoolVar(&o.json, "json", false, "print one line of JSON")
+	return cmd
+}
+
+func (o metaOptions) run(cmd *cobra.Command) error {
+	seen, _ := workload.Split(o.split)
+	if o.apps < 1 || o.apps > len(seen) {
+		return usage(fmt.Errorf("--apps %d: it must be in [1, %d]", o.apps, len(seen)))
+	}
+	order := rand.New(rand.NewPCG(o.seed, 0x9e7)).Perm(len(seen))[:o.apps]
+	var tasks []pretrain.Task
+	for _, i := range order {
+		w, err := aware.Of(seen[i])
+		if err != nil {
+			return err
+		}
+		e, err := aware.Published.Env(w, nil)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, pretrain.Task{Name: w.Name(), Env: e})
+	}
+	form := meta.FormOf(tasks[0].Env)
+	c := pretrain.Default(form)
+	if o.paper {
+		c.Meta = meta.Paper(form)
+	}
+	batch := c.Base.Batch
+	c.Base = aware.Settings(form.Observation+c.Meta.Embedding, form.Action)
+	c.Base.Batch, c.Base.Seed = batch, o.seed
+	c.Seed, c.Rounds = o.seed, o.rounds
+	run, err := pretrain.New(c, tasks)
+	if err != nil {
+		return usage(err)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	begin := time.Now()
+	p := newProgress(cmd.ErrOrStderr(), o.rounds)
+	const every = 50
+	for run.Rounds < o.rounds {
+		if err := run.Train(ctx, run.Rounds+1); err != nil {
+			return err
+		}
+		last := run.Curve[len(run.Curve)-1]
+		p.step(fmt.Sprintf("reward %.3f a step, critic's loss %.3g", last.Reward, last.Loss))
+		if run.Rounds%every == 0 || run.Rounds == o.rounds {
+			if err := o.write(run, time.Since(begin)); err != nil {
+				return fmt.Errorf("--out: %w", err)
+			}
+		}
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{
+			"apps": o.apps, "rounds": run.Rounds, "curve": run.Curve, "wall_s": time.Since(begin).Seconds(), "out": o.out,
+		})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d workloads, %d rounds in %v: %s\n",
+		o.apps, run.Rounds, time.Since(begin).Round(time.Second), o.out)
+	return err
+}
+
+func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
+	p, err := run.Pretrained()
+	if err != nil {
+		return err
+	}
+	p.Provenance["made"] = fmt.Sprintf("aware train meta --apps %d --rounds %d --seed %d --split %d",
+		o.apps, o.rounds, o.seed, o.split)
+	p.Provenance["split"] = fmt.Sprint(o.split)
+	p.Provenance["took"] = took.Round(time.Second).String()
+	p.Provenance["paper"] = strconv.FormatBool(o.paper)
+	return p.Write(o.out)
+}

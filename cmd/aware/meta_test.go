@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/bench/aware"
+)
+
+// From nothing to the table of fig. 8, as small as it goes: a meta-learner is pretrained, and workloads are adapted to. What
+// is kept of a repetition is not run again, and is not mixed with that of another run.
+func TestPretrainAndAdapt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute of training")
+	}
+	dir := t.TempDir()
+	file, out := filepath.Join(dir, "meta.safetensors"), filepath.Join(dir, "fig8")
+	run := func(args ...string) (string, error) {
+		var stdout, stderr bytes.Buffer
+		root := command()
+		root.SetArgs(args)
+		root.SetOut(&stdout)
+		root.SetErr(&stderr)
+		err := root.ExecuteContext(t.Context())
+		return stdout.String(), err
+	}
+	said, err := run("train", "meta", "--apps", "4", "--rounds", "1", "--out", file)
+	if err != nil || !strings.Contains(said, "4 workloads") {
+		t.Fatalf("%s (%v)", said, err)
+	}
+	fig8 := []string{
+		"bench", "fig8", "--meta", file, "--out", out, "--json",
+		"--repetitions", "1", "--apps", "1", "--episodes", "2", "--every", "1",
+	}
+	first, err := run(fig8...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Arms []aware.Summary }
+	if err := json.Unmarshal([]byte(first), &got); err != nil || len(got.Arms) != 4 {
+		t.Fatalf("%s (%v)", first, err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "index.html"))
+	if err != nil || !bytes.Contains(page, []byte("reward before training")) {
+		t.Errorf("the report: %v", err)
+	}
+	if again, err := run(fig8...); err != nil || again != first {
+		t.Errorf("what was kept gives %s (%v)", again, err)
+	}
+	if _, err := run(append(fig8, "--episodes", "3")...); err == nil || !strings.Contains(err.Error(), "of another run") {
+		t.Errorf("more episodes: %v", err)
+	}
+	if _, err := run(append(fig8, "--seed", "2")...); err == nil || !strings.Contains(err.Error(), "may have seen") {
+		t.Errorf("another division: %v", err)
+	}
+	for want, args := range map[string][]string{
+		"--apps 801": {"train", "meta", "--apps", "801"},
+		"apps 0":     {"bench", "fig8", "--meta", file, "--apps", "0"},
+		"nowhere":    {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
+	} {
+		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package aware
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/train"
+)
+
+// Convergence is how it is found out that a policy has converged (design before the first run): the mean reward of Episodes
+// evaluation episodes, without exploration, stays within Within of a target for Steady episodes of training.
+type Convergence struct {
+	Every    int     `json:"every"`    // episodes of training from one evaluation to the next
+	Episodes int     `json:"episodes"` // of an evaluation
+	Within   float64 `json:"within"`   // share of the target that may be missing
+	Steady   int     `json:"steady"`   // episodes of training for which that holds
+	Most     int     `json:"most"`     // episodes of training after which it is given up
+}
+
+// Usual is what the experiments take.
+var Usual = Convergence{Every: 5, Episodes: 10, Within: 0.02, Steady: 20, Most: 400}
+
+// Course is how an agent did in a workload.
+type Course struct {
+	Evaluations []Point   `json:"evaluations"` // the first is before any training
+	Training    []Figures `json:"training"`    // of each episode of training
+	Converged   int       `json:"converged"`   // episodes of training until it had converged; -1: it has not
+}
+
+// Point is an evaluation.
+type Point struct {
+	Episode int     `json:"episode"` // of training that were over
+	Reward  float64 `json:"reward"`  // mean of a step
+}
+
+// Converged is the first evaluation from which on all those of the next Steady episodes reach the target; -1 where there is none.
+func (c Convergence) Converged(evaluations []Point, target float64) int {
+	if math.IsInf(target, 0) {
+		return -1
+	}
+	least := target - c.Within*math.Abs(target)
+	for i, first := range evaluations {
+		for _, p := range evaluations[i:] {
+			if p.Reward < least {
+				break
+			}
+			if p.Episode-first.Episode >= c.Steady {
+				return first.Episode
+			}
+		}
+	}
+	return -1
+}
+
+// Beginner is an agent and the environments that it learns and is judged in.
+type Beginner struct {
+	Agent    *ddpg.Agent
+	Training func() (env.Env, error)
+	Judged   func() (env.Env, error)
+	Figures  *Figures // to which the training's environment adds
+}
+
+// Adapt trains until the policy has converged to a target, or to the end where stop is false. Progress may be nil.
+func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint64, target float64, stop bool) (Course, error) {
+	out := Course{Converged: -1}
+	first := true
+	factory := func() (env.Env, error) {
+		if first {
+			first = false
+			return b.Training()
+		}
+		return b.Judged()
+	}
+	probe, err := b.Judged()
+	if err != nil {
+		return out, err
+	}
+	config := train.Config{
+		Env: probe.Name(), Steps: c.Most * s.Length, Seed: seed, Evaluate: c.Every * s.Length, Episodes: c.Episodes, Paired: true,
+	}
+	run, err := train.New(config, factory, b.Agent)
+	if err != nil {
+		return out, err
+	}
+	if err := run.Evaluate(); err != nil { // before any training
+		return out, err
+	}
+	for episode := 1; episode <= c.Most; episode++ {
+		was := *b.Figures
+		if err := run.Train(ctx, episode*s.Length); err != nil {
+			return out, fmt.Errorf("%s: %w", probe.Name(), err)
+		}
+		out.Training = append(out.Training, b.Figures.Since(was))
+		for _, p := range run.Evaluations[len(out.Evaluations):] {
+			out.Evaluations = append(out.Evaluations, Point{p.Step / s.Length, p.Mean / float64(s.Length)})
+		}
+		if out.Converged = c.Converged(out.Evaluations, target); stop && out.Converged >= 0 {
+			break
+		}
+	}
+	return out, nil
+}

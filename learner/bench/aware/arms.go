@@ -1,0 +1,126 @@
+package aware
+
+import (
+	"fmt"
+
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Arm is a way to begin in a workload that the policy has not seen.
+type Arm string
+
+// The arms.
+const (
+	Scratch Arm = "scratch" // from nothing
+	TL      Arm = "TL"      // with the weights of another workload's converged policy (FIRM's transfer learning)
+	TLPlus  Arm = "TL+"     // the same, with a forecast of the load and a table of allocations in the state
+	AWARE   Arm = "AWARE"   // with what was pretrained, and the meta-learner's embedding in the state
+)
+
+// Settings are the algorithm's, the same in all arms: DDPG with TD3's remedies, since without them it does not converge in
+// many of these workloads.
+func Settings(observation, action int) ddpg.Config {
+	low, high := make([]float64, action), make([]float64, action)
+	for i := range low {
+		low[i], high[i] = -1, 1
+	}
+	c := ddpg.Default(observation, low, high)
+	c.Twin, c.TargetNoise, c.Delay = true, 0.2, 2
+	c.Gamma = 0.9 // what an action leads to is over within a minute or two
+	c.Capacity = 50_000
+	return c
+}
+
+// Source is what an arm begins with.
+type Source struct {
+	Weights    *weights.File        // of TL and TL+: another workload's agent
+	Pretrained *pretrain.Pretrained // of AWARE
+}
+
+// Begin makes an arm's agent for a workload.
+func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner, error) {
+	fail := func(err error) (Beginner, error) {
+		return Beginner{}, fmt.Errorf("arm %s in %s: %w", arm, w.Name(), err)
+	}
+	figures := &Figures{}
+	plain := func(f *Figures) func() (env.Env, error) {
+		return func() (env.Env, error) { return s.Env(w, f) }
+	}
+	b := Beginner{Figures: figures, Training: plain(figures), Judged: plain(nil)}
+	switch arm {
+	case Scratch, TL:
+	case TLPlus:
+		world, err := s.World(w)
+		if err != nil {
+			return fail(err)
+		}
+		of := func(f *Figures, features *Features) func() (env.Env, error) {
+			return func() (env.Env, error) {
+				world, err := s.World(w)
+				if err != nil {
+					return nil, err
+				}
+				e, err := s.encoded(w, measured{Simulation: world, figures: f, features: features})
+				if err != nil {
+					return nil, err
+				}
+				return withFeatures(e, features), nil
+			}
+		}
+		spaces := world.Spaces()
+		known := NewFeatures(spaces.Bounds, spaces.SLO)
+		b.Training = of(figures, known)
+		// It is judged with the table that it has, to which judging adds nothing.
+		b.Judged = func() (env.Env, error) {
+			copied := *known
+			return of(nil, &copied)()
+		}
+	case AWARE:
+		if from.Pretrained == nil {
+			return fail(fmt.Errorf("there is no pretrained meta-learner"))
+		}
+		learner, err := from.Pretrained.Learner()
+		if err != nil {
+			return fail(err)
+		}
+		memory := meta.NewMemory(learner)
+		of := func(f *Figures, keep bool) func() (env.Env, error) {
+			return func() (env.Env, error) {
+				e, err := s.Env(w, f)
+				if err != nil {
+					return nil, err
+				}
+				return meta.Condition(e, memory, keep)
+			}
+		}
+		b.Training, b.Judged = of(figures, true), of(nil, false)
+	default:
+		return fail(fmt.Errorf("known are %s, %s, %s and %s", Scratch, TL, TLPlus, AWARE))
+	}
+	e, err := b.Judged()
+	if err != nil {
+		return fail(err)
+	}
+	c := Settings(e.Observation().Dim(), e.Action().Dim())
+	c.Seed = seed
+	switch {
+	case arm == AWARE:
+		c.Warmup = 0 // it has learned already, and tries nothing at random
+		b.Agent, err = from.Pretrained.Agent(c)
+	case from.Weights != nil && arm != Scratch:
+		c.Warmup = 0
+		if b.Agent, err = ddpg.New(c); err == nil {
+			err = b.Agent.Restore(*from.Weights)
+		}
+	default:
+		b.Agent, err = ddpg.New(c)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return b, nil
+}

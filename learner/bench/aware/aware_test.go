@@ -1,0 +1,235 @@
+package aware
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/sim/workload"
+)
+
+// When a policy has converged is defined before any run.
+func TestConvergenceIsReachedAndKept(t *testing.T) {
+	c := Convergence{Within: 0.02, Steady: 20}
+	at := func(rewards ...float64) (all []Point) {
+		for i, r := range rewards {
+			all = append(all, Point{10 * i, r})
+		}
+		return all
+	}
+	for name, one := range map[string]struct {
+		curve []Point
+		want  int
+	}{
+		"from the begin":                 {at(0.99, 0.985, 0.99), 0},
+		"after a while":                  {at(0.5, 0.97, 0.99, 1.2, 0.98), 20},
+		"reached, lost, and reached":     {at(0.99, 0.5, 0.98, 0.98, 0.98), 20},
+		"reached, and not long enough":   {at(0.5, 0.5, 0.99, 0.99), -1},
+		"nearly":                         {at(0.97, 0.97, 0.97, 0.979), -1},
+		"nothing was evaluated":          {nil, -1},
+		"there is nothing to compare to": {nil, -1},
+	} {
+		if got := c.Converged(one.curve, 1); got != one.want {
+			t.Errorf("%s: after %d episodes, want %d", name, got, one.want)
+		}
+	}
+	if got := c.Converged(at(-1.01, -1.01, -1.01), -1); got != 0 {
+		t.Errorf("with rewards below zero: %d", got)
+	}
+	if got := c.Converged(at(1, 1, 1), math.Inf(1)); got != -1 {
+		t.Errorf("without a target: %d", got)
+	}
+}
+
+// A workload is always the same one, and an update changes what a request takes and not how many there are.
+func TestAWorkloadFollowsFromItsIndex(t *testing.T) {
+	a, err := Of(17)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Of(17)
+	if err != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("%v is %v (%v)", a.Name(), b.Name(), err)
+	}
+	if demand := a.Trace.Mean() * a.App.Work().Seconds(); demand < leastDemand || demand > mostDemand {
+		t.Errorf("it needs %.2f cores", demand)
+	}
+	if _, err := Of(1000); err == nil {
+		t.Error("there is a workload 1000")
+	}
+	changed := 0
+	for _, u := range workload.Updates() {
+		if after, ok := a.Updated(u); ok {
+			changed++
+			if after.App.Work() <= a.App.Work() || after.Trace.Mean() != a.Trace.Mean() {
+				t.Errorf("update %s: %v of work under %v requests/s", u.Name, after.App.Work(), after.Trace.Mean())
+			}
+		}
+	}
+	busier, err := a.Busier(3)
+	if err != nil || math.Abs(busier.Trace.Mean()/a.Trace.Mean()-2) > 1e-9 {
+		t.Errorf("the busier load is %v times as high (%v)", busier.Trace.Mean()/a.Trace.Mean(), err)
+	}
+}
+
+// The figures are those of the states: what was used of what was allocated, and the steps in which the SLO was not kept.
+func TestFiguresAreOfWhatWasSeen(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wide, narrow Figures
+	for f, box := range map[*Figures]float64{&wide: 0.6, &narrow: -1} {
+		e, err := Published.Env(w, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obs := make([]float64, e.Observation().Dim())
+		if err := e.Reset(5, obs); err != nil {
+			t.Fatal(err)
+		}
+		for range Published.Length {
+			if _, err := e.Step([]float64{-1, box, box}, obs); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if wide.Steps != 100 || wide.Violations > 20 || wide.CPU/100 > 0.9 {
+		t.Errorf("with much of everything: %+v", wide)
+	}
+	if narrow.Violations < 90 || narrow.Cores > wide.Cores || narrow.Mean() > wide.Mean() {
+		t.Errorf("with nearly nothing %+v, with much %+v", narrow, wide)
+	}
+	if got := wide.Since(narrow); got.Steps != 0 || got.Violations != wide.Violations-narrow.Violations {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TL+'s features: a forecast once there is a load to fit, a table of what each allocation was worth, and nothing made up.
+func TestFeaturesSayWhatWasSeen(t *testing.T) {
+	f := NewFeatures(mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
+		Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 8 << 30},
+	}, mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond})
+	to := make([]float64, width)
+	f.write(to)
+	for i, v := range to {
+		if v != 0 {
+			t.Fatalf("nothing was seen, and number %d is %v", i, v)
+		}
+	}
+	state := mdp.State{
+		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.Arrivals, mdp.Latency, mdp.Throughput), Replicas: 1, Throughput: 100,
+		Limit: mdp.Size{CPU: 50, Memory: 64 * mdp.MiB}, Latency: 200 * time.Millisecond,
+	}
+	for i := range 60 {
+		state.Arrivals = mdp.Rate(100 + 50*math.Sin(float64(i)/5))
+		f.add(state)
+	}
+	f.write(to)
+	next := 100 + 50*math.Sin(60.0/5)
+	if to[1] != 1 || math.Abs(100*(math.Exp2(to[0])-1)-next) > 15 || f.failures > 0 {
+		t.Errorf("forecast %.1f (known %v, %d fits failed), the load is %.1f", 100*(math.Exp2(to[0])-1), to[1], f.failures, next)
+	}
+	if to[2] != 0.5 || to[3] != 1 || to[5] != 0 {
+		t.Errorf("the table begins with %v, and half of the SLO was preserved with the least of everything", to[2:6])
+	}
+	f.begin()
+	f.write(to)
+	if to[1] != 0 || to[3] != 1 {
+		t.Error("another episode has another load, and the same table")
+	}
+}
+
+// The whole experiment, small: all arms run in the same workloads, the same settings give the same result, and the summary
+// counts.
+func TestAFewRepetitionsOfFig8(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute of training")
+	}
+	p := pretrained(t)
+	f := Fig8{
+		Setting: Setting{Alpha: 0.5, Length: 20}, Repetitions: 1, Apps: 2, Seed: 1,
+		Convergence: Convergence{Every: 2, Episodes: 2, Within: 0.3, Steady: 2, Most: 6},
+	}
+	if err := f.Check(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Repetition(context.Background(), 0, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := f.Repetition(context.Background(), 0, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, _ := json.Marshal(got)
+	two, _ := json.Marshal(again)
+	if string(one) != string(two) {
+		t.Error("the same settings give another result")
+	}
+	if len(got) != 8 {
+		t.Fatalf("%d runs, want four arms in two workloads", len(got))
+	}
+	for _, a := range got {
+		if a.Target != got[0].Target && a.Workload == got[0].Workload || len(a.Course.Evaluations) < 2 || a.CPU <= 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	s := Summarise(got)
+	if len(s) != 4 || s[0].Arm != Scratch || s[0].Runs != 2 || s[0].Episodes.Low != nil {
+		t.Errorf("%+v", s)
+	}
+	if _, err := json.Marshal(s); err != nil {
+		t.Error(err)
+	}
+	f.Apps = 201
+	if err := f.Check(); err == nil || !strings.Contains(err.Error(), "apps 201") {
+		t.Errorf("%v", err)
+	}
+	if _, err := f.Setting.Begin("hope", Workload{}, Source{}, 1); err == nil {
+		t.Error("there is an arm of hope")
+	}
+}
+
+// pretrained is a meta-learner that has hardly learned.
+func pretrained(t *testing.T) pretrain.Pretrained {
+	t.Helper()
+	var tasks []pretrain.Task
+	s := Setting{Alpha: 0.5, Length: 20}
+	for i := range 4 {
+		w, err := Of(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Env(w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks = append(tasks, pretrain.Task{Name: w.Name(), Env: e})
+	}
+	form := meta.FormOf(tasks[0].Env)
+	c := pretrain.Default(form)
+	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 8, 8, 4, 2, 20
+	c.Base = Settings(form.Observation+4, form.Action)
+	c.Base.Batch, c.Updates, c.Rounds = 32, 10, 3
+	run, err := pretrain.New(c, tasks)
+	if err == nil {
+		err = run.Train(context.Background(), 3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := run.Pretrained()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

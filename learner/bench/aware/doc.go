@@ -1,0 +1,11 @@
+// Package aware repeats the experiments of AWARE's evaluation (§2.3 and §5 of the paper) in the simulated world: how soon a
+// learned policy adapts to a workload that it has not seen (fig. 8), what it is worth while it serves and the workload changes
+// (fig. 9), what learning costs at the begin (fig. 10, table 3), and what embeddings say (fig. 6).
+//
+// A [Workload] is one of the thousand published applications, as one Deployment, under the load of a function of the Azure
+// trace. Its agent sets replicas, CPU limit and memory limit every 10 s within their bounds, and earns AWARE's reward.
+//
+// An [Arm] is a way to begin: from nothing, from another workload's weights (TL), from these with more features (TL+), or from
+// what the meta-learner was pretrained on (AWARE). All have the same algorithm and settings, the same seeds and traces.
+// [Adapt] trains one in a workload until it has converged.
+package aware

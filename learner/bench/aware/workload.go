@@ -1,0 +1,97 @@
+package aware
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/env/workload"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/sim"
+	simulated "awarescale.dev/aware/learner/sim/workload"
+)
+
+// Workload is an application under a load.
+type Workload struct {
+	App   simulated.Composition
+	Trace simulated.Trace // its mean is the mean load
+}
+
+// Demand is the mean CPU demand of a workload, in cores: from a quarter to two.
+const (
+	leastDemand = 0.25
+	mostDemand  = 2
+)
+
+// Of is the workload of an application of [simulated.Compositions], by its index. Which Azure function's load it has, and how
+// much of it, follows from the index.
+func Of(index int) (Workload, error) {
+	all := simulated.Compositions()
+	if index < 0 || index >= len(all) {
+		return Workload{}, fmt.Errorf("application %d: it must be in [0, %d]", index, len(all)-1)
+	}
+	r := rand.New(rand.NewPCG(uint64(index), 0xa2))
+	traces := simulated.Azure(nil)
+	demand := leastDemand + (mostDemand-leastDemand)*r.Float64()
+	return under(all[index], traces[r.IntN(len(traces))], demand)
+}
+
+// under is an application under a trace's load, scaled so that the mean needs a number of cores.
+func under(app simulated.Composition, trace simulated.Trace, cores float64) (Workload, error) {
+	scaled, err := trace.Scaled(cores / app.Work().Seconds())
+	if err != nil {
+		return Workload{}, fmt.Errorf("application %v: %w", app, err)
+	}
+	return Workload{app, scaled}, nil
+}
+
+// Updated is the workload after one of AWARE's seven updates, under the same number of requests. Its SLO is that of the new
+// requests. ok is false where the update changes nothing.
+func (w Workload) Updated(u simulated.Update) (changed Workload, ok bool) {
+	app, ok := u.Apply(w.App)
+	return Workload{app, w.Trace}, ok
+}
+
+// Busier is the workload under the load of one of the busier Azure functions: twice the mean, and another shape.
+func (w Workload) Busier(seed uint64) (Workload, error) {
+	traces := simulated.Azure(simulated.Busy)
+	scaled, err := traces[seed%uint64(len(traces))].Scaled(2 * w.Trace.Mean())
+	return Workload{w.App, scaled}, err
+}
+
+// Name is the application's, with the mean load.
+func (w Workload) Name() string { return fmt.Sprintf("%v at %.0f/s", w.App, w.Trace.Mean()) }
+
+// Setting is what the environments of an experiment have in common.
+type Setting struct {
+	Alpha  mdp.Ratio // weight of the SLO
+	Length int       // steps of an episode
+}
+
+// Published is the paper's setting, with the SLO and utilisation of equal weight.
+var Published = Setting{Alpha: 0.5, Length: workload.Length}
+
+// World is an environment of the workload: raw limits and replicas as actions, bounded only.
+func (s Setting) World(w Workload) (*workload.Simulation, error) {
+	app, err := w.App.Deployment(mdp.Rate(w.Trace.Mean()))
+	if err != nil {
+		return nil, err
+	}
+	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{App: app, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil
+	}, workload.Options{Alpha: s.Alpha, Step: workload.Step, Guards: guard.Published})
+}
+
+// Env is the same in numbers. What is seen in its steps is added to figures, where that is not nil.
+func (s Setting) Env(w Workload, figures *Figures) (workload.Encoded, error) {
+	world, err := s.World(w)
+	if err != nil {
+		return nil, err
+	}
+	return s.encoded(w, measured{Simulation: world, figures: figures})
+}
+
+func (s Setting) encoded(w Workload, world workload.Environment) (workload.Encoded, error) {
+	return workload.Encode(w.Name(), world, encode.Box(mdp.LimitKnobs), s.Length)
+}

@@ -1,0 +1,10 @@
+// Package pretrain trains a meta-learner and a base-learner together over many workloads (AWARE §3.2, "Meta-learner
+// training"): the loss of the base-learner is differentiated through the embedding, and the sum over the workloads of a
+// batch moves the meta-learner. A workload's embedding is made of its own episodes only; nothing of another one is left in
+// the recurrent layers (the hidden state is reset at a switch of workload).
+//
+// The base-learner is DDPG or TD3 (package ddpg), in environments conditioned by [meta.Condition]; its own update is used
+// as it is. Only the gradient of the critic's loss goes on into the meta-learner, as in PEARL (Rakelly et al. 2019): what a
+// workload is worth is learned sooner and with less noise than what to do there. The paper feeds the embedding to the actor,
+// and does not say which of the losses trains it.
+package pretrain

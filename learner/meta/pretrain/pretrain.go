@@ -1,0 +1,413 @@
+package pretrain
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/nn"
+	"awarescale.dev/aware/learner/nn/kernel"
+)
+
+// Config is the settings of a pretraining.
+type Config struct {
+	Meta meta.Config
+	Base ddpg.Config // its State is an observation and an embedding, its Batch is Tasks times the rows of each
+
+	Tasks        int     // workloads of a round, and of an update
+	Updates      int     // of a round: as many as steps are taken makes one per step
+	Through      int     // every how many updates the gradient goes on into the meta-learner
+	LearningRate float64 // of the meta-learner's Adam
+	Clip         float64 // norm of its gradient, at most
+	Capacity     int     // transitions that are kept of each workload
+	Random       int     // first episodes of a workload that are random
+	Rounds       int
+	Seed         uint64
+}
+
+// Default is settings for workloads of a form with actions between -1 and 1.
+func Default(f meta.Form) Config {
+	m := meta.Small(f)
+	low, high := make([]float64, f.Action), make([]float64, f.Action)
+	for i := range low {
+		low[i], high[i] = -1, 1
+	}
+	b := ddpg.Default(f.Observation+m.Embedding, low, high)
+	b.Batch = 256
+	return Config{
+		Meta: m, Base: b, Tasks: 4, Updates: 200, Through: 20, LearningRate: 3e-4, Clip: 1,
+		Capacity: 2000, Random: 1, Rounds: 1000,
+	}
+}
+
+// Check is nil for valid settings. Otherwise the error names the setting, its value and the rule.
+func (c Config) Check() error {
+	if err := c.Meta.Check(); err != nil {
+		return err
+	}
+	if err := c.Base.Check(); err != nil {
+		return err
+	}
+	f := c.Meta.Form
+	switch {
+	case f.Choices > 0 || c.Base.Action != f.Action:
+		return fmt.Errorf("pretraining: actions of %d numbers, episodes of the form %+v: they must be equal, and numbers",
+			c.Base.Action, f)
+	case c.Base.State != f.Observation+c.Meta.Embedding:
+		return fmt.Errorf("pretraining: states of %d numbers: an observation of %d and an embedding of %d are %d",
+			c.Base.State, f.Observation, c.Meta.Embedding, f.Observation+c.Meta.Embedding)
+	case c.Tasks < 1 || c.Base.Batch%c.Tasks != 0:
+		return fmt.Errorf("pretraining: tasks %d: it must be at least 1, and divide the batch of %d", c.Tasks, c.Base.Batch)
+	case c.Updates < 0 || c.Through < 1 || c.Random < 0 || c.Rounds < 1:
+		return fmt.Errorf("pretraining: updates %d, through %d, random %d, rounds %d: they must be at least 0, 1, 0 and 1",
+			c.Updates, c.Through, c.Random, c.Rounds)
+	case c.Capacity < 1:
+		return fmt.Errorf("pretraining: capacity %d: it must be at least 1", c.Capacity)
+	case !(c.LearningRate > 0) || !(c.Clip > 0):
+		return fmt.Errorf("pretraining: learning rate %v, clip %v: they must be above 0", c.LearningRate, c.Clip)
+	}
+	return nil
+}
+
+// Task is one of the workloads.
+type Task struct {
+	Name string
+	Env  env.Env // not conditioned; its actions are numbers
+}
+
+// task is what is kept of a workload.
+type task struct {
+	Task
+	best      meta.Best
+	seen      []meta.Episode // some of those that were played: the first ones, and the last ones
+	embedding []float64
+	replay    *replay.Uniform
+	episodes  int // that were played
+}
+
+// Run is a pretraining.
+type Run struct {
+	Rounds int     // that are done
+	Curve  []Point // one for each round
+
+	c       Config
+	tasks   []*task
+	order   []int // in which workloads take their turns
+	learner *meta.Learner
+	adam    *nn.Adam
+	policy  *ddpg.Policy
+	plain   *ddpg.Updater // embeddings as they are
+	whole   *ddpg.Updater // through the meta-learner
+	through *through
+	wide    *replay.Batch // what the updates are given
+	narrow  *replay.Batch // of one workload, without embeddings
+	rows    []int         // the workload of each row of wide
+	random  *rand.Rand
+}
+
+// Point is a point of the learning curve.
+type Point struct {
+	Round  int
+	Reward float64 // mean of a step, in the episodes of the round
+	Loss   float64 // of the critics in the round's updates, mean
+	Failed int     // updates that were skipped, as their gradient was not finite
+}
+
+// New makes a pretraining over workloads of one form.
+func New(c Config, tasks []Task) (*Run, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if len(tasks) < c.Tasks {
+		return nil, fmt.Errorf("pretraining over %d workloads, %d in a round: there must be as many", len(tasks), c.Tasks)
+	}
+	random := rand.New(rand.NewPCG(c.Seed, 0x3e7a))
+	learner, err := meta.New(c.Meta, c.Meta.Initial(random))
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{
+		c: c, learner: learner, adam: nn.NewAdam(c.Meta.Params(), c.LearningRate, 1e-8), random: random,
+		policy: ddpg.NewPolicy(c.Base, random), rows: make([]int, c.Base.Batch),
+	}
+	if r.through, err = newThrough(c.Meta, c.Base, c.Tasks); err != nil {
+		return nil, err
+	}
+	r.plain, r.whole = ddpg.NewUpdater(c.Base, r.through.Gradients), ddpg.NewUpdater(c.Base, r.through)
+	narrow := replay.Config{Capacity: c.Capacity, State: c.Meta.Form.Observation, Action: c.Base.Action}
+	if r.narrow, err = replay.NewBatch(narrow, c.Base.Batch/c.Tasks); err != nil {
+		return nil, err
+	}
+	wide := narrow
+	wide.State = c.Base.State
+	if r.wide, err = replay.NewBatch(wide, c.Base.Batch); err != nil {
+		return nil, err
+	}
+	for i, one := range tasks {
+		if f := meta.FormOf(one.Env); f != c.Meta.Form {
+			return nil, fmt.Errorf("pretraining: workload %s has the form %+v: it must be %+v", one.Name, f, c.Meta.Form)
+		}
+		narrow.Seed = c.Seed + uint64(i)
+		buffer, err := replay.NewUniform(narrow)
+		if err != nil {
+			return nil, err
+		}
+		r.tasks = append(r.tasks, &task{
+			Task: one, best: meta.Best{Most: c.Meta.Bundle}, replay: buffer, embedding: make([]float64, c.Meta.Embedding),
+		})
+	}
+	return r, nil
+}
+
+// Train goes on for rounds until there are as many as given, or ctx ends.
+func (r *Run) Train(ctx context.Context, until int) error {
+	for r.Rounds < min(until, r.c.Rounds) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("pretraining, round %d: %w", r.Rounds, err)
+		}
+		if err := r.round(); err != nil {
+			return fmt.Errorf("pretraining, round %d: %w", r.Rounds, err)
+		}
+	}
+	return nil
+}
+
+// round plays an episode in some workloads, by the policy as it is, and then improves it.
+func (r *Run) round() error {
+	p := Point{Round: r.Rounds}
+	now := r.turn()
+	seeds := make([]uint64, len(now))
+	for i := range seeds {
+		seeds[i] = r.random.Uint64()
+	}
+	rewards := make([]float64, len(now))
+	errs := make([]error, len(now))
+	var wait sync.WaitGroup
+	for i, t := range now {
+		wait.Go(func() { rewards[i], errs[i] = r.play(t, seeds[i]) })
+	}
+	wait.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("workload %s: %w", now[i].Name, err)
+		}
+		p.Reward += rewards[i] / float64(len(now))
+	}
+	for _, t := range now {
+		r.learner.Embed(t.best.Episodes, t.embedding)
+	}
+	made := 0
+	for i := range r.c.Updates {
+		loss, err := r.update(i%r.c.Through == 0)
+		if err != nil {
+			p.Failed++
+			continue
+		}
+		made++
+		p.Loss += loss
+	}
+	p.Loss /= float64(max(1, made))
+	r.Rounds++
+	r.Curve = append(r.Curve, p)
+	return nil
+}
+
+// turn is the workloads of the next round: each takes its turn once before any does again, in a random order.
+func (r *Run) turn() []*task {
+	var now []*task
+	for len(now) < r.c.Tasks {
+		if len(r.order) == 0 {
+			r.order = r.random.Perm(len(r.tasks))
+		}
+		next := r.tasks[r.order[0]]
+		r.order = r.order[1:]
+		if !slices.Contains(now, next) { // a new order can begin within the round
+			now = append(now, next)
+		}
+	}
+	return now
+}
+
+// play is one episode of a workload with exploration. It changes the workload's part only.
+func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
+	c := r.c
+	random := rand.New(rand.NewPCG(seed, 0x9d))
+	n := c.Meta.Form.Observation
+	obs, next := make([]float64, c.Base.State), make([]float64, c.Base.State)
+	copy(obs[n:], t.embedding)
+	action, sent, executed := make([]float64, c.Base.Action), make([]float64, c.Base.Action), make([]float64, c.Base.Action)
+	tape := kernel.NewTape[float64](c.Base.Actor(), 1)
+	if err := t.Env.Reset(seed, obs[:n]); err != nil {
+		return 0, err
+	}
+	executor, _ := t.Env.(env.Executor)
+	var e meta.Episode
+	for {
+		for i, v := range tape.Forward(r.policy.Actor.Theta, obs, 1) {
+			if t.episodes < c.Random {
+				action[i] = 2*random.Float64() - 1
+				continue
+			}
+			action[i] = max(-1, min(1, v+c.Base.Noise.Sigma*random.NormFloat64()))
+		}
+		copy(sent, action)
+		out, err := t.Env.Step(sent, next[:n])
+		if err != nil {
+			return 0, err
+		}
+		copy(executed, action)
+		if executor != nil {
+			executor.Executed(executed)
+		}
+		e.Add(c.Meta.Form, obs[:n], executed, out.Reward, out.RewardKnown)
+		if out.RewardKnown {
+			err := t.replay.Add(replay.Transition{
+				State: obs[:n], Action: executed, Reward: out.Reward, Next: next[:n],
+				Discount: max(c.Base.Gamma, math.SmallestNonzeroFloat64), Terminated: out.Terminated, Truncated: out.Truncated,
+			})
+			if err != nil {
+				return 0, err
+			}
+		}
+		copy(obs[:n], next[:n])
+		if out.Ended() {
+			break
+		}
+	}
+	t.episodes++
+	t.best.Add(e)
+	if t.seen = append(t.seen, e); len(t.seen) > 3*c.Meta.Bundle {
+		t.seen = slices.Delete(t.seen, c.Meta.Bundle, c.Meta.Bundle+1) // the first Bundle stay
+	}
+	reward, _ = e.Reward()
+	return reward, nil
+}
+
+// bundle is some episodes of a workload for the meta-learner: half of the time the best ones, which it has in the end, and else
+// one to Bundle of any. A workload that is new to it has only episodes of a policy that does not know the workload.
+func (r *Run) bundle(t *task) []meta.Episode {
+	if r.random.IntN(2) == 0 {
+		return t.best.Episodes
+	}
+	n := 1 + r.random.IntN(r.c.Meta.Bundle)
+	var some []meta.Episode
+	for _, i := range r.random.Perm(len(t.seen))[:min(n, len(t.seen))] {
+		some = append(some, t.seen[i])
+	}
+	return some
+}
+
+// update improves the policy by a batch of some workloads, and the meta-learner where the gradient goes on into it.
+func (r *Run) update(on bool) (loss float64, err error) {
+	c := r.c
+	each := c.Base.Batch / c.Tasks
+	chosen := r.choose()
+	if len(chosen) < c.Tasks {
+		return 0, fmt.Errorf("%d workloads have experience: there must be %d", len(chosen), c.Tasks)
+	}
+	bundles := make([][]meta.Episode, len(chosen))
+	for i, t := range chosen {
+		if on {
+			bundles[i] = r.bundle(t)
+			r.learner.Embed(bundles[i], t.embedding)
+		}
+		if err := t.replay.Sample(r.narrow); err != nil {
+			return 0, err
+		}
+		r.widen(i*each, i, t)
+	}
+	if !on {
+		s, err := r.plain.Update(r.policy, r.wide, r.random)
+		return s.Critic, err
+	}
+	r.through.reset(r.learner.Theta, bundles, r.rows)
+	s, err := r.whole.Update(r.policy, r.wide, r.random)
+	if err != nil {
+		return 0, err
+	}
+	if err := nn.CheckGradient(s.Critic, r.through.grad, nil); err != nil {
+		return 0, err
+	}
+	for i := range r.through.grad {
+		r.through.grad[i] /= float64(r.through.calls)
+	}
+	nn.Clip(c.Clip, r.through.grad)
+	r.adam.Update(r.learner.Theta, r.through.grad)
+	for i, t := range chosen {
+		r.learner.Embed(bundles[i], t.embedding)
+	}
+	return s.Critic, nil
+}
+
+// choose is as many different workloads as a batch has, of those that have experience.
+func (r *Run) choose() []*task {
+	var chosen []*task
+	for _, i := range r.random.Perm(len(r.tasks)) {
+		if r.tasks[i].replay.Len() > 0 {
+			if chosen = append(chosen, r.tasks[i]); len(chosen) == r.c.Tasks {
+				break
+			}
+		}
+	}
+	return chosen
+}
+
+// widen copies the narrow batch into the wide one from a row on, with a workload's embedding.
+func (r *Run) widen(begin, number int, t *task) {
+	n, w, a := r.c.Meta.Form.Observation, r.c.Base.State, r.c.Base.Action
+	for i := range r.narrow.Size() {
+		to := begin + i
+		for _, column := range [][2][]float64{{r.wide.State, r.narrow.State}, {r.wide.Next, r.narrow.Next}} {
+			copy(column[0][to*w:][:n], column[1][i*n:])
+			copy(column[0][to*w+n:][:w-n], t.embedding)
+		}
+		copy(r.wide.Action[to*a:][:a], r.narrow.Action[i*a:])
+		r.rows[to] = number
+	}
+	copy(r.wide.Reward[begin:], r.narrow.Reward)
+	copy(r.wide.Discount[begin:], r.narrow.Discount)
+	copy(r.wide.Bootstrap[begin:], r.narrow.Bootstrap)
+	copy(r.wide.Weight[begin:], r.narrow.Weight)
+	copy(r.wide.Terminated[begin:], r.narrow.Terminated)
+	copy(r.wide.Truncated[begin:], r.narrow.Truncated)
+}
+
+// Learner is the meta-learner as it is now. Its parameters are the run's own.
+func (r *Run) Learner() *meta.Learner { return r.learner }
+
+// Base is a base-learner that begins with what the policies of the workloads have learned, and no experience. It is for
+// environments conditioned on the meta-learner's embeddings.
+func (r *Run) Base(seed uint64) (*ddpg.Agent, error) {
+	c := r.c.Base
+	c.Seed = seed
+	a, err := ddpg.New(c)
+	if err != nil {
+		return nil, err
+	}
+	copy(a.Policy.Actor.Theta, r.policy.Actor.Theta)
+	copy(a.Policy.Actor.Target, r.policy.Actor.Target)
+	for i, critic := range r.policy.Critics {
+		copy(a.Policy.Critics[i].Theta, critic.Theta)
+		copy(a.Policy.Critics[i].Target, critic.Target)
+	}
+	return a, nil
+}
+
+// Familiar is the workloads of the training, of which there are episodes.
+func (r *Run) Familiar() (*meta.Familiar, error) {
+	var names []string
+	var embeddings [][]float64
+	for _, t := range r.tasks {
+		if len(t.best.Episodes) > 0 {
+			names, embeddings = append(names, t.Name), append(embeddings, append([]float64(nil), t.embedding...))
+		}
+	}
+	return meta.NewFamiliar(names, embeddings)
+}
