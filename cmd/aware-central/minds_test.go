@@ -298,6 +298,30 @@ func TestAnAgentThatOnlyAdvisesLearnsNothingOfItself(t *testing.T) {
 	}
 }
 
+// In a mode in which nothing is carried out the owner reads what the rule recommends, and no tries.
+func TestRecommendationsAreNotVaried(t *testing.T) {
+	s := open(t, "", time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	plain := wishes()
+	plain.Learner = nil
+	rule, _, err := rules().policies(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		a, err := s.policy.Decide(s.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, err := rule.Decide(s.state); err != nil || a != want {
+			t.Fatalf("it recommends %v, and the rule %v (%v)", a, want, err)
+		}
+		s.now = s.now.Add(10 * time.Second)
+		before := s.state
+		s.state = s.see(4, 500)
+		s.Record(learnedWorkload, mdp.Transition{State: before, Effect: mdp.Refused, RewardKnown: true, Next: s.state}, false)
+	}
+}
+
 // A lesson can outlast the agent that it was begun for: what it has learned must not be written over the next one's files.
 func TestALessonOfAForgottenAgentIsNotKept(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))

@@ -223,6 +223,20 @@ func TestWhenTheLearnedPolicyCannotDecideTheFallbackDoes(t *testing.T) {
 	}
 }
 
+// What the fallback earns while the learned policy cannot decide is not the policy's merit.
+func TestAPolicyThatCannotDecideIsNotJudgedByTheFallback(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) {
+		c.Settings.Bootstrap = false
+		c.Settings.Thresholds = lifecycle.Thresholds{Online: 1, Serving: 1, Variance: 0.2}
+	})
+	l.Offer(&rule{err: errors.New("nothing")}, 1, worth(1))
+	l.episodes(5, 1.9)
+	l.in(lifecycle.Online)
+	if s := l.State(); s.Recent.Count != 0 || s.Fallback.Count < 4 {
+		t.Errorf("%d episodes count for the policy, %d for the fallback", s.Recent.Count, s.Fallback.Count)
+	}
+}
+
 // While a policy drives, another one takes its place only where it beats it, and gives it back where it does not in fact.
 func TestAPromotionMustBeatWhatDrives(t *testing.T) {
 	l := live(t, func(c *lifecycle.AgentConfig) {

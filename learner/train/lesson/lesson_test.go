@@ -148,6 +148,32 @@ func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 	}
 }
 
+// Where a step failed, or central was away, what comes next does not follow from what was: it is another episode. So is what comes
+// after a reward that is not known.
+func TestAGapCutsAnEpisode(t *testing.T) {
+	store, _ := record(t, 0)
+	recorder := lifecycle.NewRecorder(0)
+	var w world
+	w.begin(1000, begin)
+	for i := range 60 {
+		if i == 20 {
+			w.begin(1000, begin.Add(time.Hour))
+		}
+		one := w.step(mdp.Action{})
+		one.RewardKnown = i != 40
+		numbered, episode, step := recorder.Add(one)
+		if err := store.Append(t.Context(), "shop/Deployment/web", episode, step, numbered); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := config()
+	c.Least, c.Updates, c.Judge.Updates = 50, 1, 1
+	got, err := c.Learn(t.Context(), store, "shop/Deployment/web", place, nil, nil)
+	if err != nil || got.Episodes != 3 || got.Transitions != 59 {
+		t.Errorf("%d transitions of %d episodes (%v), want 59 of 3", got.Transitions, got.Episodes, err)
+	}
+}
+
 func TestTooLittleExperienceIsSaid(t *testing.T) {
 	store, _ := record(t, 2)
 	_, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, nil, nil)
