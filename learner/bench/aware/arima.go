@@ -79,11 +79,11 @@ func regress(y []float64, from int, row func(t int) []float64) ([]float64, error
 
 // forecast is the next values.
 func (m arma) forecast(n int) []float64 {
-	var out []float64
-	for range n {
-		next := m.constant + m.ar[0]*m.last[0] + m.ar[1]*m.last[1] + m.ma*m.surprise
-		out = append(out, next)
-		m.last, m.surprise = [2]float64{next, m.last[0]}, 0
+	out := make([]float64, n)
+	last, surprise := m.last, m.surprise
+	for i := range out {
+		out[i] = m.constant + m.ar[0]*last[0] + m.ar[1]*last[1] + m.ma*surprise
+		last, surprise = [2]float64{out[i], last[0]}, 0
 	}
 	return out
 }
