@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/pressure"
+	"awarescale.dev/aware/nodeagent/restore"
 )
 
 // Agent is the agent of one node. [Agent.Report], [Agent.Apply], [Agent.Live],
@@ -149,15 +150,16 @@ func (a *Agent) restoreAll(ctx context.Context) error {
 	}
 }
 
-// touched reports whether anything is in force that the journal has as ours.
+// touched reports whether anything is in force that the journal has as ours, or the runtime has.
 func (a *Agent) touched() bool {
+	ours := func(o restore.Ownership) bool { return o.State.Touched() || !o.Untold.Empty() }
 	for _, c := range a.containers {
-		if c.ownership.State.Touched() {
+		if ours(c.ownership) {
 			return true
 		}
 	}
 	for _, c := range a.orphans {
-		if c.ownership.State.Touched() {
+		if ours(c.ownership) {
 			return true
 		}
 	}

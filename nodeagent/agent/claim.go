@@ -157,7 +157,11 @@ func (c *claim) write(ctx context.Context, now time.Time, m cri.Move, open bool)
 // call makes a change whose entry is written, through the runtime.
 func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 	by func(context.Context, time.Time, cri.Move) error) error {
-	err := by(ctx, now, m)
+	m, also, err := c.telling(m)
+	if err != nil {
+		return err
+	}
+	err = by(ctx, now, m)
 	var refused *cri.RefusedError
 	switch {
 	case err == nil:
@@ -166,7 +170,53 @@ func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 		return err // nothing was tried
 	}
 	c.metrics.failures.Inc()
-	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed}))
+	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed, Reach: also}))
+}
+
+// unlimited is what the runtime takes for no limit.
+const unlimited = -1
+
+// telling adds to a call what is in force of the limits that somebody else has written into the
+// cgroup: the call would bring back what was ours. It returns what it has added, too.
+func (c *claim) telling(m cri.Move) (cri.Move, restore.Span, error) {
+	untold := c.ownership.Untold.Sets().Without(changed(m.Change).Sets())
+	if untold == 0 {
+		return m, restore.Span{}, nil
+	}
+	group, err := c.tree.Group(c.path)
+	if err != nil {
+		return m, restore.Span{}, err
+	}
+	defer group.Close()
+	inForce, err := group.Limits()
+	if err != nil {
+		return m, restore.Span{}, err
+	}
+	if untold.Has(mdp.MemoryLimit) {
+		if m.Change.Memory = unlimited; inForce.Memory > 0 {
+			m.Change.Memory = inForce.Memory
+		}
+	}
+	if untold.Has(mdp.CPULimit) {
+		if m.Change.Quota, m.Change.Period = unlimited, c.period(inForce); inForce.Quota > 0 {
+			m.Change.Quota, m.Change.Period = inForce.Quota, inForce.Period
+		}
+	}
+	return m, restore.Span{}.With(inForce.Only(untold)), nil
+}
+
+// tell has the runtime know what is in force, when nothing of it is ours any more: its next update,
+// by whomever, would bring back what was ours. What the runtime cannot be told now it is told later.
+func (c *claim) tell(ctx context.Context, now time.Time, inForce cgroup.Limits) error {
+	if c.ownership.State != restore.Watched || c.ownership.Untold.Empty() {
+		return nil
+	}
+	err := c.call(ctx, now, cri.Move{ID: c.id, From: inForce.Size(), Must: true}, c.runtime.Update)
+	var refused *cri.RefusedError
+	if errors.As(err, &refused) || errors.Is(err, cgroup.ErrGone) || errors.Is(err, cri.ErrNoContainer) {
+		return nil
+	}
+	return err
 }
 
 // period is the CFS period that the kubelet sets. Ours may be longer.
@@ -283,12 +333,19 @@ func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
 // same container.
 func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
 	intended := c.intend(now, m, inForce, api) == nil
+	var (
+		also restore.Span
+		err  error
+	)
 	note := func(kind restore.EventKind) {
 		if intended {
-			_ = c.on(now, restore.Event{Kind: kind}) // an error is in c.problem
+			_ = c.on(now, restore.Event{Kind: kind, Reach: also}) // an error is in c.problem
 		}
 	}
-	err := c.runtime.Restore(ctx, now, m)
+	m, also, err = c.telling(m)
+	if err == nil {
+		err = c.runtime.Restore(ctx, now, m)
+	}
 	switch {
 	case err == nil:
 		note(restore.Confirmed)

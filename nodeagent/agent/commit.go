@@ -24,8 +24,9 @@ const (
 
 // due reports whether the container runtime is to be told.
 func (c *managedContainer) due(now time.Time) bool {
-	return c.task == acting && c.ownership.Behind && c.ownership.State.Touched() &&
-		(now.Sub(c.movedAt) >= restsAfter || now.Sub(c.behindAt) >= commitWithin)
+	own := c.ownership
+	return c.task == acting && own.State.Touched() && (!own.Untold.Empty() ||
+		own.Behind && (now.Sub(c.movedAt) >= restsAfter || now.Sub(c.behindAt) >= commitWithin))
 }
 
 // late reports whether the runtime should have been told, and was not.
@@ -81,7 +82,7 @@ func (a *Agent) commit(ctx context.Context, now time.Time, all []*managedContain
 
 // commit is one call with all that is ours.
 func (c *managedContainer) commit(ctx context.Context, now time.Time) error {
-	call := c.whole(move{call: cri.Move{ID: c.id, From: c.ownership.Ours.Size()}}).call
+	call := c.whole(move{call: cri.Move{ID: c.id, From: c.ownership.Ours.Size(), Commit: true}}).call
 	if err := c.runtime.Allowed(now, call); err != nil {
 		return err
 	}

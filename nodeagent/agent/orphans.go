@@ -59,7 +59,7 @@ func (a *Agent) restoreOrphan(ctx, asking context.Context, now time.Time, c *cla
 	}
 	c.sense(now, inForce)
 	if s := c.ownership.State; !s.Touched() && s != restore.Released {
-		return nil
+		return c.tell(ctx, now, inForce)
 	}
 	to, err := a.targetOf(asking, now, c, inForce)
 	if err != nil {
@@ -189,6 +189,9 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 			continue
 		}
 		if err := c.restore(ctx, now, anyMemory); err != nil { // nobody would go on later
+			errs = append(errs, err)
+		}
+		if err := c.tell(ctx, now, c.inForce); err != nil {
 			errs = append(errs, err)
 		}
 	}

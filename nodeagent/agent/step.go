@@ -52,6 +52,9 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}
+	if err := c.tell(ctx, now, c.inForce); err != nil {
+		s.Problem = also(s.Problem, err.Error())
+	}
 	c.arm(now, t)
 	s.Problem = also(s.Problem, c.problem)
 	return a.count(s, c)

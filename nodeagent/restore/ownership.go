@@ -11,7 +11,7 @@ type Event struct {
 	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
 	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
-	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do as well
+	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do as well; of Failed: what else was sent
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
 }
 
@@ -23,6 +23,10 @@ type Event struct {
 // others. So the journal has the range of what we may have written of each limit,
 // from before the first call until no call can land any more. A value in that range is
 // known for ours with the entry that is on disk: it is written without another one.
+//
+// What somebody else has written into the cgroup the runtime does not know: its next update, of
+// whatever limit, brings back what was ours. So the entry stays until the runtime was told what is in
+// force (Untold).
 type Ownership struct {
 	State  State
 	Ours   cgroup.Limits // what we set; 0 is a limit that is not ours
@@ -31,6 +35,7 @@ type Ownership struct {
 	Wrote  Span          // what calls of ours may have set, or may still set
 	Late   bool          // a call of ours failed, and may still land
 	Behind bool          // Ours was written to the cgroup, and the runtime has something else
+	Untold cgroup.Limits // what was ours of the limits that somebody else has set since, and the runtime may still have
 }
 
 // Journaling is what to do with the container's entry in the journal.
@@ -53,6 +58,7 @@ type Step struct {
 // wrote it may have died before, during or after its call.
 func Replayed(e Entry) Ownership {
 	o := Ownership{State: InDoubt, Ours: e.Ours, Before: e.Before, API: e.API, Wrote: e.Wrote.With(e.Ours), Late: true}
+	o.Untold = o.Wrote.Low.Only(o.Wrote.Low.Sets().Without(o.Ours.Sets())) // or another value of the range
 	if o.Ours.Empty() {
 		o.State = Watched
 	}
@@ -79,12 +85,14 @@ func (o Ownership) Next(e Event) (Step, error) {
 	if to.Touched() && next.Ours.Empty() {
 		next.State = Released // the API has no value to restore
 	}
-	if next.State == Released && o.State.Touched() && next.Late {
+	if returns := next.Late || !next.Untold.Empty(); next.State == Released && returns {
 		next.State = Watched
+	} else if next.State == Watched && !returns {
+		next.State = Released
 	}
 	switch {
 	case next.State == Watched:
-		next = Ownership{State: Watched, API: next.API, Wrote: next.Wrote, Late: true}
+		next = Ownership{State: Watched, API: next.API, Wrote: next.Wrote, Late: next.Late, Untold: next.Untold}
 	case !next.State.Touched():
 		next = Ownership{State: next.State, API: next.API}
 	}
@@ -97,25 +105,37 @@ func (o Ownership) with(e Event) Ownership {
 	case Intend:
 		return o.intend(e)
 	case Confirmed:
-		o.Behind = false
+		o.Behind, o.Untold = false, cgroup.Limits{}
 	case WrittenDirectly:
 		o.Behind = o.Late || !same(o.Ours, o.Before)
 	case Raised:
 		o = o.raised(e)
 	case Failed:
 		o.Late = true
+		o.Wrote = o.Wrote.And(e.Reach)
 	case LateInForce:
-		o.Ours = o.Wrote.of(e.InForce)
+		o.Ours = o.returned(e.InForce)
 		o.Before = o.API
 	case LateOver:
-		o.Late = false
-	case ForeignSome:
-		o.Ours = o.Ours.Only(o.Ours.Sets().Without(e.Foreign))
+		o.Late = !o.Untold.Empty() // until the runtime is told it may have the value of any late call
+	case ForeignSome, ForeignAll:
+		o = o.lost(e.Foreign)
 	case Widened:
 		o.Wrote = o.Wrote.And(e.Reach)
 	case APIChanged:
 		o.API = e.API
 	}
+	return o
+}
+
+// lost is the values when somebody else has written limits into the cgroup.
+func (o Ownership) lost(foreign mdp.Set) Ownership {
+	has := o.Ours
+	if o.Behind {
+		has = o.Before
+	}
+	o.Untold = has.Only(foreign).With(o.Untold) // what it was not told before either, it has
+	o.Ours = o.Ours.Only(o.Ours.Sets().Without(foreign))
 	return o
 }
 
@@ -146,7 +166,7 @@ func (o Ownership) intend(e Event) Ownership {
 	}
 	return Ownership{
 		Ours: held, Before: before, API: e.API,
-		Wrote: wrote, Late: o.Late, Behind: o.Behind,
+		Wrote: wrote, Late: o.Late, Behind: o.Behind, Untold: o.Untold,
 	}
 }
 
@@ -186,7 +206,7 @@ func journaling(from, to Ownership, k EventKind) Journaling {
 func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 	e := Event{Kind: OursInForce, InForce: inForce}
 	if o.State == Watched {
-		if landed := o.Wrote.of(inForce); !same(landed, o.API) {
+		if !same(o.returned(inForce), o.API) {
 			e.Kind = LateInForce
 		}
 		return e
@@ -203,7 +223,8 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 		before := k.Same(inForce, o.Before)
 		switch {
 		case !k.Has(o.Ours), k.Same(inForce, o.Ours):
-		case k.Has(late), doubtful && (before || k.Same(inForce, o.API)), o.Behind && before:
+		case k.Has(late), doubtful && (before || k.Same(inForce, o.API)), o.Behind && before,
+			k.Has(o.Untold) && k.Same(inForce, o.Untold):
 			if e.Kind == OursInForce {
 				e.Kind = BeforeInForce
 			}
@@ -216,6 +237,15 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 		e.Kind = ForeignAll
 	}
 	return e
+}
+
+// returned is those limits in force that were ours, and are again: by a call that landed late, or since
+// the runtime did not know what somebody else had set.
+func (o Ownership) returned(inForce cgroup.Limits) cgroup.Limits {
+	if o.Late {
+		return o.Wrote.of(inForce)
+	}
+	return o.Untold.Only(o.Untold.Sets().Without(cgroup.Differ(inForce, o.Untold)))
 }
 
 // Held is what is ours of the limits in force: where our value is not in force

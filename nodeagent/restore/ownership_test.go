@@ -53,16 +53,16 @@ func happens(k EventKind) Event {
 const table = `
                  Untouched  InDoubt    Ours       Watched    Released   Ended
 Intend           InDoubt*   InDoubt*   InDoubt*   InDoubt*   InDoubt*   .
-Confirmed        .          Ours       .          .          .          .
+Confirmed        .          Ours       .          Watched    .          .
 WrittenDirectly  .          InDoubt    .          .          .          .
 Widened          .          InDoubt*   Ours*      .          .          .
 Raised           .          InDoubt*   Ours*      .          .          .
-Failed           .          InDoubt    .          .          .          .
+Failed           .          InDoubt*   .          Watched*   .          .
 OursInForce      Untouched  Ours       Ours       Watched    Released-  .
 BeforeInForce    .          InDoubt    InDoubt    .          .          .
 LateInForce      .          .          .          InDoubt*   .          .
 ForeignSome      .          InDoubt*   Ours*      .          .          .
-ForeignAll       .          Released-  Released-  .          .          .
+ForeignAll       .          Watched*   Watched*   .          .          .
 APIChanged       Untouched  InDoubt*   Ours*      Watched*   Released-  .
 Restored         Untouched  Released-  Released-  .          Released-  .
 LateOver         .          .          Ours       Released-  .          .
@@ -358,6 +358,8 @@ type world struct {
 	entry   *Entry        // in the journal
 	inForce cgroup.Limits // in the cgroup
 	api     cgroup.Limits
+	runtime cgroup.Limits // what the runtime has, and writes again with an update of another limit
+	has     bool          // that is ours
 	top     cgroup.Limits   // to which the sampler may raise
 	late    []cgroup.Limits // calls of ours that may land, in any order
 	written bool            // what is in force was written by us, and is not what the API said then
@@ -391,22 +393,23 @@ func (w *world) land() {
 	i := w.rng.IntN(len(w.late))
 	w.inForce = w.late[i]
 	w.written = w.inForce != w.api
+	w.runtime, w.has = w.inForce, w.written
 	w.late = append(w.late[:i], w.late[i+1:]...)
 }
 
-// Whatever happens, whenever the agent dies, and however late a call lands: a value
-// that we wrote and that is not the API's is in the journal, and this agent and the
-// next one know it for ours.
+// Whatever happens, whenever the agent dies, however late a call lands, and whatever the runtime
+// brings back: a value that we wrote and that is not the API's is in the journal, and this
+// agent and the next one know it for ours.
 func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		w := &world{rng: rng, api: limits(1000, 0), inForce: limits(1000, 0)}
+		w := &world{rng: rng, api: limits(1000, 0), inForce: limits(1000, 0), runtime: limits(1000, 0)}
 		random := func() cgroup.Limits { return limits(100+20*rng.Int64N(40), 0) }
 		// Values of others are in no step of ours: what is in one and in the range of
 		// what we wrote is taken for ours.
 		foreign := func() cgroup.Limits { return limits(105+20*rng.Int64N(40), 0) }
 		for range 200 {
-			switch rng.IntN(10) {
+			switch rng.IntN(12) {
 			case 0, 1: // the agent acts, and lets the sampler raise
 				w.on(t, w.o.Sensed(w.inForce))
 				to := random()
@@ -425,6 +428,7 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 					w.o = Replayed(*w.entry)
 				default:
 					w.inForce, w.written = to, to != w.api
+					w.runtime, w.has = to, w.written
 					w.on(t, Event{Kind: Confirmed})
 				}
 			case 2:
@@ -437,6 +441,7 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 			case 5: // the kubelet
 				w.api = random()
 				w.inForce, w.written = w.api, false
+				w.runtime, w.has = w.api, false
 				w.on(t, w.o.Sensed(w.inForce))
 				if w.o.State != Ended {
 					w.on(t, Event{Kind: APIChanged, API: w.api})
@@ -450,6 +455,8 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				switch rng.IntN(3) {
 				case 0:
 					w.inForce, w.written = w.api, false
+					w.runtime, w.has = w.api, false
+					w.on(t, Event{Kind: Confirmed})
 					w.on(t, Event{Kind: Restored})
 				case 1: // the call of the runtime may land, too
 					w.late = append(w.late, w.api)
@@ -476,6 +483,19 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				} else {
 					w.on(t, Event{Kind: Raised, Change: w.top})
 				}
+			case 10: // somebody updates another limit through the runtime
+				w.inForce, w.written = w.runtime, w.has
+			case 11: // the runtime is told
+				w.on(t, w.o.Sensed(w.inForce))
+				if w.o.State != Watched || w.o.Untold.Empty() {
+					continue
+				}
+				if rng.IntN(2) == 0 { // should it land late, it is another's value
+					w.on(t, Event{Kind: Failed, Reach: Span{}.With(w.inForce)})
+					continue
+				}
+				w.runtime, w.has = w.inForce, false
+				w.on(t, Event{Kind: Confirmed})
 			case 8: // nothing can land any more
 				if w.o.Late && w.o.State != InDoubt && len(w.late) == 0 {
 					w.on(t, w.o.Sensed(w.inForce))

@@ -15,8 +15,9 @@ const (
 	InDoubt
 	// Ours: in force is Ours.
 	Ours
-	// Watched: nothing of ours is in force, but a call of ours that failed may still
-	// land. The entry stays until that is too late.
+	// Watched: nothing of ours is in force, but may be again: a call of ours that failed may still
+	// land, or the runtime does not know what somebody else has set. The entry stays until
+	// that is over.
 	Watched
 	// Released: nothing is ours any more. The journal's entry must be deleted.
 	Released
@@ -49,14 +50,14 @@ type EventKind uint8
 // The events. All but Intend and Widened are about what has happened already.
 const (
 	Intend          EventKind = iota // a write is about to be made: the entry is written first
-	Confirmed                        // the runtime has made it
+	Confirmed                        // the runtime has made it, and was told of all that is Untold
 	WrittenDirectly                  // the cgroup has the values, and the runtime does not know
 	Widened                          // more may be set from now on: the entry is written first
 	Raised                           // the sampler has raised limits directly; the runtime does not know
 	Failed                           // the call failed; it may still land
 	OursInForce                      // sensed: every limit that is ours has our value
 	BeforeInForce                    // sensed: some has the value from before, the API's, or that of an older call
-	LateInForce                      // sensed: a call landed after everything was restored
+	LateInForce                      // sensed: what was ours is in force again, after everything was restored or set by somebody else
 	ForeignSome                      // sensed: some has a value that somebody else gave
 	ForeignAll                       // sensed: all have
 	APIChanged                       // the API's values are others
@@ -132,6 +133,8 @@ var transitions = [states]map[EventKind]State{
 	},
 	Watched: {
 		Intend:      InDoubt,
+		Confirmed:   Watched,
+		Failed:      Watched,
 		OursInForce: Watched,
 		LateInForce: InDoubt,
 		APIChanged:  Watched,

@@ -512,11 +512,15 @@ func (s *soak) limit(v *victim) mdp.Size { return s.host.Limits(s.t, s.path(v)).
 // late call has landed, while all is well.
 const patience = 70 * time.Second
 
-// look fails when a limit in force is not legal. More than the API gives is legal for a
-// moment only: a late call of a runtime that hung may bring it back.
+// look fails when a limit in force is not legal, or a value of ours that the journal does not know. More than
+// the API gives is legal for a moment only: a late call of a runtime that hung may bring it back.
 func (s *soak) look() {
 	for _, v := range s.pods {
-		l := s.limit(v)
+		inForce := s.host.Limits(s.t, s.path(v))
+		l := inForce.Size()
+		if e, _ := s.journal.Get(v.id); unknown(inForce, e, v.size, v.foreign) != (cgroup.Limits{}) {
+			s.fail("%s has %+v in force, of which the journal does not know: %+v", v.uid, inForce, e)
+		}
 		if l.CPU < 10 || l.Memory < 4*mdp.MiB {
 			s.fail("%s has %v in force, below the floor", v.uid, l)
 		}
