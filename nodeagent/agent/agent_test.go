@@ -421,7 +421,8 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 				calls := g.server.Calls()
 				for _, c := range calls[seen:] {
 					top := ceiling[c.ID]
-					if q := mdp.MilliCPU(c.CpuQuota * 1000 / max(1, c.CpuPeriod)); c.CpuQuota != 0 && (q > top.CPU || q < 10) && c.CpuQuota != theirs[c.ID] {
+					q := mdp.MilliCPU(c.CpuQuota * 1000 / max(1, c.CpuPeriod))
+					if c.CpuQuota != 0 && c.CpuQuota != theirs[c.ID] && (q > top.CPU || q < 10) {
 						t.Fatalf("%v: %s was given %v (%v), allocated %v", g.now, c.ID, q, c, top)
 					}
 					if m := mdp.Bytes(c.MemoryLimitInBytes); m > top.Memory || m != 0 && m < 4*mdp.MiB {

@@ -11,7 +11,7 @@ type Event struct {
 	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
 	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
-	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do as well; of Failed: what else was sent
+	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Failed: what else was sent
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
 }
 

@@ -358,8 +358,8 @@ type world struct {
 	entry   *Entry        // in the journal
 	inForce cgroup.Limits // in the cgroup
 	api     cgroup.Limits
-	runtime cgroup.Limits // what the runtime has, and writes again with an update of another limit
-	has     bool          // that is ours
+	runtime cgroup.Limits   // what the runtime has, and writes again with an update of another limit
+	has     bool            // that is ours
 	top     cgroup.Limits   // to which the sampler may raise
 	late    []cgroup.Limits // calls of ours that may land, in any order
 	written bool            // what is in force was written by us, and is not what the API said then
