@@ -269,9 +269,11 @@ func TestForeignWeightsAreRefusedAndChangeNothing(t *testing.T) {
 				x[1] = math.NaN()
 				f.Tensors[tensor] = weights.Tensor{Shape: f.Tensors[tensor].Shape, Data: x}
 			}),
-			"no random source":            spoil(func(f *weights.File) { delete(f.Blobs, "random") }),
-			"no environments":             spoil(func(f *weights.File) { delete(f.Blobs, "train.envs") }),
-			"another run":                 spoil(func(f *weights.File) { f.Meta["train"] = strings.Replace(f.Meta["train"], `"Seed":1`, `"Seed":2`, 1) }),
+			"no random source": spoil(func(f *weights.File) { delete(f.Blobs, "random") }),
+			"no environments":  spoil(func(f *weights.File) { delete(f.Blobs, "train.envs") }),
+			"another run": spoil(func(f *weights.File) {
+				f.Meta["train"] = strings.Replace(f.Meta["train"], `"Seed":1`, `"Seed":2`, 1)
+			}),
 			"another learner's":           foreign,
 			"the learner's without a run": wider,
 		} {

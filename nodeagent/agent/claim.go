@@ -157,7 +157,7 @@ func (c *claim) write(ctx context.Context, now time.Time, m cri.Move, open bool)
 // call makes a change whose entry is written, through the runtime.
 func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 	by func(context.Context, time.Time, cri.Move) error) error {
-	m, also, err := c.telling(m)
+	m, told, err := c.telling(m)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 		return err // nothing was tried
 	}
 	c.metrics.failures.Inc()
-	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed, Reach: also}))
+	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed, Reach: told}))
 }
 
 // unlimited is what the runtime takes for no limit.
@@ -333,16 +333,12 @@ func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
 // same container.
 func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
 	intended := c.intend(now, m, inForce, api) == nil
-	var (
-		also restore.Span
-		err  error
-	)
+	m, told, err := c.telling(m)
 	note := func(kind restore.EventKind) {
 		if intended {
-			_ = c.on(now, restore.Event{Kind: kind, Reach: also}) // an error is in c.problem
+			_ = c.on(now, restore.Event{Kind: kind, Reach: told}) // an error is in c.problem
 		}
 	}
-	m, also, err = c.telling(m)
 	if err == nil {
 		err = c.runtime.Restore(ctx, now, m)
 	}

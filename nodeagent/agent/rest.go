@@ -43,7 +43,7 @@ func (c *managedContainer) remember(now time.Time, o order, s api.Summary) {
 	own := c.ownership
 	c.stepped = stepped{at: now, order: o, facts: c.facts, others: c.others, summary: s}
 	idle := s.State.Knows(mdp.CPUUsage, mdp.Throttled) && s.State.Usage.CPU == 0 && s.State.Throttled == 0 && c.kills == 0
-	done := !c.wrote && !own.Behind && !own.Late && own.Untold.Empty() && own.State != restore.InDoubt &&
+	done := !c.wrote && !own.Behind && !own.Late && own.State != restore.InDoubt &&
 		(c.task != restoring || !own.State.Journalled())
 	c.stepped.calm = idle && done && s.Problem == "" && (s.Effect == mdp.Unchanged || s.Want.Sets == 0)
 }

@@ -21,9 +21,9 @@ const second = 950 * time.Millisecond
 // reported is how long an OOM kill is reported.
 const reported = 15 * time.Second
 
-// Sampler reads the groups of a node's containers. Sample is called ten times a
-// second, and Glance when it is Due. Sample allocates nothing but for a raise of memory. All methods may be called from several goroutines,
-// so that a slow container runtime does not stop the samples.
+// Sampler reads the groups of a node's containers. Sample is called ten times a second, and Glance when it is Due.
+// Sample allocates nothing but for a raise of memory. All methods may be called from several goroutines, so that a
+// slow container runtime does not stop the samples.
 //
 // Between two steps it relieves containers that are throttled, as far as their lanes
 // allow.

@@ -68,8 +68,8 @@ func (t *Track) full() bool {
 	return known && left <= t.surge()
 }
 
-// left is how much CPU time the container has left of its quota: the least that follows from the use of the last samples that a period
-// can cover. newest is what was seen after the newest sample in the ring; nil is nothing.
+// left is how much CPU time the container has left of its quota: the least that follows from the use of the last
+// samples that a period can cover. newest is what was seen after the newest sample in the ring; nil is nothing.
 func (t *Track) left(newest *sample) (left time.Duration, known bool) {
 	has := t.lane.has
 	if t.count < 2 || has.Quota <= 0 || has.Period <= 0 {

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -18,6 +18,15 @@ func (g *rig) elsewhere(l cgroup.Limits) {
 	if err := g.host.Tree.Write(g.pathOf(0, "c0"), l); err != nil {
 		g.t.Fatal(err)
 	}
+}
+
+// resize is somebody who updates the CPU limit through the runtime. It returns the memory limit then.
+func (g *rig) resize() mdp.Bytes {
+	g.t.Helper()
+	if err := g.client.Update(g.t.Context(), "c0", cri.Change{Quota: 100000, Period: 100000}); err != nil {
+		g.t.Fatal(err)
+	}
+	return g.host.Limits(g.t, g.pathOf(0, "c0")).Memory
 }
 
 // memoryFrom lets the agent give memory, but no less than that.
@@ -55,43 +64,95 @@ func TestWhatSomebodyElseWroteIsNotUndoneByALaterCall(t *testing.T) {
 				g.grant(api.Off)
 				g.run(3 * time.Second)
 				g.isRestored("opted out")
-				if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 50000, Period: 100000}); err != nil {
-					t.Fatal(err)
-				}
+				g.resize()
 				g.run(time.Second)
 			})
 		}
 	})
 }
 
-// A container of which nothing is ours any more stays in the journal until the runtime knows,
-// also for the next agent.
-func TestWhatTheRuntimeWasNotToldOutlivesTheAgent(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		g := newRig(t, cgroup.V1, 1)
-		ours := g.shrunk()
-		g.server.Fail(context.DeadlineExceeded)
-		g.elsewhere(limitsOf(web))
-		g.grant(api.Off)
-		g.run(3 * time.Second)
-		e, ok := g.agent.journal.Get("c0")
-		if !ok || !e.Wrote.Covers(limitsOf(ours)) {
-			t.Fatalf("the runtime still has %v, and the journal %+v", ours, e)
+// The runtime is told also when there is nothing else to say to it.
+func TestTheRuntimeIsToldWhatSomebodyElseWroteOfOneLimit(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	wants := mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.grant(api.Auto)
+	g.run(20 * time.Second)
+	g.told()
+	wants = mdp.Action{}.WithCPU(300)
+	g.elsewhere(cgroup.Limits{Memory: web.Memory})
+	g.run(3 * time.Second)
+	if m := g.resize(); m != web.Memory {
+		t.Errorf("an update of the CPU limit brought %v back", m)
+	}
+}
+
+// A restore of one limit does not bring the other one back.
+func TestARestoreKeepsWhatSomebodyElseWrote(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	g.server.Fail(errors.New("busy"))
+	g.grant(api.Auto, memoryFrom(web.Memory))
+	g.elsewhere(cgroup.Limits{Memory: web.Memory})
+	g.run(3 * time.Second)
+	g.server.Fail(nil)
+	g.each = func() {
+		if m := g.limit(0).Memory; m != web.Memory {
+			t.Fatalf("the restore of the CPU limit brought %v back", m)
 		}
-		if dies {
-			g.boot()
-		}
-		g.server.Fail(nil)
+	}
+	g.grant(api.Off)
+	g.run(3 * time.Second)
+	g.isRestored("opted out")
+}
+
+// A container of which nothing is ours any more stays in the journal until the runtime knows: it is
+// told by this agent, by the next one, after its owner has opted out, and when the agent ends.
+func TestAnEntryStaysUntilTheRuntimeWasTold(t *testing.T) {
+	later := func(g *rig) {
 		g.grant(api.Off)
 		g.run(2 * time.Minute)
-		g.isRestored("told")
-		// Whoever updates the other limit next brings nothing of ours back.
-		if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 50000, Period: 100000}); err != nil {
-			t.Fatal(err)
+		if e := g.agent.journal.Entries(); len(e) > 0 {
+			g.t.Errorf("still in the journal: %+v", e)
 		}
-		if l := g.limit(0); l.Memory != web.Memory {
-			t.Errorf("the agent dies %v: %v came back", dies, l)
-		}
+	}
+	for who, tells := range map[string]func(*rig){
+		"this agent":     later,
+		"the next agent": func(g *rig) { g.boot(); later(g) },
+		"opted out": func(g *rig) {
+			g.stage.mu.Lock()
+			g.stage.pods, g.stage.optedOut = nil, g.stage.pods
+			g.stage.mu.Unlock()
+			later(g)
+		},
+		"an agent that ends": func(g *rig) {
+			waits := g.agent.touched()
+			err := g.agent.Restore(g.t.Context(), g.now.Add(time.Second))
+			if !waits || err != nil || g.agent.touched() {
+				g.t.Errorf("it has something to do before %v, and after %v: %v", waits, g.agent.touched(), err)
+			}
+		},
+	} {
+		t.Run(who, func(t *testing.T) {
+			g := newRig(t, cgroup.V1, 1)
+			ours := g.shrunk()
+			g.server.Fail(errors.New("busy"))
+			g.elsewhere(limitsOf(web))
+			g.grant(api.Off)
+			g.run(3 * time.Second)
+			e, ok := g.agent.journal.Get("c0")
+			if !ok || !e.Wrote.Covers(limitsOf(ours)) {
+				t.Fatalf("the runtime still has %v, and the journal %+v", ours, e)
+			}
+			g.server.Fail(nil)
+			tells(g)
+			if m := g.resize(); m != web.Memory {
+				t.Errorf("an update of the CPU limit brought %v back", m)
+			}
+		})
 	}
 }
 
@@ -103,15 +164,32 @@ func TestWhatAnothersUpdateBringsBackIsRestored(t *testing.T) {
 	g.elsewhere(limitsOf(web))
 	g.grant(api.Off)
 	g.run(3 * time.Second)
-	if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 100000, Period: 100000}); err != nil {
-		t.Fatal(err)
-	}
-	if l := g.limit(0); l.Memory != ours.Memory {
-		t.Fatalf("%v; the runtime should have brought %v back", l, ours)
+	if m := g.resize(); m != ours.Memory {
+		t.Fatalf("%v; the runtime should have brought %v back", m, ours)
 	}
 	for range 4 {
 		g.grant(api.Off)
 		g.run(30 * time.Second)
 	}
 	g.isRestored("brought back")
+}
+
+// Somebody else has taken the limits away: that is told, too.
+func TestTheRuntimeIsToldThatThereIsNoLimit(t *testing.T) {
+	for version, files := range map[cgroup.Version]map[string]string{
+		cgroup.V1: {"cpu/cpu.cfs_quota_us": "-1", "memory/memory.limit_in_bytes": "9223372036854771712"},
+		cgroup.V2: {"cpu.max": "max 100000", "memory.max": "max"},
+	} {
+		g := newRig(t, version, 1)
+		g.shrunk()
+		for name, content := range files {
+			g.host.Put(t, g.pathOf(0, "c0"), name, content)
+		}
+		g.grant(api.Off)
+		g.run(3 * time.Second)
+		calls := g.server.Calls()
+		if last := calls[len(calls)-1]; last.CpuQuota != -1 || last.CpuPeriod != 100000 || last.MemoryLimitInBytes != -1 {
+			t.Errorf("v%d: told %v", version, last)
+		}
+	}
 }

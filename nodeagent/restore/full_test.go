@@ -165,3 +165,18 @@ func padded(id string, n int) restore.Entry {
 	e.Container.Pod = strings.Repeat("p", n)
 	return e
 }
+
+// The journal itself does not fill a disk that has room for what it has to know: a file of old lines is replaced while
+// there is space for both.
+func TestOldLinesDoNotFillTheDisk(t *testing.T) {
+	d := disktest.New(t, 16)
+	l := newLedger(t)
+	j := open(t, d.Dir)
+	defer j.Close()
+	for i := range 2000 {
+		if e := entry(string(rune('a'+i%20)), int64(i)); !l.put(j, e) {
+			t.Fatalf("line %d of 20 containers: no space left", i)
+		}
+	}
+	l.check(j, "after 2000 lines")
+}

@@ -66,13 +66,15 @@ type Journal struct {
 	lock    *os.File
 	file    *os.File
 	entries map[string]Entry
-	lines   int
+	size    int  // of the file, in bytes
+	whole   int  // its size when it was rewritten last
 	torn    bool // the file may end in half a line, or is not the one in the directory: it is rewritten before the next line
 	damage  string
 }
 
-// compactAt is how many more lines than entries a file may have.
-const compactAt = 1000
+// slack is by how much more than twice its size after the last rewrite a file may grow, in bytes. A file of old lines would
+// be in the way of the one that is to replace it, where there is little space.
+const slack = 16 << 10
 
 // Open locks the directory and replays the journal in it. A missing directory is
 // made. A second agent on the node is an error that names the lock and the process
@@ -213,7 +215,6 @@ func (j *Journal) apply(l line) {
 	} else {
 		delete(j.entries, l.Del)
 	}
-	j.lines++
 }
 
 // Import takes over the journal of an earlier release in another directory, which is
@@ -306,7 +307,7 @@ func (j *Journal) write(l line) error {
 		return fmt.Errorf("writing journal %s: %w", j.path(), errors.Join(err, j.mend()))
 	}
 	j.apply(l)
-	if j.lines > len(j.entries)+compactAt {
+	if j.size += len(b); j.size > 2*j.whole+slack {
 		// The line is on disk all the same. The next one tries again.
 		_ = j.compact()
 	}
@@ -324,7 +325,7 @@ func (j *Journal) mend() error {
 // compact writes the entries to a new file, which replaces the old one. While that is not
 // possible the old one stays as it is.
 func (j *Journal) compact() error {
-	f, err := j.rewrite()
+	f, size, err := j.rewrite()
 	if f == nil {
 		j.torn = j.torn || j.file == nil
 		return fmt.Errorf("rewriting journal %s: %w", j.path(), err)
@@ -332,7 +333,7 @@ func (j *Journal) compact() error {
 	if j.file != nil {
 		j.file.Close()
 	}
-	j.file, j.lines = f, len(j.entries)
+	j.file, j.size, j.whole = f, size, size
 	j.torn = err != nil // after a crash the directory may have the old file
 	if err != nil {
 		return fmt.Errorf("rewriting journal %s: %w", j.path(), err)
@@ -342,36 +343,36 @@ func (j *Journal) compact() error {
 
 // rewrite writes the entries to a new file in the place of the old one. With a file and an
 // error it is there, and it is not known whether that is on disk.
-func (j *Journal) rewrite() (*os.File, error) {
+func (j *Journal) rewrite() (f *os.File, size int, err error) {
 	replacement := j.path() + ".new"
-	f, err := os.OpenFile(replacement, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	f, err = os.OpenFile(replacement, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if err = j.dump(f); err == nil {
+	if size, err = j.dump(f); err == nil {
 		err = os.Rename(replacement, j.path())
 	}
 	if err != nil {
 		f.Close()
-		return nil, errors.Join(err, os.Remove(replacement)) // it takes space
+		return nil, 0, errors.Join(err, os.Remove(replacement)) // it takes space
 	}
-	return f, syncDir(j.dir)
+	return f, size, syncDir(j.dir)
 }
 
-// dump writes the entries to a file, and syncs it.
-func (j *Journal) dump(f *os.File) error {
+// dump writes the entries to a file, and syncs it. It returns how many bytes they are.
+func (j *Journal) dump(f *os.File) (int, error) {
 	var all []byte
 	for _, e := range j.entries {
 		b, err := format(line{Put: &e})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		all = append(all, b...)
 	}
 	if _, err := f.Write(all); err != nil {
-		return err
+		return 0, err
 	}
-	return f.Sync()
+	return len(all), f.Sync()
 }
 
 func syncDir(dir string) error {

@@ -57,7 +57,7 @@ const (
 	Failed                           // the call failed; it may still land
 	OursInForce                      // sensed: every limit that is ours has our value
 	BeforeInForce                    // sensed: some has the value from before, the API's, or that of an older call
-	LateInForce                      // sensed: what was ours is in force again, after everything was restored or set by somebody else
+	LateInForce                      // sensed: what was ours is in force again, after all was restored or set by somebody else
 	ForeignSome                      // sensed: some has a value that somebody else gave
 	ForeignAll                       // sensed: all have
 	APIChanged                       // the API's values are others

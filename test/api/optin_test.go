@@ -180,9 +180,11 @@ func TestTheAPIServerValidates(t *testing.T) {
 		"a quantity that is not one": {"constraints: {containers: [{name: web, max: {cpu: much}}]}", "max.cpu"},
 		"an unknown field":           {"modus: auto", `unknown field "spec.modus"`},
 		"an unknown algorithm":       {"learner: {algorithm: sarsa}", `Unsupported value: "sarsa"`},
-		"a handover above serving":   {"learner: {thresholds: {online: 150, serving: 130, variance: 5}}", "online must not be above serving"},
-		"no variance":                {"learner: {thresholds: {online: 110, serving: 130, variance: 0}}", "variance must be above 0"},
-		"a reward beyond all":        {"learner: {thresholds: {online: 110, serving: 250, variance: 5}}", "between -1000 and 200"},
+		"a handover above serving": {
+			"learner: {thresholds: {online: 150, serving: 130, variance: 5}}", "online must not be above serving",
+		},
+		"no variance":         {"learner: {thresholds: {online: 110, serving: 130, variance: 0}}", "variance must be above 0"},
+		"a reward beyond all": {"learner: {thresholds: {online: 110, serving: 250, variance: 5}}", "between -1000 and 200"},
 		// Reading such a quantity would take hours of the API server's time, and of ours.
 		"a throughput of a trillion digits": {"slo: {throughput: '07E1000000000000'}", "throughput must be above zero"},
 		"a threshold of as many": {

@@ -148,8 +148,8 @@ func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 	}
 }
 
-// Where a step failed, or central was away, what comes next does not follow from what was: it is another episode. So is what comes
-// after a reward that is not known.
+// Where a step failed, or central was away, what comes next does not follow from what was: it is another episode.
+// So is what comes after a reward that is not known.
 func TestAGapCutsAnEpisode(t *testing.T) {
 	store, _ := record(t, 0)
 	recorder := lifecycle.NewRecorder(0)
