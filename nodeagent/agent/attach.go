@@ -195,6 +195,7 @@ func (a *Agent) newContainer(
 func (a *Agent) detach(c *managedContainer) {
 	if err := c.on(time.Time{}, restore.Event{Kind: restore.Gone}); err != nil {
 		a.log.Warn("journal", "err", err)
+		a.disown(&c.claim) // its entry is deleted later
 	}
 	a.runtime.Forget(c.id)
 	a.sampler.Remove(c.track)

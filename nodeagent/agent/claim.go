@@ -91,7 +91,7 @@ func (c *claim) follow(now time.Time, event restore.Event) error {
 	case restore.DeleteEntry:
 		err = c.journal.Delete(c.id)
 	}
-	if err != nil && (event.Kind == restore.Intend || event.Kind == restore.Widened) {
+	if err != nil && (event.Kind == restore.Intend || event.Kind == restore.Widened || event.Kind == restore.Gone) {
 		return err
 	}
 	c.ownership = to

@@ -14,6 +14,8 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
+	"awarescale.dev/aware/nodeagent/restore"
+	"awarescale.dev/aware/nodeagent/restore/disktest"
 	"golang.org/x/sys/unix"
 )
 
@@ -350,4 +352,35 @@ func TestResizesWhileTheLaneRaises(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A container ends while the disk is full: its entry is deleted when there is space again, and not only by the next agent.
+func TestTheEntryOfAContainerThatEndedOnAFullDiskIsDeletedLater(t *testing.T) {
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := disktest.New(t, 8)
+		g := newStage(t, host, d.Dir)
+		g.add(0, "c0", web)
+		g.enter(0)
+		g.boot()
+		g.shrunk()
+		d.Fill(0)
+		var full error
+		for i := 0; full == nil; i++ {
+			full = g.agent.journal.Put(restore.Entry{ID: fmt.Sprint("other", i)})
+		}
+		g.host.Remove(t, g.pathOf(0, "c0"))
+		g.server.Remove("c0")
+		if !host.IsReal() { // whose kernel says that the group of an open file is gone
+			g.stage.pods = nil
+		}
+		g.run(5 * time.Second)
+		if _, ok := g.agent.journal.Get("c0"); !ok {
+			t.Fatalf("its entry was deleted on a full disk (%v)", full)
+		}
+		d.Free()
+		g.run(3 * time.Second)
+		if e, ok := g.agent.journal.Get("c0"); ok || len(g.agent.orphans) > 0 {
+			t.Errorf("still in the journal: %+v; orphans %v", e, g.agent.orphans)
+		}
+	})
 }

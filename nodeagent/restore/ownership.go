@@ -69,9 +69,9 @@ func Replayed(e Entry) Ownership {
 // [*IllegalError], and the step keeps everything as it is.
 //
 // An Intend or a Widened counts only after its entry is on disk: when writing it fails,
-// the step is not taken and nothing is set. Every other step is taken even when
-// the journal fails: then the entry on disk is an older one of the same container,
-// or one that is deleted at the next try.
+// the step is not taken and nothing is set. A Gone counts only when the entry is deleted: it
+// is tried again. Every other step is taken even when the journal fails: then the entry on disk
+// is an older one of the same container, or one that is deleted at the next try.
 func (o Ownership) Next(e Event) (Step, error) {
 	to, legal := State(0), false
 	if o.State < states {
