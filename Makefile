@@ -29,7 +29,7 @@ unit: ## the tests that need no cluster
 	PATH="$$(hack/influxd):$$(hack/prometheus/build):$$PATH" go test -timeout 30m $$(go list ./... | grep -vE '/test/(cluster|machine|vm|api|e2e|fault/lab)')
 
 vm: ## the node's tests on cgroup v2, in a virtual machine
-	go test -count=1 -timeout 20m -v ./test/machine/... ./test/vm/...
+	go test -count=1 -timeout 30m -v ./test/machine/... ./test/vm/...
 
 cluster: ## the lab's binaries, into the cache
 	go run ./test/cluster build

@@ -117,7 +117,8 @@ func TestNodeTestsPassOnCgroupV2(t *testing.T) {
 			Args: []string{"-test.run=^$", "-test.bench=.", "-test.benchtime=200x", "-test.timeout=5m"}})
 	}
 	begun := time.Now()
-	results, failed := Run(t.Context(), Config{Limit: 8 * time.Minute}, programs...)
+	// The limit is for a machine that hangs: beside other work all of it has taken more than eight minutes.
+	results, failed := Run(t.Context(), Config{Limit: 20 * time.Minute}, programs...)
 	t.Logf("the machine ran for %v", time.Since(begun).Round(100*time.Millisecond))
 	for i, s := range suites {
 		t.Run(s.name(), func(t *testing.T) {
