@@ -96,17 +96,19 @@ func (c *Client) exchange(ctx context.Context) error {
 	defer cancel(nil)
 	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no message from central for %v", silence)) })
 	defer watchdog.Stop()
-	s, transport, err := c.open(ctx)
+	s, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	var receiving sync.WaitGroup
 	defer func() {
 		// Closing waits for the headers of the answer, which may never come: cancel first.
+		// When they come just now nobody closes the answer: then what ends the stream is
+		// that its request has ended and the context has, too.
 		cancel(nil)
+		s.CloseRequest()
 		s.CloseResponse()
 		receiving.Wait()
-		transport.CloseIdleConnections()
 	}()
 	receiving.Go(func() { cancel(c.receive(s, func() { watchdog.Reset(silence) })) })
 	tick := time.NewTicker(c.Every)
@@ -133,26 +135,26 @@ func (c *Client) exchange(ctx context.Context) error {
 	}
 }
 
-// open begins a stream on a connection of its own.
-func (c *Client) open(ctx context.Context) (*stream, *http.Transport, error) {
+// open begins a stream on a connection of its own, which ends with it.
+func (c *Client) open(ctx context.Context) (*stream, error) {
 	token, err := os.ReadFile(c.Token)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the token for central: %w", err)
+		return nil, fmt.Errorf("reading the token for central: %w", err)
 	}
 	pem, err := c.CA(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading central's certificate authority: %w", err)
+		return nil, fmt.Errorf("reading central's certificate authority: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, nil, errors.New("reading central's certificate authority: no certificate in it")
+		return nil, errors.New("reading central's certificate authority: no certificate in it")
 	}
 	dial := c.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialIn}).DialContext
 	}
 	transport := &http.Transport{
-		ForceAttemptHTTP2: true, DialContext: dial, TLSHandshakeTimeout: dialIn,
+		ForceAttemptHTTP2: true, DisableKeepAlives: true, DialContext: dial, TLSHandshakeTimeout: dialIn,
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: c.Name, MinVersion: tls.VersionTLS13},
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingIn},
 	}
@@ -160,7 +162,7 @@ func (c *Client) open(ctx context.Context) (*stream, *http.Transport, error) {
 		connect.WithSendGzip(), connect.WithCompressMinBytes(worthIt))
 	s := client.Sync(ctx)
 	s.RequestHeader().Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	return s, transport, nil
+	return s, nil
 }
 
 // receive takes in what central says until the stream ends, and says why it did.

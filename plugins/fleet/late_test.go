@@ -1,7 +1,11 @@
 package fleet_test
 
 import (
+	"context"
+	"net"
 	"net/http"
+	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -110,6 +114,41 @@ func TestAnUrgentReportDoesNotWait(t *testing.T) {
 		synctest.Wait()
 		if n := len(s.central.reports()) - before; n != 2 {
 			t.Errorf("%d urgent reports, want one a second", n)
+		}
+	})
+}
+
+// counted is a connection whose end is counted.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error { c.closed(); return c.Conn.Close() }
+
+// A client that ends at the moment in which central's first answer comes leaves no stream and
+// no connection behind: central must not take it for an agent that is there.
+func TestAClientThatEndsWhileTheFirstAnswerComesLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, "one")
+		var open atomic.Int32
+		dial := s.client.Dial
+		s.client.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			open.Add(1)
+			return &counted{c, sync.OnceFunc(func() { open.Add(-1) })}, nil
+		}
+		// Which of the two is seen first is by chance, so it is tried often.
+		for try := range 500 {
+			ctx, cancel := context.WithCancel(t.Context())
+			s.client.Run(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: func() { go cancel() }}))
+			synctest.Wait()
+			if n := open.Load(); n != 0 {
+				t.Fatalf("%d connections are open after try %d", n, try)
+			}
 		}
 	})
 }
