@@ -3,10 +3,12 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"unsafe"
 
 	"awarescale.dev/aware/learner/mdp"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -133,8 +135,22 @@ func (g *Group) put(which int, numbers ...int64) error {
 			return err
 		}
 	}
-	_, err := unix.Pwrite(f.fd, append(b, '\n'), 0)
-	return err
+	return pwrite(f.fd, append(b, '\n'))
+}
+
+// pwrite writes a limit of CPU time. As with [pread] Go's scheduler is not told: with one processor it gives
+// the agent's other work the turn meanwhile, for which a raise then waits up to 10 ms when it returns. The kernel
+// takes some 100 microseconds for it, and waits for nothing but another such write. A write of a memory limit can
+// wait for memory to be reclaimed, and must not be made so.
+func pwrite(fd int, b []byte) error {
+	n, _, errno := unix.RawSyscall6(unix.SYS_PWRITE64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+	switch {
+	case errno != 0:
+		return errno
+	case int(n) != len(b):
+		return io.ErrShortWrite
+	}
+	return nil
 }
 
 func (t *Tree) writeCPU(path string, quota, period int64) error {
