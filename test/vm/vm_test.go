@@ -62,6 +62,8 @@ var suites = []suite{
 		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/restarted,_before_the_call_lands" + onThisHost,
 		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/its_pod_is_deleted,_after_it_has_landed" + onThisHost,
 		"TestMemoryThatIsTakenWhileTheLimitComesDown" + onThisHost,
+		"TestWhatSomebodyElseWroteIsNotUndoneByALaterCall" + onThisHost,
+		"TestTheEntryOfAContainerThatEndedOnAFullDiskIsDeletedLater" + onThisHost,
 		"TestThreeHundredContainersComeAndGoInAMinute" + onThisHost,
 		"TestRunInRealTime" + onThisHost,
 		"TestSamplingThirtyContainersAllocatesNothing" + onThisHost,
