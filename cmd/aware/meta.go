@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -86,6 +87,13 @@ func (o metaOptions) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	begin := time.Now()
+	// Once before the first round, too: who has given no good place hears it before an hour of training.
+	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	if err := o.write(run, 0); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
 	p := newProgress(cmd.ErrOrStderr(), o.rounds)
 	const every = 50
 	for run.Rounds < o.rounds {

@@ -18,7 +18,7 @@ func TestPretrainAndAdapt(t *testing.T) {
 		t.Skip("half a minute of training")
 	}
 	dir := t.TempDir()
-	file, out := filepath.Join(dir, "meta.safetensors"), filepath.Join(dir, "fig8")
+	file, out := filepath.Join(dir, "new", "meta.safetensors"), filepath.Join(dir, "fig8")
 	run := func(args ...string) (string, error) {
 		var stdout, stderr bytes.Buffer
 		root := command()
@@ -59,6 +59,7 @@ func TestPretrainAndAdapt(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"--apps 801": {"train", "meta", "--apps", "801"},
+		"--out":      {"train", "meta", "--apps", "4", "--rounds", "1000", "--out", filepath.Join(file, "below-a-file")},
 		"apps 0":     {"bench", "fig8", "--meta", file, "--apps", "0"},
 		"nowhere":    {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
 	} {
