@@ -44,6 +44,7 @@ type claim struct {
 	behindAt  time.Time // since when the runtime does not know what is in force; with ownership.Behind
 	failedAt  time.Time // when a call failed last; with ownership.Late
 	calmAt    time.Time // when the first call after that succeeded; zero before
+	foreignAt time.Time // when somebody else was seen to have set limits
 	problem   string    // of the last step, for people
 }
 
@@ -99,6 +100,8 @@ func (c *claim) follow(now time.Time, event restore.Event) error {
 		c.behindAt = now
 	}
 	switch event.Kind {
+	case restore.ForeignSome, restore.ForeignAll:
+		c.foreignAt = now
 	case restore.Failed:
 		c.failedAt, c.calmAt = now, time.Time{}
 	case restore.Confirmed, restore.Restored:
@@ -157,7 +160,7 @@ func (c *claim) write(ctx context.Context, now time.Time, m cri.Move, open bool)
 // call makes a change whose entry is written, through the runtime.
 func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 	by func(context.Context, time.Time, cri.Move) error) error {
-	m, told, err := c.telling(m)
+	m, told, err := c.telling(ctx, now, m)
 	if err != nil {
 		return err
 	}
@@ -178,20 +181,17 @@ const unlimited = -1
 
 // telling adds to a call what is in force of the limits that somebody else has written into the
 // cgroup: the call would bring back what was ours. It returns what it has added, too.
-func (c *claim) telling(m cri.Move) (cri.Move, restore.Span, error) {
-	untold := c.ownership.Untold.Sets().Without(changed(m.Change).Sets())
-	if untold == 0 {
+func (c *claim) telling(ctx context.Context, now time.Time, m cri.Move) (cri.Move, restore.Span, error) {
+	if c.ownership.Untold.Sets().Without(changed(m.Change).Sets()) == 0 {
 		return m, restore.Span{}, nil
 	}
-	group, err := c.tree.Group(c.path)
+	inForce, err := c.limits()
 	if err != nil {
 		return m, restore.Span{}, err
 	}
-	defer group.Close()
-	inForce, err := group.Limits()
-	if err != nil {
-		return m, restore.Span{}, err
-	}
+	// Where the runtime does not answer, it is told what it may know.
+	_ = c.ask(ctx, now, inForce)
+	untold := c.ownership.Untold.Sets().Without(changed(m.Change).Sets())
 	if untold.Has(mdp.MemoryLimit) {
 		if m.Change.Memory = unlimited; inForce.Memory > 0 {
 			m.Change.Memory = inForce.Memory
@@ -205,10 +205,43 @@ func (c *claim) telling(m cri.Move) (cri.Move, restore.Span, error) {
 	return m, restore.Span{}.With(inForce.Only(untold)), nil
 }
 
+// limits are those in force now.
+func (c *claim) limits() (cgroup.Limits, error) {
+	group, err := c.tree.Group(c.path)
+	if err != nil {
+		return cgroup.Limits{}, err
+	}
+	defer group.Close()
+	return group.Limits()
+}
+
+// ask finds out whether the runtime knows what somebody else has set: the kubelet sets limits through the runtime. To
+// tell it then would undo the next change of a resize that is not done yet.
+func (c *claim) ask(ctx context.Context, now time.Time, inForce cgroup.Limits) error {
+	told, err := c.runtime.Told(ctx, now, c.id)
+	if err != nil {
+		return err
+	}
+	if known := c.ownership.KnownBy(changed(told), inForce); known != 0 {
+		return c.on(now, restore.Event{Kind: restore.Known, Foreign: known})
+	}
+	return nil
+}
+
+// tellAfter is how long after somebody else has set limits the runtime is told of it: one that notes what it was
+// told when it has set it (CRI-O) has done so by then, and a kubelet has set all limits of its resize.
+const tellAfter = 3 * time.Second
+
 // tell has the runtime know what is in force, when nothing of it is ours any more: its next update,
 // by whomever, would bring back what was ours. What the runtime cannot be told now it is told later.
 func (c *claim) tell(ctx context.Context, now time.Time, inForce cgroup.Limits) error {
-	if c.ownership.State != restore.Watched || c.ownership.Untold.Empty() {
+	waits := func() bool { return c.ownership.State != restore.Watched || c.ownership.Untold.Empty() }
+	if waits() || now.Sub(c.foreignAt) < tellAfter {
+		return nil
+	}
+	// Where the runtime does not say, it is told what it may know.
+	_ = c.ask(ctx, now, inForce)
+	if waits() {
 		return nil
 	}
 	err := c.call(ctx, now, cri.Move{ID: c.id, From: inForce.Size(), Must: true}, c.runtime.Update)
@@ -333,7 +366,7 @@ func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
 // same container.
 func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
 	intended := c.intend(now, m, inForce, api) == nil
-	m, told, err := c.telling(m)
+	m, told, err := c.telling(ctx, now, m)
 	note := func(kind restore.EventKind) {
 		if intended {
 			_ = c.on(now, restore.Event{Kind: kind, Reach: told}) // an error is in c.problem

@@ -191,9 +191,13 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 		if err := c.restore(ctx, now, anyMemory); err != nil { // nobody would go on later
 			errs = append(errs, err)
 		}
+		c.foreignAt = time.Time{} // nobody would tell the runtime later
 		if err := c.tell(ctx, now, c.inForce); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	for _, c := range a.orphans {
+		c.foreignAt = time.Time{}
 	}
 	a.retry(ctx, now)
 	return errors.Join(errs...)

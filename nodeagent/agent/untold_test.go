@@ -186,10 +186,85 @@ func TestTheRuntimeIsToldThatThereIsNoLimit(t *testing.T) {
 			g.host.Put(t, g.pathOf(0, "c0"), name, content)
 		}
 		g.grant(api.Off)
-		g.run(3 * time.Second)
+		g.run(tellAfter + 2*time.Second)
 		calls := g.server.Calls()
 		if last := calls[len(calls)-1]; last.CpuQuota != -1 || last.CpuPeriod != 100000 || last.MemoryLimitInBytes != -1 {
 			t.Errorf("v%d: told %v", version, last)
+		}
+	}
+}
+
+// Who sets limits through the runtime, as the kubelet does in several calls for one resize, has told it. A call of ours with
+// what was in force would undo the next of these calls.
+func TestWhatTheRuntimeWasToldIsNotToldAgain(t *testing.T) {
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		defer g.host.Remove(t, g.pathOf(0, "c0"))
+		g.shrunk()
+		before := len(g.server.Calls())
+		if err := g.client.Update(t.Context(), "c0", cri.Change{Quota: 70000, Period: 100000, Memory: 2 * web.Memory}); err != nil {
+			t.Fatal(err)
+		}
+		g.grant(api.Off)
+		g.run(time.Minute)
+		if calls := g.server.Calls()[before+1:]; len(calls) > 0 {
+			t.Errorf("our calls after the kubelet's: %v", calls)
+		}
+		if e := g.agent.journal.Entries(); len(e) > 0 {
+			t.Errorf("still in the journal: %+v", e)
+		}
+	})
+}
+
+// The same where the other limit stays ours: our calls are of that one only.
+func TestACallSaysNothingOfALimitThatTheRuntimeWasTold(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		g := newRig(t, version, 1)
+		g.shrunk()
+		before := len(g.server.Calls())
+		if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
+			t.Fatal(err)
+		}
+		g.grant(api.Auto, memoryFrom(web.Memory))
+		g.demand[0] = 400
+		g.run(10 * time.Second)
+		g.demand[0] = 100
+		g.run(20 * time.Second)
+		calls := g.server.Calls()[before+1:]
+		if len(calls) == 0 {
+			t.Fatal("the agent has made no call")
+		}
+		for _, c := range calls {
+			if c.MemoryLimitInBytes != 0 {
+				t.Errorf("v%d: a call with the memory limit of somebody else: %v", version, c)
+			}
+		}
+	}
+}
+
+// What somebody else has written into the cgroup is not told at once: some runtimes note what they were told when they have
+// set it, and only then is it known whether somebody has told them. An agent that ends does not wait.
+func TestTheRuntimeIsToldAfterAWhile(t *testing.T) {
+	for name, until := range map[string]func(*rig){
+		"goes on": func(g *rig) { g.run(tellAfter) },
+		"ends": func(g *rig) {
+			if err := g.agent.Restore(g.t.Context(), g.now.Add(time.Second)); err != nil {
+				g.t.Error(err)
+			}
+		},
+	} {
+		g := newRig(t, cgroup.V1, 1)
+		g.shrunk()
+		before := len(g.server.Calls())
+		g.elsewhere(limitsOf(web))
+		g.grant(api.Off)
+		g.run(tellAfter - time.Second)
+		if calls := g.server.Calls()[before:]; len(calls) > 0 {
+			t.Errorf("%s: told at once: %v", name, calls)
+		}
+		until(g)
+		if calls := g.server.Calls()[before:]; len(calls) != 1 || calls[0].MemoryLimitInBytes != int64(web.Memory) {
+			t.Errorf("%s: calls afterwards: %v", name, calls)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -41,6 +42,9 @@ type Container struct {
 	ID          string
 	CgroupsPath string // as in its OCI spec; see cgroup.Tree.Path
 	PID         int
+	// Told is what the spec has: what the runtime was told last of all limits, and writes with each update.
+	// A limit that is 0 is none. nil is not known.
+	Told *Change
 }
 
 // Runtime is a container runtime: [Client], or a fake.
@@ -134,13 +138,15 @@ func (c *Client) Container(ctx context.Context, id string) (Container, error) {
 
 // parseInfo reads the verbose info:
 //
-//	{"sandboxID": "...", "pid": 4711, "runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/burstable/pod1/abc", ...}, ...}, ...}
+//	{"sandboxID": "...", "pid": 4711, "runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/burstable/pod1/abc",
+//	 "resources": {"cpu": {"quota": 50000, "period": 100000, ...}, "memory": {"limit": 134217728, ...}, ...}, ...}, ...}, ...}
 func parseInfo(info string) (Container, error) {
 	var v struct {
 		PID         int `json:"pid"`
 		RuntimeSpec struct {
 			Linux struct {
-				CgroupsPath string `json:"cgroupsPath"`
+				CgroupsPath string                `json:"cgroupsPath"`
+				Resources   *specs.LinuxResources `json:"resources"`
 			} `json:"linux"`
 		} `json:"runtimeSpec"`
 	}
@@ -153,7 +159,22 @@ func parseInfo(info string) (Container, error) {
 	if v.RuntimeSpec.Linux.CgroupsPath == "" {
 		return Container{}, errors.New("verbose info has no runtimeSpec.linux.cgroupsPath")
 	}
-	return Container{CgroupsPath: v.RuntimeSpec.Linux.CgroupsPath, PID: v.PID}, nil
+	return Container{CgroupsPath: v.RuntimeSpec.Linux.CgroupsPath, PID: v.PID, Told: told(v.RuntimeSpec.Linux.Resources)}, nil
+}
+
+// told is the limits of a spec.
+func told(r *specs.LinuxResources) *Change {
+	if r == nil {
+		return nil
+	}
+	c := new(Change)
+	if cpu := r.CPU; cpu != nil && cpu.Quota != nil && *cpu.Quota > 0 && cpu.Period != nil {
+		c.Quota, c.Period = *cpu.Quota, int64(*cpu.Period)
+	}
+	if m := r.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
+		c.Memory = mdp.Bytes(*m.Limit)
+	}
+	return c
 }
 
 // Update changes the limits that the Change names. A memory limit without a swap limit

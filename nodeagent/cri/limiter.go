@@ -248,6 +248,26 @@ func (l *Limiter) Update(ctx context.Context, now time.Time, m Move) error {
 	return l.calls(ctx, now, m)
 }
 
+// Told is what the runtime was told last of a container's limits, by whomever. It is an error when that is not known.
+func (l *Limiter) Told(ctx context.Context, now time.Time, id string) (Change, error) {
+	l.mu.Lock()
+	err := l.pass(now)
+	l.mu.Unlock()
+	if err != nil {
+		return Change{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.rules.Deadline)
+	defer cancel()
+	c, err := l.runtime.Container(bounded, id)
+	switch {
+	case err != nil:
+		return Change{}, err
+	case c.Told == nil:
+		return Change{}, fmt.Errorf("container %s: the runtime does not say what its limits are", id)
+	}
+	return *c.Told, nil
+}
+
 // Restore sets a container's own values. Size, time and budget do not matter. But it
 // waits for the call in flight, and it does not call a runtime whose breaker is open.
 func (l *Limiter) Restore(ctx context.Context, now time.Time, m Move) error {

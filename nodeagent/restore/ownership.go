@@ -12,7 +12,7 @@ type Event struct {
 	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
 	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Failed: what else was sent
-	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more
+	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more; of Known: those that the runtime knows
 }
 
 // Ownership is what of a container's limits is ours. It is a value: [Ownership.Next]
@@ -120,6 +120,8 @@ func (o Ownership) with(e Event) Ownership {
 		o.Late = !o.Untold.Empty() // until the runtime is told it may have the value of any late call
 	case ForeignSome, ForeignAll:
 		o = o.lost(e.Foreign)
+	case Known:
+		o.Untold = o.Untold.Only(o.Untold.Sets().Without(e.Foreign))
 	case Widened:
 		o.Wrote = o.Wrote.And(e.Reach)
 	case APIChanged:
@@ -237,6 +239,22 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 		e.Kind = ForeignAll
 	}
 	return e
+}
+
+// KnownBy is the limits of Untold that the runtime knows, when it was told these last: what it has is in force, or was never
+// ours. Who sets limits through the runtime, as the kubelet does, has told it.
+func (o Ownership) KnownBy(told, inForce cgroup.Limits) mdp.Set {
+	had := o.Untold
+	if o.Late {
+		had = o.Wrote.of(told)
+	}
+	var known mdp.Set
+	for _, k := range cgroup.Knobs {
+		if k.Has(o.Untold) && (k.Same(inForce, told) || !k.Has(had) || !k.Same(told, had)) {
+			known |= mdp.SetOf(k.Signal)
+		}
+	}
+	return known
 }
 
 // returned is those limits in force that were ours, and are again: by a call that landed late, or since

@@ -63,6 +63,7 @@ BeforeInForce    .          InDoubt    InDoubt    .          .          .
 LateInForce      .          .          .          InDoubt*   .          .
 ForeignSome      .          InDoubt*   Ours*      .          .          .
 ForeignAll       .          Watched*   Watched*   .          .          .
+Known            .          InDoubt    Ours       Watched    .          .
 APIChanged       Untouched  InDoubt*   Ours*      Watched*   Released-  .
 Restored         Untouched  Released-  Released-  .          Released-  .
 LateOver         .          .          Ours       Released-  .          .
@@ -560,5 +561,42 @@ func TestWhatIsInForceBetweenQuotaAndPeriodIsOurs(t *testing.T) {
 				t.Fatalf("from %+v to %+v: %+v is not known", from, to, is)
 			}
 		}
+	}
+}
+
+// The runtime knows a limit that it has in force, and one that it cannot have of us. Nothing follows from a value that may be
+// ours: of a call that landed late, or of one whose value the cgroup had before somebody else wrote.
+func TestWhatTheRuntimeKnows(t *testing.T) {
+	cpu, memory := mdp.SetOf(mdp.CPULimit), mdp.SetOf(mdp.MemoryLimit)
+	lost := Ownership{State: Watched, API: fromAPI, Wrote: Span{}.With(our).With(limits(500, 100)), Untold: our}
+	late := lost
+	late.Late = true
+	for name, one := range map[string]struct {
+		o             Ownership
+		told, inForce cgroup.Limits
+		want          mdp.Set
+	}{
+		"what is in force":                         {lost, other, other, cpu | memory},
+		"ours still":                               {lost, our, other, 0},
+		"ours, which somebody else has set, too":   {lost, our, our, cpu | memory},
+		"ours of one limit":                        {lost, limits(900, 64), limits(900, 128), cpu},
+		"the value of another call":                {lost, limits(400, 80), other, cpu | memory},
+		"that of one that may be late":             {late, limits(400, 80), other, 0},
+		"none of ours, late or not":                {late, limits(900, 200), other, cpu | memory},
+		"no limit, as is in force":                 {lost, cgroup.Limits{}, cgroup.Limits{}, cpu | memory},
+		"no limit, and another one is in force":    {lost, cgroup.Limits{}, other, cpu | memory},
+		"nothing is untold":                        {Ownership{State: Watched, Late: true}, other, other, 0},
+		"what is in force, in the range of a late": {late, limits(400, 80), limits(400, 80), cpu | memory},
+	} {
+		if got := one.o.KnownBy(one.told, one.inForce); got != one.want {
+			t.Errorf("%s: %v, want %v", name, got, one.want)
+		}
+	}
+	step, err := lost.Next(Event{Kind: Known, Foreign: cpu})
+	if err != nil || step.Ownership.Untold != our.Only(memory) || step.Journal == DeleteEntry {
+		t.Errorf("one of two is known: %+v (%v)", step, err)
+	}
+	if step, err = step.Ownership.Next(Event{Kind: Known, Foreign: memory}); err != nil || step.Journal != DeleteEntry {
+		t.Errorf("both are known: %+v (%v)", step, err)
 	}
 }

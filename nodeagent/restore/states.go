@@ -60,6 +60,7 @@ const (
 	LateInForce                      // sensed: what was ours is in force again, after all was restored or set by somebody else
 	ForeignSome                      // sensed: some has a value that somebody else gave
 	ForeignAll                       // sensed: all have
+	Known                            // the runtime knows limits that were Untold, by calls of somebody else
 	APIChanged                       // the API's values are others
 	Restored                         // the API's values are in force, and the runtime knows
 	LateOver                         // a call that failed can land no more; what is in force is known
@@ -72,7 +73,7 @@ const (
 var eventNames = [eventKinds]string{
 	"Intend", "Confirmed", "WrittenDirectly", "Widened", "Raised", "Failed",
 	"OursInForce", "BeforeInForce", "LateInForce", "ForeignSome",
-	"ForeignAll", "APIChanged", "Restored", "LateOver", "Forgotten", "Gone",
+	"ForeignAll", "Known", "APIChanged", "Restored", "LateOver", "Forgotten", "Gone",
 }
 
 func (k EventKind) String() string {
@@ -114,6 +115,7 @@ var transitions = [states]map[EventKind]State{
 		BeforeInForce:   InDoubt,
 		ForeignSome:     InDoubt,
 		ForeignAll:      Released,
+		Known:           InDoubt,
 		APIChanged:      InDoubt,
 		Restored:        Released,
 		Gone:            Ended,
@@ -126,6 +128,7 @@ var transitions = [states]map[EventKind]State{
 		BeforeInForce: InDoubt,
 		ForeignSome:   Ours,
 		ForeignAll:    Released,
+		Known:         Ours,
 		APIChanged:    Ours,
 		Restored:      Released,
 		LateOver:      Ours,
@@ -137,6 +140,7 @@ var transitions = [states]map[EventKind]State{
 		Failed:      Watched,
 		OursInForce: Watched,
 		LateInForce: InDoubt,
+		Known:       Watched,
 		APIChanged:  Watched,
 		LateOver:    Released,
 		Gone:        Ended,

@@ -155,9 +155,12 @@ func (s *Server) ContainerStatus(_ context.Context,
 	}
 	if r.Verbose {
 		info, err := json.Marshal(map[string]any{
-			"sandboxID":   "s",
-			"pid":         c.pid,
-			"runtimeSpec": map[string]any{"linux": map[string]any{"cgroupsPath": c.path}},
+			"sandboxID": "s",
+			"pid":       c.pid,
+			"runtimeSpec": map[string]any{"linux": map[string]any{"cgroupsPath": c.path, "resources": map[string]any{
+				"cpu":    map[string]any{"quota": c.spec.Quota, "period": c.spec.Period},
+				"memory": map[string]any{"limit": c.spec.Memory},
+			}}},
 		})
 		if err != nil {
 			return nil, err
