@@ -247,6 +247,15 @@ func TestACallSaysNothingOfALimitThatTheRuntimeWasTold(t *testing.T) {
 func TestTheRuntimeIsToldAfterAWhile(t *testing.T) {
 	for name, until := range map[string]func(*rig){
 		"goes on": func(g *rig) { g.run(tellAfter) },
+		"ends after its owner has opted out": func(g *rig) {
+			g.stage.mu.Lock()
+			g.stage.pods, g.stage.optedOut = nil, g.stage.pods
+			g.stage.mu.Unlock()
+			g.run(time.Second / 2)
+			if err := g.agent.Restore(g.t.Context(), g.now); err != nil || len(g.agent.orphans) > 0 {
+				g.t.Errorf("orphans %v (%v)", g.agent.orphans, err)
+			}
+		},
 		"ends": func(g *rig) {
 			if err := g.agent.Restore(g.t.Context(), g.now.Add(time.Second)); err != nil {
 				g.t.Error(err)

@@ -585,6 +585,7 @@ func TestWhatTheRuntimeKnows(t *testing.T) {
 		"none of ours, late or not":                {late, limits(900, 200), other, cpu | memory},
 		"no limit, as is in force":                 {lost, cgroup.Limits{}, cgroup.Limits{}, cpu | memory},
 		"no limit, and another one is in force":    {lost, cgroup.Limits{}, other, cpu | memory},
+		"no limit, late or not":                    {late, cgroup.Limits{}, other, cpu | memory},
 		"nothing is untold":                        {Ownership{State: Watched, Late: true}, other, other, 0},
 		"what is in force, in the range of a late": {late, limits(400, 80), limits(400, 80), cpu | memory},
 	} {
