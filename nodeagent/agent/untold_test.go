@@ -251,7 +251,7 @@ func TestTheRuntimeIsToldAfterAWhile(t *testing.T) {
 			g.stage.mu.Lock()
 			g.stage.pods, g.stage.optedOut = nil, g.stage.pods
 			g.stage.mu.Unlock()
-			g.run(time.Second / 2)
+			g.run(time.Second)
 			if err := g.agent.Restore(g.t.Context(), g.now); err != nil || len(g.agent.orphans) > 0 {
 				g.t.Errorf("orphans %v (%v)", g.agent.orphans, err)
 			}
