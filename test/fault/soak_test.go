@@ -108,6 +108,7 @@ type victim struct {
 	memory  mdp.Bytes
 	worker  *cgrouptest.Worker
 	since   time.Time // it has had more than it may; zero: it has not
+	rest    func()    // of a resize that the kubelet has begun; nil: there is none
 }
 
 // later is something that happens at a time.
@@ -155,6 +156,11 @@ func (s *soak) Container(ctx context.Context, id string) (cri.Container, error) 
 
 // Update implements [cri.Runtime].
 func (s *soak) Update(ctx context.Context, id string, c cri.Change) error {
+	for _, v := range s.pods {
+		if v.id == id {
+			v.goOn()
+		}
+	}
 	if s.killIn > 0 {
 		if s.killIn--; s.killIn == 0 {
 			if s.after {
@@ -362,20 +368,41 @@ func (s *soak) pick() *victim {
 	return nil
 }
 
-// kubelet carries out a resize; its news are late.
+// kubelet carries out a resize as the real one does: first memory, and then CPU, in two calls of the runtime. The second
+// one comes within a second, or while the agent is about to make a call for the container. Its news are late.
 func (s *soak) kubelet(v *victim, size mdp.Size) {
+	v.goOn()
 	s.host.Add(s.t, s.podPath(v), limits(mdp.Size{CPU: max(size.CPU, v.size.CPU), Memory: max(size.Memory, v.size.Memory)}))
-	l := limits(size)
-	if err := s.client.Update(s.t.Context(), v.id, cri.Change{Quota: l.Quota, Period: l.Period, Memory: l.Memory}); err != nil {
-		s.fail("the kubelet's resize: %v", err)
-	}
-	s.host.Add(s.t, s.podPath(v), limits(size))
 	s.say("the kubelet gives %s %v instead of %v", v.uid, size, v.size)
-	v.size, v.foreign = size, mdp.Size{}
+	id := v.id
+	give := func(size mdp.Size) {
+		l := limits(size)
+		if err := s.client.Update(s.t.Context(), id, cri.Change{Quota: l.Quota, Period: l.Period, Memory: l.Memory}); err != nil {
+			s.fail("the kubelet's resize: %v", err)
+		}
+		v.size = size
+	}
+	give(mdp.Size{CPU: v.size.CPU, Memory: size.Memory})
+	v.foreign = mdp.Size{}
+	v.rest = func() {
+		if v.rest = nil; v.id == id && s.pods[v.uid] == v {
+			give(size)
+			s.host.Add(s.t, s.podPath(v), limits(size))
+			s.say("the kubelet has given %s %v", v.uid, size)
+		}
+	}
+	s.later(1, v.goOn)
 	s.later(5, func() {
 		v.known = v.size
 		s.tell()
 	})
+}
+
+// goOn lets the kubelet end a resize that it has begun.
+func (v *victim) goOn() {
+	if v.rest != nil {
+		v.rest()
+	}
 }
 
 // grant is central's message, when it is there.
