@@ -390,12 +390,12 @@ func (s *soak) kubelet(v *victim, size mdp.Size) {
 			s.host.Add(s.t, s.podPath(v), limits(size))
 			s.say("the kubelet has given %s %v", v.uid, size)
 		}
+		s.later(5, func() {
+			v.known = v.size
+			s.tell()
+		})
 	}
 	s.later(1, v.goOn)
-	s.later(5, func() {
-		v.known = v.size
-		s.tell()
-	})
 }
 
 // goOn lets the kubelet end a resize that it has begun.
