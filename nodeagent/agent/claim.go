@@ -235,13 +235,13 @@ const tellAfter = 3 * time.Second
 // tell has the runtime know what is in force, when nothing of it is ours any more: its next update,
 // by whomever, would bring back what was ours. What the runtime cannot be told now it is told later.
 func (c *claim) tell(ctx context.Context, now time.Time, inForce cgroup.Limits) error {
-	waits := func() bool { return c.ownership.State != restore.Watched || c.ownership.Untold.Empty() }
-	if waits() || now.Sub(c.foreignAt) < tellAfter {
+	done := func() bool { return c.ownership.State != restore.Watched || c.ownership.Untold.Empty() }
+	if done() || now.Sub(c.foreignAt) < tellAfter {
 		return nil
 	}
 	// Where the runtime does not say, it is told what it may know.
 	_ = c.ask(ctx, now, inForce)
-	if waits() {
+	if done() {
 		return nil
 	}
 	err := c.call(ctx, now, cri.Move{ID: c.id, From: inForce.Size(), Must: true}, c.runtime.Update)

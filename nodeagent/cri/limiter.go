@@ -259,6 +259,11 @@ func (l *Limiter) Told(ctx context.Context, now time.Time, id string) (Change, e
 	bounded, cancel := context.WithTimeout(ctx, l.rules.Deadline)
 	defer cancel()
 	c, err := l.runtime.Container(bounded, id)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		l.mu.Lock()
+		l.open(now, fmt.Sprintf("a question took longer than %v", l.rules.Deadline))
+		l.mu.Unlock()
+	}
 	switch {
 	case err != nil:
 		return Change{}, err
