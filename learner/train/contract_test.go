@@ -322,7 +322,8 @@ func TestWrongInputsAreRefusedAndChangeNothing(t *testing.T) {
 			obs, acts := make([]float64, n), make([]float64, n)
 			bad := slices.Clone(obs)
 			bad[n-1] = math.NaN()
-			refused("a NaN observation", fmt.Sprintf("observation of environment %d: number 0 is NaN", n-1), true, l.Explore(bad, nil, acts))
+			refused("a NaN observation", fmt.Sprintf("observation of environment %d: number 0 is NaN", n-1), true,
+				l.Explore(bad, nil, acts))
 			refused("too many observations", fmt.Sprintf("observations have length %d: it must be %d", n+1, n), false,
 				l.Explore(append(bad, 0), nil, acts))
 			refused("too few actions", "actions have length", false, l.Explore(obs, nil, acts[1:]))

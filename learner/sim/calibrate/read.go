@@ -119,7 +119,8 @@ const mebi = 1 << 20
 // input_size_bytes, execution_time_ms and status_code (200 is a success;
 // anything else has failed and its time is not that of a run).
 func ReadChunkfunc(file string, in io.Reader) ([]Run, error) {
-	t, err := readTable(file, in, "provider", "function", "memory_mib", "milli_cpu", "input_size_bytes", "execution_time_ms", "status_code")
+	t, err := readTable(file, in,
+		"provider", "function", "memory_mib", "milli_cpu", "input_size_bytes", "execution_time_ms", "status_code")
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,8 @@ func (r *Result) Notes() []string {
 	}
 	if f := c.Regression.Fit; f != nil {
 		add(true, "regression, fitted to all windows: %.0f clients, %.2f s think time, %.0f requests/s offered; "+
-			"unsaturated mean %.1f ms and p99 %.1f ms; saturated p99 %.2f times the mean wait, up to %.2f s", or(f.Clients), or(f.ThinkSeconds), or(f.OfferedPerSecond),
+			"unsaturated mean %.1f ms and p99 %.1f ms; saturated p99 %.2f times the mean wait, up to %.2f s",
+			or(f.Clients), or(f.ThinkSeconds), or(f.OfferedPerSecond),
 			or(f.QuietMeanMillis), or(f.QuietP99Millis), or(f.Spread), or(f.CeilingSeconds))
 	}
 	add(t.Reason != "", "time: %s", t.Reason)

@@ -8,12 +8,13 @@ import (
 
 // InterferenceResult is about slowdown beside a noisy neighbour.
 type InterferenceResult struct {
-	Reason       string                                   `json:"reason,omitempty"`
-	MAPE         *float64                                 `json:"mape"`
-	Held         int                                      `json:"held_out"`
-	Teams        map[string]*float64                      `json:"by_team,omitempty"`
-	Unbased      int                                      `json:"base_from_other_teams"` // runs of a team that did not measure them alone
-	Unpredicted  int                                      `json:"not_predicted"`         // neither had anyone else
+	Reason string              `json:"reason,omitempty"`
+	MAPE   *float64            `json:"mape"`
+	Held   int                 `json:"held_out"`
+	Teams  map[string]*float64 `json:"by_team,omitempty"`
+	// Of the runs of a team that did not measure them alone; Unpredicted are those that nobody else did either.
+	Unbased      int                                      `json:"base_from_other_teams"`
+	Unpredicted  int                                      `json:"not_predicted"`
 	Threads      *float64                                 `json:"threads_mape"`
 	Sensitivity  map[string]map[perfmodel.Shared]*float64 `json:"fitted_to_all,omitempty"`
 	SerialShares map[string]float64                       `json:"serial_share,omitempty"`

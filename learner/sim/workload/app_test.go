@@ -36,7 +36,8 @@ services:
   kind: store
   memory: {perRequest: 65536}
 operations:
-- {name: front.page, service: front, work: 2ms, wait: 500us, stages: [[db.get, db.count 20%], [db.get 0.5%]], background: [db.log 1%]}
+- {name: front.page, service: front, work: 2ms, wait: 500us,
+   stages: [[db.get, db.count 20%], [db.get 0.5%]], background: [db.log 1%]}
 - {name: db.get, service: db, work: 300us}
 - {name: db.count, service: db, work: 1ms}
 - {name: db.log, service: db, work: 100us}
