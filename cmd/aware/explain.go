@@ -143,7 +143,7 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	fmt.Fprintf(out, "  in force  %s replicas of %s CPU and %s memory each, reported by nodes\n",
 		replicas(s.Replicas), cpu(s.Effective), memory(s.Effective))
 	for _, r := range s.Recommendation {
-		fmt.Fprintf(out, "  decided   container %s: %s CPU reserved, a memory limit of %s\n",
+		fmt.Fprintf(out, "  decided   container %s: %s CPU reserved, %s of memory\n",
 			r.Name, cpu(r.Requests), memory(&r.Limits))
 	}
 	fmt.Fprintf(out, "  resizes   %d by the nodes' agents, %d through the API\n", s.Resizes.Node, s.Resizes.API)

@@ -189,7 +189,7 @@ func (s *shop) settled(most mdp.MilliCPU) *corev1.Pod {
 			return false, fmt.Sprint(err)
 		}
 		of := recommender.Decided(m.Status.Recommendation[0])
-		return size(p).CPU == most-1 && of.Reservation == most-1 && of.Limit.Memory == size(p).Memory,
+		return size(p).CPU == most-1 && of.Reservation == most-1 && of.Limit.Memory == memory(p),
 			fmt.Sprintf("%v, %+v", size(p), m.Status.Recommendation)
 	})
 	return p

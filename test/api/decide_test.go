@@ -32,8 +32,8 @@ func TestAutoResizesInPlaceAndKeepsTheQoSClass(t *testing.T) {
 	s.grown(p)
 	r := p.Spec.Containers[0].Resources
 	if p.Status.QOSClass != corev1.PodQOSBurstable || r.Limits.Cpu().MilliValue() != 900 ||
-		r.Requests.Memory().Value()*2 != r.Limits.Memory().Value() {
-		t.Errorf("QoS %s, requests %v, limits %v; want the owner's ceiling of 900m, and memory as the template's one to two",
+		r.Limits.Memory().Value() != 128<<20 {
+		t.Errorf("QoS %s, requests %v, limits %v; want the owner's ceiling of 900m, and no less memory than the template's 128Mi",
 			p.Status.QOSClass, r.Requests, r.Limits)
 	}
 	if p.Status.ContainerStatuses[0].RestartCount != 0 {

@@ -149,6 +149,11 @@ func size(p *corev1.Pod) mdp.Size {
 	return mdp.Size{CPU: mdp.MilliCPU(r.Requests.Cpu().MilliValue()), Memory: mdp.Bytes(r.Limits.Memory().Value())}
 }
 
+// memory is what was decided of a pod's memory: twice what it requests, as in the template.
+func memory(p *corev1.Pod) mdp.Bytes {
+	return 2 * mdp.Bytes(p.Spec.Containers[0].Resources.Requests.Memory().Value())
+}
+
 // asTemplate reports whether a pod has the template's size and ceiling.
 func asTemplate(p *corev1.Pod) bool {
 	return size(p) == (mdp.Size{CPU: 200, Memory: 128 * mdp.MiB}) && ceiling(p) == 400

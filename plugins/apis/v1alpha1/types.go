@@ -220,8 +220,8 @@ type ContainerConstraints struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// The smallest limits. Default: of CPU 50m, or the template's request where
-	// that is less; of memory the template's request. A memory limit goes below
-	// the request only when it is asked for here, or by a max below it.
+	// that is less; of memory the template's request. What is decided of memory goes below
+	// it only when that is asked for here, or by a max below it.
 	// +kubebuilder:validation:XValidation:rule="(!has(self.cpu) || !string(self.cpu).matches('[eE]...')) && (!has(self.memory) || !string(self.memory).matches('[eE]...'))",message="the exponent must have at most two characters"
 	// +optional
 	Min *Size `json:"min,omitempty"`
@@ -389,7 +389,8 @@ type ContainerSize struct {
 	// bursts, the owner's maximum, unless the template requests as much as its limit.
 	// +optional
 	Requests *Size `json:"requests,omitempty"`
-	// Its memory limit. The memory request follows in the template's proportion.
+	// The memory that it needs. Its memory request follows in the template's proportion. Its memory limit is no
+	// lower than the template's, as far as the owner's maximum allows.
 	// +optional
 	Limits Size `json:"limits,omitempty"`
 	// The limits of the template's container that this was decided for. When the

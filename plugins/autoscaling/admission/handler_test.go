@@ -212,7 +212,7 @@ func TestTheAnswerIsAPatchOfTheNewPod(t *testing.T) {
 	s := open()
 	h := serve(cache(t, interceptor.Funcs{}, s.set(), s.deployment, s.object), at)
 	a := ask(t, h, review(t, s.pod, nil))
-	if got := after(patched(t, s.pod, a.Patch), admission.Verdict{}, 0); got != "150m/400m 50Mi/100Mi" {
+	if got := after(patched(t, s.pod, a.Patch), admission.Verdict{}, 0); got != "150m/400m 50Mi/128Mi" {
 		t.Errorf("the new pod has %s: %s", got, a.Patch)
 	}
 	h.counted(t, admission.Sized)

@@ -43,7 +43,7 @@ func quantity(text string) *resource.Quantity {
 }
 
 // shop is a new pod of the Deployment shop/web, and what is known of it: in mode auto,
-// where its siblings were given a reservation of 150m and a limit of 100Mi instead of the template's 200m and 128Mi.
+// where its siblings were given a reservation of 150m and memory of 100Mi instead of the template's 200m and 128Mi.
 type shop struct {
 	pod        *corev1.Pod
 	deployment *appsv1.Deployment
@@ -171,7 +171,7 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		want   string
 		result admission.Result
 	}{
-		"less than the template's": {func(*shop) {}, "150m/400m 50Mi/100Mi", admission.Sized},
+		"less than the template's": {func(*shop) {}, "150m/400m 50Mi/128Mi", admission.Sized},
 		"more, as the owner allows": {func(s *shop) {
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "*",
 				Max: &v1alpha1.Size{CPU: quantity("2"), Memory: quantity("1Gi")}}}
@@ -183,11 +183,11 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		"not less than the owner allows": {func(s *shop) {
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web",
 				Min: &v1alpha1.Size{CPU: quantity("350m"), Memory: quantity("120Mi")}}}
-		}, "175m/400m 60Mi/120Mi", admission.Sized},
+		}, "175m/400m 60Mi/128Mi", admission.Sized},
 		"what is not controlled stays": {func(s *shop) {
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "web",
 				ControlledResources: []corev1.ResourceName{corev1.ResourceMemory}}}
-		}, "200m/400m 50Mi/100Mi", admission.Sized},
+		}, "200m/400m 50Mi/128Mi", admission.Sized},
 		"what was not decided stays": {func(s *shop) {
 			s.object.Status.Recommendation[0].Limits.Memory = nil
 		}, "150m/400m 64Mi/128Mi", admission.Sized},
@@ -208,8 +208,8 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		}, "150m/150m 100Mi/100Mi", admission.Sized},
 		"the second call for one pod": {func(s *shop) {
 			s.pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
-				Requests: amounts("150m", "50Mi"), Limits: amounts("400m", "100Mi")}
-		}, "150m/400m 50Mi/100Mi", admission.SameSize},
+				Requests: amounts("150m", "50Mi"), Limits: amounts("400m", "128Mi")}
+		}, "150m/400m 50Mi/128Mi", admission.SameSize},
 		"in an OOM loop memory is not less than the template's": {func(s *shop) {
 			s.says(v1alpha1.OOMLoop, metav1.ConditionTrue)
 		}, "150m/400m 64Mi/128Mi", admission.Sized},
@@ -218,7 +218,7 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		}, "150m/400m 64Mi/128Mi", admission.Sized},
 		"an eviction of long ago": {func(s *shop) {
 			s.object.Status.LastOOMEviction = &v1alpha1.OOMEviction{Time: metav1.NewTime(noon.Add(-11 * time.Minute))}
-		}, "150m/400m 50Mi/100Mi", admission.Sized},
+		}, "150m/400m 50Mi/128Mi", admission.Sized},
 		"in an OOM loop memory is more than the template's": {func(s *shop) {
 			s.says(v1alpha1.OOMLoop, metav1.ConditionTrue)
 			s.object.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{Name: "*",
@@ -227,11 +227,11 @@ func TestANewPodGetsTheSizeOfItsSiblings(t *testing.T) {
 		}, "150m/400m 128Mi/256Mi", admission.Sized},
 		"a write that lost against another one": {func(s *shop) {
 			s.object.Status.Decisions[0].Effect = "refused"
-		}, "150m/400m 50Mi/100Mi", admission.Sized},
+		}, "150m/400m 50Mi/128Mi", admission.Sized},
 		"a step before the last one that failed": {func(s *shop) {
 			s.object.Status.Decisions = append(s.object.Status.Decisions, v1alpha1.DecisionStatus{
 				Time: metav1.NewTime(noon.Add(-70 * time.Second)), Effect: "failed"})
-		}, "150m/400m 50Mi/100Mi", admission.Sized},
+		}, "150m/400m 50Mi/128Mi", admission.Sized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open()
@@ -364,7 +364,7 @@ func TestOtherContainersAreNotTouched(t *testing.T) {
 	if v.Result != admission.Sized || len(v.Containers) != 1 || v.Containers[0].Index != 2 || v.Containers[0].Name != "web" {
 		t.Fatalf("%+v, want the third container sized alone", v)
 	}
-	if got := after(s.pod, v, 2); got != "150m/400m 50Mi/100Mi" {
+	if got := after(s.pod, v, 2); got != "150m/400m 50Mi/128Mi" {
 		t.Errorf("web has %s", got)
 	}
 }

@@ -46,7 +46,7 @@ const leastReservation mdp.MilliCPU = 25
 // bound of CPU is the ceiling. The least reservation is the least limit, in the
 // template's proportion. The constraints
 // of the container's name count before those of "*". The default maximum is the
-// template's limit. A memory limit goes below the template's request only when its
+// template's limit. What is decided of memory goes below the template's request only when its
 // owner asks for it with a minimum or a maximum there.
 func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp.Bounds, mdp.Set, error) {
 	own := constraintsOf(all, c.Name)
@@ -55,7 +55,6 @@ func Envelope(all v1alpha1.Constraints, c corev1.Container, replicas int32) (mdp
 	limits := updater.Limits(c.Resources)
 	minCPU := min(defaultMinCPU, orDefault(mdp.MilliCPU(c.Resources.Requests.Cpu().MilliValue()), defaultMinCPU))
 	maxMemory := memoryOf(own.Max, limits.Memory)
-	// A limit below the request frees nothing that the scheduler could give to others.
 	minMemory := min(orDefault(updater.MemoryRequest(c.Resources), defaultMinMemory), maxMemory)
 	b := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: int(replicas), Max: int(replicas)},

@@ -14,7 +14,7 @@ import (
 )
 
 // Sensor looks at one container of a workload over all its pods: its CPU reservation, CPU
-// ceiling and memory limit as the API has them, its CPU limit in force and its usage as
+// ceiling and memory as the API has them, its CPU limit in force and its usage as
 // the nodes report them, and the workload's latency. Before each step the caller sets Workload and Reading to what was
 // just loaded and measured.
 type Sensor struct {
@@ -41,7 +41,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
-	pods, reports := 0, merged{}
+	pods, reports, template := 0, merged{}, s.template()
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
@@ -51,7 +51,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			limit := updater.Limits(c.Resources)
 			state.Reservation += updater.Reserved(c.Resources)
 			state.Ceiling += limit.CPU
-			state.Limit.Memory += limit.Memory
+			state.Limit.Memory += updater.Memory(template, c.Resources)
 			pods++
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {
@@ -78,6 +78,16 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	}
 	reports.into(&state)
 	return state, nil
+}
+
+// template is the resources that the workload's template gives the container.
+func (s *Sensor) template() corev1.ResourceRequirements {
+	for _, c := range s.Workload.Template.Spec.Containers {
+		if c.Name == s.Container {
+			return c.Resources
+		}
+	}
+	return corev1.ResourceRequirements{}
 }
 
 // merged sums up one container's states over pods, by the table of signals.

@@ -58,11 +58,11 @@ func MemoryRequest(template corev1.ResourceRequirements) mdp.Bytes {
 }
 
 // Wanted is the resources that an action gives a container of a pod: of what can be
-// resized, within the owner's bounds, in whole mebibytes. The ceiling is the owner's maximum. The template is the pod's.
+// resized, within the owner's bounds, in whole mebibytes. The ceilings are the owner's maxima. The template is the pod's.
 // It is what is written to pods/resize, and what a new pod is created with.
 func Wanted(template, now corev1.Container, b mdp.Bounds, a mdp.Action) corev1.ResourceRequirements {
 	a.Sets &= Knobs(now)
-	return Resize(template.Resources, now.Resources, b.CPU.Max, Whole(b, a))
+	return Resize(template.Resources, now.Resources, mdp.Size{CPU: b.CPU.Max, Memory: b.Memory.Max}, Whole(b, a))
 }
 
 // A reservation is moved when it changes by leastChange of what is reserved, which is the
@@ -107,18 +107,19 @@ func Whole(b mdp.Bounds, a mdp.Action) mdp.Action {
 //
 // The CPU request is the reservation. The CPU limit is the ceiling, up to which the node
 // agent lets bursts go at once: it does not follow the reservation. A container whose
-// template requests as much CPU as its limit keeps it so. Memory has one number: its limit is
-// what the action sets, and the request follows in the proportion of the template, as in VPA,
-// so that rounding does not add up. The QoS class does not change: what was equal stays
-// equal, and what was less stays less.
-func Resize(template, now corev1.ResourceRequirements, ceiling mdp.MilliCPU, a mdp.Action) corev1.ResourceRequirements {
+// template requests as much CPU as its limit keeps it so. Of memory an action sets one number. The
+// request follows it in the proportion of the template, as in VPA, so that rounding does not add up.
+// The limit is that number, but no less than the template's where the owner's maximum allows it: a lower
+// limit reserves no less, and has the kernel kill in a burst what its owner gave room. The QoS class does not change: what
+// was equal stays equal, and what was less stays less.
+func Resize(template, now corev1.ResourceRequirements, ceiling mdp.Size, a mdp.Action) corev1.ResourceRequirements {
 	out := *now.DeepCopy()
 	template = withRequests(template)
 	if a.Sets.Has(mdp.CPUReservation) {
 		request := int64(a.Reservation)
 		limit := request
 		if Bursts(template) {
-			limit = max(int64(ceiling), 2) // 2 leaves room for a request below it
+			limit = max(int64(ceiling.CPU), 2) // 2 leaves room for a request below it
 			request = min(request, limit-1)
 		}
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit, resource.DecimalSI)
@@ -127,10 +128,14 @@ func Resize(template, now corev1.ResourceRequirements, ceiling mdp.MilliCPU, a m
 		}
 	}
 	if a.Sets.Has(mdp.MemoryLimit) {
-		limit := int64(a.Limit.Memory)
+		size := int64(a.Limit.Memory)
+		limit := size
+		if burstsMemory(template) {
+			limit = max(size, min(template.Limits.Memory().Value(), int64(ceiling.Memory)))
+		}
 		out.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit, resource.BinarySI)
 		if _, ok := now.Requests[corev1.ResourceMemory]; ok {
-			request := memoryRequest(limit, template)
+			request := memoryRequest(size, limit, template)
 			out.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 		}
 	}
@@ -143,14 +148,31 @@ func Bursts(template corev1.ResourceRequirements) bool {
 	return template.Requests.Cpu().Cmp(*template.Limits.Cpu()) < 0
 }
 
-// memoryRequest is the memory request beside a limit, in whole mebibytes where it is
-// not the limit.
-func memoryRequest(limit int64, template corev1.ResourceRequirements) int64 {
+// burstsMemory reports whether a template's container may use more memory than it requests.
+func burstsMemory(template corev1.ResourceRequirements) bool {
+	template = withRequests(template)
+	return template.Requests.Memory().Cmp(*template.Limits.Memory()) < 0
+}
+
+// Memory is the memory that was decided for a container, as [Resize] wrote it: its limit where that is
+// above the template's or equals the request, and else what its request is in the template's proportion. No limit is 0.
+func Memory(template, now corev1.ResourceRequirements) mdp.Bytes {
+	template, now = withRequests(template), withRequests(now)
+	limit, limit0 := now.Limits.Memory().Value(), template.Limits.Memory().Value()
+	request, request0 := now.Requests.Memory().Value(), template.Requests.Memory().Value()
+	if limit > limit0 || request0 <= 0 || request0 >= limit0 || request <= 0 {
+		return mdp.Bytes(limit)
+	}
+	return min(mdp.Bytes(limit), mdp.Bytes(float64(request)/float64(request0)*float64(limit0)))
+}
+
+// memoryRequest is the memory request for a size, in whole mebibytes where it is not the limit.
+func memoryRequest(size, limit int64, template corev1.ResourceRequirements) int64 {
 	request0, limit0 := template.Requests.Memory(), template.Limits.Memory()
 	if request0.Cmp(*limit0) >= 0 {
 		return limit
 	}
-	request := wholeMiB(proportion(limit, request0.Value(), limit0.Value(), int64(mdp.MiB)))
+	request := wholeMiB(proportion(size, request0.Value(), limit0.Value(), int64(mdp.MiB)))
 	if request >= limit {
 		request = limit - int64(mdp.MiB)
 	}
@@ -197,8 +219,8 @@ func AsTemplate(template, now corev1.Container, knobs mdp.Set) bool {
 }
 
 // sizeOf is the size that a container has when its node has allocated these
-// requests: its limits keep the template's proportion, as Resize makes them, but for a CPU
-// limit that is a ceiling, which stays. What is not allocated is the template's.
+// requests: its limits keep the template's proportion, as Resize makes them, but for a limit
+// that is a ceiling, which stays. What is not allocated is the template's.
 func sizeOf(allocated, limits corev1.ResourceList, template corev1.ResourceRequirements) corev1.ResourceRequirements {
 	out := withRequests(template)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -219,7 +241,8 @@ func sizeOf(allocated, limits corev1.ResourceList, template corev1.ResourceRequi
 			ceiling := limits[name]
 			out.Limits[name] = *resource.NewMilliQuantity(max(ceiling.MilliValue(), request.MilliValue()+1), resource.DecimalSI)
 		default:
-			limit := wholeMiB(int64(float64(request.Value()) * share))
+			ceiling := limits[name]
+			limit := max(wholeMiB(int64(float64(request.Value())*share)), min(limit0.Value(), ceiling.Value()))
 			out.Limits[name] = *resource.NewQuantity(max(limit, wholeMiB(request.Value()+1)), resource.BinarySI)
 		}
 	}

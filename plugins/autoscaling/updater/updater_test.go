@@ -30,13 +30,14 @@ func resources(requestCPU, limitCPU int64, requestMiB, limitMiB int64) corev1.Re
 // For every template and every action: a request that was less than its limit stays
 // less, one that was equal stays equal, and nothing is zero. So the QoS class cannot change.
 // The CPU request is the reservation, and the CPU limit of a container that may burst is
-// the ceiling. What is read back and set again changes nothing.
+// the ceiling. A memory limit is what was decided, but no less than the template's where the
+// container may burst and the owner's maximum allows it. What is read back and set again changes nothing.
 func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
-	law := func(request, extra uint16, mib, extraMiB uint8, cpu, above uint16, memory uint16) bool {
+	law := func(request, extra uint16, mib, extraMiB uint8, cpu, above uint16, memory, most uint16) bool {
 		template := resources(int64(request)+1, int64(request)+1+int64(extra), int64(mib)+1, int64(mib)+1+int64(extraMiB))
 		reserve := mdp.MilliCPU(cpu) + 2
 		limit := mdp.Bytes(memory)<<12 + 4*mdp.MiB
-		ceiling := reserve + mdp.MilliCPU(above)
+		ceiling := mdp.Size{CPU: reserve + mdp.MilliCPU(above), Memory: limit + mdp.Bytes(most)<<12}
 		got := updater.Resize(template, template, ceiling, mdp.Action{}.WithReservation(reserve).WithMemory(limit))
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			before0, before1 := template.Requests[name], template.Limits[name]
@@ -46,18 +47,23 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 				return false
 			}
 		}
-		read := mdp.Action{}.WithReservation(updater.Reserved(got)).WithMemory(updater.Limits(got).Memory)
+		read := mdp.Action{}.WithReservation(updater.Reserved(got)).WithMemory(updater.Memory(template, got))
 		again := updater.Resize(template, got, ceiling, read)
 		if !updater.Equal(again, got) {
 			t.Logf("%v and %v were read as %v, and come to %v instead of %v", reserve, limit, read, again, got)
 			return false
 		}
 		if extra == 0 {
-			ceiling = reserve
+			ceiling.CPU = reserve
 		}
+		want := limit
+		if extraMiB > 0 {
+			want = max(limit, min(updater.Limits(template).Memory, ceiling.Memory))
+		}
+		step := mdp.MiB * (mdp.Bytes(mib) + 1 + mdp.Bytes(extraMiB)) / (mdp.Bytes(mib) + 1) // of a request, in memory
 		is := updater.Limits(got)
-		return is.CPU == ceiling && is.Memory >= limit && is.Memory < limit+mdp.MiB &&
-			(read.Reservation == reserve || read.Reservation == ceiling-1 && extra > 0)
+		return is.CPU == ceiling.CPU && is.Memory == want && read.Limit.Memory >= min(limit, want-step) && read.Limit.Memory <= limit+step &&
+			(read.Reservation == reserve || read.Reservation == ceiling.CPU-1 && extra > 0)
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
 		t.Error(err)
@@ -66,7 +72,7 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 
 func TestResizeKeepsWhatTheActionDoesNotSet(t *testing.T) {
 	now := resources(150, 300, 50, 100)
-	got := updater.Resize(resources(100, 200, 64, 128), now, 900, mdp.Action{}.WithReservation(250))
+	got := updater.Resize(resources(100, 200, 64, 128), now, mdp.Size{CPU: 900}, mdp.Action{}.WithReservation(250))
 	if got.Limits.Cpu().MilliValue() != 900 || got.Requests.Cpu().MilliValue() != 250 ||
 		got.Limits.Memory().Cmp(*now.Limits.Memory()) != 0 || got.Requests.Memory().Cmp(*now.Requests.Memory()) != 0 {
 		t.Errorf("resources %v", got)
@@ -96,6 +102,45 @@ func TestAShrinkLeavesTheCeiling(t *testing.T) {
 	got := updater.Wanted(template, now, b, mdp.Action{}.WithReservation(9000))
 	if request, limit := updater.Reserved(got), updater.Limits(got).CPU; limit != 500 || request != 499 {
 		t.Errorf("%v of %v, want the owner's new 500m and a request below it", request, limit)
+	}
+}
+
+// What is requested of memory follows what is used. The limit stays at what the owner gave room for,
+// however little is used: a burst is not killed for it.
+func TestMemoryIsFreedInTheRequest(t *testing.T) {
+	b := mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 1},
+		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
+		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+	}
+	template := corev1.Container{Resources: resources(250, 1000, 96, 192)}
+	for _, c := range []struct {
+		name                         string
+		most                         mdp.Bytes // that the owner allows
+		decided, request, limit, has mdp.Bytes // in MiB; has is what is read back
+	}{
+		{"little is used", 512, 64, 32, 192, 64},
+		{"as much as the template says", 512, 192, 96, 192, 192},
+		{"more than the template says", 512, 300, 150, 300, 300},
+		{"the owner wants less than the template says", 128, 64, 32, 128, 64},
+		{"and the container needs more", 128, 300, 64, 128, 128},
+		{"a number that halves badly", 512, 65, 33, 192, 66},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b.Memory.Max = c.most * mdp.MiB
+			for _, before := range []corev1.ResourceRequirements{
+				template.Resources, resources(250, 2000, 32, 64) /* as an older central left it */, resources(250, 2000, 200, 400),
+			} {
+				got := updater.Wanted(template, corev1.Container{Resources: before}, b, mdp.Action{}.WithMemory(c.decided*mdp.MiB))
+				request, limit := mdp.Bytes(got.Requests.Memory().Value()), updater.Limits(got).Memory
+				if request != c.request*mdp.MiB || limit != c.limit*mdp.MiB {
+					t.Errorf("from %v: request %v and limit %v, want %d and %d MiB", before, request, limit, c.request, c.limit)
+				}
+				if has := updater.Memory(template.Resources, got); has != c.has*mdp.MiB {
+					t.Errorf("from %v: %v is read back, want %d MiB", before, has, c.has)
+				}
+			}
+		})
 	}
 }
 

@@ -177,7 +177,7 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 		"the template's size":     {resources(500, 1000, 128, 256), resources(500, 0, 128, 0), [4]int64{500, 1000, 128, 256}},
 		"a larger one":            {resources(500, 1000, 128, 256), resources(750, 0, 200, 0), [4]int64{750, 4000, 200, 400}},
 		"requests like limits":    {resources(500, 500, 128, 128), resources(400, 0, 100, 0), [4]int64{400, 400, 100, 100}},
-		"a tiny one stays legal":  {resources(999, 1000, 128, 129), resources(1, 0, 1, 0), [4]int64{1, 4000, 1, 2}},
+		"a tiny one stays legal":  {resources(999, 1000, 128, 129), resources(1, 0, 1, 0), [4]int64{1, 4000, 1, 129}},
 		"nothing is said of them": {resources(500, 1000, 128, 256), corev1.ResourceRequirements{}, [4]int64{500, 1000, 128, 256}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 func TestATemplateWithoutRequestsKeepsTheQoSClass(t *testing.T) {
 	template := resources(1000, 1000, 256, 256)
 	template.Requests = nil
-	got := updater.Resize(template, resources(1000, 1000, 256, 256), 1000,
+	got := updater.Resize(template, resources(1000, 1000, 256, 256), mdp.Size{CPU: 1000},
 		mdp.Action{}.WithReservation(500).WithMemory(128*mdp.MiB))
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if request, limit := got.Requests[name], got.Limits[name]; request.Cmp(limit) != 0 {
