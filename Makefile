@@ -15,7 +15,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-foreign bench-link bench-sim bench-learner margins learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-real bench-foreign bench-link bench-sim bench-learner margins learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -94,6 +94,9 @@ bench-agent: ## what the node agent costs; the last line is JSON
 
 bench-link: ## what 5,000 nodes cost central; the last line is JSON
 	go run ./test/perf/link
+
+bench-real: ## the demo's load against real pods, sized by every way there is; about three hours
+	go run ./test/demo --out out/bench-real --name real --runs static,hpa-vpa,hpa-vpa-30s,k8s-cpu-fast,aware,aware-demand,static-at-mean
 
 bench-foreign: ## programs nobody here wrote, left alone and with AWARE; forty minutes; the last line is JSON
 	go run ./test/perf/foreign

@@ -20,11 +20,16 @@ const (
 	static   = "static"
 	hpaVPA   = "hpa-vpa"
 	hpaVPA30 = "hpa-vpa-30s"
+	cpuFast  = "k8s-cpu-fast"
 	aware    = "aware"
+	demand   = "aware-demand"
 	atMean   = "static-at-mean"
 )
 
-var allRuns = []string{static, hpaVPA, hpaVPA30, aware, atMean}
+var (
+	allRuns  = []string{static, hpaVPA, hpaVPA30, cpuFast, aware, demand, atMean}
+	demoRuns = []string{static, hpaVPA, hpaVPA30, aware, atMean}
+)
 
 // stabilization is how long the HPA of a run waits before it scales down.
 func stabilization(run string) time.Duration {
@@ -36,6 +41,17 @@ func stabilization(run string) time.Duration {
 
 // withVPA reports whether a run has the HPA and the VPA.
 func withVPA(run string) bool { return run == hpaVPA || run == hpaVPA30 }
+
+// withAWARE reports whether a run has AWARE.
+func withAWARE(run string) bool { return run == aware || run == demand }
+
+// ruleOf is the rule by which AWARE's nodes decide in a run; empty is their own.
+func (o options) ruleOf(run string) string {
+	if run == demand {
+		return "demand"
+	}
+	return o.rule
+}
 
 // peakMilli is the CPU limit of one of the two replicas of the static run.
 const peakMilli = 600
@@ -58,6 +74,7 @@ func manifests(run string, slo time.Duration, milli int, rule string) ([]byte, e
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
 		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": slo, "HPAVPA": withVPA(run),
+		"AWARE":         withAWARE(run),
 		"Stabilization": int(stabilization(run).Seconds()), "Limit": milli, "Request": milli * 2 / 3, "Rule": rule,
 	})
 	return b.Bytes(), err
@@ -66,7 +83,7 @@ func manifests(run string, slo time.Duration, milli int, rule string) ([]byte, e
 // deploy makes the run's application and waits until its pods are ready. The manifest
 // is kept with the results, so that a reader can check it.
 func (s *stage) deploy(ctx context.Context, run string, milli int) error {
-	text, err := manifests(run, s.fit.SLO, milli, s.options.rule)
+	text, err := manifests(run, s.fit.SLO, milli, s.options.ruleOf(run))
 	if err != nil {
 		return err
 	}

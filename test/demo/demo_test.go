@@ -24,9 +24,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 )
 
 func TestTheCommandLineIsChecked(t *testing.T) {
@@ -135,8 +138,13 @@ func TestAllRunsHaveTheSameTemplateExceptForTheOptIn(t *testing.T) {
 			*got.Spec.Replicas != *want.Spec.Replicas {
 			t.Errorf("run %s has another container or number of replicas than static", run)
 		}
-		if opted := optin.OptedIn(got.Spec.Template); opted != (run == aware) {
+		if opted := optin.OptedIn(got.Spec.Template); opted != withAWARE(run) {
 			t.Errorf("run %s is opted in: %v", run, opted)
+		}
+	}
+	for run, rule := range map[string]string{aware: "captain", demand: "demand"} {
+		if got := (options{rule: "captain"}).ruleOf(run); got != rule {
+			t.Errorf("run %s has the rule %q, want %q", run, got, rule)
 		}
 	}
 	for _, rule := range []string{"", "captain", "demand"} {
@@ -299,6 +307,57 @@ func text(v any) string {
 	return fmt.Sprint(string(data), err)
 }
 
+// A limit is what was used, by 0.6, within the bounds that AWARE has too; the highest of 20 s.
+func TestK8sCPUFastFollowsWhatIsUsed(t *testing.T) {
+	m := newMachine(t)
+	p := pod("a", "600m")
+	clients := fake.NewClientset(p)
+	m.pods = cache.NewStore(cache.MetaNamespaceKeyFunc)
+	if err := m.pods.Add(p); err != nil {
+		t.Fatal(err)
+	}
+	var resized []string
+	clients.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		patch := a.(ktesting.PatchAction)
+		resized = append(resized, patch.GetSubresource()+" "+string(patch.GetPatch()))
+		return true, p, nil
+	})
+	f := &fast{clients: clients, namespace: p.Namespace}
+	used, now := 0, time.Unix(1000, 0)
+	for _, c := range []struct {
+		name  string
+		milli int // used in the second
+		want  string
+	}{
+		{"nothing is known yet", 0, ""},
+		{"300m of 600m", 300, `"limits":{"cpu":"500m"},"requests":{"cpu":"333m"}`},
+		{"all of it: more, up to what AWARE may give", 600, `"limits":{"cpu":"900m"},"requests":{"cpu":"600m"}`},
+		{"little: the highest of 20 s stays", 10, `"limits":{"cpu":"900m"}`},
+	} {
+		resized = nil
+		used += 1000 * c.milli
+		m.kernel("a", 600, used)
+		now = now.Add(time.Second)
+		if err := f.step(t.Context(), now, m.sampler); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(resized, "\n"); !strings.Contains(got, c.want) || c.want == "" && got != "" ||
+			got != "" && !strings.HasPrefix(got, "resize ") {
+			t.Errorf("%s: %q, want %s", c.name, got, c.want)
+		}
+	}
+	for range 25 {
+		resized = nil
+		now = now.Add(time.Second)
+		if err := f.step(t.Context(), now, m.sampler); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(resized, "\n"); !strings.Contains(got, `"limits":{"cpu":"100m"}`) {
+		t.Errorf("after 25 idle seconds: %q, want the least that AWARE may give", got)
+	}
+}
+
 func TestResizesAreCountedByTheirOrigin(t *testing.T) {
 	m := newMachine(t)
 	at := time.Unix(1000, 0)
@@ -393,10 +452,10 @@ aware_agent_resizes_total{effect="failed"} 1
 
 // twoRounds are results as a demo has them: of two seeds, without the neighbour.
 func twoRounds() *Results {
-	o := options{runs: allRuns, seeds: []uint{7, 8}, neighbour: withoutNeighbour, timeScale: 1, peak: 0.7}
+	o := options{runs: demoRuns, seeds: []uint{7, 8}, neighbour: withoutNeighbour, timeScale: 1, peak: 0.7}
 	r := newResults(o, fit{Cost: 6 * time.Millisecond, Peak: 0.7, RPS: 45, SLO: 200 * time.Millisecond})
 	for _, slice := range o.slices() {
-		i := slices.Index(allRuns, slice.run)
+		i := slices.Index(demoRuns, slice.run)
 		record := &Record{Run: slice.run, Seed: slice.seed, LimitMilli: 600}
 		for s := range 20 {
 			record.Seconds = append(record.Seconds, load.Second{Second: s, OK: 40 + s, P99MS: float64(10*i + s)})
@@ -452,10 +511,10 @@ func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Runs) != len(allRuns) || len(got.Fit) != 4 || len(got.Claims) != 2*9 {
+	if len(got.Runs) != len(demoRuns) || len(got.Fit) != 4 || len(got.Claims) != 2*9 {
 		t.Errorf("got %s", data)
 	}
-	for _, run := range allRuns {
+	for _, run := range demoRuns {
 		if len(got.Runs[run]) != 2 || got.Runs[run][0]["seed"] != 7. || got.Runs[run][1]["seed"] != 8. {
 			t.Fatalf("run %s has %v, want an entry for each seed", run, got.Runs[run])
 		}
@@ -563,7 +622,7 @@ func TestTheReportAndThePictureHaveAllRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range append([]string{"p99, ms", "replicas", "memory, MiB", "SLO",
-		"kind: HorizontalPodAutoscaler"}, allRuns...) {
+		"kind: HorizontalPodAutoscaler"}, demoRuns...) {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the report has no %q", want)
 		}

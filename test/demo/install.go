@@ -41,7 +41,7 @@ func raise(ctx context.Context, o options, screen *screen) (*stage, error) {
 	}
 	// Compile first, so that an error of the compiler does not wait for a cluster.
 	wanted := []images.Image{images.Service, images.Neighbour}
-	if slices.Contains(o.runs, aware) {
+	if slices.ContainsFunc(o.runs, withAWARE) {
 		wanted = append(wanted, images.Agent, images.Central)
 	}
 	bin := filepath.Join(s.source, "out", "bin")
@@ -119,13 +119,13 @@ func (s *stage) mayReadMetrics(ctx context.Context) error {
 
 // uninstallAWARE removes AWARE. The agents restore all containers before they end.
 // Their log of it is kept.
-func (s *stage) uninstallAWARE(ctx context.Context) error {
+func (s *stage) uninstallAWARE(ctx context.Context, run string) error {
 	var following sync.WaitGroup
 	defer following.Wait() // ends with the agent
 	following.Go(func() {
 		// what there is
 		log, _ := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "daemonset/aware-agent", "--follow")
-		file := filepath.Join(s.options.out, "logs", aware, "aware-agent-until-its-end.log")
+		file := filepath.Join(s.options.out, "logs", run, "aware-agent-until-its-end.log")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
 			_ = os.WriteFile(file, log, 0o644) // without it, one file is missing
 		}
@@ -141,8 +141,8 @@ func (s *stage) uninstallAWARE(ctx context.Context) error {
 }
 
 // awareObject is the object that AWARE made from the application's annotations.
-func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscaler, error) {
-	out, err := s.cluster.Kubectl(ctx, "get", "mpa", "-n", namespaceOf(aware), "-o", "json")
+func (s *stage) awareObject(ctx context.Context, run string) (*v1alpha1.MultidimPodAutoscaler, error) {
+	out, err := s.cluster.Kubectl(ctx, "get", "mpa", "-n", namespaceOf(run), "-o", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -152,16 +152,16 @@ func (s *stage) awareObject(ctx context.Context) (*v1alpha1.MultidimPodAutoscale
 	}
 	if len(list.Items) != 1 {
 		return nil, fmt.Errorf("there are %d MultidimPodAutoscalers in %s, want 1",
-			len(list.Items), namespaceOf(aware))
+			len(list.Items), namespaceOf(run))
 	}
 	return &list.Items[0], nil
 }
 
 // awaitAWARE returns when AWARE reports that it acts on the application.
-func (s *stage) awaitAWARE(ctx context.Context) error {
+func (s *stage) awaitAWARE(ctx context.Context, run string) error {
 	return until(ctx, 90*time.Second, time.Second, "condition Active of the MultidimPodAutoscaler",
 		func(ctx context.Context) error {
-			object, err := s.awareObject(ctx)
+			object, err := s.awareObject(ctx, run)
 			if err != nil {
 				return err
 			}

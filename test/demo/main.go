@@ -7,6 +7,11 @@
 //	aware           AWARE, opted in with annotations on the same pod template
 //	static-at-mean  two replicas with the cores that aware had in the mean until then
 //
+// With --runs there are two more, which "make bench-real" has:
+//
+//	k8s-cpu-fast    a limit of usage / 0.6, the highest of 20 s, set each second (Autothrottle, NSDI'24, section 5)
+//	aware-demand    AWARE, whose nodes decide by the demand rule
+//
 // Each is measured in short slices, one after the other, as in parallel they would
 // disturb each other on a machine with two cores. A round has one slice of each, and one of each
 // beside a neighbour: a pod that burns a core in bursts. The order changes from round to round, so
@@ -120,7 +125,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.name, "name", "demo", "name of the lab; one of that name that runs is replaced")
 	f.BoolVar(&o.keep, "keep", os.Getenv("KEEP") == "1",
 		"keep the cluster and the last run's application at the end (or KEEP=1)")
-	f.StringSliceVar(&o.runs, "runs", slices.Clone(allRuns), "which runs")
+	f.StringSliceVar(&o.runs, "runs", slices.Clone(demoRuns), fmt.Sprintf("which runs, of %v", allRuns))
 	f.UintSliceVar(&o.seeds, "seeds", []uint{1, 2, 3}, "seeds of the arrivals: a round for each")
 	f.StringVar(&o.neighbour, "neighbour", bothNeighbours,
 		"with, without, or both: whether a pod that burns a core in bursts runs beside the application")

@@ -76,6 +76,9 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 	if err := s.await(ctx, run); err != nil {
 		return nil, err
 	}
+	if run == cpuFast {
+		defer s.startCPUFast(ctx, namespaceOf(run), sampler)()
+	}
 	url, err := s.target(ctx, run)
 	if err != nil {
 		return nil, err
@@ -113,7 +116,7 @@ func (s *stage) install(ctx context.Context, run string) error {
 	switch {
 	case withVPA(run):
 		return s.installVPA(ctx)
-	case run == aware:
+	case withAWARE(run):
 		return s.installAWARE(ctx)
 	}
 	return nil
@@ -123,8 +126,8 @@ func (s *stage) await(ctx context.Context, run string) error {
 	switch {
 	case withVPA(run):
 		return s.awaitHPAVPA(ctx, run)
-	case run == aware:
-		return s.awaitAWARE(ctx)
+	case withAWARE(run):
+		return s.awaitAWARE(ctx, run)
 	}
 	return nil
 }
@@ -135,8 +138,8 @@ func (s *stage) uninstall(ctx context.Context, run string, record *Record, sampl
 	switch {
 	case withVPA(run):
 		return s.uninstallVPA(ctx)
-	case run == aware:
-		if err := s.uninstallAWARE(ctx); err != nil {
+	case withAWARE(run):
+		if err := s.uninstallAWARE(ctx, run); err != nil {
 			return err
 		}
 		err := sampler.restored(ctx)
@@ -239,7 +242,7 @@ func (s *stage) measure(ctx context.Context, slice slice, url string, sampler *s
 			"the machine had too much to do, and the latencies are more than the application's",
 			slice.name(), record.SenderLagP99MS)
 	}
-	if slice.run == aware {
+	if withAWARE(slice.run) {
 		s.countAgentResizes(ctx, record, agents)
 	}
 	return record, nil
@@ -252,7 +255,7 @@ func (s *stage) countAgentResizes(ctx context.Context, record *Record, agents *a
 		record.ResizesL1, record.ResizesL1Source = n, "aware_agent_resizes_total"
 		return
 	}
-	if object, err := s.awareObject(ctx); err == nil && object.Status.Resizes.Node > 0 {
+	if object, err := s.awareObject(ctx, record.Run); err == nil && object.Status.Resizes.Node > 0 {
 		record.ResizesL1, record.ResizesL1Source = int(object.Status.Resizes.Node), "status.resizes.node"
 	}
 }
@@ -269,7 +272,7 @@ type agentCounter struct {
 }
 
 func (s *stage) agentCounter(run string) *agentCounter {
-	return &agentCounter{stage: s, on: run == aware}
+	return &agentCounter{stage: s, on: withAWARE(run)}
 }
 
 // run reads every two seconds, for the table.

@@ -344,16 +344,23 @@ const none = 0.001
 func (r *Results) claims() []Claim {
 	claims := []Claim{}
 	for _, own := range r.records {
-		if own.Run != aware {
+		if !withAWARE(own.Run) {
 			continue
 		}
-		for _, run := range []string{hpaVPA, hpaVPA30, atMean} {
+		who := ""
+		if own.Run != aware {
+			who = own.Run + " has "
+		}
+		for _, run := range []string{hpaVPA, hpaVPA30, cpuFast, atMean} {
+			if run == atMean && own.Run != aware {
+				continue // it is not at that run's mean
+			}
 			other := r.slice(slice{run, own.Seed, own.Neighbour})
 			if other == nil {
 				continue
 			}
 			add := func(holds bool, what, format string, a, b any) {
-				claims = append(claims, Claim{own.Seed, own.Neighbour, what + " than " + run, holds, fmt.Sprintf(format, a, b)})
+				claims = append(claims, Claim{own.Seed, own.Neighbour, who + what + " than " + run, holds, fmt.Sprintf(format, a, b)})
 			}
 			a, b := own.SLOViolationRatio, other.SLOViolationRatio
 			add(a < b || a < none && b < none, "fewer requests over the SLO", "%.3f against %.3f", a, b)
@@ -395,7 +402,7 @@ func (r *Results) check() error {
 			}
 		}
 		no(record == nil, "it did not end")
-		if slice.run != aware || record == nil {
+		if !withAWARE(slice.run) || record == nil {
 			continue
 		}
 		no(record.ResizesL1 == 0, "AWARE's agents resized nothing: resizes_l1 is 0, and must be more")
