@@ -45,6 +45,8 @@ type result struct {
 	// The kernel's own time for one write of a limit: L0 cannot be faster.
 	BareWriteP50US float64 `json:"bare_write_p50_us"`
 	BareWriteP99US float64 `json:"bare_write_p99_us"`
+	// And for one read of a control file.
+	BareReadUS float64 `json:"bare_read_us"`
 
 	AllocsPerLoop float64 `json:"allocs_per_loop"`
 	L1P50MS       float64 `json:"l1_p50_ms"`
