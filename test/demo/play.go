@@ -96,7 +96,7 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 		return nil, fmt.Errorf("warming up: %w", err)
 	}
 	row.phase("measuring")
-	record, err := s.measure(ctx, slice, url, sampler, row)
+	record, err := s.measure(ctx, slice, milli, url, sampler, row)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *stage) load(url string, t trace.Trace, seed uint64) load.Config {
 }
 
 // measure sends the load and takes samples as long as it lasts.
-func (s *stage) measure(ctx context.Context, slice slice, url string, sampler *sampler, row *row) (*Record, error) {
+func (s *stage) measure(ctx context.Context, slice slice, milli int, url string, sampler *sampler, row *row) (*Record, error) {
 	trace, err := shape()
 	if err != nil {
 		return nil, err
@@ -234,6 +234,9 @@ func (s *stage) measure(ctx context.Context, slice slice, url string, sampler *s
 		return nil, err
 	}
 	record.sum(result, counts)
+	if record.Predicted, err = predict(ctx, slice, s.fit, t, milli); err != nil {
+		return nil, err
+	}
 	if busy, err := machineBusy(); err == nil {
 		record.MachineCoresBusy = known((busy - busyBefore).Seconds() / result.DurationS)
 	}

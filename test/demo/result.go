@@ -54,6 +54,9 @@ type Record struct {
 	// Whether all limits in force were the API's after AWARE was uninstalled.
 	RestoredOnUninstall *bool `json:"restored_on_uninstall,omitempty"`
 
+	// What the simulated world says of the slice; nil where it does not simulate it.
+	Predicted *Predicted `json:"predicted,omitempty"`
+
 	// What was run.
 	Trace      string  `json:"trace"`
 	RPS        float64 `json:"mean_rps"`
@@ -121,6 +124,14 @@ func (r *Record) mean(figure func(Sample) *float64) *float64 {
 		return nil
 	}
 	return known(sum / float64(n))
+}
+
+// predicted is a figure of the simulated world; nil where it does not simulate the slice.
+func (r *Record) predicted(figure func(Predicted) float64) *float64 {
+	if r.Predicted == nil {
+		return nil
+	}
+	return known(figure(*r.Predicted))
 }
 
 func scaled(v *float64, by float64) *float64 {
@@ -239,6 +250,12 @@ var columns = []column{
 	{"P99 ms", func(r *Record) *float64 { return &r.P99MS }, 0, "", true},
 	{"CORES ALLOCATED", func(r *Record) *float64 { return r.MeanCoresAllocated }, 2, "", true},
 	{"REQUESTED", func(r *Record) *float64 { return r.MeanCoresRequested }, 2, "", true},
+	{"PREDICTED", func(r *Record) *float64 {
+		return r.predicted(func(p Predicted) float64 { return p.MeanCoresAllocated })
+	}, 2, "", false},
+	{"PREDICTED LATE", func(r *Record) *float64 {
+		return r.predicted(func(p Predicted) float64 { return 100 * p.SLOViolationRatio })
+	}, 2, " %", false},
 	{"USED", func(r *Record) *float64 { return r.MeanCoresUsed }, 2, "", false},
 	{"MEMORY MiB", func(r *Record) *float64 { return r.MeanMemoryMiB }, 0, "", false},
 	{"REQUESTED", func(r *Record) *float64 { return r.MeanMemoryRequest }, 0, "", false},
