@@ -55,7 +55,7 @@ type mind struct {
 	policy     *learned.File // that the agent has, of the generation
 	before     *learned.File // that it may go back to
 	generation uint64
-	weights    *weights.File // from which the next lesson goes on
+	weights    *weights.File // of the last lesson, until they are in their file: of a thousand agents they are a gibibyte
 	taught     time.Time     // when the last lesson ended
 	steps      int           // that were recorded since the agent was kept
 	changed    bool          // the files are older than the stage, the policy or the weights
@@ -287,8 +287,9 @@ func (m *minds) due() *mind {
 // lesson gives one lesson. Whatever goes wrong in it is said, and nothing else stops.
 func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *agent.Workspace) {
 	o.mu.Lock()
-	place, from, generation := o.place, o.weights, o.agent.Generation()
+	place, generation := o.place, o.agent.Generation()
 	o.mu.Unlock()
+	from, unread := m.weightsOf(o)
 	got, err := m.learn(ctx, o.workload, place, from, store, w)
 	var policy mdp.Policy
 	if err == nil {
@@ -298,6 +299,9 @@ func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *
 	o.mu.Lock()
 	o.taught = m.now()
 	o.trouble = ""
+	if unread != nil {
+		o.trouble = fmt.Sprintf("what it had learned cannot be read, and it begins anew: %v", unread)
+	}
 	var little *lesson.TooLittleError
 	switch {
 	case ctx.Err() != nil:
@@ -323,6 +327,25 @@ func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *
 	if err != nil && little == nil {
 		klog.ErrorS(err, "A lesson failed", "workload", o.workload)
 	}
+}
+
+// weightsOf is what the next lesson goes on from; nil: it begins anew.
+func (m *minds) weightsOf(o *mind) (*weights.File, error) {
+	o.mu.Lock()
+	w := o.weights
+	o.mu.Unlock()
+	if w != nil || m.folder == "" {
+		return w, nil
+	}
+	f, err := weights.Read(m.path(o.workload, ".weights"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		klog.ErrorS(err, "Reading an agent's weights", "workload", o.workload)
+		return nil, err
+	}
+	return &f, nil
 }
 
 func (m *minds) learn(
@@ -372,12 +395,15 @@ func (m *minds) keep(o *mind) {
 	o.changed, o.steps = false, 0
 	o.mu.Unlock()
 	err := m.write(state, w, policy)
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err == nil {
+		if o.weights == w {
+			o.weights = nil
+		}
 		return
 	}
 	klog.ErrorS(err, "An agent was not kept", "workload", o.workload)
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.changed = true
 	o.trouble = cmp.Or(o.trouble, fmt.Sprintf("it would not outlive central: %v", err))
 }
@@ -401,8 +427,8 @@ func (m *minds) write(k kept, w *weights.File, policy *learned.File) error {
 	return renameio.WriteFile(m.path(k.Workload, ".json"), text, 0o600)
 }
 
-// read goes on from the files of a workload's agent. Without them, and with those of other bounds, it begins anew; its weights
-// are taken in any case.
+// read goes on from the files of a workload's agent. Without them, and with those of other bounds, it begins anew, and its
+// next lesson goes on from its weights in any case.
 func (m *minds) read(o *mind) {
 	if m.folder == "" {
 		return
@@ -412,11 +438,6 @@ func (m *minds) read(o *mind) {
 			o.trouble = fmt.Sprintf("what was known of it cannot be read: %v", err)
 			klog.ErrorS(err, "Reading an agent", "workload", o.workload)
 		}
-	}
-	if w, err := weights.Read(m.path(o.workload, ".weights")); err != nil {
-		fail(err)
-	} else {
-		o.weights = &w
 	}
 	text, err := os.ReadFile(m.path(o.workload, ".json"))
 	if err != nil {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -42,13 +44,14 @@ type shop struct {
 	state  mdp.State
 	earns  mdp.Reward
 	random *rand.Rand
+	name   string // of the workload
 
 	watching bool // nothing that is decided is carried out
 }
 
 func open(t *testing.T, path string, at time.Time) *shop {
 	t.Helper()
-	s := &shop{t: t, now: at, earns: 1.2, random: rand.New(rand.NewPCG(1, 2))}
+	s := &shop{t: t, now: at, earns: 1.2, random: rand.New(rand.NewPCG(1, 2)), name: learnedWorkload}
 	s.episodes = newEpisodes(10*time.Second, func() time.Time { return s.now })
 	s.minds.lessons.Updates, s.minds.lessons.Judge.Updates = 50, 20 // what is learned is not the question here
 	if path != "" {
@@ -99,7 +102,7 @@ func (s *shop) pass(episodes int) {
 		before := s.state
 		s.now = s.now.Add(10 * time.Second)
 		s.state = s.see(replicas, reserved)
-		s.Record(learnedWorkload, mdp.Transition{
+		s.Record(s.name, mdp.Transition{
 			State: before, Action: a, Effect: mdp.Applied, Reward: s.earns, RewardKnown: true, Next: s.state,
 		}, !s.watching)
 	}
@@ -116,7 +119,7 @@ func (s *shop) lesson() {
 
 func (s *shop) life() recommender.Life {
 	s.t.Helper()
-	l, ok := s.Life(learnedWorkload)
+	l, ok := s.Life(s.name)
 	if !ok {
 		s.t.Fatal("nothing is known of the workload's agent")
 	}
@@ -128,7 +131,7 @@ func (s *shop) handed() {
 	s.t.Helper()
 	s.pass(6)
 	s.lesson()
-	o := s.minds.of(learnedWorkload)
+	o := s.minds.of(s.name)
 	if o.policy == nil {
 		s.t.Fatalf("no policy was learned: %+v", s.life())
 	}
@@ -183,8 +186,8 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	if l := next.life(); l.Stage != v1alpha1.StageInitialized {
 		t.Errorf("with other bounds it is %+v", l)
 	}
-	if next.minds.of(learnedWorkload).weights == nil {
-		t.Error("its weights are lost")
+	if w, err := next.minds.weightsOf(next.minds.of(learnedWorkload)); w == nil || err != nil {
+		t.Error("its weights are lost:", err)
 	}
 	// The owner wants no learning any more.
 	other.Learner = nil
@@ -318,7 +321,7 @@ func TestRecommendationsAreNotVaried(t *testing.T) {
 		s.now = s.now.Add(10 * time.Second)
 		before := s.state
 		s.state = s.see(4, 500)
-		s.Record(learnedWorkload, mdp.Transition{State: before, Effect: mdp.Refused, RewardKnown: true, Next: s.state}, false)
+		s.Record(s.name, mdp.Transition{State: before, Effect: mdp.Refused, RewardKnown: true, Next: s.state}, false)
 	}
 }
 
@@ -359,6 +362,48 @@ func TestTheStoreIsPruned(t *testing.T) {
 	if each := file.Size() / (episodesOfOne + 3); each > 50<<10 {
 		t.Errorf("an episode takes %d bytes: the store would grow beyond its volume", each)
 	}
+}
+
+// A thousand workloads may take two gibibytes of central. What an agent that has learned keeps in memory is measured, of
+// policies and weights of full size; experience is in the store, and the lessons share their buffers.
+func TestAThousandAgentsFitIntoCentral(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	workspace := agent.NewWorkspace()
+	learns := func(name string) {
+		r := wishes()
+		r.Workload, s.name = name, name
+		s.ask(r)
+		s.pass(6)
+		s.minds.lesson(t.Context(), s.minds.of(name), s.store, workspace)
+		s.pass(6)
+		s.now = s.now.Add(time.Hour)
+		s.minds.lesson(t.Context(), s.minds.of(name), s.store, workspace) // a second policy: it may go back to the first
+		if o := s.minds.of(name); o.weights == nil {
+			t.Fatalf("%s has learned nothing: %+v", name, s.life())
+		}
+		s.minds.keepAll()
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC() // what finalisers held
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for i := range 3 { // what all share exists then
+		learns(fmt.Sprintf("shop/Deployment/shared-%d", i))
+	}
+	const agents = 12
+	before := heap()
+	for i := range agents {
+		learns(fmt.Sprintf("shop/Deployment/web-%d", i))
+	}
+	each := (int64(heap()) - int64(before)) / agents
+	t.Logf("an agent keeps %d KiB", each>>10)
+	if each > 1<<20 {
+		t.Errorf("an agent keeps %d KiB: a thousand would need more than a gibibyte, and Go's heap is up to twice what is in use", each>>10)
+	}
+	runtime.KeepAlive(s)
 }
 
 func TestWishesThatMakeNoSenseAreNamed(t *testing.T) {
