@@ -401,7 +401,7 @@ func TestAThousandAgentsFitIntoCentral(t *testing.T) {
 	each := (int64(heap()) - int64(before)) / agents
 	t.Logf("an agent keeps %d KiB", each>>10)
 	if each > 1<<20 {
-		t.Errorf("an agent keeps %d KiB: a thousand would need more than a gibibyte, and Go's heap is up to twice what is in use", each>>10)
+		t.Errorf("an agent keeps %d KiB: of a thousand that is more than a gibibyte", each>>10)
 	}
 	runtime.KeepAlive(s)
 }

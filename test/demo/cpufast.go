@@ -104,7 +104,8 @@ func (f *fast) resize(ctx context.Context, pod *corev1.Pod, limit int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.clients.CoreV1().Pods(f.namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "resize")
+	pods := f.clients.CoreV1().Pods(f.namespace)
+	_, err = pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "resize")
 	if err != nil {
 		return fmt.Errorf("resizing pod %s to %dm: %w", pod.Name, limit, err)
 	}

@@ -41,7 +41,8 @@ func TestTheSimulatedWorldPredictsASlice(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %.3f cores, %.2f %% late", c.run, got.MeanCoresAllocated, 100*got.SLOViolationRatio)
-		if got.MeanCoresAllocated < c.least-1e-6 || got.MeanCoresAllocated > c.most+1e-6 || c.late != (got.SLOViolationRatio > 0.2) {
+		cores, late := got.MeanCoresAllocated, got.SLOViolationRatio > 0.2
+		if cores < c.least-1e-6 || cores > c.most+1e-6 || late != c.late {
 			t.Errorf("%s: %+v, want %g to %g cores, and late %v", c.run, *got, c.least, c.most, c.late)
 		}
 	}

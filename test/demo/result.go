@@ -377,7 +377,8 @@ func (r *Results) claims() []Claim {
 				continue
 			}
 			add := func(holds bool, what, format string, a, b any) {
-				claims = append(claims, Claim{own.Seed, own.Neighbour, who + what + " than " + run, holds, fmt.Sprintf(format, a, b)})
+				claim := who + what + " than " + run
+				claims = append(claims, Claim{own.Seed, own.Neighbour, claim, holds, fmt.Sprintf(format, a, b)})
 			}
 			a, b := own.SLOViolationRatio, other.SLOViolationRatio
 			add(a < b || a < none && b < none, "fewer requests over the SLO", "%.3f against %.3f", a, b)

@@ -62,7 +62,8 @@ func TestAResizeNeverChangesTheQoSClass(t *testing.T) {
 		}
 		step := mdp.MiB * (mdp.Bytes(mib) + 1 + mdp.Bytes(extraMiB)) / (mdp.Bytes(mib) + 1) // of a request, in memory
 		is := updater.Limits(got)
-		return is.CPU == ceiling.CPU && is.Memory == want && read.Limit.Memory >= min(limit, want-step) && read.Limit.Memory <= limit+step &&
+		return is.CPU == ceiling.CPU && is.Memory == want &&
+			read.Limit.Memory >= min(limit, want-step) && read.Limit.Memory <= limit+step &&
 			(read.Reservation == reserve || read.Reservation == ceiling.CPU-1 && extra > 0)
 	}
 	if err := quick.Check(law, &quick.Config{MaxCount: 2000}); err != nil {
@@ -129,9 +130,12 @@ func TestMemoryIsFreedInTheRequest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b.Memory.Max = c.most * mdp.MiB
 			for _, before := range []corev1.ResourceRequirements{
-				template.Resources, resources(250, 2000, 32, 64) /* as an older central left it */, resources(250, 2000, 200, 400),
+				template.Resources,
+				resources(250, 2000, 32, 64), // as an older central left it
+				resources(250, 2000, 200, 400),
 			} {
-				got := updater.Wanted(template, corev1.Container{Resources: before}, b, mdp.Action{}.WithMemory(c.decided*mdp.MiB))
+				a := mdp.Action{}.WithMemory(c.decided * mdp.MiB)
+				got := updater.Wanted(template, corev1.Container{Resources: before}, b, a)
 				request, limit := mdp.Bytes(got.Requests.Memory().Value()), updater.Limits(got).Memory
 				if request != c.request*mdp.MiB || limit != c.limit*mdp.MiB {
 					t.Errorf("from %v: request %v and limit %v, want %d and %d MiB", before, request, limit, c.request, c.limit)
