@@ -171,6 +171,7 @@ func (a *Agent) Learn(rows env.Rows) error {
 	for range a.c.Updates {
 		err := a.buffer.Sample(a.scratch.batch)
 		if err == nil {
+			a.scratch.updater.Imitation = a.c.Imitation
 			_, err = a.scratch.updater.Update(a.Policy, a.scratch.batch, a.r)
 		}
 		if err != nil {
@@ -179,6 +180,9 @@ func (a *Agent) Learn(rows env.Rows) error {
 	}
 	return nil
 }
+
+// Imitate changes Config.Imitation from now on. It is not saved.
+func (a *Agent) Imitate(weight float64) { a.c.Imitation = weight }
 
 func (a *Agent) store(rows env.Rows) error {
 	if !rows.RewardKnown[0] {

@@ -2,6 +2,7 @@ package ddpg
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"awarescale.dev/aware/learner/algo/agent"
@@ -34,6 +35,10 @@ type Config struct {
 	Twin        bool    // two critics, the smaller value counts (TD3)
 	TargetNoise float64 // deviation of the noise on target actions, in [-1, 1]'s scale (TD3: 0.2); 0 is none
 	TargetCut   float64 // where that noise is cut (TD3: 0.5)
+
+	// Imitation is the weight of the distance to the data's actions in the actor's loss, against the mean size of a value
+	// (TD3+BC, Fujimoto and Gu 2021, whose alpha is 1 over it: 2.5). It is for data that another policy has made; 0 is none.
+	Imitation float64
 
 	Seed uint64
 }
@@ -103,6 +108,8 @@ func (c Config) Check() error {
 		return bad("noise", c.Noise, "of sigma, theta and final at least 0, with a step above 0")
 	case !(c.TargetNoise >= 0) || !(c.TargetCut >= 0):
 		return bad("target noise", c.TargetNoise, "at least 0")
+	case !(c.Imitation >= 0) || math.IsInf(c.Imitation, 0):
+		return bad("imitation", c.Imitation, "finite and at least 0")
 	}
 	return agent.CheckBounds(Algorithm, c.Low, c.High)
 }
@@ -158,6 +165,7 @@ func (c Config) updates() Config {
 	c.Warmup = 0
 	c.Every, c.Updates = 0, 0
 	c.Noise = Noise{}
+	c.Imitation = 0
 	c.Seed = 0
 	return c
 }

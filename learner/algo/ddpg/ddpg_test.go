@@ -293,10 +293,40 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"rate -1":        func(c *Config) { c.ActorLearningRate = -1 },
 		"activation":     func(c *Config) { c.Activation = kernel.Linear },
 		"noise":          func(c *Config) { c.Noise.Sigma = -1 },
+		"imitation NaN":  func(c *Config) { c.Imitation = math.NaN() },
 		"warmup, every,": func(c *Config) { c.Every = 0 },
 	} {
 		if _, err := New(small(change)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
+	}
+}
+
+// With Imitation alone (all values are equal to the critics' bias) the actor goes to the data's actions, and its gradient is the
+// distance's.
+func TestImitationGoesToTheActionsOfTheData(t *testing.T) {
+	c := small(func(c *Config) { c.Imitation = 0.4 })
+	u, p := updater(t, c)
+	b := batch(t, c)
+	for i := range u.q {
+		u.q[i] = -3
+	}
+	distance := func() float64 { clear(u.agrad); return u.imitate(p.Actor.Theta, b) }
+	distance()
+	nntest.Gradient(t, "imitation", distance, p.Actor.Theta, slices.Clone(u.agrad), 40)
+	before := distance()
+	theta := p.Critics[0].Theta
+	clear(theta)
+	theta[len(theta)-1] = 5 // Q is 5 whatever is done, and its gradient for actions is zero
+	for range 300 {
+		copy(u.q, u.critic.Forward(theta, u.sa, c.Batch))
+		if _, err := u.gradients.Actor(p.Actor.Theta, theta, b.State, u.agrad); err != nil {
+			t.Fatal(err)
+		}
+		u.imitate(p.Actor.Theta, b)
+		p.Actor.Adam.Update(p.Actor.Theta, u.agrad)
+	}
+	if after := distance(); after > before/4 {
+		t.Errorf("the distance is %v, and was %v before", after, before)
 	}
 }

@@ -18,6 +18,9 @@
 // action that took force, which may differ from the proposed one. Steps whose
 // reward is not known are not stored.
 //
+// With Config.Imitation the actor's loss also has the distance to the actions of the data (TD3+BC), for data that another
+// policy has made: away from its actions the critics' values are made up.
+//
 // Actions are in [-1, 1] in every network and in the buffer; the Agent scales
 // them to the environment's bounds.
 //

@@ -2,6 +2,7 @@ package ddpg
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/experience/replay"
@@ -33,6 +34,9 @@ type Updater struct {
 	Errors    []float64 // Q(s, a) - y of the last batch, by the first critic: the errors for a prioritised buffer
 	smallest  []float64 // smallest value of the target critics
 	next      []float64 // target actions, [batch][Action]
+	imitated  []float64 // gradient of the distance to the data's actions
+
+	Imitation float64 // see [Config]; of the Agent whose turn it is
 }
 
 // NewUpdater is an Updater over what computes its gradients.
@@ -51,6 +55,8 @@ func NewUpdater(c Config, g Gradients) *Updater {
 		Errors:    make([]float64, c.Batch),
 		smallest:  make([]float64, c.Batch),
 		next:      make([]float64, c.Batch*c.Action),
+		imitated:  make([]float64, actor.Params()),
+		Imitation: c.Imitation,
 	}
 }
 
@@ -94,6 +100,9 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 		return s, nil
 	}
 	loss, err := u.gradients.Actor(p.Actor.Theta, p.Critics[0].Theta, b.State, u.agrad)
+	if u.Imitation > 0 && err == nil {
+		loss += u.imitate(p.Actor.Theta, b)
+	}
 	if err := nn.CheckGradient(loss, u.agrad, err); err != nil {
 		return s, fmt.Errorf("updating ddpg: actor: %w", err)
 	}
@@ -104,6 +113,28 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 		nn.SoftUpdate(p.Critics[i].Target, p.Critics[i].Theta, c.Tau)
 	}
 	return s, nil
+}
+
+// imitate adds the gradient of the weighted distance to the data's actions to the actor's, and returns the distance. The
+// weight is against the mean size of the batch's values, as in equation 5 of TD3+BC.
+func (u *Updater) imitate(theta []float64, b *replay.Batch) (loss float64) {
+	size := 0.0
+	for _, q := range u.q {
+		size += math.Abs(q) / float64(len(u.q))
+	}
+	a := u.actor.Forward(theta, b.State, u.c.Batch)
+	weight := u.Imitation * size / float64(len(a))
+	da := u.actor.Out()
+	for i, v := range a {
+		d := v - b.Action[i]
+		loss += weight * d * d
+		da[i] = 2 * weight * d
+	}
+	u.actor.Backward(theta, u.imitated, nil)
+	for i, g := range u.imitated {
+		u.agrad[i] += g
+	}
+	return loss
 }
 
 // targets computes y.
