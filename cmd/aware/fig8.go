@@ -1,15 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"sync"
-	"syscall"
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
@@ -23,13 +17,6 @@ type fig8Options struct {
 	meta string
 	out  string
 	json bool
-}
-
-// keptRepetition is the file of a repetition that is done.
-type keptRepetition struct {
-	Made        aware.Fig8         `json:"made"` // without the number of repetitions
-	Meta        map[string]string  `json:"meta"` // provenance of the meta-learner
-	Adaptations []aware.Adaptation `json:"adaptations"`
 }
 
 func fig8Command() *cobra.Command {
@@ -71,77 +58,21 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 		return usage(fmt.Errorf("--seed %d: the meta-learner is of the division %s, and may have seen the workloads of this one",
 			o.fig.Seed, split))
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var all []aware.Adaptation
-	progress := newProgress(cmd.ErrOrStderr(), o.fig.Repetitions*(2+4*o.fig.Apps))
-	var one sync.Mutex
-	for i := range o.fig.Repetitions {
-		done, err := o.kept(i, p)
-		if err != nil {
-			return err
-		}
-		if done == nil {
-			done, err = o.fig.Repetition(ctx, i, p, func(what string) {
-				one.Lock()
-				defer one.Unlock()
-				progress.step(what)
-			})
-			if err != nil {
-				return err
-			}
-			if err := o.keep(i, p, done); err != nil {
-				return err
-			}
-		}
-		all = append(all, done...)
-		if err := draw.Adaptations(o.out, o.fig, all); err != nil {
-			return err
-		}
+	made := o.fig
+	made.Repetitions = 0
+	all, err := repetitions[aware.Adaptation]{
+		out: o.out, made: map[string]any{"fig8": made, "meta": p.Provenance}, n: o.fig.Repetitions, steps: 2 + 4*o.fig.Apps,
+		run: func(ctx context.Context, i int, done func(string)) ([]aware.Adaptation, error) {
+			return o.fig.Repetition(ctx, i, p, done)
+		},
+		report: func(all []aware.Adaptation) error { return draw.Adaptations(o.out, o.fig, all) },
+	}.all(cmd)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", filepath.Join(o.out, "index.html"))
 	summaries := aware.Summarise(all)
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"made": o.fig, "meta": p.Provenance, "arms": summaries})
 	}
 	return draw.PrintAdaptations(cmd.OutOrStdout(), summaries)
-}
-
-func (o fig8Options) path(repetition int) string {
-	return filepath.Join(o.out, fmt.Sprintf("repetition-%03d.json", repetition))
-}
-
-// made is what tells the files of another run.
-func (o fig8Options) made() aware.Fig8 {
-	f := o.fig
-	f.Repetitions = 0
-	return f
-}
-
-// kept is a repetition that is done; nil: it is not.
-func (o fig8Options) kept(repetition int, p pretrain.Pretrained) ([]aware.Adaptation, error) {
-	text, err := os.ReadFile(o.path(repetition))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var k keptRepetition
-	if err := json.Unmarshal(text, &k); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.path(repetition), err)
-	}
-	if k.Made != o.made() || fmt.Sprint(k.Meta) != fmt.Sprint(p.Provenance) {
-		return nil, fmt.Errorf("%s is of another run: %+v with the meta-learner of %v; give another --out",
-			o.path(repetition), k.Made, k.Meta)
-	}
-	return k.Adaptations, nil
-}
-
-func (o fig8Options) keep(repetition int, p pretrain.Pretrained, done []aware.Adaptation) error {
-	text, err := json.Marshal(keptRepetition{o.made(), p.Provenance, done})
-	if err != nil {
-		return err
-	}
-	return writeAtomically(o.path(repetition), text)
 }

@@ -10,8 +10,6 @@ import (
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/sim/workload"
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Fig8 is the settings of the experiment on adaptation (§5.2).
@@ -157,32 +155,6 @@ type Summary struct {
 	First      Interval `json:"first"`      // reward before any training, as a share of the target
 }
 
-// Interval is a mean with its 95 % interval, which a single value has not.
-type Interval struct {
-	Mean float64  `json:"mean"`
-	Low  *float64 `json:"low,omitempty"`
-	High *float64 `json:"high,omitempty"`
-}
-
-func (i Interval) String() string {
-	if i.Low == nil {
-		return fmt.Sprintf("%.3g", i.Mean)
-	}
-	return fmt.Sprintf("%.3g (%.3g to %.3g)", i.Mean, *i.Low, *i.High)
-}
-
-// interval is Student's, of independent values.
-func interval(values []float64) Interval {
-	mean, deviation := stat.MeanStdDev(values, nil)
-	if len(values) < 2 {
-		return Interval{Mean: mean}
-	}
-	n := float64(len(values))
-	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975) * stat.StdErr(deviation, n)
-	low, high := mean-half, mean+half
-	return Interval{Mean: mean, Low: &low, High: &high}
-}
-
 // Summarise is the arms' summaries.
 func Summarise(all []Adaptation) []Summary {
 	var out []Summary
@@ -203,16 +175,7 @@ func Summarise(all []Adaptation) []Summary {
 			continue
 		}
 		over := func(of func(Adaptation) float64) Interval {
-			var means []float64
-			for _, runs := range by {
-				sum := 0.0
-				for _, a := range runs {
-					sum += of(a)
-				}
-				means = append(means, sum/float64(len(runs)))
-			}
-			slices.Sort(means) // the map's order is another one each time, and sums of floats depend on it
-			return interval(means)
+			return overRepetitions(by, of)
 		}
 		s.Episodes = over(func(a Adaptation) float64 { return float64(a.Episodes) })
 		s.CPU = over(func(a Adaptation) float64 { return a.CPU })

@@ -12,6 +12,7 @@ type Figures struct {
 	Steps      int     `json:"steps"`
 	Known      int     `json:"known"`      // of which the reward is known
 	Reward     float64 `json:"reward"`     // of those
+	Squares    float64 `json:"squares"`    // of their rewards
 	CPU        float64 `json:"cpu"`        // utilisation: used over limit
 	Memory     float64 `json:"memory"`     // the same
 	Violations int     `json:"violations"` // steps in which the SLO was not kept
@@ -24,6 +25,7 @@ func (f *Figures) add(out workload.Outcome, slo mdp.SLO) {
 	if out.RewardKnown {
 		f.Known++
 		f.Reward += float64(out.Reward)
+		f.Squares += float64(out.Reward) * float64(out.Reward)
 	}
 	if sp, ok := slo.Preservation(out.State); ok && sp < 1 {
 		f.Violations++
@@ -43,8 +45,16 @@ func (f *Figures) add(out workload.Outcome, slo mdp.SLO) {
 // Since is what was added since an earlier copy.
 func (f Figures) Since(was Figures) Figures {
 	return Figures{
-		Steps: f.Steps - was.Steps, Known: f.Known - was.Known, Reward: f.Reward - was.Reward, CPU: f.CPU - was.CPU,
-		Memory: f.Memory - was.Memory, Violations: f.Violations - was.Violations, Cores: f.Cores - was.Cores,
+		Steps: f.Steps - was.Steps, Known: f.Known - was.Known, Reward: f.Reward - was.Reward,
+		Squares: f.Squares - was.Squares, CPU: f.CPU - was.CPU, Memory: f.Memory - was.Memory, Violations: f.Violations - was.Violations, Cores: f.Cores - was.Cores,
+	}
+}
+
+// plus is the sum of both.
+func (f Figures) plus(g Figures) Figures {
+	return Figures{
+		Steps: f.Steps + g.Steps, Known: f.Known + g.Known, Reward: f.Reward + g.Reward,
+		Squares: f.Squares + g.Squares, CPU: f.CPU + g.CPU, Memory: f.Memory + g.Memory, Violations: f.Violations + g.Violations, Cores: f.Cores + g.Cores,
 	}
 }
 

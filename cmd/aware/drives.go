@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"awarescale.dev/aware/cmd/draw"
+	"awarescale.dev/aware/learner/bench/aware"
+	"github.com/spf13/cobra"
+)
+
+// drives is an experiment whose runs are drives: fig9 and fig10.
+type drives struct {
+	name        string // of the data's file, too
+	title       string
+	about       string
+	arms        []aware.Arm
+	repetitions *int
+	apps        *int
+	episodes    *int
+	training    *aware.Convergence
+	life        *aware.Life
+	seed        *uint64
+	check       func() error
+	made        func(repetitions int) any // the settings
+	run         func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error)
+	claims      func([]aware.Drive) []aware.Claim
+}
+
+func (d drives) command(short, long string) *cobra.Command {
+	var out string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: d.name, Short: short, Args: cobra.NoArgs,
+		Long: long + "\n\nEach repetition is kept in the folder of the report when it is done, and is not run again.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.do(cmd, out, asJSON) },
+	}
+	f := cmd.Flags()
+	f.IntVar(d.repetitions, "repetitions", *d.repetitions, "how often")
+	f.IntVar(d.apps, "apps", *d.apps, "workloads in each repetition")
+	f.IntVar(d.episodes, "episodes", *d.episodes, "episodes that are measured, of all arms; of fig9 after each update")
+	f.IntVar(&d.training.Most, "train", d.training.Most, "episodes of training of a policy that has converged")
+	f.Uint64Var(d.seed, "seed", *d.seed, "of the division of the applications, and of all that is drawn")
+	f.StringVar(&out, "out", "out/"+d.name, "folder of the report")
+	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
+	return cmd
+}
+
+func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
+	if err := d.check(); err != nil {
+		return usage(err)
+	}
+	if d.training.Most < 1 {
+		return usage(fmt.Errorf("--train %d: it must be at least 1", d.training.Most))
+	}
+	report := draw.Drives{
+		File: d.name + ".json", Title: d.title, About: d.about, Made: d.made(*d.repetitions), Arms: d.arms, Claims: d.claims,
+	}
+	all, err := repetitions[aware.Drive]{
+		out: out, made: d.made(0), n: *d.repetitions, steps: len(d.arms) * *d.apps, run: d.run,
+		report: func(all []aware.Drive) error { return report.Write(out, all) },
+	}.all(cmd)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(report.Data(all))
+	}
+	return report.Print(cmd.OutOrStdout(), all)
+}
+
+func fig10Command() *cobra.Command {
+	f := &aware.Fig10{
+		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 5, Episodes: 400, Seed: 1,
+	}
+	return drives{
+		name: "fig10", title: "The begin of training, with and without bootstrapping", arms: aware.Fig10Arms,
+		about: "Means over all workloads, episode by episode (means of 10 episodes). All arms have the same seeds and loads. " +
+			"Intervals are 95 % ones over the repetitions.",
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, seed: &f.Seed,
+		check: func() error { return f.Check() },
+		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
+		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+			return f.Repetition(ctx, i, done)
+		},
+		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
+	}.command("What bootstrapping saves at the begin of training",
+		"An agent that begins from nothing drives a workload: alone (no bootstrap), or as Algorithm 1 has it (AWARE), where HPA\n"+
+			"and VPA drive until what was learned from them is worth as much by an off-policy evaluation. Beside them are HPA\n"+
+			"and VPA (rule), tuned for the workload on other seeds, and a policy that was trained beforehand (converged).")
+}
+
+func fig9Command() *cobra.Command {
+	f := &aware.Fig9{
+		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 2, Episodes: 60, Seed: 1,
+	}
+	return drives{
+		name: "fig9", title: "Serving while the workload is updated", arms: aware.Fig9Arms,
+		about: "Seven updates, one after the other, in another order in each workload. Means over all workloads, episode by " +
+			"episode (means of 10 episodes). All arms have the same seeds and loads. Intervals are 95 % ones over the repetitions.",
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, seed: &f.Seed,
+		check: func() error { return f.Check() },
+		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
+		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+			return f.Repetition(ctx, i, done)
+		},
+		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
+	}.command("What a policy is worth while the workload is updated",
+		"A policy that has converged serves a workload, and then the workload changes by the paper's seven updates, one after\n"+
+			"the other. It goes on as it is (no retraining), or AWARE sees the change and trains it again. Beside them are HPA\n"+
+			"and VPA (rule), tuned before the first update, and a policy that was trained after each update, before it is\n"+
+			"measured (converged).")
+}

@@ -1,0 +1,234 @@
+package aware
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"awarescale.dev/aware/learner/algo/ddpg"
+	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// The arms of figures 9 and 10, beside [AWARE].
+const (
+	Rule         Arm = "rule"          // HPA and VPA, tuned for the workload: the fallback of AWARE
+	NoBootstrap  Arm = "no bootstrap"  // the agent drives and learns from the first step on, from nothing
+	NoRetraining Arm = "no retraining" // a converged policy that goes on as it is
+	Converged    Arm = "converged"     // a policy that was trained in the workload before it is measured
+)
+
+// Drive is one arm in one workload.
+type Drive struct {
+	Repetition int       `json:"repetition"`
+	Workload   string    `json:"workload"`
+	Arm        Arm       `json:"arm"`
+	Phases     []string  `json:"phases,omitempty"` // updates, each with the same number of episodes
+	Episodes   []Episode `json:"episodes"`
+	Changes    []Change  `json:"changes,omitempty"` // of AWARE's stage
+	// Seconds is the CPU time of learning while it drove. It is measured, and not the same in each run.
+	Seconds float64 `json:"seconds"`
+}
+
+// Window is the number of episodes over which an arm is compared with the fallback.
+const Window = 20
+
+// Worst is the most that an arm earned less than another one in any window of n episodes, as a share of what the other one
+// earned in the same episodes; below zero where it earned more in all. ok is false where there is no window of which the
+// rewards are known.
+func Worst(arm, other []Episode, n int) (loss float64, ok bool) {
+	loss = math.Inf(-1)
+	for i := 0; i+n <= min(len(arm), len(other)); i++ {
+		mine, theirs := total(arm[i:i+n]), total(other[i:i+n])
+		if mine.Known == 0 || theirs.Known == 0 || theirs.Mean() == 0 {
+			continue
+		}
+		loss, ok = max(loss, (theirs.Mean()-mine.Mean())/math.Abs(theirs.Mean())), true
+	}
+	return loss, ok
+}
+
+// ArmSummary is an arm over all workloads and repetitions, with 95 % intervals over the repetitions' means.
+type ArmSummary struct {
+	Arm        Arm      `json:"arm"`
+	Runs       int      `json:"runs"`
+	Reward     Interval `json:"reward"` // of a step
+	CPU        Interval `json:"cpu"`    // utilisation
+	Memory     Interval `json:"memory"`
+	Violations Interval `json:"violations"` // steps of an episode over the SLO
+	Seconds    Interval `json:"seconds"`    // CPU time of learning
+	// Worse is the most that the arm earned less than the rule in any window of episodes, as a share: see [Worst].
+	Worse   *Interval `json:"worse,omitempty"`
+	Worst   *float64  `json:"worst,omitempty"` // the same of the worst run
+	Offline Interval  `json:"offline"`         // episodes in that stage
+	Online  Interval  `json:"online"`
+	Serving Interval  `json:"serving"`
+}
+
+// Claim is a figure of the paper, and what was found.
+type Claim struct {
+	What  string    `json:"what"`
+	Bar   float64   `json:"bar"`             // the paper's
+	Least bool      `json:"least"`           // the bar is the least that it must be; otherwise the most
+	Found *Interval `json:"found,omitempty"` // nil: it cannot be said, such as a ratio to none at all
+	Held  bool      `json:"held"`            // the mean is on the right side
+}
+
+func claim(what string, bar float64, least bool, found *Interval) Claim {
+	c := Claim{What: what, Bar: bar, Least: least, Found: found}
+	if found != nil {
+		c.Held = found.Mean >= bar == least || found.Mean == bar
+	}
+	return c
+}
+
+// of is the drives of an arm, by repetition.
+func of(all []Drive, arm Arm) map[int][]Drive {
+	by := map[int][]Drive{}
+	for _, d := range all {
+		if d.Arm == arm {
+			by[d.Repetition] = append(by[d.Repetition], d)
+		}
+	}
+	return by
+}
+
+// SummariseDrives is the arms' summaries, in the order in which they are given.
+func SummariseDrives(all []Drive, arms []Arm) []ArmSummary {
+	var out []ArmSummary
+	for _, arm := range arms {
+		by := of(all, arm)
+		if len(by) == 0 {
+			continue
+		}
+		s := ArmSummary{Arm: arm}
+		per := func(figure func(f Figures) float64) Interval {
+			return overRepetitions(by, func(d Drive) float64 {
+				f := total(d.Episodes)
+				return figure(f) / float64(max(1, f.Steps))
+			})
+		}
+		s.Reward = overRepetitions(by, func(d Drive) float64 { return total(d.Episodes).Mean() })
+		s.CPU = per(func(f Figures) float64 { return f.CPU })
+		s.Memory = per(func(f Figures) float64 { return f.Memory })
+		s.Violations = overRepetitions(by, func(d Drive) float64 {
+			return float64(total(d.Episodes).Violations) / float64(max(1, len(d.Episodes)))
+		})
+		s.Seconds = overRepetitions(by, func(d Drive) float64 { return d.Seconds })
+		for stage, to := range map[lifecycle.Stage]*Interval{
+			lifecycle.Offline: &s.Offline, lifecycle.Online: &s.Online, lifecycle.Serving: &s.Serving,
+		} {
+			*to = overRepetitions(by, func(d Drive) float64 { return d.in(stage) })
+		}
+		worse := map[int][]float64{}
+		for repetition, drives := range by {
+			s.Runs += len(drives)
+			for _, d := range drives {
+				if loss, ok := Worst(d.Episodes, d.beside(all, Rule), Window); ok && arm != Rule {
+					worse[repetition] = append(worse[repetition], loss)
+				}
+			}
+		}
+		if len(worse) > 0 {
+			over := overRepetitions(worse, func(v float64) float64 { return v })
+			most := math.Inf(-1)
+			for _, losses := range worse {
+				most = max(most, slices.Max(losses))
+			}
+			s.Worse, s.Worst = &over, &most
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// in is the episodes that an arm was in a stage.
+func (d Drive) in(stage lifecycle.Stage) float64 {
+	steps, all := 0, 0
+	for _, e := range d.Episodes {
+		steps += e.Stages[stage]
+		all += e.Steps
+	}
+	return float64(steps*len(d.Episodes)) / float64(max(1, all))
+}
+
+// beside is the episodes of another arm in the same workload.
+func (d Drive) beside(all []Drive, arm Arm) []Episode {
+	for _, o := range all {
+		if o.Arm == arm && o.Repetition == d.Repetition && o.Workload == d.Workload {
+			return o.Episodes
+		}
+	}
+	return nil
+}
+
+// compared is the interval over the repetitions of a figure of two arms' sums. A repetition of which it cannot be said, such as
+// a ratio to no violations, makes the whole unknown.
+func compared(all []Drive, a, b Arm, figure func(a, b Figures) (float64, bool)) *Interval {
+	mine, theirs := of(all, a), of(all, b)
+	var values []float64
+	for repetition := range mine {
+		sum := [2]Figures{}
+		for i, drives := range [][]Drive{mine[repetition], theirs[repetition]} {
+			for _, d := range drives {
+				sum[i] = sum[i].plus(total(d.Episodes))
+			}
+		}
+		v, ok := figure(sum[0], sum[1])
+		if !ok {
+			return nil
+		}
+		values = append(values, v)
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	slices.Sort(values)
+	i := interval(values)
+	return &i
+}
+
+// gain is by which share a figure is above another one.
+func gain(of func(Figures) float64) func(a, b Figures) (float64, bool) {
+	return func(a, b Figures) (float64, bool) {
+		mine, theirs := of(a)/float64(max(1, a.Steps)), of(b)/float64(max(1, b.Steps))
+		return mine/theirs - 1, theirs > 0
+	}
+}
+
+// fewer is how many times as many violations the other arm has.
+func fewer(a, b Figures) (float64, bool) {
+	return float64(b.Violations) / float64(a.Violations), a.Violations > 0
+}
+
+// newAgent is an agent for what is driven, from nothing or from saved weights.
+func newAgent(d *driven, from *weights.File, seed uint64) (*ddpg.Agent, error) {
+	c := Settings(len(d.obs), len(d.executed))
+	c.Seed = seed
+	a, err := ddpg.New(c)
+	if err == nil && from != nil {
+		err = a.Restore(*from)
+	}
+	return a, err
+}
+
+// converged is the best policy of a whole training in a workload, from nothing or from saved weights.
+func (s Setting) converged(ctx context.Context, c Convergence, w Workload, from *weights.File, seed uint64) (*weights.File, error) {
+	arm := Scratch
+	if from != nil {
+		arm = TL
+	}
+	b, err := s.Begin(arm, w, Source{Weights: from}, seed)
+	if err != nil {
+		return nil, err
+	}
+	course, err := c.Adapt(ctx, b, s, seed, math.Inf(1), false)
+	if err != nil {
+		return nil, err
+	}
+	if course.best == nil {
+		return nil, fmt.Errorf("%s: the reward of no evaluation was known", w.Name())
+	}
+	return course.best, nil
+}

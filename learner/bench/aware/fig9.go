@@ -1,0 +1,217 @@
+package aware
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/sim/workload"
+)
+
+// Fig9 is the settings of the experiment on policy serving (§5.3): the workload changes by the seven updates of §2.3, in a
+// random order, one after the other.
+type Fig9 struct {
+	Setting     Setting     `json:"setting"`
+	Convergence Convergence `json:"convergence"` // of the policies that are trained beforehand
+	Life        Life        `json:"life"`
+	Repetitions int         `json:"repetitions"`
+	Apps        int         `json:"apps"`     // workloads in each repetition
+	Episodes    int         `json:"episodes"` // after each update, of all arms
+	Seed        uint64      `json:"seed"`
+}
+
+// Fig9Arms are in the order in which they are run.
+var Fig9Arms = []Arm{Rule, NoRetraining, AWARE, Converged}
+
+// Check is nil for settings that make sense.
+func (f Fig9) Check() error {
+	return checkDrives("fig9", f.Seed, f.Repetitions, f.Apps, f.Episodes)
+}
+
+// Demand of a workload before its updates, in cores. All seven together make it some forty times as much.
+const (
+	leastBefore = 0.1
+	mostBefore  = 0.5
+)
+
+// Phase is a workload after an update.
+type Phase struct {
+	Update   string
+	Workload Workload
+}
+
+// Updatable is a workload that each of the seven updates changes, and what it is after each of them in a random order. A
+// published application has at most three segments and no more than three of the updates change it: it gets a segment
+// of each kind that it lacks, drawn at random as AWARE's generator does.
+func Updatable(index int, seed uint64) (before Workload, phases []Phase, err error) {
+	base, err := Of(index)
+	if err != nil {
+		return base, nil, err
+	}
+	r := rand.New(rand.NewPCG(seed, 0xf19))
+	segments := map[string]workload.Segment{}
+	for _, s := range workload.Segments() {
+		segments[s.Name] = s
+	}
+	updates := workload.Updates()
+	app := slices.Clone(base.App)
+	for _, u := range updates {
+		if _, ok := u.Apply(app); !ok && len(u.Segments) > 0 {
+			app = append(app, segments[u.Segments[r.IntN(len(u.Segments))]])
+		}
+	}
+	before, err = under(app, base.Trace, leastBefore+(mostBefore-leastBefore)*r.Float64())
+	if err != nil {
+		return before, nil, err
+	}
+	now := before
+	for _, i := range r.Perm(len(updates)) {
+		u := updates[i]
+		if len(u.Segments) == 0 {
+			now, err = now.Busier(seed)
+		} else {
+			next, ok := now.Updated(u)
+			if !ok {
+				err = fmt.Errorf("update %s does not change %s", u.Name, now.Name())
+			}
+			now = next
+		}
+		if err != nil {
+			return before, nil, err
+		}
+		phases = append(phases, Phase{u.Name, now})
+	}
+	return before, phases, nil
+}
+
+// Repetition runs all arms in some workloads. done is called after each run; it may be nil. Arms are paired as in fig10.
+func (f Fig9) Repetition(ctx context.Context, number int, done func(what string)) ([]Drive, error) {
+	_, unseen := workload.Split(f.Seed)
+	order := rand.New(rand.NewPCG(f.Seed, uint64(number))).Perm(len(unseen))
+	return inWorkloads(ctx, f.Apps, func(ctx context.Context, k int) ([]Drive, error) {
+		return f.drives(ctx, unseen[order[k]], number, runSeed(f.Seed, number, k), done)
+	})
+}
+
+// known is how many episodes of the policy and of the fallback AWARE has seen before the first update.
+const known = 20
+
+// drives is all arms in a workload and its updates.
+func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done func(string)) ([]Drive, error) {
+	before, phases, err := Updatable(index, seed)
+	if err != nil {
+		return nil, err
+	}
+	first, err := f.Setting.driven(before)
+	if err != nil {
+		return nil, err
+	}
+	fallback, err := f.Setting.tunedRule(ctx, first, seed)
+	if err != nil {
+		return nil, err
+	}
+	best, err := f.Setting.converged(ctx, f.Convergence, before, nil, seed)
+	if err != nil {
+		return nil, err
+	}
+	width := len(first.executed)
+	var out []Drive
+	for _, arm := range Fig9Arms {
+		fail := func(err error) ([]Drive, error) { return nil, fmt.Errorf("%s, arm %s: %w", before.Name(), arm, err) }
+		own := &rule{config: fallback.config}
+		a, err := newAgent(first, best, seed)
+		if err != nil {
+			return fail(err)
+		}
+		var by driver = newActor(a, false, width)
+		var life *living
+		switch arm {
+		case Rule:
+			by = own
+		case AWARE:
+			if life, err = f.serving(ctx, first, best, own, seed); err != nil {
+				return fail(err)
+			}
+			by = life
+		}
+		one := Drive{Repetition: number, Workload: before.Name(), Arm: arm}
+		seeds := episodeSeeds(seed, scoredSeeds, len(phases)*f.Episodes)
+		last := best
+		for i, p := range phases {
+			d, err := f.Setting.driven(p.Workload)
+			if err != nil {
+				return fail(err)
+			}
+			own.config.SLO = d.slo // the owner says what the new requests may take
+			if arm == Converged {
+				if by, last, err = f.after(ctx, d, p.Workload, last, seed+uint64(i)); err != nil {
+					return fail(err)
+				}
+			}
+			episodes, err := d.play(ctx, by, seeds[i*f.Episodes:][:f.Episodes])
+			if err != nil {
+				return fail(fmt.Errorf("after update %s: %w", p.Update, err))
+			}
+			one.Phases = append(one.Phases, p.Update)
+			one.Episodes = append(one.Episodes, episodes...)
+		}
+		one.Seconds = by.cost()
+		if life != nil {
+			one.Changes = life.Changes
+		}
+		out = append(out, one)
+		tell(done, one)
+	}
+	return out, nil
+}
+
+// serving is AWARE with a converged policy, which serves.
+func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallback *rule, seed uint64) (*living, error) {
+	a, err := newAgent(d, best, seed)
+	if err != nil {
+		return nil, err
+	}
+	seeds := episodeSeeds(seed, knownSeeds, known)
+	own, err := d.play(ctx, newActor(a, false, len(d.executed)), seeds)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := d.play(ctx, &rule{config: fallback.config}, seeds)
+	if err != nil {
+		return nil, err
+	}
+	life, err := newLiving(f.Life, a, len(d.executed), fallback, seed)
+	if err != nil {
+		return nil, err
+	}
+	return life, life.serve(d, own, theirs)
+}
+
+// after is the policy that is trained after an update from the one before it, to the end.
+func (f Fig9) after(ctx context.Context, d *driven, w Workload, last *weights.File, seed uint64) (*actor, *weights.File, error) {
+	best, err := f.Setting.converged(ctx, f.Convergence, w, last, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := newAgent(d, best, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newActor(a, false, len(d.executed)), best, nil
+}
+
+// Claims are the paper's figures (§5.3).
+func (f Fig9) Claims(all []Drive) []Claim {
+	return []Claim{
+		claim("reward below the converged policy's", 0.036, false, compared(all, AWARE, Converged, func(a, b Figures) (float64, bool) {
+			return 1 - a.Mean()/b.Mean(), a.Known > 0 && b.Known > 0 && b.Mean() > 0
+		})),
+		claim("times fewer SLO violations than no retraining", 3.1, true, compared(all, AWARE, NoRetraining, fewer)),
+		claim("CPU utilisation above no retraining", 0.096, true,
+			compared(all, AWARE, NoRetraining, gain(func(f Figures) float64 { return f.CPU }))),
+		claim("memory utilisation above no retraining", 0.148, true,
+			compared(all, AWARE, NoRetraining, gain(func(f Figures) float64 { return f.Memory }))),
+	}
+}
