@@ -17,6 +17,7 @@ import (
 type Life struct {
 	Jitter    mdp.Ratio `json:"jitter"`    // share of the fallback's steps in which one knob is raised, Offline
 	Raise     float64   `json:"raise"`     // how far at most, in the box of actions, whose whole range is 2
+	Try       mdp.Ratio `json:"try"`       // share of the steps Online with the algorithm's noise; there is none in the others
 	Imitation float64   `json:"imitation"` // of the fallback's data, Offline (ddpg.Config.Imitation)
 	Fade      int       `json:"fade"`      // steps Online over which imitation goes to zero
 	Least     int       `json:"least"`     // episodes Offline before the first evaluation
@@ -25,7 +26,7 @@ type Life struct {
 }
 
 // UsualLife is what the experiments take.
-var UsualLife = Life{Jitter: 0.2, Raise: 0.3, Imitation: 0.4, Fade: 5000, Least: 10, Every: 5, Keep: 20}
+var UsualLife = Life{Jitter: 0.2, Raise: 0.3, Try: 0.1, Imitation: 0.4, Fade: 5000, Least: 10, Every: 5, Keep: 20}
 
 // Change is a change of stage.
 type Change struct {
@@ -94,8 +95,9 @@ func (l *living) serve(d *driven, own, fallback []Episode) error {
 // pilot is the agent as the lifecycle's learned policy.
 func (l *living) pilot() mdp.Policy {
 	return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
-		// What is written by Explore is the action that is learned from; while the policy serves nothing is tried.
-		if l.now == lifecycle.Serving {
+		// With noise at each step nearly every episode has one that is far too small for its load, and the agent would never
+		// drive for long. What is learned from is what took force.
+		if l.now == lifecycle.Serving || l.r.Float64() >= float64(l.life.Try) {
 			l.greedy(l.driven.obs, l.numbers)
 		}
 		return l.driven.encoder.FromBox(l.numbers)

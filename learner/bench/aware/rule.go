@@ -2,6 +2,7 @@ package aware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -55,8 +56,15 @@ func (r *rule) begin() error {
 	return nil
 }
 
-// Decide implements [mdp.Policy].
-func (r *rule) Decide(s mdp.State) (mdp.Action, error) { return r.policy.Decide(s) }
+// Decide implements [mdp.Policy]. What it does not know enough for stays as it is.
+func (r *rule) Decide(s mdp.State) (mdp.Action, error) {
+	a, err := r.policy.Decide(s)
+	var unknown *mdp.UnknownError
+	if errors.As(err, &unknown) {
+		return mdp.Action{}, nil
+	}
+	return a, err
+}
 
 func (r *rule) decide(d *driven) (mdp.Action, error) { return r.Decide(d.state) }
 func (r *rule) took(*driven, taken) error            { return nil }
