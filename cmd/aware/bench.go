@@ -8,6 +8,8 @@ func benchCommand() *cobra.Command {
 		Short: "Measure the simulated world, and policies in it",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig8Command(), fig9Command(), fig10Command())
+	cmd.AddCommand(
+		validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig8Command(), fig9Command(), fig10Command(),
+	)
 	return cmd
 }

@@ -20,7 +20,6 @@ type drives struct {
 	apps        *int
 	episodes    *int
 	training    *aware.Convergence
-	life        *aware.Life
 	seed        *uint64
 	check       func() error
 	made        func(repetitions int) any // the settings
@@ -72,13 +71,14 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 
 func fig10Command() *cobra.Command {
 	f := &aware.Fig10{
-		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 5, Episodes: 400, Seed: 1,
+		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 5,
+		Episodes: 400, Seed: 1,
 	}
 	return drives{
 		name: "fig10", title: "The begin of training, with and without bootstrapping", arms: aware.Fig10Arms,
-		about: "Means over all workloads, episode by episode (means of 10 episodes). All arms have the same seeds and loads. " +
-			"Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, seed: &f.Seed,
+		about: "Means over all workloads, episode by episode (means of 10 episodes). All arms have the same seeds and " +
+			"loads. Intervals are 95 % ones over the repetitions.",
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, seed: &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
@@ -93,13 +93,15 @@ func fig10Command() *cobra.Command {
 
 func fig9Command() *cobra.Command {
 	f := &aware.Fig9{
-		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 2, Episodes: 60, Seed: 1,
+		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 2,
+		Episodes: 60, Seed: 1,
 	}
 	return drives{
 		name: "fig9", title: "Serving while the workload is updated", arms: aware.Fig9Arms,
 		about: "Seven updates, one after the other, in another order in each workload. Means over all workloads, episode by " +
-			"episode (means of 10 episodes). All arms have the same seeds and loads. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, seed: &f.Seed,
+			"episode (means of 10 episodes). All arms have the same seeds and " +
+			"loads. Intervals are 95 % ones over the repetitions.",
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, seed: &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {

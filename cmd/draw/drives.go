@@ -91,8 +91,8 @@ func meanOfEpisodes(all []aware.Drive, arm aware.Arm, of func(aware.Figures) (fl
 // Print prints the arms and the claims as tables.
 func (r Drives) Print(out io.Writer, all []aware.Drive) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "arm\truns\treward of a step\tviolations an episode\tCPU utilisation\tmemory utilisation\tCPU s of learning\t"+
-		"worst 20 episodes below the rule\tOffline\tOnline\tServing")
+	fmt.Fprintln(w, "arm\truns\treward of a step\tviolations an episode\tCPU utilisation\tmemory utilisation\t"+
+		"CPU s of learning\tworst 20 episodes below the rule\tOffline\tOnline\tServing")
 	for _, s := range aware.SummariseDrives(all, r.Arms) {
 		worst := "-"
 		if s.Worse != nil {

@@ -214,7 +214,9 @@ func newAgent(d *driven, from *weights.File, seed uint64) (*ddpg.Agent, error) {
 }
 
 // converged is the best policy of a whole training in a workload, from nothing or from saved weights.
-func (s Setting) converged(ctx context.Context, c Convergence, w Workload, from *weights.File, seed uint64) (*weights.File, error) {
+func (s Setting) converged(
+	ctx context.Context, c Convergence, w Workload, from *weights.File, seed uint64,
+) (*weights.File, error) {
 	arm := Scratch
 	if from != nil {
 		arm = TL

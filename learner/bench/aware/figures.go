@@ -46,7 +46,8 @@ func (f *Figures) add(out workload.Outcome, slo mdp.SLO) {
 func (f Figures) Since(was Figures) Figures {
 	return Figures{
 		Steps: f.Steps - was.Steps, Known: f.Known - was.Known, Reward: f.Reward - was.Reward,
-		Squares: f.Squares - was.Squares, CPU: f.CPU - was.CPU, Memory: f.Memory - was.Memory, Violations: f.Violations - was.Violations, Cores: f.Cores - was.Cores,
+		Squares: f.Squares - was.Squares, CPU: f.CPU - was.CPU,
+		Memory: f.Memory - was.Memory, Violations: f.Violations - was.Violations, Cores: f.Cores - was.Cores,
 	}
 }
 
@@ -54,7 +55,8 @@ func (f Figures) Since(was Figures) Figures {
 func (f Figures) plus(g Figures) Figures {
 	return Figures{
 		Steps: f.Steps + g.Steps, Known: f.Known + g.Known, Reward: f.Reward + g.Reward,
-		Squares: f.Squares + g.Squares, CPU: f.CPU + g.CPU, Memory: f.Memory + g.Memory, Violations: f.Violations + g.Violations, Cores: f.Cores + g.Cores,
+		Squares: f.Squares + g.Squares, CPU: f.CPU + g.CPU,
+		Memory: f.Memory + g.Memory, Violations: f.Violations + g.Violations, Cores: f.Cores + g.Cores,
 	}
 }
 
