@@ -88,6 +88,14 @@ type Policy func(obs []float64, legal []bool, action []float64) error
 // interval of it. With the data's states it has a part of what led there: a policy that is better than the data's is worth
 // more in the end.
 type Estimate struct {
+	Interval
+	// Gain is how much more that is than a step earned in the data. Each network's worth is compared with what was earned in
+	// the episodes of its own draw. So a draw of quiet episodes, in which any policy earns more, does not widen this interval.
+	Gain Interval
+}
+
+// Interval is a mean of networks, and its interval.
+type Interval struct {
 	Mean float64
 	Low  float64
 	High float64
@@ -190,28 +198,37 @@ func Evaluate(c Config, episodes [][]replay.Transition, policy Policy, w *agent.
 	if err != nil {
 		return fail(err)
 	}
-	worth := make([]float64, c.Resamples)
+	worth, gain := make([]float64, c.Resamples), make([]float64, c.Resamples)
 	for i := range worth {
-		if worth[i], err = c.fit(d, g, rand.New(rand.NewPCG(c.Seed, uint64(i)))); err != nil {
+		var earned float64
+		if worth[i], earned, err = c.fit(d, g, rand.New(rand.NewPCG(c.Seed, uint64(i)))); err != nil {
 			return fail(err)
 		}
+		gain[i] = worth[i] - earned
 	}
-	mean, deviation := stat.MeanStdDev(worth, nil)
+	return Estimate{c.interval(worth), c.interval(gain)}, nil
+}
+
+// interval is of one value by each network.
+func (c Config) interval(values []float64) Interval {
+	mean, deviation := stat.MeanStdDev(values, nil)
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(c.Resamples - 1)}.Quantile((1 + c.Confidence) / 2)
-	return Estimate{Mean: mean, Low: mean - t*deviation, High: mean + t*deviation}, nil
+	return Interval{Mean: mean, Low: mean - t*deviation, High: mean + t*deviation}
 }
 
 // clip bounds the norm of a gradient.
 const clip = 10
 
-// fit is the mean reward of a step by one network, of episodes that are drawn with replacement. The network learns how much
-// more than the mean of the data an action is worth: before it has learned anything it says the mean, and not zero.
-func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (float64, error) {
+// fit is the mean reward of a step by one network, of episodes that are drawn with replacement, and what was earned in those.
+// The network learns how much more than the mean of the data an action is worth: before it has learned anything it says the
+// mean, and not zero.
+func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (worth, earned float64, err error) {
 	var drawn []int
 	for range d.of {
 		e := d.of[r.IntN(len(d.of))]
 		for i := e[0]; i < e[1]; i++ {
 			drawn = append(drawn, i)
+			earned += d.all[i].Reward
 		}
 	}
 	m := c.critic().Critic()
@@ -237,7 +254,7 @@ func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (float64, error) {
 		}
 		loss, err := g.Critic(net.Theta, sa, y, weight, grad)
 		if err := nn.CheckGradient(loss, grad, err); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		nn.Clip(clip, grad)
 		net.Adam.Update(net.Theta, grad)
@@ -249,7 +266,8 @@ func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (float64, error) {
 		d.then(row, at, a)
 		sum += one.Forward(net.Theta, row, 1)[0]
 	}
-	return d.mean + (1-d.gamma)*sum/float64(len(drawn)), nil
+	steps := float64(len(drawn))
+	return d.mean + (1-d.gamma)*sum/steps, earned / steps, nil
 }
 
 // then writes the next state of a transition, and what the policy would do there.

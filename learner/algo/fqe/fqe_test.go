@@ -87,6 +87,31 @@ func TestFewEpisodesMakeAWideInterval(t *testing.T) {
 	}
 }
 
+// Episodes that differ in what any policy earns make it uncertain what a policy is worth, and not whether it is worth more than
+// the data's.
+func TestTheGainIsComparedWithinADraw(t *testing.T) {
+	episodes := record(20, 0.2)
+	for i, e := range episodes {
+		for k := range e {
+			e[k].Reward += 3 * float64(i%4) // a quarter of the episodes is of nothing but busy hours
+			e[k].State = append(e[k].State, float64(i%4))
+			e[k].Next = append(e[k].Next, float64(i%4))
+		}
+	}
+	got, err := fqe.Evaluate(fqe.Default(3, 0, 2), episodes, always(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worth, gain := got.High-got.Low, got.Gain.High-got.Gain.Low
+	if gain > worth/3 {
+		t.Errorf("the gain's interval is %.3f wide, that of the worth %.3f", gain, worth)
+	}
+	// The data earns 0.2 - 0.06 of a step. Always 1 earns 0.7 in state 1 and 0.5 in state 0, by the sum above.
+	if want := 0.7*0.2 + 0.5*0.8 - 0.14; got.Gain.Low > want || got.Gain.High < want {
+		t.Errorf("the gain is %+v, want %.3f", got.Gain, want)
+	}
+}
+
 // The mask of the next state is what the policy chooses by.
 func TestThePolicyIsAskedForLegalChoices(t *testing.T) {
 	episodes := record(3, 0.5)
