@@ -11,8 +11,10 @@ import (
 
 // AgentConfig is what an [Agent] is made of.
 type AgentConfig struct {
-	// Settings are the owner's. Without thresholds they are made of what the fallback earns: see [Default].
-	Settings Settings
+	// Settings are the owner's. Without thresholds they are made of what the fallback earns.
+	Settings   Settings
+	Thresholds func(fallback Summary) Thresholds // that makes them; nil is [Default]
+
 	Fallback mdp.Policy      // asked at each step, whoever drives, so that it knows what it decides on when it drives again
 	Encoder  *encode.Encoder // of choices, by which other actions are tried
 	Try      mdp.Ratio       // share of the steps in which another action is tried, where the stage wants that
@@ -56,6 +58,9 @@ func NewAgent(c AgentConfig) (*Agent, error) {
 	}
 	if !(c.Try >= 0 && c.Try < 1) {
 		return nil, fmt.Errorf("lifecycle try %v: it must be in [0, 1)", float64(c.Try))
+	}
+	if c.Thresholds == nil {
+		c.Thresholds = Default
 	}
 	return &Agent{
 		config: c, random: rand.New(rand.NewPCG(c.Seed, 0x11fe)), recent: NewProfile(), fallback: NewProfile(),
@@ -225,7 +230,7 @@ func (a *Agent) Tick() (changed bool) {
 		if a.machine.Stage != Initialized && (fallback.Episodes < settings.Episodes || fallback.Coverage < settings.Coverage) {
 			return false // nothing to compare with
 		}
-		settings.Thresholds = Default(fallback)
+		settings.Thresholds = a.config.Thresholds(fallback)
 	}
 	a.rollback(settings, recent)
 	next := a.machine.Next(settings, Evidence{

@@ -91,6 +91,21 @@ func worth(low float64) lifecycle.Estimate {
 	return lifecycle.Estimate{Known: true, Low: low, Mean: low + 0.1, High: low + 0.2}
 }
 
+// Thresholds can be made of what the fallback earns in another way than the default's: here an agent must be worth more than it.
+func TestThresholdsOfWhatTheFallbackEarns(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) {
+		c.Thresholds = func(fallback lifecycle.Summary) lifecycle.Thresholds {
+			return lifecycle.Thresholds{Online: fallback.Mean, Serving: fallback.Mean + 0.1, Variance: 0.1}
+		}
+	})
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.3))
+	l.episodes(4, 1.35)
+	l.in(lifecycle.Online) // as much as the fallback, and less than serving takes
+	l.episodes(20, 1.45)
+	l.in(lifecycle.Serving)
+}
+
 // A whole life: the fallback drives, a policy is offered that is not as good and then one that is, it drives and serves, the
 // workload changes, and the fallback drives again.
 func TestALifeOfAnAgent(t *testing.T) {
