@@ -71,8 +71,8 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 
 func fig10Command() *cobra.Command {
 	f := &aware.Fig10{
-		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 5,
-		Episodes: 400, Seed: 1,
+		Setting: aware.Published, Convergence: aware.Trained, Life: aware.UsualLife, Repetitions: 20, Apps: 2,
+		Episodes: 100, Seed: 1,
 	}
 	return drives{
 		name: "fig10", title: "The begin of training, with and without bootstrapping", arms: aware.Fig10Arms,
@@ -93,8 +93,8 @@ func fig10Command() *cobra.Command {
 
 func fig9Command() *cobra.Command {
 	f := &aware.Fig9{
-		Setting: aware.Published, Convergence: aware.Usual, Life: aware.UsualLife, Repetitions: 20, Apps: 2,
-		Episodes: 60, Seed: 1,
+		Setting: aware.Published, Convergence: aware.Trained, Life: aware.UsualLife, Repetitions: 20, Apps: 2,
+		Episodes: 20, Seed: 1,
 	}
 	return drives{
 		name: "fig9", title: "Serving while the workload is updated", arms: aware.Fig9Arms,

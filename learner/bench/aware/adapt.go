@@ -7,7 +7,6 @@ import (
 
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/env"
-	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
 )
 
@@ -29,8 +28,6 @@ type Course struct {
 	Evaluations []Point   `json:"evaluations"` // the first is before any training
 	Training    []Figures `json:"training"`    // of each episode of training
 	Converged   int       `json:"converged"`   // episodes of training until it had converged; -1: it has not
-
-	best *weights.File // the agent without its replay when its evaluation was best
 }
 
 // Point is an evaluation.
@@ -91,34 +88,14 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	if err := run.Evaluate(); err != nil { // before any training
 		return out, err
 	}
-	most := math.Inf(-1)
-	take := func() error {
-		for _, p := range run.Evaluations[len(out.Evaluations):] {
-			one := Point{p.Step / s.Length, p.Mean / float64(s.Length)}
-			out.Evaluations = append(out.Evaluations, one)
-			if one.Reward <= most {
-				continue
-			}
-			most = one.Reward
-			w, err := b.Agent.SavePolicy()
-			if err != nil {
-				return err
-			}
-			out.best = &w
-		}
-		return nil
-	}
-	if err := take(); err != nil {
-		return out, err
-	}
 	for episode := 1; episode <= c.Most; episode++ {
 		was := *b.Figures
 		if err := run.Train(ctx, episode*s.Length); err != nil {
 			return out, fmt.Errorf("%s: %w", probe.Name(), err)
 		}
 		out.Training = append(out.Training, b.Figures.Since(was))
-		if err := take(); err != nil {
-			return out, err
+		for _, p := range run.Evaluations[len(out.Evaluations):] {
+			out.Evaluations = append(out.Evaluations, Point{p.Step / s.Length, p.Mean / float64(s.Length)})
 		}
 		if out.Converged = c.Converged(out.Evaluations, target); stop && out.Converged >= 0 {
 			break

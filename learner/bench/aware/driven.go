@@ -121,16 +121,17 @@ func (d *driven) step(ctx context.Context, a mdp.Action, last bool) (taken, erro
 		return taken{}, err
 	}
 	return taken{Outcome: out, last: last, rows: env.Rows{
-		Executed: d.executed, Rewards: []float64{float64(out.Reward)}, RewardKnown: []bool{out.RewardKnown},
+		Executed: d.executed, Rewards: []float64{max(leastReward, float64(out.Reward))}, RewardKnown: []bool{out.RewardKnown},
 		Effects: []mdp.Effect{out.Effect}, Final: d.obs, Terminated: []bool{false}, Truncated: []bool{last},
 	}}, nil
 }
 
 // What the seeds of episodes are for. Those that are scored are in no other stream.
 const (
-	scoredSeeds = 0x5c0
-	tuningSeeds = 0x70e
-	knownSeeds  = 0x4b0 // of the episodes that an arm knows before it is scored
+	scoredSeeds   = 0x5c0
+	tuningSeeds   = 0x70e
+	knownSeeds    = 0x4b0 // of the episodes that an arm knows before it is scored
+	trainingSeeds = 0x7a1 // of a policy that is trained before it is scored
 )
 
 // episodeSeeds is seeds of n episodes: the same ones for all arms.

@@ -202,35 +202,100 @@ func fewer(a, b Figures) (float64, bool) {
 	return float64(b.Violations) / float64(a.Violations), a.Violations > 0
 }
 
+// discount of a step's future, in figures 9 and 10: what limits lead to is over within some steps. With 0.9 the values have more
+// noise than what a limit changes in them.
+const discount = 0.5
+
+// leastReward is the least that a step counts for who learns. A step that loses all requests earns -19, and a few of
+// them make the critics' values of all others a matter of chance.
+const leastReward = -5
+
+// settings are the algorithm's, for all arms: those of fig. 8, with less noise. There is a cliff a little below the best limits.
+// With much noise on either side of it the actor learns to keep far away, and ends with far too much of everything.
+func (d *driven) settings(seed uint64) ddpg.Config {
+	c := Settings(len(d.obs), len(d.executed))
+	c.Seed, c.Gamma, c.TargetNoise = seed, discount, 0.05
+	c.Noise = ddpg.Noise{Sigma: 0.1, Final: 0.02, AnnealSteps: 3000}
+	return c
+}
+
 // newAgent is an agent for what is driven, from nothing or from saved weights.
 func newAgent(d *driven, from *weights.File, seed uint64) (*ddpg.Agent, error) {
-	c := Settings(len(d.obs), len(d.executed))
-	c.Seed = seed
-	a, err := ddpg.New(c)
+	a, err := ddpg.New(d.settings(seed))
 	if err == nil && from != nil {
 		err = a.Restore(*from)
 	}
 	return a, err
 }
 
-// converged is the best policy of a whole training in a workload, from nothing or from saved weights.
-func (s Setting) converged(
-	ctx context.Context, c Convergence, w Workload, from *weights.File, seed uint64,
-) (*weights.File, error) {
-	arm := Scratch
-	if from != nil {
-		arm = TL
+// newPupil is an agent that begins with what the fallback does, and not with steps at random.
+func newPupil(d *driven, seed uint64) (*ddpg.Agent, error) {
+	c := d.settings(seed)
+	c.Warmup = c.Batch
+	return ddpg.New(c)
+}
+
+// known is how many episodes are known of a policy beforehand, where a threshold or a detector is made of them.
+const known = 20
+
+// known is episodes by a policy, of seeds that are never scored.
+func (d *driven) known(ctx context.Context, by driver, seed uint64) ([]Episode, error) {
+	return d.play(ctx, by, episodeSeeds(seed, knownSeeds, known))
+}
+
+// Trained is how the converged policies of figures 9 and 10 are trained: with an evaluation every few episodes, to the end.
+var Trained = Convergence{Every: 5, Episodes: 10, Most: 100}
+
+// converged is the best policy of a whole training in a workload, from nothing or from saved weights. Nobody is served by it, so
+// nothing is guarded: the first episodes are the fallback's, with jitter, and from then on the agent drives, with the
+// algorithm's noise in each step. From steps at random the algorithm ends with far too much of everything in many workloads.
+func (d *driven) converged(
+	ctx context.Context, c Convergence, l Life, fallback *rule, from *weights.File, seed uint64,
+) (best *weights.File, err error) {
+	a, err := newPupil(d, seed)
+	if err == nil && from != nil {
+		err = a.Restore(*from)
 	}
-	b, err := s.Begin(arm, w, Source{Weights: from}, seed)
 	if err != nil {
 		return nil, err
 	}
-	course, err := c.Adapt(ctx, b, s, seed, math.Inf(1), false)
+	first := l
+	first.Least = c.Most + 1 // it is not evaluated, and stays Offline
+	width := len(d.executed)
+	offline, err := newLiving(first, a, width, &rule{config: fallback.config}, nil, seed)
 	if err != nil {
 		return nil, err
 	}
-	if course.best == nil {
-		return nil, fmt.Errorf("%s: the reward of no evaluation was known", w.Name())
+	online, judged := newActor(a, true, width), newActor(a, false, width)
+	same := episodeSeeds(seed, tuningSeeds, c.Episodes)
+	most := math.Inf(-1)
+	for i, one := range episodeSeeds(seed, trainingSeeds, c.Most) {
+		var by driver = offline
+		if i >= l.Keep {
+			by = online
+		}
+		if _, err := d.episode(ctx, by, one); err != nil {
+			return nil, err
+		}
+		if (i+1)%c.Every != 0 {
+			continue
+		}
+		all, err := d.play(ctx, judged, same)
+		if err != nil {
+			return nil, err
+		}
+		f := total(all)
+		if f.Known == 0 || f.Mean() <= most {
+			continue
+		}
+		w, err := a.SavePolicy()
+		if err != nil {
+			return nil, err
+		}
+		best, most = &w, f.Mean()
 	}
-	return course.best, nil
+	if best == nil {
+		return nil, fmt.Errorf("training: in %d episodes the reward of no evaluation was known", c.Most)
+	}
+	return best, nil
 }

@@ -4,9 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"math/rand/v2"
+	"reflect"
+	"sync"
 	"testing"
 
 	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/sim/workload"
 )
 
 // rewards is episodes of ten steps with a mean reward each; NaN is an episode of which nothing is known.
@@ -98,146 +103,284 @@ func TestSevenUpdatesEachChangeTheWorkload(t *testing.T) {
 	}
 }
 
-// brief is settings for tests.
+// brief is settings for tests. Nobody is evaluated in an untaught life, so that the lifecycle stays Offline.
 var (
 	brief    = Setting{Alpha: 0.5, Length: 20}
-	soon     = Convergence{Every: 2, Episodes: 2, Within: 0.3, Steady: 2, Most: 4}
-	untaught = Life{Jitter: 0.2, Raise: 0.3, Try: 0.1, Imitation: 0.4, Fade: 100, Least: 1000, Every: 5, Keep: 20}
+	soon     = Convergence{Every: 2, Episodes: 2, Most: 6}
+	untaught = Life{Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 1000, Every: 5, Keep: 4}
 )
 
-// While the lifecycle is Offline nothing that the agent does reaches the workload: without jitter the episodes are the rule's,
-// step by step, however the agent decides. And with jitter a knob is never lower.
-func TestOfflineNothingOfTheAgentDrives(t *testing.T) {
+// trial is a workload with its fallback, in which the test's drivers drive.
+type trial struct {
+	*testing.T
+	driven   *driven
+	fallback *rule
+	seeds    []uint64
+}
+
+// tuned is the workload of the trials. Tuning its fallback takes a while.
+var tuned = sync.OnceValues(func() (trial, error) {
 	w, err := Of(17)
 	if err != nil {
-		t.Fatal(err)
+		return trial{}, err
 	}
 	d, err := brief.driven(w)
 	if err != nil {
-		t.Fatal(err)
+		return trial{}, err
 	}
-	fallback, err := brief.tunedRule(context.Background(), d, 5)
+	fallback, err := brief.tunedRule(context.Background(), d, 2, 5)
+	return trial{driven: d, fallback: fallback}, err
+})
+
+func newTrial(t *testing.T, episodes int) trial {
+	t.Helper()
+	one, err := tuned()
 	if err != nil {
 		t.Fatal(err)
 	}
-	seeds := episodeSeeds(5, scoredSeeds, 8)
-	play := func(by driver) (sum Figures, all []Episode) {
-		t.Helper()
-		all, err := d.play(context.Background(), by, seeds)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return total(all), all
+	one.T, one.seeds = t, episodeSeeds(5, scoredSeeds, episodes)
+	return one
+}
+
+func (t trial) play(by driver, from, to int) []Episode {
+	t.Helper()
+	all, err := t.driven.play(context.Background(), by, t.seeds[from:to])
+	if err != nil {
+		t.Fatal(err)
 	}
-	alone, _ := play(&rule{config: fallback.config})
-	offline := func(jitter float64, seed uint64) Figures {
-		t.Helper()
-		a, err := newAgent(d, nil, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := untaught
-		l.Jitter = 0
-		if jitter > 0 {
-			l.Jitter = 1
-		}
-		life, err := newLiving(l, a, len(d.executed), &rule{config: fallback.config}, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum, all := play(life)
-		for i, e := range all {
-			if e.Stages[lifecycle.Offline] != e.Steps {
-				t.Errorf("episode %d: steps by stage %v", i, e.Stages)
+	return all
+}
+
+func (t trial) rule() *rule { return &rule{config: t.fallback.config} }
+
+// living is an agent that knows nothing yet.
+func (t trial) living(l Life, seed uint64) *living {
+	t.Helper()
+	a, err := newPupil(t.driven, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life, err := newLiving(l, a, len(t.driven.executed), t.rule(), nil, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return life
+}
+
+// While the lifecycle is Offline nothing that the agent does reaches the workload: without jitter the episodes are the rule's,
+// step by step, whatever the agent has learned. With jitter a knob is now and then higher, and never lower.
+func TestOfflineNothingOfTheAgentDrives(t *testing.T) {
+	one := newTrial(t, 8)
+	alone := one.play(one.rule(), 0, 8)
+	still := untaught
+	still.Jitter = 0
+	for seed := range uint64(2) {
+		for i, e := range one.play(one.living(still, seed), 0, 8) {
+			if e.Stages[lifecycle.Offline] != e.Steps || e.Figures != alone[i].Figures {
+				t.Errorf("agent %d, episode %d: Offline %+v, the rule alone %+v", seed, i, e, alone[i])
 			}
 		}
-		return sum
 	}
-	for seed := range uint64(2) {
-		if got := offline(0, seed); got != alone {
-			t.Errorf("Offline %+v, the rule alone %+v", got, alone)
+	life := one.living(untaught, 1)
+	got := one.play(life, 0, 8)
+	if total(got) == total(alone) {
+		t.Error("with jitter the fallback does what it does alone")
+	}
+	if again := one.play(one.living(untaught, 1), 0, 8); !reflect.DeepEqual(again, got) {
+		t.Error("the same seed gives another life")
+	}
+	higher := 0
+	for i := range 200 {
+		action := mdp.Action{}.WithReplicas(1 + i%10).WithCPU(mdp.MilliCPU(50 + 37*i)).WithMemory(mdp.Bytes(64+i) * mdp.MiB)
+		got, err := life.raised(one.driven, action)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range mdp.LimitKnobs.Signals() {
+			was, _ := action.Knob(k)
+			if now, ok := got.Knob(k); !ok || now < was {
+				t.Errorf("%v of %+v is %d", k, action, now)
+			} else if now > was {
+				higher++
+			}
 		}
 	}
-	if got := offline(1, 1); got.Cores <= alone.Cores {
-		t.Errorf("with a knob raised in each step %v cores, without %v", got.Cores, alone.Cores)
-	}
-	a, err := newAgent(d, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := play(newActor(a, true, len(d.executed))); got == alone {
-		t.Error("an agent that drives does what the rule does")
+	if higher < 50 || higher > 200 {
+		t.Errorf("of 200 actions %d knobs were raised, and one of each at most", higher)
 	}
 }
 
-// A repetition follows from its seed but for the CPU time. The rule's figures are those of the rule however the agents learn.
-func TestRepetitionsOfFig9AndFig10(t *testing.T) {
-	if testing.Short() {
-		t.Skip("some seconds of training")
-	}
-	ten := Fig10{Setting: brief, Convergence: soon, Life: untaught, Repetitions: 1, Apps: 2, Episodes: 12, Seed: 3}
-	ten.Life.Least = 3
-	nine := Fig9{Setting: brief, Convergence: soon, Life: ten.Life, Repetitions: 1, Apps: 1, Episodes: 4, Seed: 3}
-	for name, one := range map[string]struct {
-		run      func(life Life) ([]Drive, error)
-		claims   func([]Drive) []Claim
-		arms     []Arm
-		drives   int
-		episodes int
-	}{
-		"fig10": {func(life Life) ([]Drive, error) {
-			f := ten
-			f.Life = life
-			return f.Repetition(context.Background(), 0, nil)
-		}, ten.Claims, Fig10Arms, 8, 12},
-		"fig9": {func(life Life) ([]Drive, error) {
-			f := nine
-			f.Life = life
-			return f.Repetition(context.Background(), 0, nil)
-		}, nine.Claims, Fig9Arms, 4, 28},
-	} {
-		text := func(life Life, keep func(Arm) bool) string {
-			t.Helper()
-			all, err := one.run(life)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			var some []Drive
-			for _, d := range all {
-				if len(d.Episodes) != one.episodes || d.Episodes[0].Steps != brief.Length {
-					t.Errorf("%s, arm %s: %d episodes", name, d.Arm, len(d.Episodes))
-				}
-				d.Seconds = 0
-				if keep(d.Arm) {
-					some = append(some, d)
-				}
-			}
-			if s := SummariseDrives(all, one.arms); len(all) != one.drives || len(s) != 4 || s[0].Worse != nil {
-				t.Errorf("%s: %d drives of arms %+v", name, len(all), s)
-			}
-			if _, err := json.Marshal(one.claims(all)); err != nil {
-				t.Error(err)
-			}
-			out, err := json.Marshal(some)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(out)
-		}
-		every := func(Arm) bool { return true }
-		if text(ten.Life, every) != text(ten.Life, every) {
-			t.Errorf("%s: the same settings give another result", name)
-		}
-		other := ten.Life
-		other.Jitter, other.Least = 0.9, 1000
-		others := func(a Arm) bool { return a != AWARE }
-		if text(ten.Life, others) != text(other, others) {
-			t.Errorf("%s: how AWARE lives changes the other arms", name)
+// What was learned is evaluated when there are Least episodes of the fallback, and then not before Every more.
+func TestTheAgentIsEvaluatedWhenThereAreEpisodes(t *testing.T) {
+	one := newTrial(t, 5)
+	l := untaught
+	l.Least, l.Every, l.Keep = 3, 3, 4
+	life := one.living(l, 1)
+	for i, generation := range []uint64{0, 0, 1, 1, 1} {
+		one.play(life, i, i+1)
+		if got := life.cycle.Generation(); got != generation {
+			t.Errorf("after %d episodes there were %d evaluations, want %d", i+1, got, generation)
 		}
 	}
-	ten.Apps = 201
-	nine.Episodes = 0
-	if ten.Check() == nil || nine.Check() == nil {
-		t.Error("settings that make no sense pass")
+	if len(life.kept) != 4 || len(life.kept[3]) != brief.Length {
+		t.Errorf("%d episodes are kept", len(life.kept))
+	}
+}
+
+// An agent that is said to be good drives, and hands back within an episode when it is not: then it waits twice as long.
+func TestAnAgentThatIsFarWorseHandsBack(t *testing.T) {
+	one := newTrial(t, 40)
+	life := one.living(untaught, 1)
+	one.play(life, 0, 30)
+	if life.now != lifecycle.Offline || len(life.kept) != untaught.Keep {
+		t.Fatalf("it is %v with %d episodes of the fallback", life.now, len(life.kept))
+	}
+	tiny := mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return life.driven.encoder.FromBox([]float64{-1, -1, -1}) })
+	if taken, why := life.cycle.Offer(tiny, 1, lifecycle.Estimate{Known: true, Mean: 2, Low: 2, High: 2}); !taken {
+		t.Fatal(why)
+	}
+	all := one.play(life, 30, 31)
+	if all[0].Stages[lifecycle.Online] == 0 || all[0].Stages[lifecycle.Offline] == 0 || life.now != lifecycle.Offline {
+		t.Errorf("in the episode it was in the stages %v, and is %v: %+v", all[0].Stages, life.now, life.Changes)
+	}
+	if life.wait != 2*untaught.Every || len(life.kept) == 0 {
+		t.Errorf("it waits %d episodes, and has %d of the fallback", life.wait, len(life.kept))
+	}
+	if n := len(life.Changes); n != 3 || life.Changes[1].Episode != 31 || life.Changes[2].Episode != 31 {
+		t.Errorf("changes %+v", life.Changes)
+	}
+}
+
+// A policy that serves a workload which is another one suddenly hands back, and what was known of the fallback is forgotten: it
+// was of the workload before.
+func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
+	one := newTrial(t, 12)
+	life := one.living(untaught, 1)
+	good := rewards(1.9, 1.9, 1.9, 1.9, 1.9)
+	if err := life.serve(one.driven, good, good); err != nil {
+		t.Fatal(err)
+	}
+	one.play(life, 0, 12)
+	if life.now != lifecycle.Offline || life.stale {
+		t.Fatalf("it is %v: %+v", life.now, life.Changes)
+	}
+	for _, e := range life.cycle.State().Fallback.Over {
+		if e.Sum/float64(e.Known) > 1.89 {
+			t.Errorf("an episode from before is left: %+v", e)
+		}
+	}
+}
+
+// by is the only drive of an arm.
+func by(t *testing.T, all []Drive, arm Arm) Drive {
+	t.Helper()
+	drives := of(all, arm)[0]
+	if len(drives) != 1 {
+		t.Fatalf("%d drives of %s", len(drives), arm)
+	}
+	return drives[0]
+}
+
+// same checks that the episodes of AWARE that are wholly Offline are the rule's. There must be some.
+func same(t *testing.T, rule, own []Episode, least int) {
+	t.Helper()
+	offline := 0
+	for i, e := range own {
+		if e.Stages[lifecycle.Offline] < e.Steps {
+			continue
+		}
+		offline++
+		if e.Figures != rule[i].Figures {
+			t.Errorf("episode %d: the rule %+v, AWARE %+v", i, rule[i], e)
+		}
+	}
+	if offline < least || len(own) != len(rule) || rule[0].Figures == rule[1].Figures {
+		t.Errorf("of %d episodes %d are Offline, and the rule's are %+v", len(own), offline, rule)
+	}
+}
+
+// All arms of fig. 10 meet the same episodes: AWARE without jitter, of which nothing is evaluated, has the rule's figures in each
+// of them. How AWARE lives changes no other arm.
+func TestFig10IsPaired(t *testing.T) {
+	f := Fig10{Setting: brief, Convergence: soon, Life: untaught, Repetitions: 1, Apps: 1, Episodes: 12, Seed: 3}
+	run := func(jitter mdp.Ratio) []Drive {
+		t.Helper()
+		f.Life.Jitter = jitter
+		all, err := f.Repetition(context.Background(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all, other := run(0), run(0.9)
+	if len(all) != len(Fig10Arms) {
+		t.Fatalf("%d drives", len(all))
+	}
+	same(t, by(t, all, Rule).Episodes, by(t, all, AWARE).Episodes, 12)
+	for _, arm := range []Arm{Rule, NoBootstrap, AWARE} {
+		same := reflect.DeepEqual(by(t, all, arm).Episodes, by(t, other, arm).Episodes)
+		if same != (arm != AWARE) {
+			t.Errorf("AWARE's jitter changes arm %s: %v", arm, !same)
+		}
+	}
+	summaries := SummariseDrives(all, Fig10Arms)
+	if len(summaries) != 4 || summaries[2].Offline.Mean != 12 || summaries[1].Online.Mean != 12 || summaries[3].Serving.Mean != 12 {
+		t.Errorf("%+v", summaries)
+	}
+	if _, err := json.Marshal(f.Claims(all)); err != nil {
+		t.Error(err)
+	}
+	f.Apps = 201
+	if f.Check() == nil {
+		t.Error("there are 200 unseen workloads, and 201 pass")
+	}
+}
+
+// Each phase of fig. 9 is in the workload after its update, with episodes of its own: the rule's are those that it has when it is
+// run there alone, and so are AWARE's while it is Offline.
+func TestFig9RunsInTheUpdatedWorkload(t *testing.T) {
+	f := Fig9{Setting: brief, Convergence: soon, Life: untaught, Repetitions: 1, Apps: 1, Episodes: 3, Seed: 3}
+	f.Life.Jitter = 0
+	all, err := f.Repetition(context.Background(), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := by(t, all, Rule)
+	same(t, rule.Episodes, by(t, all, AWARE).Episodes, 10)
+	_, unseen := workload.Split(f.Seed)
+	seed := runSeed(f.Seed, 0, 0)
+	before, phases, err := Updatable(unseen[rand.New(rand.NewPCG(f.Seed, 0)).Perm(len(unseen))[0]], seed)
+	if err != nil || before.Name() != rule.Workload {
+		t.Fatalf("%s, want %s (%v)", rule.Workload, before.Name(), err)
+	}
+	first, err := brief.driven(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := brief.tunedRule(context.Background(), first, soon.Episodes, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := episodeSeeds(seed, scoredSeeds, 21)
+	for i, p := range phases {
+		d, err := brief.driven(p.Workload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone.config.SLO = d.slo
+		want, err := d.play(context.Background(), alone, seeds[3*i:3*i+3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rule.Phases[i] != p.Update || !reflect.DeepEqual(rule.Episodes[3*i:3*i+3], want) {
+			t.Errorf("phase %d, %s: %+v, want %+v", i, p.Update, rule.Episodes[3*i:3*i+3], want)
+		}
+	}
+	if _, err := json.Marshal(f.Claims(all)); err != nil {
+		t.Error(err)
+	}
+	f.Episodes = 0
+	if f.Check() == nil {
+		t.Error("no episodes pass")
 	}
 }

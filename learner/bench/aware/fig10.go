@@ -13,7 +13,7 @@ import (
 // Fig10 is the settings of the experiment on bootstrapping (§5.4).
 type Fig10 struct {
 	Setting     Setting     `json:"setting"`
-	Convergence Convergence `json:"convergence"` // of the converged policy, which is trained beforehand
+	Convergence Convergence `json:"convergence"` // of the converged policy, which is trained beforehand; the rule is tuned, too
 	Life        Life        `json:"life"`
 	Repetitions int         `json:"repetitions"`
 	Apps        int         `json:"apps"`     // workloads in each repetition
@@ -77,49 +77,61 @@ func (f Fig10) drives(ctx context.Context, w Workload, number int, seed uint64, 
 	if err != nil {
 		return nil, err
 	}
-	fallback, err := f.Setting.tunedRule(ctx, d, seed)
+	fallback, err := f.Setting.tunedRule(ctx, d, f.Convergence.Episodes, seed)
 	if err != nil {
 		return nil, err
 	}
-	seeds := episodeSeeds(seed, scoredSeeds, f.Episodes)
+	weights, err := d.converged(ctx, f.Convergence, f.Life, fallback, nil, seed)
+	if err != nil {
+		return nil, err
+	}
 	width := len(d.executed)
-	var out []Drive
-	for _, arm := range Fig10Arms {
-		fail := func(err error) ([]Drive, error) { return nil, fmt.Errorf("%s, arm %s: %w", w.Name(), arm, err) }
-		var by driver
-		var life *living
-		switch arm {
-		case Rule:
-			by = &rule{config: fallback.config}
-		case Converged:
-			best, err := f.Setting.converged(ctx, f.Convergence, w, nil, seed)
-			if err != nil {
-				return fail(err)
-			}
-			a, err := newAgent(d, best, seed)
-			if err != nil {
-				return fail(err)
-			}
-			by = newActor(a, false, width)
-		default:
+	best := func() (driver, error) {
+		a, err := newAgent(d, weights, seed)
+		if err != nil {
+			return nil, err
+		}
+		return newActor(a, false, width), nil
+	}
+	begin := map[Arm]func() (driver, error){
+		Rule:      func() (driver, error) { return &rule{config: fallback.config}, nil },
+		Converged: best,
+		NoBootstrap: func() (driver, error) {
 			a, err := newAgent(d, nil, seed)
 			if err != nil {
-				return fail(err)
+				return nil, err
 			}
-			by = newActor(a, true, width)
-			if arm == AWARE {
-				if life, err = newLiving(f.Life, a, width, &rule{config: fallback.config}, seed); err != nil {
-					return fail(err)
-				}
-				by = life
+			return newActor(a, true, width), nil
+		},
+		AWARE: func() (driver, error) {
+			by, err := best()
+			if err != nil {
+				return nil, err
 			}
-		}
+			episodes, err := d.known(ctx, by, seed)
+			if err != nil {
+				return nil, err
+			}
+			a, err := newPupil(d, seed)
+			if err != nil {
+				return nil, err
+			}
+			return newLiving(f.Life, a, width, &rule{config: fallback.config}, episodes, seed)
+		},
+	}
+	seeds := episodeSeeds(seed, scoredSeeds, f.Episodes)
+	var out []Drive
+	for _, arm := range Fig10Arms {
 		one := Drive{Repetition: number, Workload: w.Name(), Arm: arm}
-		if one.Episodes, err = d.play(ctx, by, seeds); err != nil {
-			return fail(err)
+		by, err := begin[arm]()
+		if err == nil {
+			one.Episodes, err = d.play(ctx, by, seeds)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, arm %s: %w", w.Name(), arm, err)
 		}
 		one.Seconds = by.cost()
-		if life != nil {
+		if life, ok := by.(*living); ok {
 			one.Changes = life.Changes
 		}
 		out = append(out, one)

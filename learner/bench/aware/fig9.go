@@ -95,9 +95,6 @@ func (f Fig9) Repetition(ctx context.Context, number int, done func(what string)
 	})
 }
 
-// known is how many episodes of the policy and of the fallback AWARE has seen before the first update.
-const known = 20
-
 // drives is all arms in a workload and its updates.
 func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done func(string)) ([]Drive, error) {
 	before, phases, err := Updatable(index, seed)
@@ -108,11 +105,11 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 	if err != nil {
 		return nil, err
 	}
-	fallback, err := f.Setting.tunedRule(ctx, first, seed)
+	fallback, err := f.Setting.tunedRule(ctx, first, f.Convergence.Episodes, seed)
 	if err != nil {
 		return nil, err
 	}
-	best, err := f.Setting.converged(ctx, f.Convergence, before, nil, seed)
+	best, err := first.converged(ctx, f.Convergence, f.Life, fallback, nil, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +143,7 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 			}
 			own.config.SLO = d.slo // the owner says what the new requests may take
 			if arm == Converged {
-				if by, last, err = f.after(ctx, d, p.Workload, last, seed+uint64(i)); err != nil {
+				if by, last, err = f.after(ctx, d, own, last, seed+uint64(i)); err != nil {
 					return fail(err)
 				}
 			}
@@ -173,16 +170,15 @@ func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallba
 	if err != nil {
 		return nil, err
 	}
-	seeds := episodeSeeds(seed, knownSeeds, known)
-	own, err := d.play(ctx, newActor(a, false, len(d.executed)), seeds)
+	own, err := d.known(ctx, newActor(a, false, len(d.executed)), seed)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := d.play(ctx, &rule{config: fallback.config}, seeds)
+	theirs, err := d.known(ctx, &rule{config: fallback.config}, seed)
 	if err != nil {
 		return nil, err
 	}
-	life, err := newLiving(f.Life, a, len(d.executed), fallback, seed)
+	life, err := newLiving(f.Life, a, len(d.executed), fallback, own, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +186,8 @@ func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallba
 }
 
 // after is the policy that is trained after an update from the one before it, to the end.
-func (f Fig9) after(ctx context.Context, d *driven, w Workload, last *weights.File, seed uint64) (*actor, *weights.File, error) {
-	best, err := f.Setting.converged(ctx, f.Convergence, w, last, seed)
+func (f Fig9) after(ctx context.Context, d *driven, own *rule, last *weights.File, seed uint64) (*actor, *weights.File, error) {
+	best, err := d.converged(ctx, f.Convergence, f.Life, own, last, seed)
 	if err != nil {
 		return nil, nil, err
 	}

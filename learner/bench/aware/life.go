@@ -17,16 +17,20 @@ import (
 type Life struct {
 	Jitter    mdp.Ratio `json:"jitter"`    // share of the fallback's steps in which one knob is raised, Offline
 	Raise     float64   `json:"raise"`     // how far at most, in the box of actions, whose whole range is 2
-	Try       mdp.Ratio `json:"try"`       // share of the steps Online with the algorithm's noise; there is none in the others
-	Imitation float64   `json:"imitation"` // of the fallback's data, Offline (ddpg.Config.Imitation)
-	Fade      int       `json:"fade"`      // steps Online over which imitation goes to zero
-	Least     int       `json:"least"`     // episodes Offline before the first evaluation
-	Every     int       `json:"every"`     // episodes Offline from one evaluation to the next
-	Keep      int       `json:"keep"`      // episodes of the fallback that an evaluation is made of
+	Try       mdp.Ratio `json:"try"`       // share of the steps Online in which the action has noise; there is none in Serving
+	Noise     float64   `json:"noise"`     // its deviation, in the box: 0.02 is 5 % of a limit
+	Imitation float64   `json:"imitation"` // of the data, Offline and Online (ddpg.Config.Imitation)
+	Least     int       `json:"least"`     // episodes of the fallback that an evaluation is made of, at least
+	Keep      int       `json:"keep"`      // the same, at most
+	Every     int       `json:"every"`     // episodes Offline to an evaluation; twice as many after each time that it handed back
+	Below     float64   `json:"below"`     // T_serving: how much less a step may earn than by the converged policy
 }
 
-// UsualLife is what the experiments take.
-var UsualLife = Life{Jitter: 0.2, Raise: 0.3, Try: 0.1, Imitation: 0.4, Fade: 5000, Least: 10, Every: 5, Keep: 20}
+// UsualLife is what the experiments take. Imitation lets the policy set limits that are some 5 % from those of the data. Below is
+// the paper's: its threshold is 5 of an episode of a hundred steps (§5.3).
+var UsualLife = Life{
+	Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 10, Keep: 20, Every: 5, Below: 0.05,
+}
 
 // Change is a change of stage.
 type Change struct {
@@ -38,11 +42,11 @@ type Change struct {
 // living is AWARE's arm: the lifecycle says who drives and what is learned from. The agent learns at each step of the
 // fallback (Offline) and at each of its own (Online), by the same algorithm; Offline its actor also imitates.
 //
-// What Offline is worth is estimated by fitted Q evaluation of the fallback's last episodes: the policy does not drive for it.
+// What it is worth Offline is estimated by fitted Q evaluation of the fallback's last episodes: the policy does not drive for it.
+// T_online is what the fallback earns, as in the paper. T_serving is somewhat less than what the converged policy earns.
 type living struct {
 	*actor
 	life     Life
-	settings lifecycle.Settings
 	cycle    *lifecycle.Agent
 	fallback *rule
 	r        *rand.Rand
@@ -53,52 +57,64 @@ type living struct {
 	episodes int     // that have begun
 	was      lifecycle.Stage
 	now      lifecycle.Stage // of the last decision
-	online   int             // steps
 	pending  *mdp.Transition // that the cycle has not taken in yet
 	steps    []replay.Transition
-	kept     [][]replay.Transition // of the fallback, the last episodes
-	offline  int                   // episodes, since the stage began
+	kept     [][]replay.Transition // of the fallback in this workload, the last episodes
+	offline  int                   // episodes, since the stage began or the last evaluation
+	wait     int                   // episodes Offline to an evaluation
+	stale    bool                  // what is known of the fallback is of the workload before it changed
 	Changes  []Change
-	LastEval fqe.Estimate
 }
 
-// newLiving makes one whose agent knows what it knows. It begins in the stage Initialized.
-func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, seed uint64) (*living, error) {
-	settings := lifecycle.DefaultSettings
-	cycle, err := lifecycle.NewAgent(lifecycle.AgentConfig{Settings: settings, Fallback: fallback, Seed: seed})
+// newLiving makes one whose agent knows what it knows. It begins in the stage Initialized. The best are episodes of the
+// converged policy, of which the thresholds of Serving are made.
+func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode, seed uint64) (*living, error) {
+	serving := lifecycle.Default(profile(best).Summary())
+	cycle, err := lifecycle.NewAgent(lifecycle.AgentConfig{
+		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed,
+		Thresholds: func(fallback lifecycle.Summary) lifecycle.Thresholds {
+			t := lifecycle.Default(fallback)
+			t.Serving, t.Variance = max(t.Online, serving.Serving-l.Below), max(t.Variance, serving.Variance)
+			return t
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
+	a.Imitate(l.Imitation)
 	return &living{
-		actor: newActor(a, true, width), life: l, settings: settings, cycle: cycle, fallback: fallback,
+		actor: newActor(a, true, width), life: l, wait: l.Every, cycle: cycle, fallback: fallback,
 		r: rand.New(rand.NewPCG(seed, 0x11fe)), graphs: agent.NewWorkspace(), seed: seed,
 	}, nil
 }
 
+// profile is episodes as the lifecycle keeps them.
+func profile(all []Episode) *lifecycle.Profile {
+	p := lifecycle.NewProfile()
+	for _, e := range all[max(0, len(all)-p.Keep):] {
+		p.Over = append(p.Over, lifecycle.Episode{Steps: e.Steps, Known: e.Known, Sum: e.Reward, Squares: e.Squares})
+	}
+	p.Count = len(p.Over)
+	return p
+}
+
 // serve lets it begin in the stage Serving, with what its policy and the fallback have earned until now.
 func (l *living) serve(d *driven, own, fallback []Episode) error {
-	profile := func(all []Episode) *lifecycle.Profile {
-		p := lifecycle.NewProfile()
-		for _, e := range all {
-			p.Over = append(p.Over, lifecycle.Episode{Steps: e.Steps, Known: e.Known, Sum: e.Reward, Squares: e.Squares})
-		}
-		p.Over = p.Over[max(0, len(p.Over)-p.Keep):]
-		p.Count = len(p.Over)
-		return p
-	}
 	l.driven, l.was, l.now = d, lifecycle.Serving, lifecycle.Serving
 	return l.cycle.Restore(lifecycle.AgentState{
 		Stage: lifecycle.Serving, Why: "it has converged", Generation: 1, Recent: profile(own), Fallback: profile(fallback),
 	}, l.pilot())
 }
 
-// pilot is the agent as the lifecycle's learned policy.
+// pilot is the agent as the lifecycle's learned policy. With the algorithm's own noise nearly every episode has a step that is
+// far too small for its load, and the agent would never drive for long.
 func (l *living) pilot() mdp.Policy {
 	return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
-		// With noise at each step nearly every episode has one that is far too small for its load, and the agent would never
-		// drive for long. What is learned from is what took force.
-		if l.now == lifecycle.Serving || l.r.Float64() >= float64(l.life.Try) {
-			l.greedy(l.driven.obs, l.numbers)
+		l.greedy(l.driven.obs, l.numbers)
+		if l.now == lifecycle.Online && l.r.Float64() < float64(l.life.Try) {
+			for i := range l.numbers {
+				l.numbers[i] += l.life.Noise * l.r.NormFloat64()
+			}
 		}
 		return l.driven.encoder.FromBox(l.numbers)
 	})
@@ -137,8 +153,8 @@ func (l *living) decide(d *driven) (mdp.Action, error) {
 	if l.pending != nil {
 		l.cycle.Record(*l.pending)
 		l.pending = nil
-		if l.cycle.Tick() {
-			l.changed()
+		if l.cycle.Tick() && err == nil {
+			err = l.changed()
 		}
 	}
 	return action, err
@@ -166,23 +182,31 @@ func (l *living) raised(d *driven, action mdp.Action) (mdp.Action, error) {
 }
 
 // changed follows a change of the stage.
-func (l *living) changed() {
+func (l *living) changed() error {
 	m := l.cycle.Stage()
 	l.Changes = append(l.Changes, Change{l.episodes, m.Stage.String(), m.Why})
-	if l.was == lifecycle.Serving {
+	was := l.was
+	l.was, l.steps, l.offline = m.Stage, nil, 0
+	if was == lifecycle.Serving {
 		// What was learned from is of another workload: the agent goes on with its weights alone, as FIRM's transfer does.
+		l.kept, l.stale, l.wait = nil, true, l.life.Every
 		if err := l.forget(); err != nil {
-			panic(err) // its own weights fit
+			return err
 		}
 	}
-	switch m.Stage {
-	case lifecycle.Offline:
-		l.kept, l.steps, l.offline = nil, nil, 0
-		l.agent.Imitate(l.life.Imitation)
-	case lifecycle.Online:
-		l.online = 0
+	if m.Stage != lifecycle.Offline {
+		return nil
 	}
-	l.was = m.Stage
+	if was == lifecycle.Online {
+		l.wait *= 2
+	}
+	if !l.stale {
+		return nil
+	}
+	l.stale = false
+	return l.cycle.Restore(lifecycle.AgentState{
+		Stage: m.Stage, Why: m.Why, Generation: l.cycle.Generation(), Recent: lifecycle.NewProfile(), Fallback: lifecycle.NewProfile(),
+	}, l.pilot())
 }
 
 // forget empties the agent's replay.
@@ -199,10 +223,6 @@ func (l *living) took(d *driven, t taken) error {
 	if l.now == lifecycle.Serving {
 		return nil
 	}
-	if l.now == lifecycle.Online {
-		l.online++
-		l.agent.Imitate(l.life.Imitation * max(0, 1-float64(l.online)/float64(max(1, l.life.Fade))))
-	}
 	if err := l.time(func() error { return l.agent.Learn(t.rows) }); err != nil {
 		return err
 	}
@@ -212,7 +232,7 @@ func (l *living) took(d *driven, t taken) error {
 	if t.RewardKnown {
 		l.steps = append(l.steps, replay.Transition{
 			State: slices.Clone(d.before), Action: slices.Clone(t.rows.Executed), Reward: float64(t.Reward),
-			Next: slices.Clone(d.obs), Discount: l.gamma(), Truncated: t.last,
+			Next: slices.Clone(d.obs), Discount: discount, Truncated: t.last,
 		})
 	}
 	if !t.last {
@@ -223,20 +243,16 @@ func (l *living) took(d *driven, t taken) error {
 		l.kept = l.kept[max(0, len(l.kept)-l.life.Keep):]
 	}
 	l.steps = nil
-	if l.offline++; l.offline < l.life.Least || (l.offline-l.life.Least)%max(1, l.life.Every) != 0 {
+	if l.offline++; len(l.kept) < max(2, l.life.Least) || l.offline < l.wait {
 		return nil
 	}
+	l.offline = 0
 	return l.time(func() error { return l.evaluate(d) })
 }
 
-// gamma is the discount of evaluations: the algorithm's.
-func (l *living) gamma() float64 { return Settings(1, 1).Gamma }
-
-// evaluate offers the policy to the lifecycle, with what it is worth by an evaluation in which it does not drive.
+// evaluate offers the policy to the lifecycle, with what it is worth by an evaluation in which it does not drive: what the
+// fallback earns, and by how much more the policy earns in the fallback's episodes.
 func (l *living) evaluate(d *driven) error {
-	if len(l.kept) < 2 {
-		return nil // nothing is known
-	}
 	c := fqe.Default(len(d.obs), len(l.numbers), 0)
 	c.Seed = l.seed + uint64(l.episodes)
 	e, err := fqe.Evaluate(c, l.kept, func(obs []float64, _ []bool, action []float64) error {
@@ -246,7 +262,9 @@ func (l *living) evaluate(d *driven) error {
 	if err != nil {
 		return fmt.Errorf("evaluating what was learned: %w", err)
 	}
-	l.LastEval = e
-	l.cycle.Offer(l.pilot(), l.cycle.Generation()+1, lifecycle.Estimate{Known: true, Mean: e.Mean, Low: e.Low, High: e.High})
+	earned := l.cycle.State().Fallback.Summary().Mean
+	l.cycle.Offer(l.pilot(), l.cycle.Generation()+1, lifecycle.Estimate{
+		Known: true, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
+	})
 	return nil
 }

@@ -17,15 +17,13 @@ type rule struct {
 	policy *hpavpa.Policy
 }
 
-// Tuning of the rule: each point of the grid has these episodes, of seeds that are never scored.
-const tuningEpisodes = 10
-
-// tunedRule is the rule at its best for a workload: of the grid of aware bench tune where VPA sets CPU, with an HPA target
-// each, what earns most. The paper sets HPA's threshold by hand, to the largest one at which the SLO is met (§5.3).
-func (s Setting) tunedRule(ctx context.Context, d *driven, seed uint64) (*rule, error) {
+// tunedRule is the rule at its best for a workload: of the grid of aware bench tune where VPA sets CPU, what earns most in some
+// episodes of seeds that are never scored. The paper sets HPA's threshold by hand, to the largest one at which the SLO is
+// met (§5.3).
+func (s Setting) tunedRule(ctx context.Context, d *driven, episodes int, seed uint64) (*rule, error) {
 	spaces := d.world.Spaces()
 	best, most := rule{}, math.Inf(-1)
-	seeds := episodeSeeds(seed, tuningSeeds, tuningEpisodes)
+	seeds := episodeSeeds(seed, tuningSeeds, episodes)
 	for _, margin := range []float64{0, 0.15, 0.5, 1} {
 		for _, percentile := range []float64{0.5, 0.75, 0.95, 1} {
 			c := hpavpa.Default
@@ -36,11 +34,11 @@ func (s Setting) tunedRule(ctx context.Context, d *driven, seed uint64) (*rule, 
 				return nil, err
 			}
 			one := rule{config: c}
-			episodes, err := d.play(ctx, &one, seeds)
+			played, err := d.play(ctx, &one, seeds)
 			if err != nil {
 				return nil, fmt.Errorf("tuning HPA and VPA: %w", err)
 			}
-			if sum := total(episodes); sum.Known > 0 && sum.Mean() > most {
+			if sum := total(played); sum.Known > 0 && sum.Mean() > most {
 				best, most = one, sum.Mean()
 			}
 		}
