@@ -3,6 +3,7 @@ package aware
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -163,29 +164,43 @@ func (d Drive) beside(all []Drive, arm Arm) []Episode {
 	return nil
 }
 
-// compared is the interval over the repetitions of a figure of two arms' sums. A repetition of which it cannot be said, such as
-// a ratio to no violations, makes the whole unknown.
+// compared is a figure of two arms' sums over all repetitions; nil where it cannot be said, such as a ratio to no violations. The
+// sums count each step the same: a mean of the repetitions' ratios would be that of the few with hardly any violations. The
+// interval is the jackknife's, of the sums without each of the repetitions.
 func compared(all []Drive, a, b Arm, figure func(a, b Figures) (float64, bool)) *Interval {
 	mine, theirs := of(all, a), of(all, b)
-	var values []float64
-	for repetition := range mine {
-		sum := [2]Figures{}
-		for i, drives := range [][]Drive{mine[repetition], theirs[repetition]} {
-			for _, d := range drives {
-				sum[i] = sum[i].plus(total(d.Episodes))
+	without := func(left int) (float64, bool) {
+		var sum [2]Figures
+		for i, arm := range []map[int][]Drive{mine, theirs} {
+			for _, repetition := range slices.Sorted(maps.Keys(arm)) {
+				for _, d := range arm[repetition] {
+					if repetition != left {
+						sum[i] = sum[i].plus(total(d.Episodes))
+					}
+				}
 			}
 		}
-		v, ok := figure(sum[0], sum[1])
-		if !ok {
-			return nil
-		}
-		values = append(values, v)
+		return figure(sum[0], sum[1])
 	}
-	if len(values) == 0 {
+	mean, ok := without(-1)
+	if !ok {
 		return nil
 	}
-	slices.Sort(values)
+	var values []float64 // pseudo-values, of which the interval is made
+	n := float64(len(mine))
+	for _, repetition := range slices.Sorted(maps.Keys(mine)) {
+		v, ok := without(repetition)
+		if !ok {
+			return &Interval{Mean: mean}
+		}
+		values = append(values, n*mean-(n-1)*v)
+	}
 	i := interval(values)
+	if i.Low != nil {
+		low, high := *i.Low+mean-i.Mean, *i.High+mean-i.Mean
+		i.Low, i.High = &low, &high
+	}
+	i.Mean = mean
 	return &i
 }
 

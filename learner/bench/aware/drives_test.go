@@ -56,10 +56,17 @@ func TestAClaimOfNothingIsNotHeld(t *testing.T) {
 		return Drive{Repetition: repetition, Arm: arm, Episodes: []Episode{{Figures: Figures{Steps: 10, Violations: violations}}}}
 	}
 	all := []Drive{drive(AWARE, 0, 1), drive(NoBootstrap, 0, 20), drive(AWARE, 1, 2), drive(NoBootstrap, 1, 60)}
-	if got := compared(all, AWARE, NoBootstrap, fewer); got == nil || got.Mean != 25 || got.Low == nil {
-		t.Errorf("20 and 30 times fewer are %v", got)
+	// 80 against 3, and not the mean of 20 and 30. Without each of the repetitions it is 30 and 20: the pseudo-values are 70/3 and
+	// 100/3, whose standard error is 5.
+	got := compared(all, AWARE, NoBootstrap, fewer)
+	if got == nil || math.Abs(got.Mean-80.0/3) > 1e-9 || got.Low == nil || math.Abs(*got.High-got.Mean-5*12.706) > 0.01 {
+		t.Errorf("80 violations and 3 are %v", got)
 	}
 	all[2] = drive(AWARE, 1, 0)
+	if got := compared(all, AWARE, NoBootstrap, fewer); got == nil || got.Mean != 80 || got.Low != nil {
+		t.Errorf("80 violations and 1 are %v: without the first repetition there is no ratio", got)
+	}
+	all[0] = drive(AWARE, 0, 0)
 	if c := claim("fewer", 1, true, compared(all, AWARE, NoBootstrap, fewer)); c.Found != nil || c.Held {
 		t.Errorf("a ratio to nothing: %+v", c)
 	}

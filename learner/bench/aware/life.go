@@ -39,8 +39,8 @@ type Change struct {
 	Why     string `json:"why"`
 }
 
-// living is AWARE's arm: the lifecycle says who drives and what is learned from. The agent learns at each step of the
-// fallback (Offline) and at each of its own (Online), by the same algorithm; Offline its actor also imitates.
+// living is AWARE's arm: the lifecycle says who drives and what is learned from. The agent learns at each step of the fallback
+// (Offline) and at each of its own (Online), by the same algorithm, except that its actor also imitates what was done.
 //
 // What it is worth Offline is estimated by fitted Q evaluation of the fallback's last episodes: the policy does not drive for it.
 // T_online is what the fallback earns, as in the paper. T_serving is somewhat less than what the converged policy earns.
