@@ -251,7 +251,7 @@ func Test01bABurstIsRelievedByADirectWrite(t *testing.T) {
 }
 
 // The memory limit in force comes down from the template's to what the workload uses, by either
-// level. (In the end the API's limit is the same.)
+// level. The API's limit stays what the owner gave.
 func Test01cMemoryComesDownToWhatIsUsed(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
@@ -262,7 +262,8 @@ func Test01cMemoryComesDownToWhatIsUsed(t *testing.T) {
 
 // systemd writes what it knows of every group again when it reads its units anew. It knows what the
 // runtime told it: so what the agent holds stays, and nobody else has changed anything. (A CPU limit
-// may be raised meanwhile, because a container is throttled.)
+// may be raised meanwhile, because a container is throttled. Where the kubelet resizes the pod meanwhile, it
+// sets the API's memory too: that reload says nothing, and there is another one.)
 func Test01dWhatIsHeldSurvivesAReloadOfSystemd(t *testing.T) {
 	if !*onSecond || *driver != "systemd" {
 		t.Skip("systemd does not make this node's control groups")
@@ -271,24 +272,48 @@ func Test01dWhatIsHeldSurvivesAReloadOfSystemd(t *testing.T) {
 	token := readerToken(t, "reload-reader")
 	acting(t)
 	before := counted(t, conflicts, token)
-	held := heldMemory(t)
-	was, err := read(held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
+	for reloads, tries := 0, 0; reloads < 3; tries++ {
+		if tries == 20 {
+			t.Fatalf("the kubelet resized the pod beside %d of %d reloads", tries-reloads, tries)
+		}
+		held := heldMemory(t)
+		was, err := read(held)
+		if err != nil {
+			t.Fatal(err)
+		}
 		out, err := where().Command(t.Context(), "systemctl", "daemon-reload").CombinedOutput()
 		if err != nil {
 			t.Fatalf("systemctl daemon-reload: %v\n%s", err, out)
 		}
-		if now, err := read(held); err != nil || now.Limits.Memory > was.Limits.Memory {
-			t.Errorf("before the reloads %v was in force, and then %v, %v", was.Limits, now.Limits, err)
-		}
+		now, err := read(held)
 		time.Sleep(3 * time.Second) // three steps of the agent
+		if err == nil && kubeletResized(t, held) {
+			continue
+		}
+		if reloads++; err != nil || now.Limits.Memory > was.Limits.Memory {
+			t.Errorf("before a reload %v was in force, and then %v, %v", was.Limits, now.Limits, err)
+		}
 	}
 	if after := counted(t, conflicts, token); after != before {
 		t.Errorf("the agent has seen %v changes by others, and before the reloads %v", after, before)
 	}
+}
+
+// kubeletResized reports whether a pod was being resized when it was read, or was resized since.
+func kubeletResized(t *testing.T, since *corev1.Pod) bool {
+	t.Helper()
+	var now corev1.Pod
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(since), &now); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*corev1.Pod{since, &now} {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue {
+				return true
+			}
+		}
+	}
+	return now.Generation != since.Generation || since.Status.ObservedGeneration != since.Generation
 }
 
 func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
@@ -621,7 +646,8 @@ func Test07UninstallingRestoresEveryContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range evicted.Items {
-		if strings.Contains(e.Reason, "Evict") {
+		// Of a pod that was to be deleted while its node was away, and was not, it is said too.
+		if strings.Contains(e.Reason, "Evict") && !strings.HasPrefix(e.Message, "Cancelling deletion") {
 			t.Errorf("an eviction: %s %s", e.InvolvedObject.Name, e.Message)
 		}
 	}
