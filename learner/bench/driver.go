@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/captain"
 	"awarescale.dev/aware/learner/policy/heuristic/demand"
+	"awarescale.dev/aware/learner/policy/heuristic/demand/correct"
 	"awarescale.dev/aware/learner/policy/heuristic/tower"
 	"awarescale.dev/aware/learner/sim"
 )
@@ -25,9 +29,10 @@ type driver struct {
 	joint JointRun       // nil for policies that decide for each service alone
 	parts []*servicePart // of the joint policy, one per service
 
-	budget  *demand.Budget // nil for policies without an error budget
-	demands []*demand.Policy
-	ended   sim.Totals // at the budget's last window
+	budget    *demand.Budget // nil for policies without an error budget
+	demands   []*demand.Policy
+	corrected *correct.Policy // of the lead, if there is one; it is none of demands
+	ended     sim.Totals      // at the budget's last window
 
 	tower    *tower.Tower // nil for policies without a tower
 	captains []*captain.Captain
@@ -67,11 +72,20 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 		if err != nil {
 			return nil, fmt.Errorf("policy %s for %s: %w", c.Policy, h.Name(), err)
 		}
+		actuator, guards := h.Actuator(b.path), b.guards
+		if c.lead != nil && c.lead.service == h.Name() {
+			if policy, err = c.lead.over(policy, encode.Place{Bounds: h.Bounds(), SLO: app.SLO}); err != nil {
+				return nil, fmt.Errorf("policy %s for %s: %w", c.Policy, h.Name(), err)
+			}
+			actuator, guards = byKnob{node: actuator, api: h.Actuator(sim.L2)}, c.lead.guards(guards)
+		}
 		switch k := policy.(type) {
 		case *captain.Captain:
 			d.captains = append(d.captains, k)
 		case *demand.Policy:
 			d.demands = append(d.demands, k)
+		case *correct.Policy:
+			d.corrected = k
 		}
 		sensor := h.Sensor()
 		if p, ok := policy.(*servicePart); ok {
@@ -81,15 +95,18 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 		names = append(names, h.Name())
 		d.loops = append(d.loops, mdp.Loop{
 			Sensor:    sensor,
-			Actuator:  h.Actuator(b.path),
+			Actuator:  actuator,
 			Objective: objective(app),
-			Policy:    guard.Standard(policy, b.guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
+			Policy:    guard.Standard(policy, guards, guard.Place{Bounds: h.Bounds, SLO: app.SLO}),
 		})
 	}
 	if c.joint != nil {
 		return d, d.begin(ctx, c.joint, app, seed)
 	}
-	if d.demands != nil && c.get("share") > 0 {
+	if c.lead != nil && !slices.Contains(names, c.lead.service) {
+		return nil, fmt.Errorf("policy %s: service %q: %s has %s", c.Policy, c.lead.service, app.Name, strings.Join(names, ", "))
+	}
+	if (d.demands != nil || d.corrected != nil) && c.get("share") > 0 {
 		return d, d.keepBudget(c, seed)
 	}
 	if b.name != "autothrottle" {
@@ -119,6 +136,7 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 // second simulates one second. It runs the loops when they are due, and at the
 // end of a minute the tower.
 func (d *driver) second(ctx context.Context) error {
+	d.relevel()
 	tick := min(d.every, time.Second)
 	for range time.Second / tick {
 		d.world.Advance(tick)
@@ -155,8 +173,23 @@ func (d *driver) spend() {
 		d.budget.Observe(d.world.Now(), mdp.Ratio((now.Missed-d.ended.Missed)/n), n)
 	}
 	d.ended = now
+	if d.corrected != nil {
+		d.corrected.SetLevel(d.budget.Level())
+	}
+	d.relevel()
+}
+
+// relevel gives the level to the services, with the correction of the one that is corrected.
+func (d *driver) relevel() {
+	level := 0.0
+	if d.budget != nil {
+		level = d.budget.Level()
+	}
+	if d.corrected != nil {
+		level += d.corrected.Shift()
+	}
 	for _, p := range d.demands {
-		p.SetLevel(d.budget.Level())
+		p.SetLevel(level)
 	}
 }
 

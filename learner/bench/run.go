@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -147,62 +146,24 @@ func (c Cell) machines() sim.Cluster {
 
 // Run runs a choice in a cell.
 func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
-	fail := func(err error) (Score, error) {
-		return Score{}, fmt.Errorf("%s under %s with %s: %w", cell.Application, cell.Trace.Name, c.Policy, err)
-	}
-	if o.Length == 0 {
-		o.Length = cell.Trace.Length()
-	}
-	if o.Lead == 0 {
-		o.Lead = lead
-	}
-	b, err := c.baseline()
+	s, err := Open(ctx, cell, c, o)
 	if err != nil {
-		return fail(err)
+		return Score{}, err
 	}
-	w, err := cell.world(b.path, o)
-	if err != nil {
-		return fail(err)
-	}
-	p, err := c.start(ctx, w, cell.App, o.Tower, o.Seed)
-	if err != nil {
-		return fail(err)
-	}
-	m, err := p.run(ctx, cell.App, o)
-	if ended := p.end(ctx); err == nil {
+	err = s.run(ctx)
+	if ended := s.Close(ctx); err == nil {
 		err = ended
 	}
 	if err != nil {
-		return fail(err)
+		return Score{}, s.fail(err)
 	}
 	if o.After != nil {
-		o.After(p.tower)
+		o.After(s.driver.tower)
 	}
 	if o.Tail != nil {
-		o.Tail(func(latency time.Duration) float64 { return w.Above(m.from, latency) })
+		o.Tail(func(latency time.Duration) float64 { return s.driver.world.Above(s.meter.from, latency) })
 	}
-	return m.score(), nil
-}
-
-// run drives the world to the end, and measures the time that counts.
-func (d *driver) run(ctx context.Context, app sim.App, o Options) (m *meter, err error) {
-	for end := o.Lead + o.Length; d.world.Elapsed() < end; {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if d.world.Elapsed() == o.Lead {
-			m = newMeter(d.world, app, o.Watch)
-		}
-		if err := d.second(ctx); err != nil {
-			return nil, err
-		}
-		if m != nil && (d.world.Elapsed()-o.Lead)%window == 0 {
-			if err := m.window(ctx); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return m, nil
+	return s.Score(), nil
 }
 
 // window is the interval of the measurements.

@@ -18,6 +18,9 @@
 //     left of a proposal) onto the nearest legal choice.
 //   - [Encoder.FromBox] and [Encoder.ToBox] do the same for boxes, geometrically between the bounds.
 //
+// A form can also have [Corrections] of the demand policy as its actions: a step of a margin, of the level or of the
+// replicas. A [Corrector] encodes it; an Encoder refuses it.
+//
 // It walks over mdp's tables: a new signal with a known unit, and a new knob,
 // need nothing here.
 package encode

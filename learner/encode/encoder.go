@@ -29,6 +29,9 @@ func New(f Form, p Place) (*Encoder, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
+	if f.Corrections != nil {
+		return nil, fmt.Errorf("encoding: %w", ErrCorrections)
+	}
 	for k := range f.Knobs.Signals() {
 		if r := p.Bounds.Knob(k); r.Min < mdp.KnobLeast(k) || r.Max < r.Min || r.Max < 1 {
 			return nil, fmt.Errorf("encoding: bounds of %v %s to %s: need %s <= min <= max, and max above zero",

@@ -24,6 +24,9 @@ type Form struct {
 	Factors []float64
 	// Replicas are the steps of the number of replicas, as differences.
 	Replicas []int
+	// Corrections are what actions correct in the demand policy, by choices; nil for actions that set knobs.
+	// A [Corrector] encodes such a form.
+	Corrections *Corrections
 }
 
 // Signals are what central knows of a workload (AWARE, section 2.2, table 1).
@@ -67,14 +70,30 @@ func (f Form) Check() error {
 			return fmt.Errorf("encoding: a step of 0 replicas: it must not be 0")
 		}
 	}
-	return nil
+	if f.Corrections == nil {
+		return nil
+	}
+	if len(f.Factors)+len(f.Replicas) > 0 {
+		return fmt.Errorf("encoding: factors %v, replicas %v: corrections have steps of their own", f.Factors, f.Replicas)
+	}
+	return f.Corrections.check()
 }
 
-// Dim is the length of the vector: two numbers for each signal.
-func (f Form) Dim() int { return 2 * f.Signals.Len() }
+// Dim is the length of the vector: two numbers for each signal, and what stands corrected.
+func (f Form) Dim() int {
+	if f.Corrections != nil {
+		return 2*f.Signals.Len() + standing
+	}
+	return 2 * f.Signals.Len()
+}
 
 // NumActions is the number of choices; 0 for a box.
-func (f Form) NumActions() int { return len(f.choices()) }
+func (f Form) NumActions() int {
+	if f.Corrections != nil {
+		return len(moves)
+	}
+	return len(f.choices())
+}
 
 // ActionDim is how many numbers an action has: 1 for a choice, one for each
 // knob of a box.
@@ -117,6 +136,12 @@ func (f Form) choices() []choice {
 // Names names the choices, for people: "keep", "cpu-limit x0.8", "replicas +1".
 func (f Form) Names() []string {
 	var names []string
+	if f.Corrections != nil {
+		for _, m := range moves {
+			names = append(names, m.name)
+		}
+		return names
+	}
 	for _, c := range f.choices() {
 		switch {
 		case !c.moves:
@@ -137,11 +162,13 @@ type saved struct {
 	Knobs    []string  `json:"knobs"`
 	Factors  []float64 `json:"factors,omitempty"`
 	Replicas []int     `json:"replicas,omitempty"`
+
+	Corrections *Corrections `json:"corrections,omitempty"`
 }
 
 // MarshalJSON writes the form with the names of signals.
 func (f Form) MarshalJSON() ([]byte, error) {
-	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas}
+	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas, Corrections: f.Corrections}
 	for one := range f.Signals.Signals() {
 		s.Signals = append(s.Signals, one.String())
 	}
@@ -159,7 +186,7 @@ func (f *Form) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&s); err != nil {
 		return fmt.Errorf("encoding: %w", err)
 	}
-	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas}
+	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas, Corrections: s.Corrections}
 	for names, set := range map[*[]string]*mdp.Set{&s.Signals: &next.Signals, &s.Knobs: &next.Knobs} {
 		for _, name := range *names {
 			one, ok := mdp.SignalNamed(name)
