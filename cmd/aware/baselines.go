@@ -13,6 +13,7 @@ import (
 
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/policy/learned"
+	"awarescale.dev/aware/learner/train/corrections"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 )
@@ -125,6 +126,13 @@ func openChoice(file string) (bench.Choice, error) {
 		f, err := learned.Read(file)
 		if err != nil {
 			return bench.Choice{}, err
+		}
+		if f.Form.Corrections != nil {
+			application, service, err := corrections.Parse(f.Provenance["environment"])
+			if err != nil {
+				return bench.Choice{}, fmt.Errorf("policy %s: its corrections are of no known service: %w", file, err)
+			}
+			return bench.Law(application).CorrectedBy(service, f), nil
 		}
 		return bench.Learned(f), nil
 	}

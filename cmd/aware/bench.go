@@ -10,6 +10,7 @@ func benchCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig8Command(), fig9Command(), fig10Command(),
+		correctionsCommand(),
 	)
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/algo/agent"
 	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/nn/graph"
@@ -52,15 +53,18 @@ func trainCommand() *cobra.Command {
 		Long: "Trains by settings that are known to work, evaluates the actor without exploration now and then, keeps the\n" +
 			"best one, and at the end plays 100 new episodes with it: their mean return is the result.\n\n" +
 			"Environments: " + strings.Join(classic.Names(), ", ") + ",\n" +
-			"and simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE\n" +
+			"simulated workloads: sim:APPLICATION/TRACE or sim:APPLICATION/TRACE/SERVICE,\n" +
+			"and corrections of the demand policy in random worlds: correct:APPLICATION/SERVICE\n" +
 			"(" + strings.Join(bench.Applications(), ", ") + ").\n" +
-			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + ".\n\n" +
+			"Algorithms: " + strings.Join(presets.Algorithms(), ", ") + "; for corrections also bcq-discrete, which learns of\n" +
+			"the demand policy with random choices. There ddpg and td3 set the raw limits of the service.\n\n" +
 			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume continues from it as\n" +
 			"if there had been no stop. The best actor is in actor.safetensors; of a simulated workload it is also in\n" +
 			"policy.safetensors, which aware simulate --policy and aware bench baselines --policy take.",
 		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n" +
 			"  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n" +
-			"  aware train --env sim:social-network/bursty --algo ppo",
+			"  aware train --env sim:social-network/bursty --algo ppo\n" +
+			"  aware train --env correct:social-network/nginx-web-server --algo bcq-discrete",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -240,14 +244,18 @@ func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int) error {
 	if err != nil {
 		return err
 	}
-	encoded, ok := e.(workload.Encoded)
+	encoded, ok := e.(interface{ Form() encode.Form })
 	if !ok {
 		return nil
+	}
+	step := workload.Step
+	if e, ok := e.(interface{ Interval() time.Duration }); ok {
+		step = e.Interval()
 	}
 	return learned.File{
 		Form:     encoded.Form(),
 		Snapshot: actor,
-		Step:     workload.Step,
+		Step:     step,
 		Provenance: map[string]string{
 			"algorithm":   o.algorithm,
 			"environment": o.env,

@@ -38,7 +38,7 @@ type Choice struct {
 	learned *learned.File // of a learned policy, which has no Settings; otherwise nil
 	custom  *baseline     // of a policy that is no row of the table; otherwise nil
 	joint   Joint         // of a policy that is served; otherwise nil
-	lead    *leader         // of a demand policy with corrections; otherwise nil
+	lead    *leader       // of a demand policy with corrections; otherwise nil
 }
 
 // Learned is a choice of a learned policy: the same network for each service,

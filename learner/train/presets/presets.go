@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/algo/dqn"
 	"awarescale.dev/aware/learner/algo/ppo"
@@ -14,6 +15,7 @@ import (
 	"awarescale.dev/aware/learner/env/classic"
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/train"
+	"awarescale.dev/aware/learner/train/corrections"
 )
 
 // Algorithms are those that learn by acting.
@@ -21,7 +23,7 @@ func Algorithms() []string { return []string{ddpg.Algorithm, dqn.Algorithm, ppo.
 
 // Steps is the default number of steps of a preset.
 func Steps(environment string) int {
-	if strings.HasPrefix(environment, workload.Prefix) {
+	if strings.HasPrefix(environment, workload.Prefix) || strings.HasPrefix(environment, corrections.Prefix) {
 		return 20_000
 	}
 	switch environment {
@@ -35,12 +37,17 @@ func Steps(environment string) int {
 	return 100_000
 }
 
-// Environment makes an environment by its name: a classic one, or a simulated
-// workload such as sim:social-network/bursty. Its actions are of the kind that
+// Environment makes an environment by its name: a classic one, a simulated
+// workload such as sim:social-network/bursty, or corrections of the demand policy such as
+// correct:social-network/nginx-web-server. Its actions are of the kind that
 // the algorithm learns.
 func Environment(algorithm, name string) (env.Env, error) {
-	if strings.HasPrefix(name, workload.Prefix) {
-		return workload.Make(name, algorithm == ddpg.Algorithm || algorithm == "td3")
+	box := algorithm == ddpg.Algorithm || algorithm == "td3"
+	switch {
+	case strings.HasPrefix(name, workload.Prefix):
+		return workload.Make(name, box)
+	case strings.HasPrefix(name, corrections.Prefix):
+		return corrections.Make(name, box)
 	}
 	return classic.Make(name)
 }
@@ -63,15 +70,21 @@ func New(algorithm string, factory func() (env.Env, error), steps int, seed uint
 		return nil, err
 	}
 	c := train.Config{Env: e.Name(), Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}
+	if corrects(e) { // worlds differ more than policies do
+		c.Evaluate, c.Episodes, c.Paired = max(1, steps/20), 20, true
+	}
 	return train.New(c, factory, l)
 }
 
+// corrects reports whether an environment is of corrections of the demand policy, or of raw limits in their place.
+func corrects(e env.Env) bool { return strings.HasPrefix(e.Name(), corrections.Prefix) }
+
 func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner, error) {
 	state, action := e.Observation().Dim(), e.Action()
-	discrete := action.N > 0
+	choices := action.N > 0
 	switch algorithm {
 	case ddpg.Algorithm, "td3":
-		if discrete {
+		if choices {
 			return nil, fmt.Errorf("%s learns continuous actions, and those of %s are discrete: take ppo or dqn",
 				algorithm, e.Name())
 		}
@@ -87,9 +100,18 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 			// must push one way for as long as a swing takes.
 			c.Noise = ddpg.Noise{Sigma: 1, Theta: 0.15, Step: 0.05, Final: 0.2, AnnealSteps: steps / 2}
 		}
+		if corrects(e) {
+			c.Gamma = corrections.Gamma
+		}
 		return ddpg.New(c)
+	case discrete.Algorithm:
+		if !choices || !corrects(e) {
+			return nil, fmt.Errorf("%s learns of what the demand policy does, and %s is none of its environments: take %s...",
+				algorithm, e.Name(), corrections.Prefix)
+		}
+		return corrections.NewBatch(state, action.N, steps, seed)
 	case dqn.Algorithm:
-		if !discrete {
+		if !choices {
 			return nil, fmt.Errorf("dqn learns discrete actions, and those of %s are continuous: take ddpg, td3 or ppo",
 				e.Name())
 		}
@@ -103,6 +125,9 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 			c.Steps = 3
 			c.LearningRate = 5e-4
 			c.Every = 2
+		}
+		if corrects(e) {
+			c.Gamma = corrections.Gamma
 		}
 		return dqn.New(c)
 	case ppo.Algorithm:
@@ -126,8 +151,13 @@ func learner(algorithm string, e env.Env, steps int, seed uint64) (train.Learner
 			c.Gamma = 0.9
 			c.LearningRate = 1e-3
 		}
+		if corrects(e) {
+			c.Gamma = corrections.Gamma
+			c.LearningRate = 1e-3
+			c.NormaliseObservation, c.NormaliseReward = true, true
+		}
 		return ppo.New(c)
 	}
 	return nil, fmt.Errorf("algorithm %q: known are %s", algorithm,
-		strings.Join(slices.Sorted(slices.Values(Algorithms())), ", "))
+		strings.Join(slices.Sorted(slices.Values(append(Algorithms(), discrete.Algorithm))), ", "))
 }

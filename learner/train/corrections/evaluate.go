@@ -1,0 +1,192 @@
+package corrections
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/policy/learned"
+	"gonum.org/v1/gonum/stat"
+)
+
+// Player is what is compared: a learned policy, or the demand policy alone.
+type Player struct {
+	Name string
+	File *learned.File // of corrections, or of raw limits; nil is the demand policy
+}
+
+// World is what a player came to in one held-out world.
+type World struct {
+	Seed     uint64  `json:"seed"`
+	Cores    float64 `json:"cores"`        // of all services, with what resizes cost
+	Late     float64 `json:"late"`         // share of the requests that were lost or above the SLO's latency
+	Windows  float64 `json:"windows_over"` // share of the windows of ten seconds above the SLO
+	Violates bool    `json:"violates"`     // the percentile over the whole episode, lost requests or background work
+	Reward   float64 `json:"reward"`       // of a step, of those that can be judged
+	Judged   float64 `json:"judged"`       // share of the steps that can be
+	Choices  []int   `json:"choices"`      // how often each was taken; empty for raw limits
+}
+
+// Figure is the mean of a figure over the worlds, and how it differs from the first player's in the same worlds.
+type Figure struct {
+	Mean  float64 `json:"mean"`
+	More  float64 `json:"more"`           // than the first player's
+	Error float64 `json:"standard_error"` // of More
+}
+
+// Clear reports whether the difference is more than chance explains: than twice its standard error.
+func (f Figure) Clear() bool { return f.More > 2*f.Error || f.More < -2*f.Error }
+
+// Row is a player with its worlds.
+type Row struct {
+	Name     string  `json:"name"`
+	Cores    Figure  `json:"cores"`
+	Late     Figure  `json:"late"`
+	Windows  Figure  `json:"windows_over"`
+	Reward   Figure  `json:"reward"`
+	Violates int     `json:"worlds_violated"`
+	Worlds   []World `json:"worlds"`
+}
+
+// Evaluate lets each player play the same held-out worlds. Differences are from the first player. A policy that was not made
+// for the environment of that name is refused. done is called after each world, by one goroutine at a time; it may be nil.
+func Evaluate(ctx context.Context, name string, players []Player, worlds int, done func(of int)) ([]Row, error) {
+	if worlds < 2 || len(players) == 0 {
+		return nil, fmt.Errorf("evaluating %d players in %d worlds: there must be one, and two worlds", len(players), worlds)
+	}
+	settings := make([]Settings, len(players))
+	rows := make([]Row, len(players))
+	for i, p := range players {
+		var err error
+		if settings[i], err = p.settings(name); err != nil {
+			return nil, fmt.Errorf("evaluating %s: %w", p.Name, err)
+		}
+		rows[i] = Row{Name: p.Name, Worlds: make([]World, worlds)}
+	}
+	var mu sync.Mutex
+	err := bench.InParallel(ctx, worlds*len(players), func(_ context.Context, k int) error {
+		i, seed := k%len(players), k/len(players)
+		w, err := players[i].play(settings[i], uint64(seed))
+		if err != nil {
+			return fmt.Errorf("evaluating %s: %w", players[i].Name, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		rows[i].Worlds[seed] = w
+		if done != nil {
+			done(worlds * len(players))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		rows[i].compare(rows[0].Worlds)
+	}
+	return rows, nil
+}
+
+// compare fills in the figures.
+func (r *Row) compare(with []World) {
+	figure := func(of func(World) float64) Figure {
+		var f Figure
+		differences := make([]float64, len(r.Worlds))
+		for i, w := range r.Worlds {
+			f.Mean += of(w) / float64(len(r.Worlds))
+			differences[i] = of(w) - of(with[i])
+		}
+		more, deviation := stat.MeanStdDev(differences, nil)
+		f.More, f.Error = more, stat.StdErr(deviation, float64(len(differences)))
+		return f
+	}
+	r.Cores = figure(func(w World) float64 { return w.Cores })
+	r.Late = figure(func(w World) float64 { return w.Late })
+	r.Windows = figure(func(w World) float64 { return w.Windows })
+	r.Reward = figure(func(w World) float64 { return w.Reward })
+	for _, w := range r.Worlds {
+		if w.Violates {
+			r.Violates++
+		}
+	}
+}
+
+// settings are those of the held-out worlds of a player.
+func (p Player) settings(name string) (Settings, error) {
+	s, err := Named(name, p.File != nil && p.File.Form.Corrections == nil)
+	if err != nil {
+		return s, err
+	}
+	s.HeldOut = true
+	if p.File == nil {
+		return s, nil
+	}
+	if err := p.File.Check(); err != nil {
+		return s, err
+	}
+	if err := s.Form.Same(p.File.Form); err != nil {
+		return s, err
+	}
+	if p.File.Step != s.Step {
+		return s, fmt.Errorf("a policy of a choice each %v: it must be each %v", p.File.Step, s.Step)
+	}
+	if of := p.File.Provenance["environment"]; of != name {
+		return s, fmt.Errorf("a policy of %q: it must be of %q", of, name)
+	}
+	return s, nil
+}
+
+// play plays an episode without exploration.
+func (p Player) play(s Settings, seed uint64) (World, error) {
+	e, err := New(s)
+	if err != nil {
+		return World{}, err
+	}
+	var server kernel.Server
+	var scratch kernel.Scratch
+	if p.File != nil {
+		if err := server.Publish(p.File.Snapshot); err != nil {
+			return World{}, err
+		}
+	}
+	obs, action := make([]float64, e.Observation().Dim()), make([]float64, e.Action().Dim())
+	legal := make([]bool, e.Action().N)
+	w := World{Seed: seed, Choices: make([]int, e.Action().N)}
+	if err := e.Reset(seed, obs); err != nil {
+		return w, err
+	}
+	for over := false; !over; {
+		if p.File != nil {
+			out, _, ok := server.Decide(obs, 1, &scratch)
+			if !ok {
+				return w, fmt.Errorf("the actor decides nothing for %v", obs)
+			}
+			var mask []bool
+			if m, masked := e.(env.Masker); masked {
+				m.Legal(legal)
+				mask = legal
+			}
+			p.File.Snapshot.Head.Action(out, mask, action)
+		}
+		if len(legal) > 0 {
+			w.Choices[int(action[0])]++
+		}
+		out, err := e.Step(action, obs)
+		if err != nil {
+			return w, err
+		}
+		over = out.Ended()
+	}
+	w.take(e.(interface{ Result() (bench.Score, Played) }).Result())
+	return w, nil
+}
+
+// take fills in what was measured.
+func (w *World) take(s bench.Score, p Played) {
+	w.Cores, w.Windows, w.Violates = s.Cores, s.Ratio, s.Violates
+	w.Late = p.Late
+	w.Reward, w.Judged = p.Reward/float64(max(1, p.Known)), float64(p.Known)/float64(max(1, p.Steps))
+}
