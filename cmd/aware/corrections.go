@@ -39,8 +39,8 @@ func correctionsCommand() *cobra.Command {
 		Use:   "corrections",
 		Short: "Compare learned corrections of the demand policy with the demand policy alone, in worlds no training sees",
 		Args:  cobra.NoArgs,
-		Long: "The policies are of aware train --env correct:APPLICATION/SERVICE: corrections (ppo, dqn, bcq-discrete), or raw limits\n" +
-			"of the service (ddpg, td3). All play the same worlds, so that two of them differ by the policy alone. A difference counts\n" +
+		Long: "The policies are of aware train --env correct:APPLICATION/SERVICE: corrections (ppo, dqn, bcq-discrete), or\n" +
+			"raw limits of the service (ddpg, td3). All play the same worlds, so that two of them differ by the policy alone. A difference counts\n" +
 			"where it is more than twice its standard error; it is then marked with *.",
 		Example: "  aware bench corrections --env correct:social-network/nginx-web-server --policy out/ppo/policy.safetensors",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -112,7 +112,8 @@ func (r correctionsFile) print(out io.Writer) error {
 		}
 		return text + ")"
 	}
-	fmt.Fprintf(out, "%-30s %-22s %-20s %-20s %-20s %s\n", "", "cores", "% of requests late", "% of windows over", "reward", "violated")
+	fmt.Fprintf(out, "%-30s %-22s %-20s %-20s %-20s %s\n",
+		"", "cores", "% of requests late", "% of windows over", "reward", "violated")
 	for _, row := range r.Rows {
 		fmt.Fprintf(out, "%-30s %-22s %-20s %-20s %-20s %d of %d\n", row.Name, show(row.Cores, "%.3f", 1), show(row.Late, "%.2f", 100),
 			show(row.Windows, "%.1f", 100), show(row.Reward, "%.4f", 1), row.Violates, len(row.Worlds))

@@ -5,9 +5,11 @@
 //
 // An episode is a random world of an application ([margins.Random]: its warm-up trace from a random place at a random rate,
 // speed, noise, and services whose work differs). The demand policy drives all services once a second, with
-// the margins that come with aware and its error budget. An agent acts on one service, the lead: each [Settings].Step it takes a
-// choice, a step of the lead's margin, of the level of all services, of the lead's replicas, or none. What the mask forbids is never
-// taken. The reward is mdp's, of the application: the mean over the windows of ten seconds of how the SLO is kept and
+// the margins that come with aware and its error budget. An agent acts on one service, the lead: each [Settings].Step it
+// takes a choice, a step of the lead's margin, of the level of all services, of the lead's replicas, or none. What the mask
+// forbids is never taken.
+//
+// The reward is mdp's, of the application: the mean over the windows of ten seconds of how the SLO is kept and
 // how much of the CPU and memory of all services is used. What is saved on one service and paid by the others earns nothing.
 //
 // With a box of raw limits in the place of corrections (DDPG, the form of AWARE's paper) the agent sets
@@ -15,8 +17,8 @@
 //
 // # Worlds of training, and others
 //
-// The seeds of held-out worlds have their highest bit set, and those of training have not ([Settings].HeldOut). Nothing of a cell's scored
-// trace is in either: both are made of the warm-up trace.
+// The seeds of held-out worlds have their highest bit set, and those of training have not ([Settings].HeldOut). Nothing of a
+// cell's scored trace is in either: both are made of the warm-up trace.
 //
 // # Offline
 //
