@@ -40,8 +40,8 @@ func correctionsCommand() *cobra.Command {
 		Short: "Compare learned corrections of the demand policy with the demand policy alone, in worlds no training sees",
 		Args:  cobra.NoArgs,
 		Long: "The policies are of aware train --env correct:APPLICATION/SERVICE: corrections (ppo, dqn, bcq-discrete), or\n" +
-			"raw limits of the service (ddpg, td3). All play the same worlds, so that two of them differ by the policy alone. A difference counts\n" +
-			"where it is more than twice its standard error; it is then marked with *.",
+			"raw limits of the service (ddpg, td3). All play the same worlds, so that two of them differ by the policy alone.\n" +
+			"A difference counts where it is more than twice its standard error; it is then marked with *.",
 		Example: "  aware bench corrections --env correct:social-network/nginx-web-server --policy out/ppo/policy.safetensors",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
