@@ -166,8 +166,8 @@ func Run(ctx context.Context, cell Cell, c Choice, o Options) (Score, error) {
 	return s.Score(), nil
 }
 
-// window is the interval of the measurements.
-const window = 10 * time.Second
+// Window is the interval of the measurements.
+const Window = 10 * time.Second
 
 // objective is what every service of an application is rewarded for.
 func objective(app sim.App) mdp.Objective { return mdp.Objective{SLO: app.SLO, Alpha: 0.5} }
@@ -209,7 +209,7 @@ func (m *meter) window(ctx context.Context) error {
 		m.rewards.add(m.goal.Judge(s))
 	}
 	now := m.world.Totals()
-	seconds := window.Seconds()
+	seconds := Window.Seconds()
 	cores := (now.Allocated - m.last.Allocated) / seconds
 	m.alloc = append(m.alloc, math.Round(cores*1e6)/1e6) // removes rounding errors of the sums
 	m.windows++
@@ -257,7 +257,7 @@ func (m *meter) score() Score {
 		s.Ratio = float64(m.bad) / float64(m.windows)
 	}
 	if m.episodes > 0 {
-		s.Mitigate = float64(m.bad) / float64(m.episodes) * window.Seconds()
+		s.Mitigate = float64(m.bad) / float64(m.episodes) * Window.Seconds()
 	}
 	s.P99, _ = m.world.Overall(m.from, m.slo.Percentile)
 	s.P99MS = float64(s.P99) / float64(time.Millisecond)
@@ -327,7 +327,7 @@ func flapping(alloc []float64) float64 {
 		smooth += math.Abs(trend(i) - trend(i-1))
 	}
 	mean := sums[len(alloc)] / float64(len(alloc))
-	hours := float64(len(alloc)) * window.Hours()
+	hours := float64(len(alloc)) * Window.Hours()
 	if mean == 0 {
 		return 0
 	}

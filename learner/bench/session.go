@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"awarescale.dev/aware/learner/policy/heuristic/demand/correct"
 	"awarescale.dev/aware/learner/sim"
@@ -18,7 +17,7 @@ type Session struct {
 	meter   *meter // nil before the time that counts
 }
 
-// Open makes the world of a run, at its start. The caller must Close the session.
+// Open makes the world of a run, at its start. The caller must Close a session of a served policy.
 func Open(ctx context.Context, cell Cell, c Choice, o Options) (*Session, error) {
 	if o.Length == 0 {
 		o.Length = cell.Trace.Length()
@@ -74,7 +73,7 @@ func (s *Session) Second(ctx context.Context) error {
 	if err := s.driver.second(ctx); err != nil {
 		return err
 	}
-	if s.meter != nil && (w.Elapsed()-s.options.Lead)%window == 0 {
+	if s.meter != nil && (w.Elapsed()-s.options.Lead)%Window == 0 {
 		return s.meter.window(ctx)
 	}
 	return nil
@@ -89,8 +88,5 @@ func (s *Session) Corrected() *correct.Policy { return s.driver.corrected }
 // Score is what was measured of the time that counts, up to now. There must have been some.
 func (s *Session) Score() Score { return s.meter.score() }
 
-// Close ends the run.
+// Close tells a served policy that the run is over; others need no Close.
 func (s *Session) Close(ctx context.Context) error { return s.driver.end(ctx) }
-
-// Window is the interval of the measurements.
-const Window time.Duration = window
