@@ -118,6 +118,9 @@ func (c *Corrector) Observe(s mdp.State, at Standing, obs []float64) error {
 	if len(obs) != c.form.Dim() {
 		return fmt.Errorf("encoding a state into %d numbers: they must be %d", len(obs), c.form.Dim())
 	}
+	if at.LevelKnown && (math.IsNaN(at.Level) || math.IsInf(at.Level, 0)) {
+		return fmt.Errorf("encoding a level of %v: it must be finite, or not known", at.Level)
+	}
 	n := len(obs) - standing
 	if err := c.signals.Observe(s, obs[:n]); err != nil {
 		return err
@@ -129,10 +132,7 @@ func (c *Corrector) Observe(s mdp.State, at Standing, obs []float64) error {
 	rest[1] = of(at.Correction.Level, c.form.Corrections.LevelMost)
 	rest[2] = of(at.Replicas, c.form.Corrections.ReplicasMost)
 	if at.LevelKnown {
-		if math.IsNaN(at.Level) || math.IsInf(at.Level, 0) {
-			return fmt.Errorf("encoding a level of %v: it must be finite, or not known", at.Level)
-		}
-		rest[3], rest[4] = at.Level, 1
+		rest[3], rest[4] = min(farthest, max(-farthest, at.Level)), 1
 	}
 	if s.Knows(mdp.CPULimit, mdp.CPUUsage) && s.Limit.CPU > 0 {
 		rest[5], rest[6] = min(farthest, float64(s.Usage.CPU)/float64(s.Limit.CPU)), 1
