@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +26,7 @@ import (
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/train"
+	"awarescale.dev/aware/learner/train/corrections"
 	"awarescale.dev/aware/learner/train/presets"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -40,6 +43,7 @@ type trainOptions struct {
 	blas      string
 	steps     int
 	every     int
+	worlds    int // of validation
 	seed      uint64
 	json      bool
 }
@@ -60,7 +64,10 @@ func trainCommand() *cobra.Command {
 			"the demand policy with random choices. There ddpg and td3 set the raw limits of the service.\n\n" +
 			"A checkpoint (checkpoint.safetensors) is written on the way and at an interrupt; --resume continues from it as\n" +
 			"if there had been no stop. The best actor is in actor.safetensors; of a simulated workload it is also in\n" +
-			"policy.safetensors, which aware simulate --policy and aware bench baselines --policy take.",
+			"policy.safetensors, which aware simulate --policy and aware bench baselines --policy take.\n\n" +
+			"Corrections are compared with the demand policy alone instead, in worlds that training has not seen. Where they\n" +
+			"do not save cores by more than chance explains, or something else is worse, there is no policy.safetensors: no\n" +
+			"correction is the result, and what was learned is in rejected.safetensors.",
 		Example: "  aware train --env CartPole-v1 --algo ppo --seed 1\n" +
 			"  aware train --env Pendulum-v1 --algo ddpg --resume out/train/checkpoint.safetensors\n" +
 			"  aware train --env sim:social-network/bursty --algo ppo\n" +
@@ -76,6 +83,7 @@ func trainCommand() *cobra.Command {
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same run")
 	f.StringVar(&o.out, "out", "out/train", "folder of report, weights and checkpoints; empty for none")
 	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
+	f.IntVar(&o.worlds, "validation", 40, "worlds in which corrections are compared with the demand policy alone, an hour of each")
 	f.StringVar(&o.resume, "resume", "", "checkpoint to continue from")
 	f.StringVar(&o.blas, "blas", "",
 		"matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
@@ -89,6 +97,9 @@ func trainCommand() *cobra.Command {
 func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	if o.steps < 0 || o.every < 0 {
 		return usage(fmt.Errorf("--steps %d, --checkpoint %d: they must not be negative", o.steps, o.every))
+	}
+	if o.corrects() && (o.worlds < 2 || o.worlds > 10_000) {
+		return usage(fmt.Errorf("--validation %d: it must be in [2, 10000]", o.worlds))
 	}
 	if o.steps == 0 {
 		o.steps = presets.Steps(o.env)
@@ -129,33 +140,66 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	if err := o.walk(ctx, r, progress); err != nil {
 		return err
 	}
-	returns, err := r.Final(100)
+	result := map[string]any{
+		"env":   o.env,
+		"algo":  o.algorithm,
+		"seed":  o.seed,
+		"steps": r.Steps,
+		"gemm":  kernels.Name,
+		"blas":  kernels.Name, // gemm is the former name
+	}
+	says, kept, err := o.judge(ctx, r, result, progress)
 	if err != nil {
 		return err
 	}
-	mean, deviation := stat.MeanStdDev(returns, nil)
-	result := map[string]any{
-		"env":     o.env,
-		"algo":    o.algorithm,
-		"seed":    o.seed,
-		"steps":   r.Steps,
-		"mean100": mean,
-		"std100":  deviation,
-		"wall_s":  time.Since(begin).Seconds(),
-		"gemm":    kernels.Name,
-		"blas":    kernels.Name, // gemm is the former name
-	}
-	if err := o.report(r, result, progress); err != nil {
+	took := time.Since(begin)
+	result["wall_s"] = took.Seconds()
+	if err := o.report(r, result, kept, progress); err != nil {
 		return err
 	}
 	if o.json {
 		return json.NewEncoder(out).Encode(result)
 	}
-	_, err = fmt.Fprintf(out,
-		"%s on %s, seed %d: mean return of 100 new episodes %.1f, deviation %.1f, after %d steps in %v\n",
-		o.algorithm, o.env, o.seed, mean, deviation, r.Steps, time.Since(begin).Round(100*time.Millisecond))
+	if rows, ok := result["validation"].([]corrections.Row); ok {
+		if err := printCorrections(out, rows); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s on %s, seed %d: %s, after %d steps in %v\n",
+		o.algorithm, o.env, o.seed, says, r.Steps, took.Round(100*time.Millisecond))
 	return err
 }
+
+// judge says what the best actor is worth, and whether it is kept: one that corrects the demand policy only when it is better.
+func (o trainOptions) judge(ctx context.Context, r *train.Run, result map[string]any, progress io.Writer) (says string, kept bool, err error) {
+	if !o.corrects() {
+		returns, err := r.Final(100)
+		if err != nil {
+			return "", false, err
+		}
+		mean, deviation := stat.MeanStdDev(returns, nil)
+		result["mean100"], result["std100"] = mean, deviation
+		return fmt.Sprintf("mean return of 100 new episodes %.1f, deviation %.1f", mean, deviation), true, nil
+	}
+	f, err := o.policy(r.Best(), r.Steps)
+	if err != nil {
+		return "", false, err
+	}
+	p := newProgress(progress, 2*o.worlds)
+	rows, err := corrections.Validate(ctx, *f, o.worlds, func(int) { p.step("hours of worlds of validation") })
+	if err != nil {
+		return "", false, err
+	}
+	kept = rows[1].Verdict == corrections.Better
+	result["validation"], result["kept"] = rows, kept
+	if says = "no correction"; kept {
+		says = "corrections that are better than none"
+	}
+	return says, kept, nil
+}
+
+// corrects reports whether corrections of the demand policy are learned, or raw limits in their place.
+func (o trainOptions) corrects() bool { return strings.HasPrefix(o.env, corrections.Prefix) }
 
 // walk trains to the end, and prints progress and writes checkpoints on the way.
 func (o trainOptions) walk(ctx context.Context, r *train.Run, progress io.Writer) error {
@@ -238,21 +282,21 @@ func (o trainOptions) checkpoint(r *train.Run) error {
 	return weights.Write(o.path("checkpoint.safetensors"), f)
 }
 
-// writePolicy writes the actor of a simulated workload as a policy that can be served.
-func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int) error {
+// policy is the actor of a simulated workload as a policy that can be served; nil in other environments.
+func (o trainOptions) policy(actor kernel.Snapshot, steps int) (*learned.File, error) {
 	e, err := presets.Environment(o.algorithm, o.env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	encoded, ok := e.(interface{ Form() encode.Form })
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	step := workload.Step
 	if e, ok := e.(interface{ Interval() time.Duration }); ok {
 		step = e.Interval()
 	}
-	return learned.File{
+	return &learned.File{
 		Form:     encoded.Form(),
 		Snapshot: actor,
 		Step:     step,
@@ -262,10 +306,26 @@ func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int) error {
 			"seed":        fmt.Sprint(o.seed),
 			"steps":       fmt.Sprint(steps),
 		},
-	}.Write(o.path("policy.safetensors"))
+	}, nil
 }
 
-func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Writer) error {
+// writePolicy writes the actor as a policy. One of a training before, of the other name, is removed.
+func (o trainOptions) writePolicy(actor kernel.Snapshot, steps int, kept bool) error {
+	f, err := o.policy(actor, steps)
+	if f == nil || err != nil {
+		return err
+	}
+	name, other := "policy.safetensors", "rejected.safetensors"
+	if !kept {
+		name, other = other, name
+	}
+	if err := os.Remove(o.path(other)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return f.Write(o.path(name))
+}
+
+func (o trainOptions) report(r *train.Run, result map[string]any, keep bool, progress io.Writer) error {
 	if o.out == "" {
 		return nil
 	}
@@ -289,7 +349,7 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 	if err := weights.Write(o.path("actor.safetensors"), f); err != nil {
 		return err
 	}
-	if err := o.writePolicy(kept, r.Steps); err != nil {
+	if err := o.writePolicy(kept, r.Steps, keep); err != nil {
 		return err
 	}
 	line := func(name string, points []train.Point) draw.Line {
@@ -312,7 +372,8 @@ func (o trainOptions) report(r *train.Run, result map[string]any, progress io.Wr
 		"result": result, "curve": r.Curve, "evaluations": r.Evaluations, "stats": r.Stats(),
 	}, draw.Page{
 		Title:    fmt.Sprintf("%s on %s", o.algorithm, o.env),
-		About:    "mean100 is the mean return of 100 new episodes, without exploration, by the best actor.",
+		About: "mean100 is the mean return of 100 new episodes, without exploration, by the best actor. validation compares " +
+			"corrections with the demand policy alone, in the same worlds.",
 		Text:     string(text),
 		Pictures: []draw.Picture{curve},
 	}); err != nil {

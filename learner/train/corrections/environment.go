@@ -33,7 +33,23 @@ type Settings struct {
 	Length  int           // steps of an episode
 	Lead    time.Duration // before the first step: the demand policy alone, until it knows its services
 	Alpha   mdp.Ratio     // weight of the SLO against efficiency
-	HeldOut bool          // worlds that no training sees
+	Worlds  Worlds        // that episodes are played in
+}
+
+// Worlds is what worlds are for. No two of them have a world in common, and none has one of package margins, by which the
+// margins that come with aware were learned and chosen.
+type Worlds uint8
+
+const (
+	Training   Worlds = iota // learning, and choosing the best actor on the way
+	Validation               // deciding whether what was learned is kept
+	HeldOut                  // comparing: nothing is decided by them
+)
+
+// Seed is the seed of the world of an episode.
+func (w Worlds) Seed(episode uint64) uint64 {
+	const free = 60 // bits; the highest four say what the world is for, two of them that it is ours (margins.HeldOutWorld)
+	return 0b11<<62 | uint64(w)<<free | episode&(1<<free-1)
 }
 
 // The times of an episode: half an hour of half minutes.
@@ -94,6 +110,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("environment %s: %d steps: it must be at least 1", s.Name, s.Length)
 	case s.Lead < s.Step || s.Lead%bench.Window != 0:
 		return fmt.Errorf("environment %s: lead %v: it must be a multiple of %v, and at least a step", s.Name, s.Lead, bench.Window)
+	case s.Worlds > HeldOut:
+		return fmt.Errorf("environment %s: worlds %d: they must be at most %d", s.Name, s.Worlds, HeldOut)
 	case s.Form.Corrections == nil && s.Form.NumActions() > 0:
 		return fmt.Errorf("environment %s: a form of choices without corrections", s.Name)
 	}
@@ -173,17 +191,9 @@ func (e *Env) Form() encode.Form { return e.settings.Form }
 // Interval is the time between two choices.
 func (e *Env) Interval() time.Duration { return e.settings.Step }
 
-// world is the seed of an episode's world: those of training and the others have none in common.
-func (e *Env) world(seed uint64) uint64 {
-	if e.settings.HeldOut {
-		return seed | 1<<63
-	}
-	return seed &^ (1 << 63)
-}
-
 // Reset implements [env.Env].
 func (e *Env) Reset(seed uint64, obs []float64) error {
-	s, world := e.settings, e.world(seed)
+	s, world := e.settings, e.settings.Worlds.Seed(seed)
 	length := s.Step * time.Duration(s.Length)
 	choice := s.Law.Without(s.Service)
 	if s.Form.Corrections != nil {

@@ -3,22 +3,35 @@ package corrections
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/policy/learned"
 	"gonum.org/v1/gonum/stat"
 )
 
-// Player is what is compared: a learned policy, or the demand policy alone.
+// Player is what is compared: a learned policy, a constant correction, or the demand policy alone.
 type Player struct {
-	Name string
-	File *learned.File // of corrections, or of raw limits; nil is the demand policy
+	Name  string
+	File  *learned.File // of corrections, or of raw limits; nil is the demand policy
+	Begin []int         // choices that are made first, where they are legal; the demand policy with a constant correction
 }
 
-// World is what a player came to in one held-out world.
+// Lowered is the demand policy with the level a few steps lower, always. Whatever saves cores must save them in another way.
+func Lowered(steps int) Player {
+	lower := slices.Index(encode.Correct().Names(), "level -1")
+	return Player{
+		Name:  fmt.Sprintf("the level %g lower", float64(steps)*encode.Correct().Corrections.LevelStep),
+		Begin: slices.Repeat([]int{lower}, steps),
+	}
+}
+
+// World is what a player came to in one world.
 type World struct {
 	Seed     uint64  `json:"seed"`
 	Cores    float64 `json:"cores"`        // of all services, with what resizes cost
@@ -37,23 +50,58 @@ type Figure struct {
 	Error float64 `json:"standard_error"` // of More
 }
 
-// Clear reports whether the difference is more than chance explains: than twice its standard error.
-func (f Figure) Clear() bool { return f.More > 2*f.Error || f.More < -2*f.Error }
+// Interval is where the true difference is, with a probability of about 95 %.
+func (f Figure) Interval() (low, high float64) { return f.More - 2*f.Error, f.More + 2*f.Error }
+
+func (f Figure) less() bool { return f.More+2*f.Error < 0 }
+func (f Figure) more() bool { return f.More-2*f.Error > 0 }
 
 // Row is a player with its worlds.
 type Row struct {
 	Name     string  `json:"name"`
+	Verdict  Verdict `json:"verdict"`
 	Cores    Figure  `json:"cores"`
 	Late     Figure  `json:"late"`
 	Windows  Figure  `json:"windows_over"`
+	Violated Figure  `json:"violated"` // share of the worlds
 	Reward   Figure  `json:"reward"`
-	Violates int     `json:"worlds_violated"`
 	Worlds   []World `json:"worlds"`
 }
 
-// Evaluate lets each player play the same held-out worlds. Differences are from the first player. A policy that was not made
-// for the environment of that name is refused. done is called after each world, by one goroutine at a time; it may be nil.
-func Evaluate(ctx context.Context, name string, players []Player, worlds int, done func(of int)) ([]Row, error) {
+// Verdict says how a player compares with the first one.
+type Verdict string
+
+// The verdicts. What chance explains does not count: a difference within twice its standard error.
+const (
+	Better Verdict = "better"        // fewer cores, and nothing else is worse
+	Trade  Verdict = "a trade"       // fewer cores, and more late requests, windows over or worlds violated
+	Worse  Verdict = "worse"         // no fewer cores, and more of something
+	Equal  Verdict = "no difference" // in cores, and nothing is worse
+)
+
+func (r Row) verdict() Verdict {
+	worse := r.Late.more() || r.Windows.more() || r.Violated.more()
+	switch {
+	case r.Cores.less() && !worse:
+		return Better
+	case r.Cores.less():
+		return Trade
+	case r.Cores.more() || worse:
+		return Worse
+	}
+	return Equal
+}
+
+// Validate compares a learned policy with the demand policy alone in the worlds of validation. Where the verdict of its row, the
+// second one, is not [Better], the policy is not to be used: no correction is.
+func Validate(ctx context.Context, f learned.File, worlds int, done func(of int)) ([]Row, error) {
+	players := []Player{{Name: "demand policy alone"}, {Name: f.Provenance["algorithm"], File: &f}}
+	return Evaluate(ctx, f.Provenance["environment"], Validation, players, worlds, done)
+}
+
+// Evaluate lets each player play the same worlds, an hour of each. Differences are from the first player. A policy that was not
+// made for the environment of that name is refused. done is called after each world, by one goroutine at a time; it may be nil.
+func Evaluate(ctx context.Context, name string, in Worlds, players []Player, worlds int, done func(of int)) ([]Row, error) {
 	if worlds < 2 || len(players) == 0 {
 		return nil, fmt.Errorf("evaluating %d players in %d worlds: there must be one, and two worlds", len(players), worlds)
 	}
@@ -64,12 +112,13 @@ func Evaluate(ctx context.Context, name string, players []Player, worlds int, do
 		if settings[i], err = p.settings(name); err != nil {
 			return nil, fmt.Errorf("evaluating %s: %w", p.Name, err)
 		}
+		settings[i].Worlds, settings[i].Length = in, int(time.Hour/settings[i].Step)
 		rows[i] = Row{Name: p.Name, Worlds: make([]World, worlds)}
 	}
 	var mu sync.Mutex
-	err := bench.InParallel(ctx, worlds*len(players), func(_ context.Context, k int) error {
+	err := bench.InParallel(ctx, worlds*len(players), func(ctx context.Context, k int) error {
 		i, seed := k%len(players), k/len(players)
-		w, err := players[i].play(settings[i], uint64(seed))
+		w, err := players[i].play(ctx, settings[i], uint64(seed))
 		if err != nil {
 			return fmt.Errorf("evaluating %s: %w", players[i].Name, err)
 		}
@@ -90,7 +139,7 @@ func Evaluate(ctx context.Context, name string, players []Player, worlds int, do
 	return rows, nil
 }
 
-// compare fills in the figures.
+// compare fills in the figures and the verdict.
 func (r *Row) compare(with []World) {
 	figure := func(of func(World) float64) Figure {
 		var f Figure
@@ -107,20 +156,21 @@ func (r *Row) compare(with []World) {
 	r.Late = figure(func(w World) float64 { return w.Late })
 	r.Windows = figure(func(w World) float64 { return w.Windows })
 	r.Reward = figure(func(w World) float64 { return w.Reward })
-	for _, w := range r.Worlds {
+	r.Violated = figure(func(w World) float64 {
 		if w.Violates {
-			r.Violates++
+			return 1
 		}
-	}
+		return 0
+	})
+	r.Verdict = r.verdict()
 }
 
-// settings are those of the held-out worlds of a player.
+// settings are those of a player's environment.
 func (p Player) settings(name string) (Settings, error) {
 	s, err := Named(name, p.File != nil && p.File.Form.Corrections == nil)
 	if err != nil {
 		return s, err
 	}
-	s.HeldOut = true
 	if p.File == nil {
 		return s, nil
 	}
@@ -140,7 +190,7 @@ func (p Player) settings(name string) (Settings, error) {
 }
 
 // play plays an episode without exploration.
-func (p Player) play(s Settings, seed uint64) (World, error) {
+func (p Player) play(ctx context.Context, s Settings, seed uint64) (World, error) {
 	e, err := New(s)
 	if err != nil {
 		return World{}, err
@@ -158,18 +208,28 @@ func (p Player) play(s Settings, seed uint64) (World, error) {
 	if err := e.Reset(seed, obs); err != nil {
 		return w, err
 	}
+	masker, masked := e.(env.Masker)
+	begin := p.Begin
 	for over := false; !over; {
-		if p.File != nil {
+		if err := ctx.Err(); err != nil {
+			return w, err
+		}
+		var mask []bool
+		if masked {
+			masker.Legal(legal)
+			mask = legal
+		}
+		switch {
+		case p.File != nil:
 			out, _, ok := server.Decide(obs, 1, &scratch)
 			if !ok {
 				return w, fmt.Errorf("the actor decides nothing for %v", obs)
 			}
-			var mask []bool
-			if m, masked := e.(env.Masker); masked {
-				m.Legal(legal)
-				mask = legal
-			}
 			p.File.Snapshot.Head.Action(out, mask, action)
+		case len(begin) > 0 && legal[begin[0]]:
+			action[0], begin = float64(begin[0]), begin[1:]
+		default:
+			action[0] = 0
 		}
 		if len(legal) > 0 {
 			w.Choices[int(action[0])]++

@@ -47,6 +47,12 @@ const (
 	windowsMost = 0.05
 )
 
+// HeldOutWorld is the seed of the k-th world of [HeldOut], and BudgetedWorld that of the k-th one of [Budgeted]. The highest two
+// bits of a seed say what its world is for: 00 is learning, 01 [Budgeted], 10 [HeldOut], and 11 is left to other packages.
+func HeldOutWorld(k int) uint64 { return 0b10<<62 + uint64(k) }
+
+func BudgetedWorld(k int) uint64 { return 0b01<<62 + uint64(k) }
+
 // HeldOut judges parts of learned margins in hours of random worlds that learning has not seen, with the error budget of the
 // choice, and fills in what came of them. A part that was judged before is not judged again.
 //
@@ -65,8 +71,7 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 	all := make([]Part, len(open)*worlds)
 	var mu sync.Mutex
 	err = bench.InParallel(ctx, len(all), func(ctx context.Context, k int) (err error) {
-		seed := uint64(1)<<63 + uint64(k%worlds) // not one of learning's
-		all[k], err = hour(ctx, cell, choice.With(names(cell), open[k/worlds].Margins(learned)), seed)
+		all[k], err = hour(ctx, cell, choice.With(names(cell), open[k/worlds].Margins(learned)), HeldOutWorld(k%worlds))
 		if done != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -93,7 +98,7 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 func Budgeted(ctx context.Context, cell bench.Cell, choice bench.Choice, worlds int) (late float64, err error) {
 	all := make([]Part, worlds)
 	err = bench.InParallel(ctx, worlds, func(ctx context.Context, k int) (err error) {
-		all[k], err = hour(ctx, cell, choice, uint64(1)<<62+uint64(k))
+		all[k], err = hour(ctx, cell, choice, BudgetedWorld(k))
 		return err
 	})
 	for _, one := range all {

@@ -71,7 +71,7 @@ func New(algorithm string, factory func() (env.Env, error), steps int, seed uint
 	}
 	c := train.Config{Env: e.Name(), Steps: steps, Seed: seed, Evaluate: max(1, steps/40), Episodes: 10}
 	if corrects(e) { // worlds differ more than policies do
-		c.Evaluate, c.Episodes, c.Paired = max(1, steps/8), 10, true
+		c.Evaluate, c.Episodes, c.Paired = max(corrections.Length, steps/8), max(1, min(10, steps/1000)), true
 	}
 	return train.New(c, factory, l)
 }
