@@ -81,7 +81,9 @@ func (o correctionsOptions) run(ctx context.Context, out, progress io.Writer) er
 	defer stop()
 	p := newProgress(progress, o.worlds*len(players))
 	var err error
-	report.Rows, err = corrections.Evaluate(ctx, o.env, corrections.HeldOut, players, o.worlds, func(int) { p.step("hours of held-out worlds") })
+	report.Rows, err = corrections.Evaluate(ctx, o.env, corrections.HeldOut, players, o.worlds, func(int) {
+		p.step("hours of held-out worlds")
+	})
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 }
 
 // judge says what the best actor is worth, and whether it is kept: one that corrects the demand policy only when it is better.
-func (o trainOptions) judge(ctx context.Context, r *train.Run, result map[string]any, progress io.Writer) (says string, kept bool, err error) {
+func (o trainOptions) judge(ctx context.Context, r *train.Run, result map[string]any, progress io.Writer) (
+	says string, kept bool, err error) {
 	if !o.corrects() {
 		returns, err := r.Final(100)
 		if err != nil {
@@ -371,7 +372,7 @@ func (o trainOptions) report(r *train.Run, result map[string]any, keep bool, pro
 	if err := draw.Write(o.out, "train.json", map[string]any{
 		"result": result, "curve": r.Curve, "evaluations": r.Evaluations, "stats": r.Stats(),
 	}, draw.Page{
-		Title:    fmt.Sprintf("%s on %s", o.algorithm, o.env),
+		Title: fmt.Sprintf("%s on %s", o.algorithm, o.env),
 		About: "mean100 is the mean return of 100 new episodes, without exploration, by the best actor. validation compares " +
 			"corrections with the demand policy alone, in the same worlds.",
 		Text:     string(text),

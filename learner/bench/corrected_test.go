@@ -10,14 +10,28 @@ import (
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/sim"
 )
 
 // lead is the service that is corrected in a cell: the one that clients call.
 func lead(c bench.Cell) string { return c.App.Services[0].Name }
 
+// always is a policy file that wants one correction, whatever it sees.
+func always(choice string) learned.File {
+	f := encode.Correct()
+	mlp := kernel.NewMLP(kernel.ReLU, kernel.Linear, f.Dim(), f.NumActions())
+	theta := make([]float64, mlp.Params())
+	theta[len(theta)-f.NumActions()+slices.Index(f.Names(), choice)] = 1
+	return learned.File{
+		Form: f, Step: 30 * time.Second,
+		Snapshot: kernel.Snapshot{Version: 1, MLP: mlp, Theta: theta, Head: kernel.Head{Kind: kernel.Argmax}},
+	}
+}
+
 // A corrected demand policy that is never corrected takes each decision of the demand policy: over a whole trace all figures
-// of all windows are the same, to the last bit.
+// of all windows are the same, to the last bit. A policy file that keeps always does so too.
 func TestWithoutACorrectionAWholeTraceIsTheSame(t *testing.T) {
 	for _, i := range []int{3, 6, 8} { // bursty, noisy, diurnal; each in another application
 		c := cells(t)[i]
@@ -41,11 +55,17 @@ func TestWithoutACorrectionAWholeTraceIsTheSame(t *testing.T) {
 			if plain != corrected || !slices.Equal(windows, same) || plain.Resizes == 0 {
 				t.Errorf("%+v\n%+v", plain, corrected)
 			}
+			if kept, _ := run(law.CorrectedBy(lead(c), always("keep"))); kept != plain {
+				t.Errorf("%+v\n%+v", plain, kept)
+			}
+			if more, _ := run(law.CorrectedBy(lead(c), always("margin +1"))); more.Cores <= plain.Cores {
+				t.Errorf("with a larger margin %v cores, with none %v", more.Cores, plain.Cores)
+			}
 		})
 	}
 }
 
-// Whatever is chosen of what is legal, limits and replicas stay within the owner's bounds, and limits below the ceiling in the API.
+// Whatever is chosen of what is legal, limits and replicas stay within the owner's bounds, and limits below the API's ceiling.
 func TestCorrectionsStayWithinTheBounds(t *testing.T) {
 	c := cells(t)[7]
 	form := encode.Correct()
@@ -71,7 +91,8 @@ func TestCorrectionsStayWithinTheBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		replicas[now.Replicas] = true
-		if !bounds.CPU.Has(now.Limit.CPU) || !bounds.Replicas.Has(now.Replicas) || now.Knows(mdp.CPUCeiling) && now.Limit.CPU > now.Ceiling {
+		if !bounds.CPU.Has(now.Limit.CPU) || !bounds.Replicas.Has(now.Replicas) ||
+			now.Knows(mdp.CPUCeiling) && now.Limit.CPU > now.Ceiling {
 			t.Fatalf("second %d: %v of %d replicas, the ceiling is %v, the bounds are %+v",
 				second, now.Limit.CPU, now.Replicas, now.Ceiling, bounds)
 		}

@@ -101,13 +101,15 @@ func TestWhatMustNotShrinkIsMasked(t *testing.T) {
 		{"a calm interval", func(*mdp.State, *encode.Standing) {}, nil},
 		{"the SLO is violated", func(s *mdp.State, _ *encode.Standing) { s.Latency = time.Second },
 			[]string{"margin -1", "level -1", "replicas -1"}},
-		{"a replica is on its way", func(s *mdp.State, _ *encode.Standing) { s.Replicas = 2 }, []string{"replicas +1", "replicas -1"}},
-		{"how many there are is not known", func(s *mdp.State, _ *encode.Standing) {
+		{"a replica is on its way", func(s *mdp.State, _ *encode.Standing) { s.Replicas = 2 },
+			[]string{"replicas +1", "replicas -1"}},
+		{"how many there are is unknown", func(s *mdp.State, _ *encode.Standing) {
 			s.Observed = s.Observed.Without(mdp.SetOf(mdp.Replicas))
 		}, []string{"replicas +1", "replicas -1"}},
 		{"a replica was removed just now", func(_ *mdp.State, at *encode.Standing) { at.Removed = noon.Add(-59 * time.Second) },
 			[]string{"replicas -1"}},
-		{"a replica was removed a minute ago", func(_ *mdp.State, at *encode.Standing) { at.Removed = noon.Add(-time.Minute) }, nil},
+		{"a replica was removed a minute ago", func(_ *mdp.State, at *encode.Standing) { at.Removed = noon.Add(-time.Minute) },
+			nil},
 		{"the least replicas", func(s *mdp.State, at *encode.Standing) { s.Replicas, at.Base = 1, 1 }, []string{"replicas -1"}},
 		{"the most replicas", func(s *mdp.State, at *encode.Standing) { s.Replicas, at.Base = 8, 8 }, []string{"replicas +1"}},
 		{"the largest corrections", func(s *mdp.State, at *encode.Standing) {

@@ -15,10 +15,22 @@
 // With a box of raw limits in the place of corrections (DDPG, the form of AWARE's paper) the agent sets
 // the limits and the replicas of the lead through the API, behind central's guards, and the demand policy drives the others.
 //
-// # Worlds of training, and others
+// # Which worlds are for what
 //
-// The seeds of held-out worlds have their highest bit set, and those of training have not ([Settings].HeldOut). Nothing of a
-// cell's scored trace is in either: both are made of the warm-up trace.
+// A world is used for one purpose ([Worlds]): training, which also chooses the best actor on the way; validation, which decides
+// whether what was learned is used at all; and held-out worlds, by which nothing is decided. None of them is one by which the
+// margins that come with aware were learned or chosen (package margins): the demand policy is as new to them as its corrections.
+// Nothing of a cell's scored trace is in any of them: all are made of the warm-up trace.
+//
+// # The comparison
+//
+// [Evaluate] lets players play the same worlds, an hour of each, and gives the differences from the demand policy alone with their
+// standard errors. An episode of training is half an hour, in which the error budget can be overdrawn for nothing; in an hour it is
+// paid back. A correction is [Better] where it needs fewer cores, and neither late requests nor windows over the SLO nor violated
+// worlds are more, each by more than twice the standard error. [Lowered] is a constant correction, which needs no learning: what it
+// saves is no merit of an algorithm.
+//
+// [Validate] is the gate of a training: where the verdict is not Better, no correction is the result.
 //
 // # Offline
 //

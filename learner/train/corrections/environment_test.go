@@ -230,7 +230,9 @@ func TestRawLimitsStayWithinTheBounds(t *testing.T) {
 }
 
 func TestSettingsThatMakeNoEnvironmentAreNamed(t *testing.T) {
-	for _, bad := range []string{"correct:", "correct:shop/web", "correct:hotel-reservation/nobody", "sim:hotel-reservation/diurnal"} {
+	for _, bad := range []string{
+		"correct:", "correct:shop/web", "correct:hotel-reservation/nobody", "sim:hotel-reservation/diurnal",
+	} {
 		if _, err := corrections.Make(bad, false); err == nil || !strings.Contains(err.Error(), "environment") {
 			t.Errorf("%s: %v", bad, err)
 		}

@@ -41,7 +41,8 @@ func seconds(seed uint64, n int) []mdp.State {
 			Limit:    mdp.Size{CPU: mdp.MilliCPU(600 + r.IntN(200)), Memory: 256 * mdp.MiB},
 			Usage:    mdp.Size{CPU: mdp.MilliCPU(300 + r.IntN(300)), Memory: 100 * mdp.MiB},
 			CPUPeak:  mdp.MilliCPU(600 + r.IntN(100)), Throttled: mdp.Ratio(r.IntN(3)) / 10,
-			Latency: time.Duration(40+r.IntN(80)) * time.Millisecond, Throughput: 90, Arrivals: 90, Missed: mdp.Ratio(r.Float64() / 50),
+			Latency: time.Duration(40+r.IntN(80)) * time.Millisecond, Throughput: 90, Arrivals: 90,
+			Missed: mdp.Ratio(r.Float64() / 50),
 		}
 		if r.IntN(20) == 0 {
 			all[i].Observed = mdp.Set(r.Uint32()) & mdp.All
@@ -146,7 +147,7 @@ func TestACorrectionIsALevelOfTheDemandPolicy(t *testing.T) {
 				t.Fatalf("%s: %v, want %v", name, b, a)
 			}
 		}
-		if shift := p.Shift(); strings.HasPrefix(name, "level") != (shift == want) || strings.HasPrefix(name, "margin") != (shift == 0) {
+		if shift, level := p.Shift(), strings.HasPrefix(name, "level"); level && shift != want || !level && shift != 0 {
 			t.Errorf("%s shifts all services by %v", name, shift)
 		}
 	}
@@ -292,9 +293,12 @@ func TestAnIntervalIsWhatWasSeenInIt(t *testing.T) {
 	}
 	some := mdp.SetOf(mdp.Replicas, mdp.CPUPeak, mdp.OOMKills, mdp.Throughput, mdp.LoadChange, mdp.Missed)
 	add(1, some, func(s *mdp.State) { s.CPUPeak, s.OOMKills, s.Throughput, s.LoadChange, s.Missed = 500, 1, 100, 9, 0.1 })
-	add(2, some.Without(mdp.SetOf(mdp.Missed)), func(s *mdp.State) { s.CPUPeak, s.OOMKills, s.Throughput, s.Missed = 300, 2, 50, 7 })
+	add(2, some.Without(mdp.SetOf(mdp.Missed)), func(s *mdp.State) {
+		s.CPUPeak, s.OOMKills, s.Throughput, s.Missed = 300, 2, 50, 7
+	})
 	s := in.End()
-	if s.At != noon.Add(2*time.Second) || s.Replicas != 2 || s.CPUPeak != 500 || s.OOMKills != 3 || s.Throughput != 75 || s.Missed != 0.1 {
+	if s.At != noon.Add(2*time.Second) || s.Replicas != 2 || s.CPUPeak != 500 || s.OOMKills != 3 || s.Throughput != 75 ||
+		s.Missed != 0.1 {
 		t.Errorf("%+v", s)
 	}
 	if s.Knows(mdp.LoadChange) || s.Knows(mdp.CPUUsage) {
