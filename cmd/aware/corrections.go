@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -133,14 +134,21 @@ func (r correctionsReport) print(out io.Writer) error {
 // printCorrections writes a table of players, with the differences from the first one.
 func printCorrections(out io.Writer, rows []corrections.Row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tcores\tlate, %\twindows over, %\tworlds violated, %\treward\tverdict")
+	fmt.Fprintln(t, "\tcores\tmemory, GiB\tlate, %\twindows over, %\tworlds violated, %\treward\tverdict")
 	for i, row := range rows {
 		fmt.Fprint(t, row.Name)
+		for _, size := range []corrections.Figure{row.Cores, row.Memory} {
+			fmt.Fprintf(t, "\t%.2f", size.Mean)
+			if i > 0 {
+				low, high := size.Interval()
+				fmt.Fprintf(t, " (%+.2f to %+.2f %%)", 100*math.Expm1(low), 100*math.Expm1(high))
+			}
+		}
 		for _, one := range []struct {
 			corrections.Figure
 			digits int
 			times  float64
-		}{{row.Cores, 3, 1}, {row.Late, 3, 100}, {row.Windows, 2, 100}, {row.Violated, 0, 100}, {row.Reward, 4, 1}} {
+		}{{row.Late, 3, 100}, {row.Windows, 2, 100}, {row.Violated, 0, 100}, {row.Reward, 4, 1}} {
 			fmt.Fprintf(t, "\t%.*f", one.digits, one.times*one.Mean)
 			if i > 0 {
 				low, high := one.Interval()

@@ -32,7 +32,6 @@ type Settings struct {
 	Step    time.Duration
 	Length  int           // steps of an episode
 	Lead    time.Duration // before the first step: the demand policy alone, until it knows its services
-	Alpha   mdp.Ratio     // weight of the SLO against efficiency
 	Worlds  Worlds        // that episodes are played in
 }
 
@@ -86,7 +85,7 @@ func Named(name string, raw bool) (Settings, error) {
 	}
 	s := Settings{
 		Name: name, Cell: cells[i], Service: service, Law: bench.Law(application), Form: encode.Correct(),
-		Step: Step, Length: Length, Lead: before, Alpha: 0.5,
+		Step: Step, Length: Length, Lead: before,
 	}
 	if raw {
 		s.Form = encode.Box(mdp.LimitKnobs)
@@ -218,9 +217,7 @@ func (e *Env) Reset(seed uint64, obs []float64) error {
 		err = next.end(ctx)
 	}
 	if err == nil {
-		next.judge, err = newJudge(ctx, next.session.World(), s)
-	}
-	if err == nil {
+		next.judge = newJudge(next.session.World(), s.Cell.App.SLO)
 		next.from = next.session.World().Totals()
 		err = next.Observe(obs)
 	}
@@ -281,7 +278,7 @@ func (e *Env) Step(action, obs []float64) (env.Outcome, error) {
 			return fail(err)
 		}
 		if ok {
-			sum += float64(reward)
+			sum += reward
 			known++
 		}
 	}

@@ -3,6 +3,7 @@ package corrections
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ func Lowered(steps int) Player {
 type World struct {
 	Seed     uint64  `json:"seed"`
 	Cores    float64 `json:"cores"`        // of all services, with what resizes cost
+	Memory   float64 `json:"memory_gib"`   // of the limits of all services
 	Late     float64 `json:"late"`         // share of the requests that were lost or above the SLO's latency
 	Windows  float64 `json:"windows_over"` // share of the windows of ten seconds above the SLO
 	Violates bool    `json:"violates"`     // the percentile over the whole episode, lost requests or background work
@@ -43,10 +45,11 @@ type World struct {
 	Choices  []int   `json:"choices"`      // how often each was taken; empty for raw limits
 }
 
-// Figure is the mean of a figure over the worlds, and how it differs from the first player's in the same worlds.
+// Figure is the mean of a figure over the worlds, and how it differs from the first player's in the same worlds. Cores and memory
+// are compared in those worlds in which both keep the promises: a crash loop needs few.
 type Figure struct {
 	Mean  float64 `json:"mean"`
-	More  float64 `json:"more"`           // than the first player's
+	More  float64 `json:"more"`           // than the first player's; of cores and memory the logarithm of the ratio
 	Error float64 `json:"standard_error"` // of More
 }
 
@@ -61,6 +64,7 @@ type Row struct {
 	Name     string  `json:"name"`
 	Verdict  Verdict `json:"verdict"`
 	Cores    Figure  `json:"cores"`
+	Memory   Figure  `json:"memory_gib"`
 	Late     Figure  `json:"late"`
 	Windows  Figure  `json:"windows_over"`
 	Violated Figure  `json:"violated"` // share of the worlds
@@ -74,13 +78,13 @@ type Verdict string
 // The verdicts. What chance explains does not count: a difference within twice its standard error.
 const (
 	Better Verdict = "better"        // fewer cores, and nothing else is worse
-	Trade  Verdict = "a trade"       // fewer cores, and more late requests, windows over or worlds violated
+	Trade  Verdict = "a trade"       // fewer cores, and more memory, late requests, windows over or worlds violated
 	Worse  Verdict = "worse"         // no fewer cores, and more of something
 	Equal  Verdict = "no difference" // in cores, and nothing is worse
 )
 
 func (r Row) verdict() Verdict {
-	worse := r.Late.more() || r.Windows.more() || r.Violated.more()
+	worse := r.Memory.more() || r.Late.more() || r.Windows.more() || r.Violated.more()
 	switch {
 	case r.Cores.less() && !worse:
 		return Better
@@ -141,18 +145,28 @@ func Evaluate(ctx context.Context, name string, in Worlds, players []Player, wor
 
 // compare fills in the figures and the verdict.
 func (r *Row) compare(with []World) {
-	figure := func(of func(World) float64) Figure {
-		var f Figure
+	figure := func(of func(World) float64) (f Figure) {
 		differences := make([]float64, len(r.Worlds))
 		for i, w := range r.Worlds {
 			f.Mean += of(w) / float64(len(r.Worlds))
 			differences[i] = of(w) - of(with[i])
 		}
-		more, deviation := stat.MeanStdDev(differences, nil)
-		f.More, f.Error = more, stat.StdErr(deviation, float64(len(differences)))
+		f.differ(differences)
 		return f
 	}
-	r.Cores = figure(func(w World) float64 { return w.Cores })
+	size := func(of func(World) float64) Figure {
+		var differences []float64
+		for i, w := range r.Worlds {
+			if !w.Violates && !with[i].Violates {
+				differences = append(differences, math.Log(of(w)/of(with[i])))
+			}
+		}
+		f := figure(of)
+		f.differ(differences)
+		return f
+	}
+	r.Cores = size(func(w World) float64 { return w.Cores })
+	r.Memory = size(func(w World) float64 { return w.Memory })
 	r.Late = figure(func(w World) float64 { return w.Late })
 	r.Windows = figure(func(w World) float64 { return w.Windows })
 	r.Reward = figure(func(w World) float64 { return w.Reward })
@@ -163,6 +177,15 @@ func (r *Row) compare(with []World) {
 		return 0
 	})
 	r.Verdict = r.verdict()
+}
+
+// differ fills in the mean of differences and its standard error. Of less than two nothing is known, and none counts.
+func (f *Figure) differ(differences []float64) {
+	f.More, f.Error = 0, 0
+	if n := len(differences); n > 1 {
+		more, deviation := stat.MeanStdDev(differences, nil)
+		f.More, f.Error = more, stat.StdErr(deviation, float64(n))
+	}
 }
 
 // settings are those of a player's environment.
@@ -247,6 +270,6 @@ func (p Player) play(ctx context.Context, s Settings, seed uint64) (World, error
 // take fills in what was measured.
 func (w *World) take(s bench.Score, p Played) {
 	w.Cores, w.Windows, w.Violates = s.Cores, s.Ratio, s.Violates
-	w.Late = p.Late
+	w.Late, w.Memory = p.Late, s.MemoryGiB
 	w.Reward, w.Judged = p.Reward/float64(max(1, p.Known)), float64(p.Known)/float64(max(1, p.Steps))
 }

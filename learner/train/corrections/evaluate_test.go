@@ -91,7 +91,8 @@ func TestAPolicyOfAnotherEnvironmentIsRefused(t *testing.T) {
 // A correction is kept for its cores, and only where nothing else pays for them.
 func TestAVerdictIsOfAllFigures(t *testing.T) {
 	alone := []World{
-		{Cores: 8, Late: 0.005, Windows: 0.03}, {Cores: 12, Late: 0.006, Windows: 0.03}, {Cores: 10, Late: 0.004, Windows: 0.03},
+		{Cores: 8, Memory: 4, Late: 0.005, Windows: 0.03}, {Cores: 12, Memory: 4, Late: 0.006, Windows: 0.03},
+		{Cores: 10, Memory: 4, Late: 0.004, Windows: 0.03}, {Cores: 50, Memory: 1, Late: 0.4, Windows: 0.9, Violates: true},
 	}
 	for _, c := range []struct {
 		name   string
@@ -100,12 +101,18 @@ func TestAVerdictIsOfAllFigures(t *testing.T) {
 	}{
 		{"the same", func(int, *World) {}, Equal},
 		{"a little in each world", func(_ int, w *World) { w.Cores *= 0.99 }, Better},
-		{"no more than chance explains", func(i int, w *World) { w.Cores -= []float64{-0.5, 1, 0.1}[i] }, Equal},
+		{"no more than chance explains", func(i int, w *World) { w.Cores -= []float64{-0.5, 1, 0.1, 0}[i] }, Equal},
+		{"cores where a promise is broken", func(_ int, w *World) {
+			if w.Violates {
+				w.Cores = 1
+			}
+		}, Equal},
+		{"cores for memory", func(_ int, w *World) { w.Cores--; w.Memory++ }, Trade},
 		{"more cores", func(_ int, w *World) { w.Cores += 0.1 }, Worse},
 		{"more cores, fewer late", func(_ int, w *World) { w.Cores += 0.1; w.Late = 0 }, Worse},
 		{"cores for late requests", func(_ int, w *World) { w.Cores--; w.Late += 0.001 }, Trade},
 		{"cores for windows", func(_ int, w *World) { w.Cores--; w.Windows += 0.001 }, Trade},
-		{"cores for worlds", func(_ int, w *World) { w.Cores--; w.Violates = true }, Trade},
+		{"cores, and no promise kept", func(_ int, w *World) { w.Cores--; w.Violates = true }, Worse},
 		{"late requests for nothing", func(_ int, w *World) { w.Late += 0.001 }, Worse},
 		{"fewer late requests alone", func(_ int, w *World) { w.Late = 0 }, Equal},
 	} {
