@@ -166,7 +166,7 @@ func (d *driver) keepBudget(c Choice, seed uint64) error {
 	return config.Check()
 }
 
-// spend reports the last window to the budget, and gives its level to the services.
+// spend reports the last window to the budget, and gives its level to the service that is corrected.
 func (d *driver) spend() {
 	now := d.world.Totals()
 	if n := now.Ended - d.ended.Ended; n > 0 {
@@ -176,10 +176,9 @@ func (d *driver) spend() {
 	if d.corrected != nil {
 		d.corrected.SetLevel(d.budget.Level())
 	}
-	d.relevel()
 }
 
-// relevel gives the level to the services, with the correction of the one that is corrected.
+// relevel gives the level to the services, with the correction of the one that is corrected, which may have changed since.
 func (d *driver) relevel() {
 	level := 0.0
 	if d.budget != nil {

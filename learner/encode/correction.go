@@ -1,7 +1,6 @@
 package encode
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -92,9 +91,6 @@ type Corrector struct {
 	place   Place
 	signals *Encoder
 }
-
-// ErrCorrections says that a form corrects the demand policy, and sets nothing by itself.
-var ErrCorrections = errors.New("its actions are corrections of the demand policy, and no knobs")
 
 // NewCorrector makes a Corrector of a form with corrections.
 func NewCorrector(f Form, p Place) (*Corrector, error) {

@@ -30,7 +30,7 @@ func New(f Form, p Place) (*Encoder, error) {
 		return nil, err
 	}
 	if f.Corrections != nil {
-		return nil, fmt.Errorf("encoding: %w", ErrCorrections)
+		return nil, fmt.Errorf("encoding: actions that correct the demand policy: they must set knobs")
 	}
 	for k := range f.Knobs.Signals() {
 		if r := p.Bounds.Knob(k); r.Min < mdp.KnobLeast(k) || r.Max < r.Min || r.Max < 1 {
