@@ -77,21 +77,22 @@ type Verdict string
 
 // The verdicts. What chance explains does not count: a difference within twice its standard error.
 const (
-	Better Verdict = "better"        // fewer cores, and nothing else is worse
-	Trade  Verdict = "a trade"       // fewer cores, and more memory, late requests, windows over or worlds violated
-	Worse  Verdict = "worse"         // no fewer cores, and more of something
-	Equal  Verdict = "no difference" // in cores, and nothing is worse
+	Better Verdict = "better"        // fewer cores, and nothing else is more
+	Trade  Verdict = "a trade"       // of cores, memory, late requests, windows over and worlds violated some are fewer, and some more
+	Worse  Verdict = "worse"         // some are more, and none is fewer
+	Equal  Verdict = "no difference" // in cores, and nothing is more
 )
 
 func (r Row) verdict() Verdict {
-	worse := r.Memory.more() || r.Late.more() || r.Windows.more() || r.Violated.more()
+	all := []Figure{r.Cores, r.Memory, r.Late, r.Windows, r.Violated}
+	fewer, more := slices.ContainsFunc(all, Figure.less), slices.ContainsFunc(all, Figure.more)
 	switch {
-	case r.Cores.less() && !worse:
-		return Better
-	case r.Cores.less():
+	case fewer && more:
 		return Trade
-	case r.Cores.more() || worse:
+	case more:
 		return Worse
+	case r.Cores.less():
+		return Better
 	}
 	return Equal
 }

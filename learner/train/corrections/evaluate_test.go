@@ -109,12 +109,12 @@ func TestAVerdictIsOfAllFigures(t *testing.T) {
 		}, Equal},
 		{"cores for memory", func(_ int, w *World) { w.Cores--; w.Memory++ }, Trade},
 		{"more cores", func(_ int, w *World) { w.Cores += 0.1 }, Worse},
-		{"more cores, fewer late", func(_ int, w *World) { w.Cores += 0.1; w.Late = 0 }, Worse},
+		{"more cores, fewer windows", func(_ int, w *World) { w.Cores += 0.1; w.Windows -= 0.001 }, Trade},
 		{"cores for late requests", func(_ int, w *World) { w.Cores--; w.Late += 0.001 }, Trade},
 		{"cores for windows", func(_ int, w *World) { w.Cores--; w.Windows += 0.001 }, Trade},
 		{"cores, and no promise kept", func(_ int, w *World) { w.Cores--; w.Violates = true }, Worse},
 		{"late requests for nothing", func(_ int, w *World) { w.Late += 0.001 }, Worse},
-		{"fewer late requests alone", func(_ int, w *World) { w.Late = 0 }, Equal},
+		{"fewer windows alone", func(_ int, w *World) { w.Windows -= 0.001 }, Equal},
 	} {
 		r := Row{Worlds: slices.Clone(alone)}
 		for i := range r.Worlds {

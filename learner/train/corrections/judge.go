@@ -9,9 +9,9 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// price is what a window that breaks the SLO costs: as much as three times the cores in a window, or as a hundred windows with 3 %
-// more. In social-network a lower level saves about 1.2 % of the cores for each point of windows over, and the error budget then
-// takes them back: riding nearer at the edge must not pay, and the cores that a policy with less in reserve could free must.
+// price is what a window that breaks the SLO costs, in logarithms of cores: a point of the windows is worth 3 % of the cores. In
+// social-network the level buys a point for 1.2 to 1.7 %: riding nearer at the edge does not pay. It is not neutral either: DQN
+// learned to buy (docs/bench.md).
 const price = 3
 
 // judge rewards windows of ten seconds of a whole application.
