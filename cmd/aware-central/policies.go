@@ -59,7 +59,7 @@ func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error
 
 // budgets makes the error budget of a workload whose nodes decide by demand.
 func budgets(r recommender.BudgetRequest) (recommender.Budget, error) {
-	c := demand.BudgetConfig{Share: r.Share, Windows: r.Windows, Over: r.Over, Level: r.Level}
+	c := demand.BudgetConfig{Share: r.Share, Windows: r.Windows, Over: r.Over, Level: r.Level, SLO: r.SLO}
 	if err := c.Check(); err != nil {
 		return nil, err
 	}

@@ -39,8 +39,12 @@ type managedContainer struct {
 	rule   api.Rule // by which the policy was made
 	policy local
 	target mdp.Ratio // of the policy: the share of periods that may be throttled
-	loop   mdp.Loop
-	task   task // of the last step
+	// How long it may be throttled without a break where its work may queue; 0: it may not. queues is that it does.
+	patience time.Duration
+	queues   bool
+	queueing mean // of what is in force then, relief included, in millicores
+	loop     mdp.Loop
+	task     task // of the last step
 
 	settling settling     // after relief by the fast lane
 	peak     mdp.MilliCPU // CPUPeak of the last State; 0 is not known

@@ -56,15 +56,26 @@ func (k *kernel) until(now time.Time) {
 			k.into, k.got, k.held = 0, 0, false
 		}
 	}
-	// The pod's group has the time of the groups below it.
-	for _, path := range []string{k.path, filepath.Dir(k.path)} {
-		cfs := fmt.Sprintf("nr_periods %d\nnr_throttled %d\n", k.counts[0], k.counts[1])
-		if k.host.Tree.Version() == cgroup.V2 {
-			k.host.Put(k.t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\n%sthrottled_usec 0\n", k.used.Microseconds(), cfs))
+	counted{k.used, k.counts}.write(k.t, k.host, k.path)
+}
+
+// counted is what the kernel counts of a group.
+type counted struct {
+	used   time.Duration
+	counts [2]int // periods, throttled
+}
+
+// write makes a fixture's group say it. The pod's group has the time of the groups below it.
+func (c counted) write(t testing.TB, host *cgrouptest.Host, path string) {
+	t.Helper()
+	for _, path := range []string{path, filepath.Dir(path)} {
+		cfs := fmt.Sprintf("nr_periods %d\nnr_throttled %d\n", c.counts[0], c.counts[1])
+		if host.Tree.Version() == cgroup.V2 {
+			host.Put(t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\n%sthrottled_usec 0\n", c.used.Microseconds(), cfs))
 			continue
 		}
-		k.host.Put(k.t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(k.used)))
-		k.host.Put(k.t, path, "cpu/cpu.stat", cfs+"throttled_time 0\n")
+		host.Put(t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(c.used)))
+		host.Put(t, path, "cpu/cpu.stat", cfs+"throttled_time 0\n")
 	}
 }
 

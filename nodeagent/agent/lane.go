@@ -35,6 +35,8 @@ type lane struct {
 	between  time.Duration // two raises, at least, for which the throttle target has room
 	keep     bool          // relief is not taken back: the runtime should know of it, and does not
 	early    bool          // a surge is relieved before the quota is used up
+	patience time.Duration // how long it may be throttled without a break before it is relieved
+	held     time.Time     // since when it is throttled without a break; zero: it is not
 	wroteAt  time.Time     // the last sample before the CPU limit was written
 	news     relief        // that the step has not heard of
 	atTop    time.Time     // of the last sample that was throttled at the ceiling
@@ -64,6 +66,7 @@ func (s *Sampler) Open(t *Track, l lane) {
 	l.news, l.atTop = was.news, was.atTop
 	l.met, l.metAt = was.met, was.metAt
 	l.calm, l.raisedAt, l.overAt = was.calm, was.raisedAt, was.overAt
+	l.held = was.held
 	if l.wroteAt = was.wroteAt; !l.has.SameCPU(was.has) && t.count > 0 {
 		l.wroteAt = t.back(0).at
 	}
@@ -576,7 +579,10 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		others:  c.others,
 		between: between(c.target),
 		keep:    c.late(now),
-		early:   c.target < seldom,
+		early:   c.target < seldom && !c.queues,
+	}
+	if c.queues {
+		l.patience = c.patience
 	}
 	if !c.wrote { // a call that landed late may have left another value of ours
 		l.has = c.inForce

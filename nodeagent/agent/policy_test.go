@@ -22,16 +22,18 @@ func (g *rig) scattered(mean, by mdp.MilliCPU) {
 	g.each = func() { g.demand[0] = mean - by + mdp.MilliCPU(rng.IntN(int(2*by)+1)) }
 }
 
-// The margin of the grant is how far the limit is above the demand.
+// The margin of the grant is how far the limit is above the demand, where work may queue. It is never so far that a lower limit with
+// relief would cost less.
 func TestTheDemandRuleFollowsDemandWithTheGrantsMargin(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {
-			at := func(margin float64) (mean mdp.MilliCPU) {
+			at := func(rule func(*api.Grant)) (mean mdp.MilliCPU) {
 				g := newRig(t, version, 1)
 				g.scattered(200, 100)
-				g.grant(api.Auto, byDemand(margin))
+				patient := func(m *api.Grant) { m.Patience = time.Second }
+				g.grant(api.Auto, rule, patient)
 				g.run(30 * time.Second)
-				g.grant(api.Auto, byDemand(margin))
+				g.grant(api.Auto, rule, patient)
 				for range 30 {
 					g.run(time.Second)
 					mean += g.limit(0).CPU / 30
@@ -41,14 +43,18 @@ func TestTheDemandRuleFollowsDemandWithTheGrantsMargin(t *testing.T) {
 				}
 				return mean
 			}
-			narrow, wide := at(-3), at(2.5)
-			if narrow < 200 || narrow > 450 {
-				t.Errorf("with nearly no margin the limit is %v, at a mean of 200m", narrow)
+			narrow, middle, wide := at(byDemand(0)), at(byDemand(0.5)), at(byDemand(2.5))
+			captains := at(func(*api.Grant) {})
+			t.Logf("%v with a narrow margin, %v with a middle one, %v with a wide one, %v by the captain", narrow, middle, wide, captains)
+			if narrow < 200 || narrow > 250 {
+				t.Errorf("with a narrow margin the limit is %v, at a mean of 200m", narrow)
 			}
-			if wide < narrow+50 || wide > web.CPU {
-				t.Errorf("with a wide margin the limit is %v, and %v with a narrow one", wide, narrow)
+			if middle < narrow+20 || middle > 300 {
+				t.Errorf("with a middle margin the limit is %v, and %v with a narrow one", middle, narrow)
 			}
-			t.Logf("%v with a narrow margin, %v with a wide one", narrow, wide)
+			if wide < middle+20 || wide > captains*11/10 {
+				t.Errorf("with a wide margin the limit is %v, with a middle one %v, and by the captain %v", wide, middle, captains)
+			}
 		})
 	}
 }

@@ -158,6 +158,9 @@ func (s *Sampler) relieve(t *Track, now time.Time) {
 		return
 	}
 	t.takeBack(now)
+	if t.waits(now) {
+		return
+	}
 	if !t.throttled() && !t.full() {
 		s.watch(t)
 		return

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
-	"awarescale.dev/aware/nodeagent/api"
 )
 
 // The limit at rest. A limit that covers each peak costs its height all the time; one that does
@@ -97,12 +96,12 @@ func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) 
 
 // cheapest is the limit that costs least, of those above which the use rises in at most a share of the
 // samples; a relief goes up to top, and stays there until the use is below again, and for more samples
-// after that. It is a little above the use that it covers, so that a relief ends. ok is false while too
-// little is known.
-func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limit mdp.MilliCPU, ok bool) {
+// after that. It is a little above the use that it covers, so that a relief ends. costs is what is in force in the mean then.
+// ok is false while too little is known.
+func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limit, costs mdp.MilliCPU, ok bool) {
 	s.catchUp()
 	if s.n < enoughSamples {
-		return 0, false
+		return 0, 0, false
 	}
 	best, above, rises := float64(top), float32(0), float32(0)
 	limit = top
@@ -118,7 +117,7 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limi
 			best, limit = cost, mdp.MilliCPU(math.Ceil(at))
 		}
 	}
-	return limit, true
+	return limit, mdp.MilliCPU(math.Ceil(best)), true
 }
 
 // spread adds the newest sample to the spread of the container's use.
@@ -131,20 +130,25 @@ func (t *Track) spread() {
 // Rest is the range of a container's limit at rest, for a share of the time in which it may be
 // throttled. Below least, relief costs more than the limit saves, although it ends with the sample that shows
 // that the use is below again, as it does at best. Above most, the limit costs more than relief does, although
-// that ends when it does as a rule. Where the cheapest limit of all throttles too often, the share decides.
-func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most mdp.MilliCPU, ok bool) {
+// that ends when it does as a rule. Where the cheapest limit of all throttles too often, the share decides. costs is what
+// is in force in the mean with most, relief included.
+func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most, costs mdp.MilliCPU, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	least, ok = t.uses.cheapest(top, 1, 1)
-	most, _ = t.uses.cheapest(top, share, calmSamples)
-	return min(least, most), most, ok
+	least, _, ok = t.uses.cheapest(top, 1, 1)
+	most, costs, _ = t.uses.cheapest(top, share, calmSamples)
+	return min(least, most), most, costs, ok
 }
 
 // atRest is a rule's decision within the limit at rest: from below always, since below it relief costs more than the
-// limit saves; and that of the captain also from above, where the
+// limit saves; and from above where the
 // target allows throttling now and then: the lane gives what a peak needs, and takes it back. While a
 // burst lasts the lane's relief does not come down to it.
+//
+// Where work may queue, the demand policy's limit stands as long as it costs less than that.
 func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
+	queued := c.queues
+	c.queues = false
 	top := c.top().CPU()
 	if top <= 0 || !s.Knows(mdp.CPULimit) || !c.sampler.Direct(c.track) {
 		return a
@@ -153,11 +157,18 @@ func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
 	if a.Sets.Has(mdp.CPULimit) {
 		limit = a.Limit.CPU
 	}
-	least, most, ok := c.sampler.Rest(c.track, top, c.target)
+	target := c.target
+	if queued { // what waits is slow, and says nothing of how slow it would be if it did not
+		target = max(target, seldom)
+	}
+	least, most, costs, ok := c.sampler.Rest(c.track, top, target)
 	if !ok {
 		return a
 	}
-	if c.target < seldom || c.rule == api.Demand {
+	if c.queues = c.mayQueue(limit, costs, queued, s.Limit.CPU); c.queues {
+		return a
+	}
+	if target < seldom {
 		most = top
 	}
 	if limit >= least*9/10 {

@@ -26,10 +26,10 @@ const (
 )
 
 // stretched is a CPU limit in the form in which we write it. Where only the container runtime can
-// relieve, the period is the usual one.
+// relieve, and where work may queue, the period is the usual one.
 func (c *managedContainer) stretched(limit mdp.MilliCPU) cgroup.Limits {
 	period := c.period(c.inForce)
-	if !c.sampler.Direct(c.track) {
+	if c.queues || !c.sampler.Direct(c.track) {
 		return cgroup.Limits{Quota: cgroup.Quota(limit, period), Period: period}
 	}
 	most := int64(longest)

@@ -98,7 +98,10 @@ type Grant struct {
 	Throttle  mdp.Ratio  // the local policy's target: the share of CFS periods that may be throttled, in [0, 1)
 	Rule      Rule       // the local policy for CPU
 	Margin    float64    // of the rule Demand: the logarithm of the deviations between demand and limit, in [-MaxMargin, MaxMargin]
-	Latency   Source     // where the container's latency histogram is read; zero when it has none
+	// Patience is of the rule Demand: how long the container may be throttled without a break before it is relieved, in whole
+	// milliseconds, in [0, MaxPatience]. 0: relief comes as soon as it can.
+	Patience time.Duration
+	Latency  Source // where the container's latency histogram is read; zero when it has none
 	// Keep says that the grant that the node has for the container goes on to hold, and
 	// nothing else: central has started, and could not decide on the workload yet.
 	Keep bool
@@ -118,6 +121,9 @@ func (r Rule) Known() bool { return r == Captain || r == Demand }
 
 // MaxMargin is the largest margin: a factor of 20,000 of the deviations.
 const MaxMargin = 10
+
+// MaxPatience is the longest patience.
+const MaxPatience = time.Minute
 
 // Source is an endpoint of a pod with Prometheus metrics.
 type Source struct {

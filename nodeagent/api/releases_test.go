@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,7 +181,8 @@ func TestAnEarlierReleaseReadsWhatWeSend(t *testing.T) {
 // it does instead: the set is not refused, since the other containers would then be without their grants.
 func TestARuleOfALaterReleaseIsRead(t *testing.T) {
 	w := api.GrantsToWire(api.Grants{TTL: time.Minute, All: []api.Grant{
-		{Mode: api.Auto, Rule: "clairvoyant", Margin: 1}, {Mode: api.Auto, Rule: api.Demand, Margin: -0.5}, {Mode: api.Auto},
+		{Mode: api.Auto, Rule: "clairvoyant", Margin: 1}, {Mode: api.Auto},
+		{Mode: api.Auto, Rule: api.Demand, Margin: -0.5, Patience: 300 * time.Millisecond},
 	}})
 	m, err := api.GrantsFromWire(w)
 	if err != nil {
@@ -191,13 +193,20 @@ func TestARuleOfALaterReleaseIsRead(t *testing.T) {
 			t.Errorf("rule %q is known: %v", m.All[i].Rule, !known)
 		}
 	}
-	if m.All[1].Margin != -0.5 || m.All[2].Rule != api.Captain {
+	if m.All[2].Margin != -0.5 || m.All[2].Patience != 300*time.Millisecond || m.All[1].Rule != api.Captain || m.All[1].Patience != 0 {
 		t.Errorf("grants %+v", m.All)
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -10.5} {
-		w.All[1].Margin = bad
+		w.All[2].Margin = bad
 		if _, err := api.GrantsFromWire(w); err == nil {
 			t.Errorf("a margin of %v was read", bad)
+		}
+	}
+	w.All[2].Margin = 0
+	for _, bad := range []int64{-1, 60_001, math.MaxInt64} {
+		w.All[2].PatienceMs = bad
+		if _, err := api.GrantsFromWire(w); err == nil || !strings.Contains(err.Error(), "patience") {
+			t.Errorf("a patience of %d ms: %v", bad, err)
 		}
 	}
 }

@@ -254,6 +254,7 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 			ThrottleRatio: float64(one.Throttle),
 			Rule:          string(one.Rule),
 			Margin:        one.Margin,
+			PatienceMs:    one.Patience.Milliseconds(),
 			Latency: &linkv1.Source{
 				Port:   one.Latency.Port,
 				Path:   one.Latency.Path,
@@ -300,6 +301,11 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 		if m := one.GetMargin(); !(m >= -MaxMargin && m <= MaxMargin) {
 			return Grants{}, fmt.Errorf("grant of container %v: margin %v: it must be in [%d, %d]", ref, m, -MaxMargin, MaxMargin)
 		}
+		patience := one.GetPatienceMs()
+		if patience < 0 || patience > MaxPatience.Milliseconds() {
+			return Grants{}, fmt.Errorf("grant of container %v: patience %d ms: it must be in [0, %d]", ref, patience,
+				MaxPatience.Milliseconds())
+		}
 		bounds, err := boundsFromWire(one.GetBounds())
 		if err != nil {
 			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)
@@ -312,6 +318,7 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 			Throttle:  throttle,
 			Rule:      Rule(Clean(one.GetRule())),
 			Margin:    one.GetMargin(),
+			Patience:  time.Duration(patience) * time.Millisecond,
 			Latency: Source{
 				Port:   one.GetLatency().GetPort(),
 				Path:   one.GetLatency().GetPath(),

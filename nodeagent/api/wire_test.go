@@ -95,7 +95,7 @@ func FuzzReportFromWire(f *testing.F) {
 func FuzzGrantsFromWire(f *testing.F) {
 	full := api.Grants{
 		TTL: time.Minute,
-		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Rule: api.Demand, Margin: 0.5,
+		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Rule: api.Demand, Margin: 0.5, Patience: 400 * time.Millisecond,
 			Latency: api.Source{Port: 80, Path: "/metrics"}}},
 	}
 	seed, err := proto.Marshal(api.GrantsToWire(full))
@@ -117,7 +117,7 @@ func FuzzGrantsFromWire(f *testing.F) {
 		}
 		for _, g := range m.All {
 			if _, err := api.ParseMode(string(g.Mode)); !g.Keep && err != nil || !(g.Throttle >= 0 && g.Throttle < 1) ||
-				!(g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin) {
+				!(g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin) || g.Patience < 0 || g.Patience > api.MaxPatience {
 				t.Errorf("grant %+v", g)
 			}
 		}

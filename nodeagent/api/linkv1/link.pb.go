@@ -748,7 +748,9 @@ type Grant struct {
 	// The policy by which the node decides on the CPU limit. Empty, and one that the reader does not know: the captain.
 	Rule string `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Of the rule "demand".
-	Margin        float64 `protobuf:"fixed64,9,opt,name=margin,proto3" json:"margin,omitempty"`
+	Margin float64 `protobuf:"fixed64,9,opt,name=margin,proto3" json:"margin,omitempty"`
+	// Of the rule "demand", in milliseconds. A reader that does not know it relieves at once.
+	PatienceMs    int64 `protobuf:"varint,10,opt,name=patience_ms,json=patienceMs,proto3" json:"patience_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -842,6 +844,13 @@ func (x *Grant) GetRule() string {
 func (x *Grant) GetMargin() float64 {
 	if x != nil {
 		return x.Margin
+	}
+	return 0
+}
+
+func (x *Grant) GetPatienceMs() int64 {
+	if x != nil {
+		return x.PatienceMs
 	}
 	return 0
 }
@@ -1083,7 +1092,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
-	"\x06metric\x18\x03 \x01(\tR\x06metric\"\xc4\x02\n" +
+	"\x06metric\x18\x03 \x01(\tR\x06metric\"\xe5\x02\n" +
 	"\x05Grant\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x122\n" +
@@ -1093,7 +1102,10 @@ const file_link_proto_rawDesc = "" +
 	"\x06paused\x18\x06 \x01(\bR\x06paused\x12\x12\n" +
 	"\x04keep\x18\a \x01(\bR\x04keep\x12\x12\n" +
 	"\x04rule\x18\b \x01(\tR\x04rule\x12\x16\n" +
-	"\x06margin\x18\t \x01(\x01R\x06margin\"8\n" +
+	"\x06margin\x18\t \x01(\x01R\x06margin\x12\x1f\n" +
+	"\vpatience_ms\x18\n" +
+	" \x01(\x03R\n" +
+	"patienceMs\"8\n" +
 	"\bPermitId\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"h\n" +

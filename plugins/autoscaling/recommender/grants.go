@@ -18,6 +18,7 @@ type managed struct {
 	throttle  mdp.Ratio // the local policy's target
 	rule      api.Rule  // of the local policy
 	margin    float64   // of the rule demand
+	patience  time.Duration
 }
 
 // grantsOf is what the nodes may do with a workload's containers, by node. In
@@ -47,6 +48,7 @@ func grantsOf(
 				Throttle:  m.throttle,
 				Rule:      m.rule,
 				Margin:    m.margin,
+				Patience:  m.patience,
 			}
 			if j == 0 {
 				g.Latency = latency // one container of a pod is enough

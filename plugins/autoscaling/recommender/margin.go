@@ -20,6 +20,8 @@ type Budget interface {
 	Observe(now time.Time, missed mdp.Ratio, requests float64)
 	// Level is the margin's logarithm.
 	Level() float64
+	// Patience is how long a container may be throttled without a break before it is relieved.
+	Patience() time.Duration
 }
 
 // BudgetRequest is what a Budget is made for.
@@ -28,6 +30,7 @@ type BudgetRequest struct {
 	Windows mdp.Ratio // of the windows of ten seconds that may be over it
 	Over    mdp.Ratio // the share of missed requests from which on a window is over it
 	Level   float64   // to begin with
+	SLO     time.Duration
 }
 
 // Budgets makes a Budget.
@@ -62,7 +65,7 @@ type margin struct {
 // budgeted is what of a spec a budget is made for.
 type budgeted struct {
 	budget, windows string
-	percentile      float64
+	slo             mdp.SLO
 }
 
 // follow makes the budget when the spec wants another one. last is the level that an earlier instance of central
@@ -72,7 +75,7 @@ func (m *margin) follow(now time.Time, budgets Budgets, spec v1alpha1.MultidimPo
 		*m = margin{}
 		return nil
 	}
-	want := budgeted{spec.Learner.Budget, spec.Learner.Windows, o.Percentile}
+	want := budgeted{spec.Learner.Budget, spec.Learner.Windows, o}
 	if m.budget != nil && m.from == want {
 		return nil
 	}
@@ -83,7 +86,7 @@ func (m *margin) follow(now time.Time, budgets Budgets, spec v1alpha1.MultidimPo
 		return fmt.Errorf("spec.learner.rule: demand: this central has no error budgets")
 	}
 	allowed := mdp.Ratio(1 - o.Percentile/100)
-	r := BudgetRequest{Share: ofPercentile * allowed, Windows: ofWindows, Over: allowed, Level: firstLevel}
+	r := BudgetRequest{Share: ofPercentile * allowed, Windows: ofWindows, Over: allowed, Level: firstLevel, SLO: o.Latency}
 	for _, one := range []struct {
 		field, text string
 		into        *mdp.Ratio
@@ -142,6 +145,14 @@ func (m *margin) rule(now time.Time) (rule api.Rule, level float64, why string) 
 			"the nodes decide by throttling", now.Sub(m.seen).Round(time.Second))
 	}
 	return api.Demand, math.Ceil(m.budget.Level()*steps) / steps, ""
+}
+
+// patience is how long a container may be throttled before it is relieved; none where the captain decides.
+func (m *margin) patience(now time.Time) time.Duration {
+	if rule, _, _ := m.rule(now); rule != api.Demand {
+		return 0
+	}
+	return min(m.budget.Patience(), api.MaxPatience)
 }
 
 // text is the level for the status.

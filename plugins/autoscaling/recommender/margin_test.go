@@ -23,7 +23,8 @@ type ledger struct {
 func (l *ledger) Observe(_ time.Time, missed mdp.Ratio, _ float64) {
 	l.observed = append(l.observed, missed)
 }
-func (l *ledger) Level() float64 { return l.level }
+func (l *ledger) Level() float64          { return l.level }
+func (l *ledger) Patience() time.Duration { return l.SLO }
 
 // ledgers makes them, and remembers the last one.
 func ledgers(last **ledger) Budgets {
@@ -38,6 +39,46 @@ func specOf(l v1alpha1.Learner) v1alpha1.MultidimPodAutoscalerSpec {
 }
 
 var p99 = mdp.SLO{Latency: 50 * time.Millisecond, Percentile: 99}
+
+// The nodes are patient only while they decide by demand, and no longer than an agent accepts.
+func TestPatienceIsOfTheRuleDemand(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule string
+		slo  time.Duration
+		at   time.Time
+		want time.Duration
+	}{
+		"demand":            {"demand", 300 * time.Millisecond, noon, 300 * time.Millisecond},
+		"a very long SLO":   {"demand", time.Hour, noon, api.MaxPatience},
+		"the captain":       {"captain", 300 * time.Millisecond, noon, 0},
+		"without a measure": {"demand", 300 * time.Millisecond, noon.Add(6 * time.Minute), 0},
+	} {
+		var made *ledger
+		var m margin
+		o := mdp.SLO{Percentile: 99, Latency: c.slo}
+		if err := m.follow(noon, ledgers(&made), specOf(v1alpha1.Learner{Rule: c.rule}), o, ""); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := m.patience(c.at); got != c.want {
+			t.Errorf("%s: patience %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Another latency is another patience.
+func TestABudgetFollowsTheLatencyOfTheSLO(t *testing.T) {
+	var made *ledger
+	var m margin
+	for _, latency := range []time.Duration{time.Second, 2 * time.Second} {
+		o := mdp.SLO{Percentile: 99, Latency: latency}
+		if err := m.follow(noon, ledgers(&made), specOf(v1alpha1.Learner{Rule: "demand"}), o, ""); err != nil {
+			t.Fatal(err)
+		}
+		if made.SLO != latency {
+			t.Errorf("the budget is for an SLO of %v, want %v", made.SLO, latency)
+		}
+	}
+}
 
 func TestTheBudgetIsWhatTheOwnerSays(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -261,6 +261,7 @@ func (p *process) chooseCanary(ctx context.Context, now time.Time, mpa *object, 
 // grant writes what the nodes may do with the workload's containers.
 func (p *process) grant(now time.Time, mpa *object, t subject) {
 	rule, level, _ := p.margin.rule(now)
+	patience := p.margin.patience(now)
 	all := make([]managed, len(p.loops))
 	for i, l := range p.loops {
 		all[i] = managed{
@@ -269,6 +270,7 @@ func (p *process) grant(now time.Time, mpa *object, t subject) {
 			throttle:  throttleTarget(l.Objective.SLO, l.last.State),
 			rule:      rule,
 			margin:    level,
+			patience:  patience,
 		}
 	}
 	source := latencySource(mpa.Spec.SLO, t.workload.Template.Spec)

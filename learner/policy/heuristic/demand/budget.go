@@ -25,6 +25,7 @@ type Budget struct {
 	seen    float64   // requests, in the hour
 	level   float64   // by the share of requests
 	windows float64   // by the share of windows
+	late    bool      // some request has missed the SLO
 }
 
 // BudgetConfig is the settings of a Budget. Start with [DefaultBudget].
@@ -40,6 +41,11 @@ type BudgetConfig struct {
 	Begin time.Duration
 	// Level is the level at the begin, as far as it is within the range of levels.
 	Level float64
+	// SLO is the latency that late requests miss, where a fast lane relieves a container before most of its requests
+	// are late ([Budget.Patience]); 0 is no such lane. With it the budget is hardly ever used up, and the level does
+	// not fall below 0: what is nearer costs more in relief than it saves. As long as no request has missed the SLO it
+	// falls five times as fast.
+	SLO time.Duration
 }
 
 // DefaultBudget is for a percentile of 99.
@@ -56,6 +62,8 @@ func (c BudgetConfig) Check() error {
 		return fmt.Errorf("budget over %v: it must be between 0 and 1", float64(c.Over))
 	case c.Begin < 0 || c.Begin > Hour:
 		return fmt.Errorf("budget begin %v: it must be in [0, %v]", c.Begin, Hour)
+	case c.SLO < 0:
+		return fmt.Errorf("budget SLO %v: it must not be negative", c.SLO)
 	case math.IsNaN(c.Level):
 		return fmt.Errorf("budget level %v: it must be a number", c.Level)
 	}
@@ -69,17 +77,22 @@ const (
 )
 
 const (
-	step       = 0.01 // of the level, for each window
-	mostMissed = 0.2  // more missed requests count as this share
-	leastGoal  = 0.25 // of the budget's share
-	mostGoal   = 2.5
-	leastLevel = -3
-	mostLevel  = 2.5
+	step          = 0.01 // of the level, for each window
+	mostMissed    = 0.2  // more missed requests count as this share
+	leastGoal     = 0.25 // of the budget's share
+	mostGoal      = 2.5
+	leastLevel    = -3
+	leastRelieved = 0
+	mostLevel     = 2.5
+	eager         = 5 // times as fast, down
 )
 
 // NewBudget makes a budget. The config must pass Check.
 func NewBudget(c BudgetConfig) *Budget {
-	return &Budget{config: c, level: clip(c.Level), windows: clip(c.Level)}
+	b := &Budget{config: c}
+	b.level = b.clip(c.Level)
+	b.windows = b.level
+	return b
 }
 
 // Observe takes in a window: the share of its requests that missed the SLO, and how many requests it had. Windows
@@ -103,13 +116,18 @@ func (b *Budget) Observe(now time.Time, missed mdp.Ratio, requests float64) {
 	goal := b.goal(now)
 	b.spent += f * requests
 	b.seen += requests
-	b.level = clip(b.level + step*(min(f, mostMissed)/goal-1))
+	b.late = b.late || f > 0
+	by := step
+	if b.config.SLO > 0 && !b.late {
+		by *= eager
+	}
+	b.level = b.clip(b.level + by*(min(f, mostMissed)/goal-1))
 	if b.config.Windows < 1 {
 		over := 0.0
 		if f > float64(b.config.Over) {
 			over = 1
 		}
-		b.windows = clip(b.windows + step*(over/float64(b.config.Windows)-1))
+		b.windows = b.clip(b.windows + by*(over/float64(b.config.Windows)-1))
 	}
 }
 
@@ -124,7 +142,29 @@ func (b *Budget) goal(now time.Time) float64 {
 	return min(mostGoal*share, max(leastGoal*share, (share*(b.seen+rest)-b.spent)/rest))
 }
 
-func clip(level float64) float64 { return min(mostLevel, max(leastLevel, level)) }
+// Patience is how long a container may be throttled without a break before the fast lane relieves it, in whole periods;
+// 0: not at all. A request that comes while the container is throttled waits for a part of that time, and for all of it
+// when the demand rises to several times the limit. So it is about the SLO's latency, less where the level says that too
+// many requests miss it. Less than three periods are no patience: samples see throttling up to two periods late.
+func (b *Budget) Patience() time.Duration {
+	const (
+		period = time.Second / periods
+		least  = 3 * period
+		ofSLO  = 1.25
+	)
+	p := time.Duration(ofSLO * float64(b.config.SLO) * math.Exp(-b.Level()/2)).Truncate(period)
+	if p < least {
+		return 0
+	}
+	return min(p, Window) // what is late later than that is heard of before
+}
+
+func (b *Budget) clip(level float64) float64 {
+	if b.config.SLO > 0 {
+		return min(mostLevel, max(leastRelieved, level))
+	}
+	return min(mostLevel, max(leastLevel, level))
+}
 
 // Level is the level now: what the stricter one of the criteria asks for.
 func (b *Budget) Level() float64 {

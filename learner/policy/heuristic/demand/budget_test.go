@@ -128,3 +128,57 @@ func TestABudgetBeginsAtItsLevel(t *testing.T) {
 		}
 	}
 }
+
+// Where a fast lane relieves what would be late, the budget is not used up however near the limit is. So the level stays at zero, and
+// it is there in minutes, as nothing is known against it. Once a request was late it moves as slowly as ever.
+func TestWithAFastLaneTheLevelComesDownSoonAndNotBelowZero(t *testing.T) {
+	config := demand.DefaultBudget
+	config.Windows, config.Level, config.SLO = 0.05, 1, 340*time.Millisecond
+	b := demand.NewBudget(config)
+	if windows(b, noon, 20, func(float64) float64 { return 0 }); b.Level() > 0.05 {
+		t.Errorf("after 200 s without a late request the level is %.2f", b.Level())
+	}
+	if windows(b, noon.Add(time.Hour), 400, func(float64) float64 { return 0 }); b.Level() != 0 {
+		t.Errorf("after an hour it is %.2f", b.Level())
+	}
+	late := demand.NewBudget(config)
+	_, at := windows(late, noon, 1, func(float64) float64 { return 0.001 })
+	before := late.Level()
+	if windows(late, at, 20, func(float64) float64 { return 0 }); late.Level() < before-0.21 {
+		t.Errorf("after a late request the level falls from %.2f to %.2f in 200 s", before, late.Level())
+	}
+	if _, at = windows(late, at.Add(time.Hour), 200, func(float64) float64 { return 0.2 }); late.Level() != 2.5 {
+		t.Errorf("with a fifth late the level is %.2f", late.Level())
+	}
+	config.Level = -1
+	if b := demand.NewBudget(config); b.Level() != 0 {
+		t.Errorf("a level of -1 from before is %.2f", b.Level())
+	}
+}
+
+// Patience is about the SLO's latency. It is less where requests are late, and none where so little is left that a sample's
+// delay is most of it, or nobody relieves.
+func TestPatienceFollowsFromTheSLOAndTheLevel(t *testing.T) {
+	for _, c := range []struct {
+		slo   time.Duration
+		level float64
+		want  time.Duration
+	}{
+		{0, 0, 0},
+		{100 * time.Millisecond, 0, 0},
+		{200 * time.Millisecond, 0, 0},
+		{250 * time.Millisecond, 0, 300 * time.Millisecond},
+		{340 * time.Millisecond, 0, 400 * time.Millisecond},
+		{340 * time.Millisecond, 0.6, 300 * time.Millisecond},
+		{340 * time.Millisecond, 1, 0},
+		{time.Second, 0, 1200 * time.Millisecond},
+		{time.Second, 2.5, 300 * time.Millisecond},
+		{time.Minute, 0, demand.Window},
+	} {
+		config := demand.DefaultBudget
+		config.SLO, config.Level = c.slo, c.level
+		if got := demand.NewBudget(config).Patience(); got != c.want {
+			t.Errorf("SLO %v at level %v: patience %v, want %v", c.slo, c.level, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/heuristic/demand"
+	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/nodeagent/cgroup"
+)
+
+// server is a container that works on an open load: in the order in which requests come, two at a time, under CFS
+// bandwidth control in steps of a millisecond.
+type server struct {
+	path   string
+	limit  cgroup.Limits
+	into   time.Duration // of the period
+	got    time.Duration // in it
+	held   bool          // in it
+	counts [2]int        // periods, throttled
+	used   time.Duration
+	queue  []request
+	took   []time.Duration // of the requests that have ended
+	force  float64         // core-seconds in force
+}
+
+// request is one of an open load.
+type request struct {
+	at   time.Time
+	left time.Duration // of its CPU time
+}
+
+// work is a millisecond, which ends now.
+func (s *server) work(now time.Time) {
+	quota, period := time.Duration(s.limit.Quota)*time.Microsecond, time.Duration(s.limit.Period)*time.Microsecond
+	s.force += float64(s.limit.CPU()) / 1000 * ms.Seconds()
+	for i := min(2, len(s.queue)) - 1; i >= 0; i-- {
+		r := &s.queue[i]
+		wants := min(ms, r.left)
+		can := min(wants, quota-s.got)
+		s.got, s.used, r.left = s.got+can, s.used+can, r.left-can
+		s.held = s.held || can < wants
+		if r.left <= 0 {
+			s.took = append(s.took, now.Sub(r.at))
+			s.queue = append(s.queue[:i], s.queue[i+1:]...)
+		}
+	}
+	if s.into += ms; s.into >= period {
+		s.counts[0]++
+		if s.held {
+			s.counts[1]++
+		}
+		s.into, s.got, s.held = 0, 0, false
+	}
+}
+
+// loaded is a node with two replicas of a workload under an open load, and what central does for them: it grants, and keeps the
+// error budget of the rule demand.
+type loaded struct {
+	*rig
+	servers []*server
+	rng     *rand.Rand
+	rate    func(second int) float64 // requests a second, of both
+	next    int                      // request
+	slo     time.Duration
+	rule    api.Rule
+	budget  *demand.Budget
+}
+
+// loadCost is the CPU time of a request, give or take a tenth.
+const loadCost = 10 * time.Millisecond
+
+// load makes a node whose containers may have 900 millicores.
+func load(t *testing.T, version cgroup.Version, rule api.Rule, cores func(second int) float64) *loaded {
+	t.Helper()
+	config := demand.DefaultBudget
+	config.Windows, config.Level, config.SLO = 0.05, 1, 300*ms
+	l := &loaded{
+		rig: newRig(t, version, 2), rng: rand.New(rand.NewPCG(1, 2)), rule: rule, budget: demand.NewBudget(config), slo: 300 * ms,
+		rate: func(second int) float64 { return cores(second) / loadCost.Seconds() },
+	}
+	for i := range 2 {
+		path := l.pathOf(i, "c"+fmt.Sprint(i))
+		l.servers = append(l.servers, &server{path: path})
+		l.stage.change(i, func(_ *Pod, c *Container) { c.Limits.CPU = 900 })
+		for _, path := range []string{filepath.Dir(path), path} {
+			if err := l.host.Tree.Write(path, limitsOf(mdp.Size{CPU: 900, Memory: web.Memory})); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return l
+}
+
+// until serves until a time, and writes what the kernel counts.
+func (l *loaded) until(end time.Time) {
+	l.t.Helper()
+	for _, s := range l.servers {
+		if is := l.host.Limits(l.t, s.path); !is.SameCPU(s.limit) || is.Period != s.limit.Period {
+			s.limit, s.into, s.got = is, 0, 0 // a new limit begins a new period
+		}
+	}
+	for ; l.now.Before(end); l.now = l.now.Add(ms) {
+		if l.rng.Float64() < l.rate(int(l.now.Sub(noon).Seconds()))*ms.Seconds() {
+			s := l.servers[l.next%len(l.servers)]
+			s.queue = append(s.queue, request{l.now, time.Duration(float64(loadCost) * (1 + l.rng.NormFloat64()/10))})
+			l.next++
+		}
+		for _, s := range l.servers {
+			s.work(l.now.Add(ms))
+		}
+	}
+	for _, s := range l.servers {
+		counted{s.used, s.counts}.write(l.t, l.host, s.path)
+	}
+}
+
+// second serves for a second, with samples and glances, and a step at its end.
+func (l *loaded) second() {
+	for range time.Second / tenth {
+		for sample := l.now.Add(tenth); l.now.Before(sample); {
+			due := l.agent.sampler.Due().Truncate(ms).Add(ms) // a timer is never early
+			if due.Before(l.now) || due.After(sample) {
+				due = sample
+			}
+			l.until(due)
+			if due != sample {
+				l.agent.Glance(l.now)
+			}
+		}
+		l.agent.Sample(l.now)
+	}
+	l.agent.Step(l.t.Context(), l.now)
+}
+
+// window is ten seconds: central grants, and hears at the end what was late.
+func (l *loaded) window() (late, all int) {
+	level := math.Ceil(20*l.budget.Level()) / 20
+	l.grant(api.Auto, func(g *api.Grant) {
+		g.Throttle, g.Rule, g.Margin = seldom, l.rule, level
+		g.Patience = l.budget.Patience()
+		g.Bounds.CPU = mdp.Range[mdp.MilliCPU]{Min: 50, Max: 900}
+	})
+	for range 10 {
+		l.second()
+	}
+	for _, s := range l.servers {
+		for _, took := range s.took {
+			if all++; took > l.slo {
+				late++
+			}
+		}
+		s.took = s.took[:0]
+	}
+	l.budget.Observe(l.now, mdp.Ratio(late)/mdp.Ratio(max(1, all)), float64(all))
+	return late, all
+}
+
+// loads are what two replicas are asked for, in cores.
+var loads = map[string]func(second int) float64{
+	"steady": func(int) float64 { return 0.3 },
+	"hills": func(second int) float64 { // up to four times the least, in three minutes
+		return 0.5 - 0.3*math.Cos(2*math.Pi*float64(second)/180)
+	},
+	"bursts": func(second int) float64 {
+		if second%120 >= 100 {
+			return 0.9
+		}
+		return 0.08
+	},
+	"spikes": func(second int) float64 {
+		if second%20 >= 18 {
+			return 1.2
+		}
+		return 0.1
+	},
+}
+
+// Requests that queue, the kernel's rule, the agent, and central's error budget: whichever rule the owner chooses, hardly a request is
+// late, and the limits in force are far below what the workload would need without an agent. What an owner has of the rule demand is
+// that it is no dearer than the captain; with bursts it was, by up to three quarters.
+func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
+	for name, cores := range loads {
+		t.Run(name, func(t *testing.T) {
+			force := make(map[api.Rule]float64)
+			for _, rule := range []api.Rule{api.Captain, api.Demand} {
+				l := load(t, cgroup.V2, rule, cores)
+				const warm, windows = 18, 36
+				late, all := 0, 0
+				for i := range warm + windows {
+					if i == warm {
+						for _, s := range l.servers {
+							s.force = 0
+						}
+					}
+					n, of := l.window()
+					if i >= warm {
+						late, all = late+n, all+of
+					}
+				}
+				for _, s := range l.servers {
+					force[rule] += s.force / (windows * 10)
+				}
+				t.Logf("rule %q, level %.2f: %.3f cores in force, %d of %d requests late", rule, l.budget.Level(), force[rule], late, all)
+				if late*1000 > all {
+					t.Errorf("rule %q: %d of %d requests are late", rule, late, all)
+				}
+				if force[rule] > 1.6 {
+					t.Errorf("rule %q: %.2f cores in force of the 1.8 that both may have", rule, force[rule])
+				}
+			}
+			if force[api.Demand] > 1.05*force[api.Captain] {
+				t.Errorf("%.2f cores in force by the rule demand, %.2f by the captain", force[api.Demand], force[api.Captain])
+			}
+		})
+	}
+}
