@@ -181,9 +181,9 @@ var loads = map[string]func(second int) float64{
 	},
 }
 
-// Requests that queue, the kernel's rule, the agent, and central's error budget: whichever rule the owner chooses, hardly a request is
-// late, and the limits in force are far below what the workload would need without an agent. What an owner has of the rule demand is
-// that it is no dearer than the captain; with bursts it was, by up to three quarters.
+// Requests that queue, the kernel's rule, the agent, and central's error budget: whichever rule the owner chooses, hardly a
+// request is late, and the limits in force are far below what the workload would need without an agent. What an owner has of
+// the rule demand is that it is no dearer than the captain; with bursts it was, by up to three quarters.
 func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 	for name, cores := range loads {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,8 @@ func (g *rig) scattered(mean, by mdp.MilliCPU) {
 	g.each = func() { g.demand[0] = mean - by + mdp.MilliCPU(rng.IntN(int(2*by)+1)) }
 }
 
-// The margin of the grant is how far the limit is above the demand, where work may queue. It is never so far that a lower limit with
-// relief would cost less.
+// The margin of the grant is how far the limit is above the demand, where work may queue. It is never so far that a lower
+// limit with relief would cost less.
 func TestTheDemandRuleFollowsDemandWithTheGrantsMargin(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
-// Work that queues. Relief in the sample that shows throttling gives a peak the ceiling, and that costs: a steady load of small
-// requests, which scatter, had twice its use in force. Where the SLO leaves time, a limit near the demand lets such work wait for its
-// turn, and relief is for what would be late: a container that is throttled without a break. The demand policy's limit is
-// made for that, and central says how long it may be (ADR 30).
+// Work that queues. Relief in the sample that shows throttling gives a peak the ceiling, and that costs: a steady load of
+// small requests, which scatter, had twice its use in force. Where the SLO leaves time, a limit near the demand lets such
+// work wait for its turn, and relief is for what would be late: a container that is throttled without a break. The demand
+// policy's limit is made for that, and central says how long it may be (ADR 30).
 
 // mayQueue decides whether the container's work may queue at the demand policy's limit: where that costs less than the cheapest
 // limit with relief, and clearly so where it did not queue before. What it costs is known from when it did, and forgotten slowly.
@@ -64,8 +64,8 @@ func (t *Track) waits(now time.Time) bool {
 // stillHeld is how long no period may end before a container counts as idle and not as throttled.
 const stillHeld = 250 * time.Millisecond
 
-// amidPeriod reports whether no period has ended between the newest two samples: samples and periods are as long as each other, and
-// both jitter.
+// amidPeriod reports whether no period has ended between the newest two samples: samples and periods are as long as each
+// other, and both jitter.
 func (t *Track) amidPeriod() bool {
 	if t.count < 2 {
 		return false

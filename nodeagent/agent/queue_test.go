@@ -87,8 +87,8 @@ func TestPatienceDoesNotDelayWhatIsSaidOfTheCeiling(t *testing.T) {
 	}
 }
 
-// What queueing costs is what is in force, relief included. Where that is more than the cheapest limit with relief, work does not queue for
-// some minutes, and then it may be tried again.
+// What queueing costs is what is in force, relief included. Where that is more than the cheapest limit with relief, work
+// does not queue for some minutes, and then it may be tried again.
 func TestWorkQueuesWhereThatIsCheaper(t *testing.T) {
 	c := &managedContainer{rule: api.Demand, patience: 300 * time.Millisecond}
 	if c.mayQueue(185, 200, false, 0) {

@@ -129,8 +129,8 @@ func TestABudgetBeginsAtItsLevel(t *testing.T) {
 	}
 }
 
-// Where a fast lane relieves what would be late, the budget is not used up however near the limit is. So the level stays at zero, and
-// it is there in minutes, as nothing is known against it. Once a request was late it moves as slowly as ever.
+// Where a fast lane relieves what would be late, the budget is not used up however near the limit is. So the level stays at
+// zero, and it is there in minutes, as nothing is known against it. Once a request was late it moves as slowly as ever.
 func TestWithAFastLaneTheLevelComesDownSoonAndNotBelowZero(t *testing.T) {
 	config := demand.DefaultBudget
 	config.Windows, config.Level, config.SLO = 0.05, 1, 340*time.Millisecond
