@@ -79,7 +79,7 @@ const loadCost = 10 * time.Millisecond
 func load(t *testing.T, version cgroup.Version, rule api.Rule, cores func(second int) float64) *loaded {
 	t.Helper()
 	config := demand.DefaultBudget
-	config.Windows, config.Level, config.SLO = 0.05, 1, 300*ms
+	config.Windows, config.SLO = 0.05, 300*ms
 	l := &loaded{
 		rig: newRig(t, version, 2), rng: rand.New(rand.NewPCG(1, 2)), rule: rule, budget: demand.NewBudget(config), slo: 300 * ms,
 		rate: func(second int) float64 { return cores(second) / loadCost.Seconds() },

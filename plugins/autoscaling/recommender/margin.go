@@ -44,9 +44,9 @@ const (
 	ofWindows    = 0.05
 )
 
-// firstLevel is where a workload begins of which nothing is known: the limit is nearly three deviations above the demand. The
-// budget comes down from there in minutes.
-const firstLevel = 1
+// firstLevel is where a workload begins of which nothing is known: the limit is about a deviation above the demand. The fast
+// lane relieves what is not covered, and requests that are late take the level up within a window.
+const firstLevel = 0
 
 // stale is how long the nodes decide by demand without a measure of what is missed. Then the captain decides, which needs none.
 const stale = 5 * time.Minute

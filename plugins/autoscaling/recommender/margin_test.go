@@ -88,15 +88,15 @@ func TestTheBudgetIsWhatTheOwnerSays(t *testing.T) {
 		want    BudgetRequest
 	}{
 		"a p99 leaves 1 %": {v1alpha1.Learner{Rule: "demand"}, p99, "",
-			BudgetRequest{Share: 0.0085, Windows: 0.05, Over: 0.01, Level: 1}},
+			BudgetRequest{Share: 0.0085, Windows: 0.05, Over: 0.01}},
 		"a p90 leaves 10 %": {v1alpha1.Learner{Rule: "demand"}, mdp.SLO{Latency: time.Second, Percentile: 90}, "",
-			BudgetRequest{Share: 0.085, Windows: 0.05, Over: 0.1, Level: 1}},
+			BudgetRequest{Share: 0.085, Windows: 0.05, Over: 0.1}},
 		"the owner's": {v1alpha1.Learner{Rule: "demand", Budget: "0.3%", Windows: "3%"}, p99, "",
-			BudgetRequest{Share: 0.003, Windows: 0.03, Over: 0.01, Level: 1}},
+			BudgetRequest{Share: 0.003, Windows: 0.03, Over: 0.01}},
 		"a central before this one": {v1alpha1.Learner{Rule: "demand"}, p99, "-0.350",
 			BudgetRequest{Share: 0.0085, Windows: 0.05, Over: 0.01, Level: -0.35}},
 		"a status that somebody spoilt": {v1alpha1.Learner{Rule: "demand"}, p99, "NaN",
-			BudgetRequest{Share: 0.0085, Windows: 0.05, Over: 0.01, Level: 1}},
+			BudgetRequest{Share: 0.0085, Windows: 0.05, Over: 0.01}},
 	} {
 		var made *ledger
 		var m margin

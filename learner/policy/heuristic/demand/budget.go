@@ -25,7 +25,6 @@ type Budget struct {
 	seen    float64   // requests, in the hour
 	level   float64   // by the share of requests
 	windows float64   // by the share of windows
-	late    bool      // some request has missed the SLO
 }
 
 // BudgetConfig is the settings of a Budget. Start with [DefaultBudget].
@@ -43,8 +42,7 @@ type BudgetConfig struct {
 	Level float64
 	// SLO is the latency that late requests miss, where a fast lane relieves a container before most of its requests
 	// are late ([Budget.Patience]); 0 is no such lane. With it the budget is hardly ever used up, and the level does
-	// not fall below 0: what is nearer costs more in relief than it saves. As long as no request has missed the SLO it
-	// falls five times as fast.
+	// not fall below 0: what is nearer costs more in relief than it saves.
 	SLO time.Duration
 }
 
@@ -84,7 +82,6 @@ const (
 	leastLevel    = -3
 	leastRelieved = 0
 	mostLevel     = 2.5
-	eager         = 5 // times as fast, down
 )
 
 // NewBudget makes a budget. The config must pass Check.
@@ -116,18 +113,13 @@ func (b *Budget) Observe(now time.Time, missed mdp.Ratio, requests float64) {
 	goal := b.goal(now)
 	b.spent += f * requests
 	b.seen += requests
-	b.late = b.late || f > 0
-	by := step
-	if b.config.SLO > 0 && !b.late {
-		by *= eager
-	}
-	b.level = b.clip(b.level + by*(min(f, mostMissed)/goal-1))
+	b.level = b.clip(b.level + step*(min(f, mostMissed)/goal-1))
 	if b.config.Windows < 1 {
 		over := 0.0
 		if f > float64(b.config.Over) {
 			over = 1
 		}
-		b.windows = b.clip(b.windows + by*(over/float64(b.config.Windows)-1))
+		b.windows = b.clip(b.windows + step*(over/float64(b.config.Windows)-1))
 	}
 }
 
