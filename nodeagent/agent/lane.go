@@ -579,7 +579,7 @@ func (c *managedContainer) arm(now time.Time, t task) {
 		others:  c.others,
 		between: between(c.target),
 		keep:    c.late(now),
-		early:   c.target < seldom && !c.queues,
+		early:   c.target < seldom,
 	}
 	if c.queues {
 		l.patience = c.patience

@@ -55,12 +55,9 @@ func (a *Agent) follow(c *managedContainer, o order) {
 	if c.policy.captain != nil && g.Throttle >= 0 && g.Throttle < 1 {
 		c.policy.captain.Retarget(g.Throttle)
 	}
-	c.patience = 0
-	if c.policy.demand != nil {
-		c.patience = g.Patience
-		if g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin {
-			c.policy.demand.SetLevel(g.Margin)
-		}
+	c.patience = g.Patience
+	if c.policy.demand != nil && g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin {
+		c.policy.demand.SetLevel(g.Margin)
 	}
 }
 

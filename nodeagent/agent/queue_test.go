@@ -37,6 +37,9 @@ func TestReliefWaitsForThrottlingWithoutABreak(t *testing.T) {
 				t.Fatalf("relieved to %v after %d throttled periods, of three", d.limit(0), i)
 			}
 			d.throttled()
+			l := track.lane // as a step opens it, which comes in between
+			l.held = time.Time{}
+			d.sampler.Open(track, l)
 		}
 		if d.limit(0) != 400 {
 			t.Errorf("%v in force after three throttled periods in a row", d.limit(0))
@@ -81,6 +84,10 @@ func TestPatienceDoesNotDelayWhatIsSaidOfTheCeiling(t *testing.T) {
 	if d.limit(0) != 400 {
 		t.Fatalf("%v in force", d.limit(0))
 	}
+	d.workers[0].Demand = 390
+	for range 2 {
+		d.tick() // a break
+	}
 	d.throttled()
 	if d.throttled(); !d.tracks[0].lane.met {
 		t.Error("two throttled periods at the ceiling, and nobody hears of it")
@@ -98,14 +105,14 @@ func TestWorkQueuesWhereThatIsCheaper(t *testing.T) {
 		t.Error("it does not queue for 170 instead of 200 millicores")
 	}
 	seconds := 0
-	for c.mayQueue(170, 200, true, 300) {
+	for seconds < 1000 && c.mayQueue(170, 200, true, 300) {
 		seconds++
 	}
 	if seconds < 10 || seconds > 60 {
 		t.Errorf("at 300 millicores in the mean it queued for %d seconds", seconds)
 	}
 	again := 0
-	for !c.mayQueue(170, 200, false, 0) {
+	for again < 3000 && !c.mayQueue(170, 200, false, 0) {
 		again++
 	}
 	if again < 200 || again > 1800 {
@@ -118,6 +125,36 @@ func TestWorkQueuesWhereThatIsCheaper(t *testing.T) {
 		if other.mayQueue(10, 1000, true, 10) {
 			t.Errorf("%s work queues", name)
 		}
+	}
+}
+
+// A container whose work queues is slow, and central's target is strict for that. What relief would cost is asked for a target with
+// room all the same. And where nothing is known of a container its work does not queue.
+func TestWhatQueuesIsNoReasonForAStricterTarget(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	for i := range 1500 {
+		if g.demand[0] = 50; i%100 < 6 {
+			g.demand[0] = 600
+		}
+		g.run(tenth)
+	}
+	c := g.agent.containers[g.ref(0)]
+	top := c.top().CPU()
+	_, _, strict, _ := c.sampler.Rest(c.track, top, 0.002)
+	_, _, loose, ok := c.sampler.Rest(c.track, top, seldom)
+	if !ok || loose+20 > strict {
+		t.Fatalf("a strict target costs %v, one with room %v", strict, loose)
+	}
+	c.rule, c.patience, c.target = api.Demand, time.Second, 0.002
+	between := (strict + loose) / 2
+	s := mdp.State{Limit: mdp.Size{CPU: between}, Observed: mdp.SetOf(mdp.CPULimit)}
+	c.queues, c.queueing = true, mean{of: float64(between), known: true}
+	if c.atRest(s, mdp.Action{}.WithCPU(between)); c.queues {
+		t.Errorf("it queues for %v, and the cheapest limit costs %v", between, loose)
+	}
+	c.queues = true
+	if c.atRest(mdp.State{}, mdp.Action{}); c.queues {
+		t.Error("it queues, and its limit is not known")
 	}
 }
 
