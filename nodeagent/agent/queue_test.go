@@ -128,8 +128,8 @@ func TestWorkQueuesWhereThatIsCheaper(t *testing.T) {
 	}
 }
 
-// A container whose work queues is slow, and central's target is strict for that. What relief would cost is asked for a target with
-// room all the same. And where nothing is known of a container its work does not queue.
+// A container whose work queues is slow, and central's target is strict for that. What relief would cost is asked for a
+// target with room all the same. And where nothing is known of a container its work does not queue.
 func TestWhatQueuesIsNoReasonForAStricterTarget(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	for i := range 1500 {
