@@ -34,5 +34,6 @@
 //
 // # What it does not do
 //
-// It sets no replicas and no memory. It needs no request rate. What reacts within a second is [Config.Fast].
+// It sets no replicas and no memory. It needs no request rate. What reacts within a second is [Config.Fast], and on a node the
+// fast lane, which is as patient as [Budget.Patience] says.
 package demand
