@@ -193,7 +193,8 @@ func TestARuleOfALaterReleaseIsRead(t *testing.T) {
 			t.Errorf("rule %q is known: %v", m.All[i].Rule, !known)
 		}
 	}
-	if m.All[2].Margin != -0.5 || m.All[2].Patience != 300*time.Millisecond || m.All[1].Rule != api.Captain || m.All[1].Patience != 0 {
+	captain, demand := m.All[1], m.All[2]
+	if demand.Margin != -0.5 || demand.Patience != 300*time.Millisecond || captain.Rule != api.Captain || captain.Patience != 0 {
 		t.Errorf("grants %+v", m.All)
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -10.5} {

@@ -78,7 +78,7 @@ type Verdict string
 // The verdicts. What chance explains does not count: a difference within twice its standard error.
 const (
 	Better Verdict = "better"        // fewer cores, and nothing else is more
-	Trade  Verdict = "a trade"       // of cores, memory, late requests, windows over and worlds violated some are fewer, and some more
+	Trade  Verdict = "a trade"       // of cores, memory, late requests, windows over, worlds violated some are fewer, some more
 	Worse  Verdict = "worse"         // some are more, and none is fewer
 	Equal  Verdict = "no difference" // in cores, and nothing is more
 )

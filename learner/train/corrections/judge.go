@@ -9,9 +9,9 @@ import (
 	"awarescale.dev/aware/learner/sim"
 )
 
-// price is what a window that breaks the SLO costs, in logarithms of cores: a point of the windows is worth 3 % of the cores. Riding
-// nearer at the edge does not pay: in social-network a lower level saves nothing within the hour. The price is not neutral: DQN
-// learned to buy a point for 1.7 % (docs/bench.md).
+// price is what a window that breaks the SLO costs, in logarithms of cores: a point of the windows is worth 3 % of the
+// cores. Riding nearer at the edge does not pay: in social-network a lower level saves nothing within the hour. The price
+// is not neutral: DQN learned to buy a point for 1.7 % (docs/bench.md).
 const price = 3
 
 // judge rewards windows of ten seconds of a whole application.

@@ -15,10 +15,10 @@ import (
 type managed struct {
 	container string
 	bounds    mdp.Bounds
-	throttle  mdp.Ratio // the local policy's target
-	rule      api.Rule  // of the local policy
-	margin    float64   // of the rule demand
-	patience  time.Duration
+	throttle  mdp.Ratio     // the local policy's target
+	rule      api.Rule      // of the local policy
+	margin    float64       // of the rule demand
+	patience  time.Duration // of the rule demand
 }
 
 // grantsOf is what the nodes may do with a workload's containers, by node. In

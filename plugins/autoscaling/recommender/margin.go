@@ -26,11 +26,11 @@ type Budget interface {
 
 // BudgetRequest is what a Budget is made for.
 type BudgetRequest struct {
-	Share   mdp.Ratio // of the requests that may miss the SLO
-	Windows mdp.Ratio // of the windows of ten seconds that may be over it
-	Over    mdp.Ratio // the share of missed requests from which on a window is over it
-	Level   float64   // to begin with
-	SLO     time.Duration
+	Share   mdp.Ratio     // of the requests that may miss the SLO
+	Windows mdp.Ratio     // of the windows of ten seconds that may be over it
+	Over    mdp.Ratio     // the share of missed requests from which on a window is over it
+	Level   float64       // to begin with
+	SLO     time.Duration // the latency that late requests miss
 }
 
 // Budgets makes a Budget.
@@ -65,7 +65,8 @@ type margin struct {
 // budgeted is what of a spec a budget is made for.
 type budgeted struct {
 	budget, windows string
-	slo             mdp.SLO
+	percentile      float64
+	latency         time.Duration
 }
 
 // follow makes the budget when the spec wants another one. last is the level that an earlier instance of central
@@ -75,7 +76,7 @@ func (m *margin) follow(now time.Time, budgets Budgets, spec v1alpha1.MultidimPo
 		*m = margin{}
 		return nil
 	}
-	want := budgeted{spec.Learner.Budget, spec.Learner.Windows, o}
+	want := budgeted{spec.Learner.Budget, spec.Learner.Windows, o.Percentile, o.Latency}
 	if m.budget != nil && m.from == want {
 		return nil
 	}

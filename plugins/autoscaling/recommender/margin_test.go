@@ -65,7 +65,7 @@ func TestPatienceIsOfTheRuleDemand(t *testing.T) {
 	}
 }
 
-// Another latency is another patience.
+// Another latency is another patience. Another throughput leaves the budget as it is, with what it has counted of the hour.
 func TestABudgetFollowsTheLatencyOfTheSLO(t *testing.T) {
 	var made *ledger
 	var m margin
@@ -76,6 +76,11 @@ func TestABudgetFollowsTheLatencyOfTheSLO(t *testing.T) {
 		}
 		if made.SLO != latency {
 			t.Errorf("the budget is for an SLO of %v, want %v", made.SLO, latency)
+		}
+		before := made
+		o.Throughput = 10
+		if err := m.follow(noon, ledgers(&made), specOf(v1alpha1.Learner{Rule: "demand"}), o, ""); err != nil || made != before {
+			t.Errorf("another throughput made another budget, or %v", err)
 		}
 	}
 }
@@ -219,6 +224,9 @@ func TestTheNodesAreToldTheRuleAndItsMargin(t *testing.T) {
 	c.reconcile("web")
 	if rule, margin := told(); rule != api.Demand || margin != firstLevel {
 		t.Errorf("the node is told %q with %v", rule, margin)
+	}
+	if all, _, _ := c.fleet.Grants("node"); all.All[0].Patience != 50*time.Millisecond {
+		t.Errorf("the node is told a patience of %v, and the budget's is 50ms", all.All[0].Patience)
 	}
 	made.level = -0.62
 	c.now = c.now.Add(10 * time.Second)

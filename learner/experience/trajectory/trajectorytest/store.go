@@ -450,7 +450,8 @@ func newest(t *testing.T, s trajectory.Store) {
 
 func workloads(t *testing.T, s trajectory.Store) {
 	names := []string{
-		"a", "A", "a b", " a", "a,b=c", "a=b", `quote"and'it`, "it's", "' OR workload = 'a", "$a;--", "#", "日本/語/é", "%s%00", strings.Repeat("x", 1024),
+		"a", "A", "a b", " a", "a,b=c", "a=b", `quote"and'it`, "it's", "' OR workload = 'a", "$a;--", "#",
+		"日本/語/é", "%s%00", strings.Repeat("x", 1024),
 	}
 	slices.Sort(names)
 	for i, name := range names {
