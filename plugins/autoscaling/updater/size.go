@@ -66,25 +66,35 @@ func Wanted(template, now corev1.Container, b mdp.Bounds, a mdp.Action) corev1.R
 }
 
 // A reservation is moved when it changes by leastChange of what is reserved, which is the
-// VPA updater's own --pod-update-threshold, and by leastStep.
+// VPA updater's own --pod-update-threshold, and CPU by leastStep.
 const (
 	leastChange              = 0.1
 	leastStep   mdp.MilliCPU = 10
 )
 
-// Worthwhile is an action that keeps the CPU reservation that a container has, where its own
-// is hardly another one. A typical use is a mean that moves by a few millicores all the time:
+// Worthwhile is an action that keeps what a container has reserved, where its own
+// is hardly another amount. A typical use is a mean that moves by a few millicores all the time:
 // to follow it took a node of 110 idle pods more than a core, in its kubelet, its runtime and
-// the API server. A policy that wants a little more than there is, again and again, gets nothing: it has to
-// want what it needs in the end.
-func Worthwhile(now corev1.ResourceRequirements, a mdp.Action) mdp.Action {
-	has := Reserved(now)
-	if change := max(has-a.Reservation, a.Reservation-has); !a.Sets.Has(mdp.CPUReservation) || has == 0 ||
-		change >= leastStep && float64(change) >= leastChange*float64(has) {
-		return a
+// the API server. And the kubelet sets all limits with each resize: a memory request that went up and down by a mebibyte
+// gave containers their ceiling in force for a second of each ten. A policy that wants a little more than there is, again and
+// again, gets nothing: it has to want what it needs in the end. A memory limit that is too small for that is raised.
+func Worthwhile(template, now corev1.ResourceRequirements, b mdp.Bounds, a mdp.Action) mdp.Action {
+	if has := Reserved(now); a.Sets.Has(mdp.CPUReservation) && has > 0 &&
+		(apart(has, a.Reservation) < leastStep || hardly(has, a.Reservation)) {
+		a = a.WithReservation(has)
 	}
-	return a.WithReservation(has)
+	has := Memory(template, now)
+	if a.Sets.Has(mdp.MemoryLimit) && has > 0 && hardly(has, a.Limit.Memory) && b.Memory.Has(has) &&
+		int64(a.Limit.Memory) <= now.Limits.Memory().Value() {
+		a = a.Without(mdp.SetOf(mdp.MemoryLimit))
+	}
+	return a
 }
+
+// hardly reports whether an amount is hardly another one.
+func hardly[T ~int64](has, want T) bool { return float64(apart(has, want)) < leastChange*float64(has) }
+
+func apart[T ~int64](x, y T) T { return max(x-y, y-x) }
 
 // Whole is an action within bounds, with its memory in whole mebibytes: rounded up, or
 // down where up is above the bounds. Where no whole number is within them, it is exact.

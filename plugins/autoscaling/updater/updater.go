@@ -155,7 +155,7 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, ful
 	if err != nil {
 		return mdp.Unchanged, nil // a pod of an older template
 	}
-	want := Wanted(*template, *now, u.Bounds, Worthwhile(now.Resources, a))
+	want := Wanted(*template, *now, u.Bounds, Worthwhile(template.Resources, now.Resources, u.Bounds, a))
 	if request, has := now.Resources.Requests[corev1.ResourceCPU]; full && has && want.Requests.Cpu().Cmp(request) > 0 {
 		want.Requests[corev1.ResourceCPU] = request
 	}

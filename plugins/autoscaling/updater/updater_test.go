@@ -292,7 +292,7 @@ func TestIdlePodsAreLeftAlone(t *testing.T) {
 					want := func(a mdp.Action) corev1.ResourceRequirements {
 						return updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 					}
-					next := want(updater.Worthwhile(now, a))
+					next := want(updater.Worthwhile(template, now, b, a))
 					if step >= settled && !updater.Equal(want(a), now) {
 						wished++
 					}
@@ -328,16 +328,63 @@ func TestAReservationMovesWhenItIsWorthAResize(t *testing.T) {
 		{"a start from the template", 1000, 25, 25},
 	} {
 		now := resources(int64(c.has), 2000, 64, 128)
-		if got := updater.Worthwhile(now, mdp.Action{}.WithReservation(c.wants)); got.Reservation != c.gets {
+		if got := updater.Worthwhile(now, now, mdp.Bounds{}, mdp.Action{}.WithReservation(c.wants)); got.Reservation != c.gets {
 			t.Errorf("%s: %v wants %v and gets %v instead of %v", c.name, c.has, c.wants, got.Reservation, c.gets)
 		}
 	}
-	memory := mdp.Action{}.WithMemory(mdp.MiB)
-	if got := updater.Worthwhile(resources(500, 2000, 64, 128), memory); got != memory {
-		t.Errorf("an action of memory alone became %v", got)
-	}
-	if a := (mdp.Action{}).WithReservation(5); updater.Worthwhile(resources(0, 200, 64, 128), a) != a {
+	none := resources(0, 200, 64, 128)
+	if a := (mdp.Action{}).WithReservation(5); updater.Worthwhile(none, none, mdp.Bounds{}, a) != a {
 		t.Error("a reservation of zero is not kept")
+	}
+}
+
+// So does memory, where its limit is large enough. A container that needs a larger limit gets it.
+func TestAMemoryRequestMovesWhenItIsWorthAResize(t *testing.T) {
+	template := resources(400, 600, 128, 192)
+	for _, c := range []struct {
+		name             string
+		request, limit   int64 // that it has, in MiB
+		wants            mdp.Bytes
+		least, most      mdp.Bytes // its owner's bounds
+		request1, limit1 int64
+	}{
+		{"a mebibyte more", 43, 192, 66, 64, 256, 43, 192},
+		{"a mebibyte less", 44, 192, 64, 64, 256, 44, 192},
+		{"a tenth less", 44, 192, 59, 32, 256, 40, 192},
+		{"a tenth more", 44, 192, 73, 64, 256, 49, 192},
+		{"its owner gives no more", 44, 192, 64, 32, 64, 43, 64},
+		{"its owner gives no less", 44, 192, 68, 68, 256, 46, 192},
+		{"a limit above the template's is too small", 134, 201, 204, 64, 256, 136, 204},
+		{"and one that is hardly too large", 134, 201, 198, 64, 256, 134, 201},
+		{"and one that is much too large", 134, 201, 120, 64, 256, 80, 192},
+	} {
+		now := resources(400, 900, c.request, c.limit)
+		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900}, Memory: mdp.Range[mdp.Bytes]{Min: c.least * mdp.MiB, Max: c.most * mdp.MiB}}
+		a := updater.Worthwhile(template, now, b, mdp.Action{}.WithMemory(c.wants*mdp.MiB))
+		got := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
+		if want := resources(400, 900, c.request1, c.limit1); !updater.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", c.name, got, want)
+		}
+	}
+}
+
+// A working set that stays about the same costs no resizes: each one gives the container all of its ceiling for a second.
+func TestAWorkingSetThatHardlyMovesCostsNoResize(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 0))
+	template := resources(400, 600, 128, 192)
+	now := template
+	b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900}, Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB}}
+	resized := 0
+	for range 360 {
+		a := mdp.Action{}.WithMemory(80*mdp.MiB + mdp.Bytes(random.IntN(4<<20)))
+		next := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, updater.Worthwhile(template, now, b, a))
+		if !updater.Equal(next, now) {
+			resized++
+		}
+		now = next
+	}
+	if resized != 1 || now.Requests.Memory().Value() < 80<<20*2/3 {
+		t.Errorf("%d resizes in an hour, and it has %v", resized, now)
 	}
 }
 
