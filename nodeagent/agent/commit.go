@@ -51,8 +51,23 @@ func apart[T ~int64](a, b T) float64 {
 	return math.Abs(math.Log(float64(a) / float64(b)))
 }
 
+// first compares two containers of which the runtime is to be told: what is late comes before the rest, and of that the
+// oldest, because a small difference would wait for as long as there are larger ones. Of the rest it is what is furthest
+// from what the runtime knows.
+func first(now time.Time, x, y *managedContainer) int {
+	switch late := y.late(now); {
+	case x.late(now) != late && late:
+		return 1
+	case x.late(now) != late:
+		return -1
+	case late:
+		return x.behindAt.Compare(y.behindAt)
+	}
+	return cmp.Compare(y.far(), x.far())
+}
+
 // commit tells the container runtime what was written directly, as far as its calls reach:
-// first what is furthest from what it knows. Where calls are slow it takes half of the time between
+// in the order of [first]. Where calls are slow it takes half of the time between
 // two steps, and the next step goes on.
 func (a *Agent) commit(ctx context.Context, now time.Time, all []*managedContainer) {
 	var due []*managedContainer
@@ -61,7 +76,7 @@ func (a *Agent) commit(ctx context.Context, now time.Time, all []*managedContain
 			due = append(due, c)
 		}
 	}
-	slices.SortStableFunc(due, func(x, y *managedContainer) int { return cmp.Compare(y.far(), x.far()) })
+	slices.SortStableFunc(due, func(x, y *managedContainer) int { return first(now, x, y) })
 	begin := a.clock()
 	for _, c := range due {
 		if a.clock().Sub(begin) >= a.config.StepEvery/2 {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -244,6 +245,25 @@ func TestHowFarTheRuntimeIsBehind(t *testing.T) {
 	}
 	if f := far(mdp.Size{}, mdp.Size{CPU: 100, Memory: mib}); f != 0 {
 		t.Errorf("nothing is ours, and the runtime is behind by %v", f)
+	}
+}
+
+// What is late does not wait for larger differences: what has waited longest is told first.
+func TestWhatIsLateIsToldBeforeWhatIsFar(t *testing.T) {
+	behind := func(ago time.Duration, ours mdp.MilliCPU) *managedContainer {
+		var c managedContainer
+		c.behindAt = noon.Add(-ago)
+		c.ownership = restore.Ownership{State: restore.Ours, Behind: true, Ours: limitsOf(mdp.Size{CPU: ours}), Before: limitsOf(mdp.Size{CPU: 100})}
+		return &c
+	}
+	oldest, late, far, near := behind(time.Hour, 110), behind(time.Minute, 900), behind(5*time.Second, 900), behind(5*time.Second, 200)
+	want := []*managedContainer{oldest, late, far, near}
+	for i, x := range want {
+		for j, y := range want {
+			if got := first(noon, x, y); got != cmp.Compare(i, j) {
+				t.Errorf("of %d and %d: %d", i, j, got)
+			}
+		}
 	}
 }
 
