@@ -30,6 +30,7 @@ type lane struct {
 	others   others        // what the API gives to the other containers of the pod
 	back     cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
 	raisedAt time.Time     // the last raise, also when the step has set another limit since
+	raisedTo mdp.MilliCPU  // what it came to; 0: that was eased
 	overAt   time.Time     // when that was taken back; zero: it was not
 	calm     int           // samples in a row that end a burst, but at least calmSamples
 	between  time.Duration // two raises, at least, for which the throttle target has room
@@ -51,7 +52,7 @@ const meets = 500 * time.Millisecond
 // relief is what the lane has done since the step looked last.
 type relief struct {
 	at    time.Time     // of the last write; zero is none
-	to    cgroup.Limits // raised to; 0 was not raised
+	to    cgroup.Limits // written last; 0 was not written
 	n     int           // how often the CPU limit was raised
 	over  bool          // and taken back in the end
 	err   error         // why a raise was not possible
@@ -65,7 +66,7 @@ func (s *Sampler) Open(t *Track, l lane) {
 	was := t.lane
 	l.news, l.atTop = was.news, was.atTop
 	l.met, l.metAt = was.met, was.metAt
-	l.calm, l.raisedAt, l.overAt = was.calm, was.raisedAt, was.overAt
+	l.calm, l.raisedAt, l.raisedTo, l.overAt = was.calm, was.raisedAt, was.raisedTo, was.overAt
 	l.held = was.held
 	if l.wroteAt = was.wroteAt; !l.has.SameCPU(was.has) && t.count > 0 {
 		l.wroteAt = t.back(0).at
@@ -209,6 +210,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 		l.back = cgroup.Limits{Quota: inForce.Quota, Period: inForce.Period}
 	}
 	l.raised(now)
+	l.raisedTo = to.CPU()
 	l.news.n, l.news.over = l.news.n+1, false
 	return true
 }
@@ -238,24 +240,81 @@ func (l *lane) raised(now time.Time) {
 }
 
 // takeBack takes relief back in the sample that shows the end of a burst. What is still
-// needed comes down by steps.
+// needed is eased, and comes down by steps.
 func (t *Track) takeBack(now time.Time) {
 	l := &t.lane
-	calm := max(calmSamples, l.calm)
-	if l.back.Quota <= 0 || l.keep || t.count <= calm || t.back(calm).at.Before(l.raisedAt) {
+	if l.back.Quota <= 0 || l.keep {
 		return
 	}
-	if used, known := t.use(0, calm); !known || float64(used) > calmShare*float64(l.back.CPU()) {
+	used, known := t.sinceRaise(max(calmSamples, l.calm))
+	if !known || float64(used) > calmShare*float64(l.back.CPU()) {
+		t.ease(now)
 		return
 	}
-	inForce, err := t.group.CPULimit()
-	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
-	if mine && inForce.CPU() > l.back.CPU() && t.write(now, inForce, l.back) {
+	if t.lower(now, l.back) {
 		l.news.over = true
 		l.overAt = now
-		l.has.Quota, l.has.Period = l.back.Quota, l.back.Period
 	}
 	l.back = cgroup.Limits{}
+}
+
+// sinceRaise is the mean use of the last samples, when all of them are of after the raise.
+func (t *Track) sinceRaise(samples int) (used mdp.MilliCPU, known bool) {
+	if t.count <= samples || t.back(samples).at.Before(t.lane.raisedAt) {
+		return 0, false
+	}
+	return t.use(0, samples)
+}
+
+// A burst needs less than the ceiling as a rule. How much it needs is not known while a limit cuts it off, and is once nothing
+// has been throttled for some samples: relief then comes down to a little above the highest use of the last second.
+
+const (
+	easeSamples = int(time.Second / tenth)
+	easeShare   = 0.8 // of what is in force, at most: less is not worth a write
+)
+
+// ease lowers relief while the burst goes on, once after each raise, unless the step has. Where the target has no room it stays.
+func (t *Track) ease(now time.Time) {
+	l := &t.lane
+	has := l.has.CPU()
+	if l.news.to.Quota > 0 {
+		has = l.news.to.CPU()
+	}
+	_, calm := t.sinceRaise(calmSamples)
+	if !calm || l.early || l.raisedTo == 0 || float64(has) <= easeShare*float64(l.raisedTo) || t.count <= easeSamples {
+		return
+	}
+	var most mdp.MilliCPU
+	for i := range easeSamples {
+		used, known := t.use(i, 1)
+		if !known || i < calmSamples && t.back(i).ThrottledPeriods > t.back(i+1).ThrottledPeriods {
+			return
+		}
+		most = max(most, used)
+	}
+	to := mdp.MilliCPU(math.Ceil(overPeak*float64(most)/restore.CPUStep)) * restore.CPUStep
+	if to < l.back.CPU() || float64(to) > easeShare*float64(has) {
+		return
+	}
+	limit := cgroup.Limits{Quota: cgroup.Quota(to, l.top.Period), Period: l.top.Period}
+	if l.patience == 0 {
+		limit = stretch(to, l.top.CPU(), l.top.Period, longest)
+	}
+	t.lower(now, limit)
+	l.raisedTo = 0
+}
+
+// lower sets a lower limit, when what is in force is the step's or the lane's.
+func (t *Track) lower(now time.Time, to cgroup.Limits) bool {
+	l := &t.lane
+	inForce, err := t.group.CPULimit()
+	mine := err == nil && (inForce.SameCPU(l.has) || l.news.to.Quota > 0 && inForce.SameCPU(l.news.to))
+	if !mine || inForce.CPU() <= to.CPU() || !t.write(now, inForce, to) {
+		return false
+	}
+	l.has.Quota, l.has.Period = to.Quota, to.Period
+	return true
 }
 
 // use is the mean use of CPU between sample i, where 0 is the newest, and the one n samples before.
@@ -405,13 +464,16 @@ func (s *settling) relieved(now time.Time, top mdp.MilliCPU, target mdp.Ratio) {
 	s.at, s.top = now, top
 }
 
-// heard takes in what the lane has done. What it has taken back does not settle.
+// heard takes in what the lane has done. What it has taken back does not settle; what it has eased settles from there.
 func (s *settling) heard(r relief, target mdp.Ratio) {
-	if r.over {
+	switch {
+	case r.over:
 		*s = settling{}
-		return
+	case r.n == 0:
+		s.top = r.to.CPU()
+	default:
+		s.relieved(r.at, r.to.CPU(), target)
 	}
-	s.relieved(r.at, r.to.CPU(), target)
 }
 
 // floor is the least limit now, when want is wanted.

@@ -408,10 +408,10 @@ func TestOneThrottledPeriodNowAndThenDoesNotMeetTheCeiling(t *testing.T) {
 func TestReliefThatIsNeededIsNotTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*rig)
-		want    mdp.MilliCPU
+		want    mdp.MilliCPU // after some samples; until then all that there is
 	}{
-		"it uses most of what it had": {func(g *rig) { g.demand[0] = 195 }, web.CPU},
-		"it uses more":                {func(g *rig) { g.demand[0] = 700 }, web.CPU},
+		"it uses most of what it had": {func(g *rig) { g.demand[0] = 195 }, 550}, // the highest use is that of its begin
+		"it uses more":                {func(g *rig) { g.demand[0] = 700 }, 780},
 		"each third tenth is a burst": {func(g *rig) { g.demand[0] = 0 }, web.CPU},
 		"somebody else has written":   {func(g *rig) { g.demand[0] = 50; g.write(0, 70000) }, 700},
 	} {
@@ -427,11 +427,80 @@ func TestReliefThatIsNeededIsNotTakenBack(t *testing.T) {
 				if g.demand[0] == 0 || g.demand[0] == 900 {
 					g.demand[0] = []mdp.MilliCPU{0, 0, 900}[i%3]
 				}
-				if g.tick(); g.limit(0).CPU != c.want {
-					t.Fatalf("sample %d: the limit is %v, want %v", i, g.limit(0), c.want)
+				g.tick()
+				if l := g.limit(0).CPU; l != c.want && (i >= calmSamples-1 || l != web.CPU) {
+					t.Fatalf("sample %d: the limit is %v, want %v", i, l, c.want)
 				}
 			}
 		})
+	}
+}
+
+// While a limit cuts a burst off nobody knows how much it needs. Then relief comes down to a little above that, once; it
+// goes up again when that is too little; and what was in force before the burst is in force after it.
+func TestReliefIsEasedToWhatTheBurstNeeds(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := newNode(t, host, 1)
+		use := func(c mdp.MilliCPU, samples int, want mdp.MilliCPU) {
+			t.Helper()
+			d.workers[0].Demand = c
+			for range samples {
+				d.tick()
+			}
+			if d.limit(0) != want {
+				t.Fatalf("%v in use: the limit is %v, want %v", c, d.limit(0), want)
+			}
+		}
+		step := func(has mdp.MilliCPU) {
+			t.Helper()
+			if r := d.sampler.Heard(d.tracks[0]); r.to.CPU() != has || r.over {
+				t.Fatalf("the step hears %+v, and %v is in force", r, has)
+			}
+			d.sampler.Open(d.tracks[0], lane{has: limitsOf(mdp.Size{CPU: has, Memory: web.Memory}), top: limitsOf(mdp.Size{CPU: 400})})
+		}
+		use(50, 12, 100)
+		use(250, 1, 400)
+		use(250, calmSamples-1, 400)
+		step(400)
+		use(250, 1, 280)
+		use(200, 20, 280) // the step's business
+		step(280)
+		use(200, 20, 280)
+		use(300, 6, 400)
+		use(300, 10, 400) // a third more is more than what a write is worth
+		use(50, 2*mostCalmSamples, 100)
+	})
+}
+
+func TestReliefIsNotEased(t *testing.T) {
+	for name, open := range map[string]func(*lane){
+		"where the target has no room":                      func(l *lane) { l.early = true },
+		"where the runtime should know of it, and does not": func(l *lane) { l.keep = true },
+	} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		l := lane{has: limitsOf(mdp.Size{CPU: 100, Memory: web.Memory}), top: limitsOf(mdp.Size{CPU: 400})}
+		open(&l)
+		d.sampler.Open(d.tracks[0], l)
+		d.workers[0].Demand = 50
+		for range 12 {
+			d.tick()
+		}
+		d.workers[0].Demand = 250
+		for range 20 {
+			d.tick()
+		}
+		if d.limit(0) != 400 {
+			t.Errorf("%s: the limit is %v", name, d.limit(0))
+		}
+	}
+}
+
+// What the lane has lowered is no relief: the limit settles from there, and no slower than before.
+func TestEasedReliefSettlesFromWhereItIs(t *testing.T) {
+	s := settling{at: noon, top: 1000, half: 2 * time.Second}
+	s.heard(relief{at: noon.Add(time.Second), to: limitsOf(mdp.Size{CPU: 600})}, 0.02)
+	if want := (settling{at: noon, top: 600, half: 2 * time.Second}); s != want {
+		t.Errorf("%+v, want %+v", s, want)
 	}
 }
 
@@ -825,18 +894,58 @@ func TestACallForMemoryDoesNotTakeReliefBack(t *testing.T) {
 			for range 20 {
 				g.tick()
 			}
+			eased := g.limit(0).CPU
 			g.agent.Step(t.Context(), g.now)
-			if l := g.limit(0); l.CPU != web.CPU || l.Memory >= web.Memory {
-				t.Fatalf("after a call for memory the limits are %v", l)
+			if l := g.limit(0); eased <= 300 || l.CPU != eased || l.Memory >= web.Memory {
+				t.Fatalf("after a call for memory the limits are %v, and relief was %v", l, eased)
 			}
 			g.demand[0] = 299
 			g.run(3 * time.Second)
-			if s := g.summary(0); s.Conflicts != 0 || g.limit(0).CPU != web.CPU {
+			if s := g.summary(0); s.Conflicts != 0 || g.limit(0).CPU != eased {
 				t.Errorf("limits %v: %+v", g.limit(0), s)
 			}
 			g.grant(api.Observe)
 			g.run(2 * time.Second)
 			g.isRestored("after observe")
+		})
+	}
+}
+
+// A limit that moves all the time is one that the runtime was not told of. A resize, or a call of somebody else, brings back what
+// the runtime knows, and the step that finds it goes on from what was in force before, too.
+func TestAResizeLiftsAMovingLimitForOneStepOnly(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			moves := mdp.MilliCPU(0)
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+					moves = (moves + 10) % 30
+					return mdp.Action{}.WithCPU(200 + moves), nil
+				})
+			}
+			g.boot()
+			g.demand[0] = 50
+			resets := 0
+			for range 30 {
+				g.grant(api.Auto)
+				g.run(time.Second)
+				o, was := g.agent.containers[g.ref(0)].ownership, g.limit(0).CPU
+				if !o.Behind || o.Before.CPU() < 300 {
+					continue
+				}
+				resets++
+				if err := g.client.Update(t.Context(), "c0", change(o.Before.Size())); err != nil {
+					t.Fatal(err)
+				}
+				g.run(time.Second)
+				if l := g.limit(0).CPU; l > max(was, 220) {
+					t.Errorf("%v was in force, and %v was brought back; a step later %v is in force", was, o.Before.Size(), l)
+				}
+			}
+			if s := g.summary(0); resets == 0 || s.Conflicts != 0 {
+				t.Errorf("%d conflicts in %d resets", s.Conflicts, resets)
+			}
 		})
 	}
 }

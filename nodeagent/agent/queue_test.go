@@ -160,7 +160,7 @@ func TestWhatQueuesIsNoReasonForAStricterTarget(t *testing.T) {
 
 // Work queues in the kernel's usual periods: in a longer one it would wait for the whole rest of it.
 func TestWorkThatQueuesHasTheUsualPeriod(t *testing.T) {
-	l := load(t, cgroup.V2, api.Demand, loads["hills"])
+	l := load(t, cgroup.V2, api.Demand, loads["hills"].cores)
 	queued, stretched := 0, 0
 	for range 24 {
 		l.window()

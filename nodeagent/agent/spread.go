@@ -96,29 +96,40 @@ func highest(i int) float64 { return leastUse * math.Exp2(float64(i)/perOctave) 
 
 // cheapest is the limit that costs least, of those above which the use rises in at most a share of the
 // samples; a relief goes up to top, and stays there until the use is below again, and for more samples
-// after that. It is a little above the use that it covers, so that a relief ends. costs is what is in force in the mean then.
+// after that. It is a little above the use that it covers, so that a relief ends. costs is what is in force in the mean then;
+// where relief is eased, that is less than what the limits were compared by.
 // ok is false while too little is known.
-func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32) (limit, costs mdp.MilliCPU, ok bool) {
+func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32, eased bool) (limit, costs mdp.MilliCPU, ok bool) {
 	s.catchUp()
 	if s.n < enoughSamples {
 		return 0, 0, false
 	}
 	best, above, rises := float64(top), float32(0), float32(0)
-	limit = top
+	limit, mean := top, best
+	var use float32 // the sum of what eased relief is, of the samples above
 	for i := buckets - 2; i >= 0; i-- {
 		above += s.weights[i+1]
 		rises += s.rises[i+1]
+		use += s.weights[i+1] * float32(min(float64(top), easedOver*highest(i+1)))
 		at := overPeak * highest(i)
 		if at >= float64(top) || float64(rises/s.sum) > float64(share) {
 			continue // a lower one may do: a burst with ups and downs of its own rises above it once
 		}
 		relieved := float64((above + more*rises) / s.sum)
-		if cost := at + relieved*(float64(top)-at); cost < worthwhile*best {
-			best, limit = cost, mdp.MilliCPU(math.Ceil(at))
+		cost := at + relieved*(float64(top)-at)
+		if cost >= worthwhile*best {
+			continue
+		}
+		best, limit, mean = cost, mdp.MilliCPU(math.Ceil(at)), cost
+		if begins := calmSamples * rises; eased && above > begins {
+			mean -= float64((above - begins + more*rises) / s.sum * (float32(top) - use/above))
 		}
 	}
-	return limit, mdp.MilliCPU(math.Ceil(best)), true
+	return limit, mdp.MilliCPU(math.Ceil(mean)), true
 }
+
+// easedOver is how far eased relief is above the use, in the mean: it is a little above the highest one of a second.
+const easedOver = 1.5
 
 // spread adds the newest sample to the spread of the container's use.
 func (t *Track) spread() {
@@ -135,8 +146,8 @@ func (t *Track) spread() {
 func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most, costs mdp.MilliCPU, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	least, _, ok = t.uses.cheapest(top, 1, 1)
-	most, costs, _ = t.uses.cheapest(top, share, calmSamples)
+	least, _, ok = t.uses.cheapest(top, 1, 1, !t.lane.early)
+	most, costs, _ = t.uses.cheapest(top, share, calmSamples, !t.lane.early)
 	return min(least, most), most, costs, ok
 }
 

@@ -75,7 +75,7 @@ func TestTheLimitAtRest(t *testing.T) {
 		"all of the ceiling": {func(int) mdp.MilliCPU { return 1000 }, 0.1, top, top},
 	} {
 		for _, samples := range []int{3000, 40_000} { // of five minutes, and of more than an hour
-			limit, _, ok := spreadOf(samples, c.use).cheapest(top, c.share, calmSamples)
+			limit, _, ok := spreadOf(samples, c.use).cheapest(top, c.share, calmSamples, false)
 			if !ok || limit < c.least || limit > c.most {
 				t.Errorf("%s, %d samples: %v (%v), want %v to %v", name, samples, limit, ok, c.least, c.most)
 			}
@@ -85,13 +85,13 @@ func TestTheLimitAtRest(t *testing.T) {
 	for i := range 3000 {
 		cut.add(100, i%25 == 0)
 	}
-	if l, _, _ := cut.cheapest(top, 0.1, calmSamples); l > 121 {
+	if l, _, _ := cut.cheapest(top, 0.1, calmSamples, false); l > 121 {
 		t.Errorf("a peak of unknown height in 2.5 s: %v", l)
 	}
-	if l, _, _ := cut.cheapest(top, 0.03, calmSamples); l != top {
+	if l, _, _ := cut.cheapest(top, 0.03, calmSamples, false); l != top {
 		t.Errorf("peaks of unknown height in more than what is allowed: %v, want all of %v", l, top)
 	}
-	if l, _, ok := new(spread).cheapest(top, 0.1, calmSamples); ok {
+	if l, _, ok := new(spread).cheapest(top, 0.1, calmSamples, false); ok {
 		t.Errorf("of nothing %v is known", l)
 	}
 }
@@ -154,7 +154,7 @@ func TestTheLimitAtRestIsTheCheapest(t *testing.T) {
 			above, rises := over(limit)
 			return limit + (above+calmSamples*rises)*(float64(top)-limit)
 		}
-		limit, _, ok := s.cheapest(top, share, calmSamples)
+		limit, _, ok := s.cheapest(top, share, calmSamples, false)
 		_, rises := over(float64(limit))
 		if !ok || limit > top || limit < top && rises > float64(share)+1e-3 {
 			t.Fatalf("limit %v of %v (%v): the use rises above it in %v of the samples, of %v", limit, top, ok, rises, share)
@@ -178,13 +178,13 @@ func TestOldUseIsForgottenAndNothingOverflows(t *testing.T) {
 	for range 3000 {
 		s.add(100, false)
 	}
-	if l, _, ok := s.cheapest(1000, 0.1, calmSamples); !ok || l > 121 {
+	if l, _, ok := s.cheapest(1000, 0.1, calmSamples, false); !ok || l > 121 {
 		t.Errorf("five minutes after 700m the limit at rest is %v (%v)", l, ok)
 	}
 	for i := range 300_000 {
 		s.add([]mdp.MilliCPU{100, 100, 100, 400}[i%4], false)
 	}
-	if l, _, ok := s.cheapest(1000, 0.1, calmSamples); !ok || l < 440 {
+	if l, _, ok := s.cheapest(1000, 0.1, calmSamples, false); !ok || l < 440 {
 		t.Errorf("a fourth of eight hours was 400m, and the limit at rest is %v (%v)", l, ok)
 	}
 }
@@ -363,8 +363,8 @@ func TestSamplesOfNothingCountLater(t *testing.T) {
 		if i%100 != 0 {
 			continue
 		}
-		want, _, known := now.cheapest(1000, 0.05, calmSamples)
-		if got, _, ok := later.cheapest(1000, 0.05, calmSamples); got != want || ok != known {
+		want, _, known := now.cheapest(1000, 0.05, calmSamples, false)
+		if got, _, ok := later.cheapest(1000, 0.05, calmSamples, false); got != want || ok != known {
 			t.Fatalf("after %d samples the cheapest limit is %v, %v; want %v, %v", i+1, got, ok, want, known)
 		}
 	}
