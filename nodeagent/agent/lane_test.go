@@ -495,6 +495,43 @@ func TestReliefIsNotEased(t *testing.T) {
 	}
 }
 
+// What the step has lowered it settles, and a burst that is throttled at its ceiling may need more than it uses.
+func TestReliefIsEasedOnlyFromWhatItCameTo(t *testing.T) {
+	for name, each := range map[string]func(d *node, sample int){
+		"the step has lowered it": func(d *node, sample int) {
+			if sample > 0 {
+				return
+			}
+			low := limitsOf(mdp.Size{CPU: 100, Memory: web.Memory})
+			d.sampler.Heard(d.tracks[0])
+			low.Quota = cgroup.Quota(300, low.Period)
+			if _, err := d.sampler.Set(d.tracks[0], low); err != nil {
+				d.t.Fatal(err)
+			}
+			d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 400})})
+		},
+		"it is throttled in each second sample": func(d *node, sample int) {
+			throttle(d.t, d.host, d.paths[0], int(d.tracks[0].back(0).ThrottledPeriods)+sample%2)
+		},
+	} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		d.workers[0].Demand = 50
+		for range 12 {
+			d.tick()
+		}
+		d.throttled()
+		for i := range 20 {
+			d.now = d.now.Add(tenth)
+			d.workers[0].Demand = 150
+			d.workers[0].Work(t, d.host, d.paths[0])
+			each(d, i)
+			if d.sampler.Sample(d.now); d.limit(0) < 300 {
+				t.Fatalf("%s: after %d samples the limit is %v", name, i+1, d.limit(0))
+			}
+		}
+	}
+}
+
 // What the lane has lowered is no relief: the limit settles from there, and no slower than before.
 func TestEasedReliefSettlesFromWhereItIs(t *testing.T) {
 	s := settling{at: noon, top: 1000, half: 2 * time.Second}

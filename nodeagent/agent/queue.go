@@ -58,7 +58,8 @@ func (t *Track) waits(now time.Time) bool {
 	case !t.amidPeriod() || now.Sub(t.throttledAt) > stillHeld:
 		l.held = time.Time{}
 	}
-	return l.patience > 0 && !t.relieved() && (l.held.IsZero() || now.Sub(l.held) < l.patience)
+	// Samples jitter: the one that is a little early is not left out, or the next one would come a period too late.
+	return l.patience > 0 && !t.relieved() && (l.held.IsZero() || now.Sub(l.held) < l.patience-tenth/2)
 }
 
 // stillHeld is how long no period may end before a container counts as idle and not as throttled.

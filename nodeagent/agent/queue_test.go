@@ -73,6 +73,19 @@ func TestASampleWithoutAPeriodIsNoBreak(t *testing.T) {
 	}
 }
 
+// A ticker jitters. The sample that ends a container's patience may be a little early, and the next one is a period later.
+func TestASampleThatIsALittleEarlyEndsPatience(t *testing.T) {
+	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+	d.tracks[0].lane.patience = 300 * time.Millisecond
+	d.tick()
+	d.throttled()
+	d.throttled()
+	d.now = d.now.Add(-2 * time.Millisecond)
+	if d.throttled(); d.limit(0) != 400 {
+		t.Errorf("%v in force after 298 ms of throttling, and the next sample is at 398 ms", d.limit(0))
+	}
+}
+
 // At its ceiling a container has nothing to wait for: that it is throttled there is said as soon as ever.
 func TestPatienceDoesNotDelayWhatIsSaidOfTheCeiling(t *testing.T) {
 	d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
