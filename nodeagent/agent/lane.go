@@ -30,7 +30,7 @@ type lane struct {
 	others   others        // what the API gives to the other containers of the pod
 	back     cgroup.Limits // what relief is taken back to when the burst is over; 0: none, or the step does it
 	raisedAt time.Time     // the last raise, also when the step has set another limit since
-	raisedTo mdp.MilliCPU  // what it came to; 0: that was eased
+	raisedTo mdp.MilliCPU  // what it came to
 	overAt   time.Time     // when that was taken back; zero: it was not
 	calm     int           // samples in a row that end a burst, but at least calmSamples
 	between  time.Duration // two raises, at least, for which the throttle target has room
@@ -282,7 +282,7 @@ func (t *Track) ease(now time.Time) {
 		has = l.news.to.CPU()
 	}
 	_, calm := t.sinceRaise(calmSamples)
-	if !calm || l.early || l.raisedTo == 0 || float64(has) <= easeShare*float64(l.raisedTo) || t.count <= easeSamples {
+	if !calm || l.early || float64(has) <= easeShare*float64(l.raisedTo) || t.count <= easeSamples {
 		return
 	}
 	var most mdp.MilliCPU
@@ -302,7 +302,6 @@ func (t *Track) ease(now time.Time) {
 		limit = stretch(to, l.top.CPU(), l.top.Period, longest)
 	}
 	t.lower(now, limit)
-	l.raisedTo = 0
 }
 
 // lower sets a lower limit, when what is in force is the step's or the lane's.

@@ -495,6 +495,25 @@ func TestReliefIsNotEased(t *testing.T) {
 	}
 }
 
+// Eased relief has the form that the step gives a limit: a longer period, and the usual one where work may queue.
+func TestEasedReliefHasThePeriodOfALimit(t *testing.T) {
+	for patience, want := range map[time.Duration]int64{0: 140_000, tenth: 100_000} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
+		d.tracks[0].lane.patience = patience
+		d.workers[0].Demand = 50
+		for range 12 {
+			d.tick()
+		}
+		d.workers[0].Demand = 250
+		for range 10 {
+			d.tick()
+		}
+		if l := d.host.Limits(t, d.paths[0]); l.CPU() != 280 || l.Period != want {
+			t.Errorf("patience %v: %+v, want 280m in periods of %v us", patience, l, want)
+		}
+	}
+}
+
 // What the step has lowered it settles, and a burst that is throttled at its ceiling may need more than it uses.
 func TestReliefIsEasedOnlyFromWhatItCameTo(t *testing.T) {
 	for name, each := range map[string]func(d *node, sample int){
