@@ -253,11 +253,13 @@ func TestWhatIsLateIsToldBeforeWhatIsFar(t *testing.T) {
 	behind := func(ago time.Duration, ours mdp.MilliCPU) *managedContainer {
 		var c managedContainer
 		c.behindAt = noon.Add(-ago)
-		c.ownership = restore.Ownership{State: restore.Ours, Behind: true, Ours: limitsOf(mdp.Size{CPU: ours}), Before: limitsOf(mdp.Size{CPU: 100})}
+		c.ownership = restore.Ownership{State: restore.Ours, Behind: true}
+		c.ownership.Ours, c.ownership.Before = limitsOf(mdp.Size{CPU: ours}), limitsOf(mdp.Size{CPU: 100})
 		return &c
 	}
-	oldest, late, far, near := behind(time.Hour, 110), behind(time.Minute, 900), behind(5*time.Second, 900), behind(5*time.Second, 200)
-	want := []*managedContainer{oldest, late, far, near}
+	want := []*managedContainer{
+		behind(time.Hour, 110), behind(time.Minute, 900), behind(5*time.Second, 900), behind(5*time.Second, 200),
+	}
 	for i, x := range want {
 		for j, y := range want {
 			if got := first(noon, x, y); got != cmp.Compare(i, j) {

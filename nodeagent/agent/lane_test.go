@@ -456,7 +456,8 @@ func TestReliefIsEasedToWhatTheBurstNeeds(t *testing.T) {
 			if r := d.sampler.Heard(d.tracks[0]); r.to.CPU() != has || r.over {
 				t.Fatalf("the step hears %+v, and %v is in force", r, has)
 			}
-			d.sampler.Open(d.tracks[0], lane{has: limitsOf(mdp.Size{CPU: has, Memory: web.Memory}), top: limitsOf(mdp.Size{CPU: 400})})
+			in := limitsOf(mdp.Size{CPU: has, Memory: web.Memory})
+			d.sampler.Open(d.tracks[0], lane{has: in, top: limitsOf(mdp.Size{CPU: 400})})
 		}
 		use(50, 12, 100)
 		use(250, 1, 400)

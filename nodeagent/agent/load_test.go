@@ -215,12 +215,14 @@ func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 				for _, s := range l.servers {
 					force[rule] += s.force / (windows * 10)
 				}
-				t.Logf("rule %q, level %.2f: %.3f cores in force, %d of %d requests late", rule, l.budget.Level(), force[rule], late, all)
+				t.Logf("rule %q, level %.2f: %.3f cores in force, %d of %d requests late",
+					rule, l.budget.Level(), force[rule], late, all)
 				if late*1000 > all {
 					t.Errorf("rule %q: %d of %d requests are late", rule, late, all)
 				}
 				if force[rule] > c.most {
-					t.Errorf("rule %q: %.2f cores in force of the 1.8 that both may have, want %.2f at most", rule, force[rule], c.most)
+					t.Errorf("rule %q: %.2f cores in force of the 1.8 that both may have, want %.2f at most",
+						rule, force[rule], c.most)
 				}
 			}
 			if force[api.Demand] > 1.05*force[api.Captain] {

@@ -359,7 +359,10 @@ func TestAMemoryRequestMovesWhenItIsWorthAResize(t *testing.T) {
 		{"and one that is much too large", 134, 201, 120, 64, 256, 80, 192},
 	} {
 		now := resources(400, 900, c.request, c.limit)
-		b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900}, Memory: mdp.Range[mdp.Bytes]{Min: c.least * mdp.MiB, Max: c.most * mdp.MiB}}
+		b := mdp.Bounds{
+			CPU:    mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900},
+			Memory: mdp.Range[mdp.Bytes]{Min: c.least * mdp.MiB, Max: c.most * mdp.MiB},
+		}
 		a := updater.Worthwhile(template, now, b, mdp.Action{}.WithMemory(c.wants*mdp.MiB))
 		got := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 		if want := resources(400, 900, c.request1, c.limit1); !updater.Equal(got, want) {
@@ -373,11 +376,15 @@ func TestAWorkingSetThatHardlyMovesCostsNoResize(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 0))
 	template := resources(400, 600, 128, 192)
 	now := template
-	b := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900}, Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB}}
+	b := mdp.Bounds{
+		CPU:    mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900},
+		Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 256 * mdp.MiB},
+	}
 	resized := 0
 	for range 360 {
 		a := mdp.Action{}.WithMemory(80*mdp.MiB + mdp.Bytes(random.IntN(4<<20)))
-		next := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, updater.Worthwhile(template, now, b, a))
+		a = updater.Worthwhile(template, now, b, a)
+		next := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 		if !updater.Equal(next, now) {
 			resized++
 		}
