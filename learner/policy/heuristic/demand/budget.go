@@ -137,14 +137,15 @@ func (b *Budget) goal(now time.Time) float64 {
 // Patience is how long a container may be throttled without a break before the fast lane relieves it, in whole periods;
 // 0: not at all. A request that comes while the container is throttled waits for a part of that time, and for all of it
 // when the demand rises to several times the limit. So it is about the SLO's latency, less where the level says that too
-// many requests miss it. Less than three periods are no patience: samples see throttling up to two periods late.
+// many requests miss it, and never longer than the SLO: in such a wait all that came at its begin is late. Less than three
+// periods are no patience: samples see throttling up to two periods late.
 func (b *Budget) Patience() time.Duration {
 	const (
 		period = time.Second / periods
 		least  = 3 * period
 		ofSLO  = 1.25
 	)
-	p := time.Duration(ofSLO * float64(b.config.SLO) * math.Exp(-b.Level()/2)).Truncate(period)
+	p := time.Duration(min(1, ofSLO*math.Exp(-b.Level()/2)) * float64(b.config.SLO)).Truncate(period)
 	if p < least {
 		return 0
 	}

@@ -159,11 +159,12 @@ func TestPatienceFollowsFromTheSLOAndTheLevel(t *testing.T) {
 		{0, 0, 0},
 		{100 * time.Millisecond, 0, 0},
 		{200 * time.Millisecond, 0, 0},
-		{250 * time.Millisecond, 0, 300 * time.Millisecond},
-		{340 * time.Millisecond, 0, 400 * time.Millisecond},
+		{290 * time.Millisecond, 0, 0}, // three periods are longer than the SLO
+		{300 * time.Millisecond, 0, 300 * time.Millisecond},
+		{340 * time.Millisecond, 0, 300 * time.Millisecond},
 		{340 * time.Millisecond, 0.6, 300 * time.Millisecond},
 		{340 * time.Millisecond, 1, 0},
-		{time.Second, 0, 1200 * time.Millisecond},
+		{time.Second, 0, time.Second},
 		{time.Second, 2.5, 300 * time.Millisecond},
 		{time.Minute, 0, demand.Window},
 	} {
