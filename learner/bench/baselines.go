@@ -67,9 +67,10 @@ type Row struct {
 	ByWindows int `json:"rank_windows"`
 
 	// Set by Marks; see Floor.
-	FloorCores  float64  `json:"floor,omitempty"` // in cores
-	FloorIsRule bool     `json:"floor_is_rule,omitempty"`
-	ToFloor     *float64 `json:"to_floor,omitempty"` // (best rule - cores)/(best rule - floor) of a row that holds: 0 is the best rule, 1 the floor
+	FloorCores  float64 `json:"floor,omitempty"` // in cores
+	FloorIsRule bool    `json:"floor_is_rule,omitempty"`
+	// ToFloor is (best rule - cores)/(best rule - floor) of a row that holds: 0 is the best rule, 1 the floor.
+	ToFloor *float64 `json:"to_floor,omitempty"`
 }
 
 // row computes the Row of a choice from its runs.

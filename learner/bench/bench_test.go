@@ -38,10 +38,12 @@ func TestEveryBaselineIsTunedForEveryCell(t *testing.T) {
 		for _, name := range bench.Tunable() {
 			one, ok := tuned.For(c, name)
 			if !ok || !one.Holds || len(one.Trials) < 2 {
-				t.Errorf("%s under %s: %s was tuned in %d trials, holds %v", c.Application, c.Trace.Name, name, len(one.Trials), one.Holds)
+				t.Errorf("%s under %s: %s was tuned in %d trials, holds %v",
+					c.Application, c.Trace.Name, name, len(one.Trials), one.Holds)
 			}
 			if len(one.Edges) > 0 {
-				t.Errorf("%s under %s: %s has its best %v where the search ended", c.Application, c.Trace.Name, name, one.Edges)
+				t.Errorf("%s under %s: %s has its best %v where the search ended",
+					c.Application, c.Trace.Name, name, one.Edges)
 			}
 		}
 	}
@@ -206,7 +208,8 @@ func FuzzReadChoice(f *testing.F) {
 }
 
 func FuzzReadTunedSettings(f *testing.F) {
-	f.Add([]byte(`{"encoding":1,"how":"","tuned":[{"app":"a","trace":"t","choice":{"encoding":1,"policy":"captain","settings":{}}}]}`))
+	f.Add([]byte(`{"encoding":1,"how":"","tuned":[
+		{"app":"a","trace":"t","choice":{"encoding":1,"policy":"captain","settings":{}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := bench.ReadTunedSettings("fuzzed", bytes.NewReader(text))
 		if err != nil {

@@ -113,7 +113,9 @@ func TestARunLeavesTheWarmTowerAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	var learned []byte
-	_, err = Run(t.Context(), cell, c, Options{Seed: 1, Tower: warm, After: func(used *tower.Tower) { learned, err = used.Encode() }})
+	_, err = Run(t.Context(), cell, c, Options{
+		Seed: 1, Tower: warm, After: func(used *tower.Tower) { learned, err = used.Encode() },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,7 +286,8 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, err, f.Same(got))
 		}
 	}
-	if err := encode.Discrete(mdp.LimitKnobs).Same(encode.Box(mdp.LimitKnobs)); err == nil || !strings.Contains(err.Error(), "factors") {
+	err := encode.Discrete(mdp.LimitKnobs).Same(encode.Box(mdp.LimitKnobs))
+	if err == nil || !strings.Contains(err.Error(), "factors") {
 		t.Errorf("%v, want the difference", err)
 	}
 	for want, change := range map[string]func(*encode.Form){

@@ -55,13 +55,13 @@ func apart[T ~int64](a, b T) float64 {
 // oldest, because a small difference would wait for as long as there are larger ones. Of the rest it is what is furthest
 // from what the runtime knows.
 func first(now time.Time, x, y *managedContainer) int {
-	switch late := y.late(now); {
-	case x.late(now) != late && late:
-		return 1
-	case x.late(now) != late:
-		return -1
-	case late:
+	switch is, other := x.late(now), y.late(now); {
+	case is && other:
 		return x.behindAt.Compare(y.behindAt)
+	case is:
+		return -1
+	case other:
+		return 1
 	}
 	return cmp.Compare(y.far(), x.far())
 }

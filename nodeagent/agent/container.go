@@ -120,14 +120,14 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 // always wins: until the API server's news are heard, nothing is set above its value.
 func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	owned := c.ownership.Ours
-	// The kubelet has brought back what the runtime knows, before the API server's news are heard or after.
-	reset := c.ownership.Behind && c.inForce.SameCPU(c.ownership.Before) && !c.inForce.SameCPU(owned)
+	// Somebody's update has lifted the limit to what the runtime knows. What is lower than ours may be the API's new limit.
+	lifted := c.ownership.Behind && c.inForce.SameCPU(c.ownership.Before) && owned.Quota > 0 && c.inForce.CPU() > owned.CPU()
 	set := c.sense(now, c.inForce)
 	if c.ownership.State == restore.InDoubt {
 		owned = c.ownership.Ours // what landed late is ours, too
 	}
 	adopted := set != 0 && c.strike(now) && set.Has(mdp.CPULimit)
-	if (adopted || reset) && c.task == acting {
+	if (adopted || lifted) && c.task == acting {
 		c.back = owned.CPU()
 	}
 	if !c.wrote {

@@ -268,7 +268,6 @@ func (t *Track) sinceRaise(samples int) (used mdp.MilliCPU, known bool) {
 
 // A burst needs less than the ceiling as a rule. How much it needs is not known while a limit cuts it off, and is once nothing
 // has been throttled for some samples: relief then comes down to a little above the highest use of the last second.
-
 const (
 	easeSamples = int(time.Second / tenth)
 	easeShare   = 0.8 // of what is in force, at most: less is not worth a write

@@ -436,6 +436,15 @@ func TestReliefThatIsNeededIsNotTakenBack(t *testing.T) {
 	}
 }
 
+// uses lets the first container use so much for some samples, as far as its limit allows.
+func (d *node) uses(c mdp.MilliCPU, samples int) {
+	d.t.Helper()
+	d.workers[0].Demand = c
+	for range samples {
+		d.tick()
+	}
+}
+
 // While a limit cuts a burst off nobody knows how much it needs. Then relief comes down to a little above that, once; it
 // goes up again when that is too little; and what was in force before the burst is in force after it.
 func TestReliefIsEasedToWhatTheBurstNeeds(t *testing.T) {
@@ -443,11 +452,7 @@ func TestReliefIsEasedToWhatTheBurstNeeds(t *testing.T) {
 		d := newNode(t, host, 1)
 		use := func(c mdp.MilliCPU, samples int, want mdp.MilliCPU) {
 			t.Helper()
-			d.workers[0].Demand = c
-			for range samples {
-				d.tick()
-			}
-			if d.limit(0) != want {
+			if d.uses(c, samples); d.limit(0) != want {
 				t.Fatalf("%v in use: the limit is %v, want %v", c, d.limit(0), want)
 			}
 		}
@@ -482,15 +487,8 @@ func TestReliefIsNotEased(t *testing.T) {
 		l := lane{has: limitsOf(mdp.Size{CPU: 100, Memory: web.Memory}), top: limitsOf(mdp.Size{CPU: 400})}
 		open(&l)
 		d.sampler.Open(d.tracks[0], l)
-		d.workers[0].Demand = 50
-		for range 12 {
-			d.tick()
-		}
-		d.workers[0].Demand = 250
-		for range 20 {
-			d.tick()
-		}
-		if d.limit(0) != 400 {
+		d.uses(50, 12)
+		if d.uses(250, 20); d.limit(0) != 400 {
 			t.Errorf("%s: the limit is %v", name, d.limit(0))
 		}
 	}
@@ -501,14 +499,8 @@ func TestEasedReliefHasThePeriodOfALimit(t *testing.T) {
 	for patience, want := range map[time.Duration]int64{0: 140_000, tenth: 100_000} {
 		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
 		d.tracks[0].lane.patience = patience
-		d.workers[0].Demand = 50
-		for range 12 {
-			d.tick()
-		}
-		d.workers[0].Demand = 250
-		for range 10 {
-			d.tick()
-		}
+		d.uses(50, 12)
+		d.uses(250, 10)
 		if l := d.host.Limits(t, d.paths[0]); l.CPU() != 280 || l.Period != want {
 			t.Errorf("patience %v: %+v, want 280m in periods of %v us", patience, l, want)
 		}
@@ -522,9 +514,8 @@ func TestReliefIsEasedOnlyFromWhatItCameTo(t *testing.T) {
 			if sample > 0 {
 				return
 			}
-			low := limitsOf(mdp.Size{CPU: 100, Memory: web.Memory})
 			d.sampler.Heard(d.tracks[0])
-			low.Quota = cgroup.Quota(300, low.Period)
+			low := limitsOf(mdp.Size{CPU: 300, Memory: web.Memory})
 			if _, err := d.sampler.Set(d.tracks[0], low); err != nil {
 				d.t.Fatal(err)
 			}
@@ -535,10 +526,7 @@ func TestReliefIsEasedOnlyFromWhatItCameTo(t *testing.T) {
 		},
 	} {
 		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 1)
-		d.workers[0].Demand = 50
-		for range 12 {
-			d.tick()
-		}
+		d.uses(50, 12)
 		d.throttled()
 		for i := range 20 {
 			d.now = d.now.Add(tenth)

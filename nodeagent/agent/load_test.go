@@ -161,6 +161,17 @@ func (l *loaded) window() (late, all int) {
 	return late, all
 }
 
+// costs is what the cheapest limits at rest cost in the mean, in cores, as the agent reckons and if relief were not eased.
+func (l *loaded) costs() (said, plain float64) {
+	for i := range l.servers {
+		track := l.agent.containers[l.ref(i)].track
+		_, _, costs, _ := l.agent.sampler.Rest(track, 900, seldom)
+		_, uneased, _ := track.uses.cheapest(900, seldom, calmSamples, false)
+		said, plain = said+float64(costs)/1000, plain+float64(uneased)/1000
+	}
+	return said, plain
+}
+
 // loads are what two replicas are asked for, in cores, and the most that may be in force for it, in the mean.
 var loads = map[string]struct {
 	cores func(second int) float64
@@ -192,7 +203,8 @@ var loads = map[string]struct {
 
 // Requests that queue, the kernel's rule, the agent, and central's error budget: whichever rule the owner chooses, hardly a
 // request is late, and the limits in force are far below what the workload would need without an agent. What an owner has of
-// the rule demand is that it is no dearer than the captain; with spikes it was twice as dear.
+// the rule demand is that it is no dearer than the captain; with spikes it was twice as dear. And what the agent takes the
+// cheapest limit to cost is no further from what is in force than if nothing were eased.
 func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 	for name, c := range loads {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +213,7 @@ func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 				l := load(t, cgroup.V2, rule, c.cores)
 				const warm, windows = 18, 36
 				late, all := 0, 0
+				var said, plain float64 // that the cheapest limit costs, with easing and without
 				for i := range warm + windows {
 					if i == warm {
 						for _, s := range l.servers {
@@ -210,6 +223,8 @@ func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 					n, of := l.window()
 					if i >= warm {
 						late, all = late+n, all+of
+						costs, uneased := l.costs()
+						said, plain = said+costs/windows, plain+uneased/windows
 					}
 				}
 				for _, s := range l.servers {
@@ -219,6 +234,9 @@ func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 					rule, l.budget.Level(), force[rule], late, all)
 				if late*1000 > all {
 					t.Errorf("rule %q: %d of %d requests are late", rule, late, all)
+				}
+				if is := force[rule]; rule == api.Captain && math.Abs(said-is) > math.Abs(plain-is) {
+					t.Errorf("%.2f cores in force; the cheapest limits are said to cost %.2f, and %.2f without easing", is, said, plain)
 				}
 				if force[rule] > c.most {
 					t.Errorf("rule %q: %.2f cores in force of the 1.8 that both may have, want %.2f at most",

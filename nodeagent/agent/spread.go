@@ -128,7 +128,8 @@ func (s *spread) cheapest(top mdp.MilliCPU, share mdp.Ratio, more float32, eased
 	return limit, mdp.MilliCPU(math.Ceil(mean)), true
 }
 
-// easedOver is how far eased relief is above the use, in the mean: it is a little above the highest one of a second.
+// easedOver is how far eased relief is above the use, in the mean: it is a little above the highest one of a second. It is
+// chosen; what it says of the loads in load_test.go is 1 to 41 % from what is in force, and 5 to 51 % without easing.
 const easedOver = 1.5
 
 // spread adds the newest sample to the spread of the container's use.

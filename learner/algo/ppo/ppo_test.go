@@ -234,7 +234,8 @@ func TestIllegalChoicesAreNeverTaken(t *testing.T) {
 	if seen[1] < 100 || seen[2] < 100 {
 		t.Errorf("the legal ones were taken %v times", seen)
 	}
-	if err := a.Explore(obs, legal[:5], actions); err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
+	err = a.Explore(obs, legal[:5], actions)
+	if err == nil || !strings.Contains(err.Error(), "a mask of 5: it must be of 6") {
 		t.Error(err)
 	}
 }
@@ -252,7 +253,8 @@ func TestAnEpochIsAPermutation(t *testing.T) {
 		if err := a.Explore(obs, nil, actions); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Learn(envtest.Rows(actions, []float64{float64(2 * i), float64(2*i + 1)}, obs, []bool{true, true}, nil)); err != nil {
+		rewards := []float64{float64(2 * i), float64(2*i + 1)}
+		if err := a.Learn(envtest.Rows(actions, rewards, obs, []bool{true, true}, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

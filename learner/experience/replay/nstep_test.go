@@ -24,7 +24,8 @@ func (l *log) Add(t replay.Transition) error {
 	if t.Truncated {
 		end += " truncated"
 	}
-	l.lines = append(l.lines, fmt.Sprintf("from %v, action %v: %v, then %v at %v%s", t.State[0], t.Action[0], t.Reward, t.Discount, t.Next[0], end))
+	l.lines = append(l.lines, fmt.Sprintf("from %v, action %v: %v, then %v at %v%s",
+		t.State[0], t.Action[0], t.Reward, t.Discount, t.Next[0], end))
 	return l.err
 }
 
