@@ -311,8 +311,15 @@ func TestWhatIsFurthestFromTheRuntimeIsToldFirst(t *testing.T) {
 		g.demand[i] = 50
 	}
 	g.grant(api.Auto)
+	for len(g.agent.containers) == 0 || !g.agent.containers[g.ref(4)].ownership.Behind {
+		g.run(time.Second)
+	}
+	if len(ids) > 0 {
+		t.Fatalf("the runtime was told of %v as soon as it was written", ids)
+	}
+	g.agent.containers[g.ref(4)].behindAt = g.now.Add(-time.Minute) // it is late, and is told before what is further
 	g.run(5 * time.Second)
-	want := []string{"c1", "c3", "c0", "c4", "c2"}
+	want := []string{"c4", "c1", "c3", "c0", "c2"}
 	if !slices.Equal(ids, want) {
 		t.Errorf("the runtime was told of %v, want %v", ids, want)
 	}

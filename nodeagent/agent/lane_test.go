@@ -995,6 +995,34 @@ func TestAResizeLiftsAMovingLimitForOneStepOnly(t *testing.T) {
 	}
 }
 
+// What somebody's update lowers stays low until the policy wants more: it may be the API's new limit, of which the agent has
+// not heard.
+func TestALimitThatAnUpdateLowersIsNotRaisedAgain(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	wants := mdp.Action{}.WithCPU(300)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(10 * time.Second)
+	wants = mdp.Action{}.WithCPU(600)
+	g.run(time.Second)
+	o := g.agent.containers[g.ref(0)].ownership
+	if !o.Behind || o.Before.CPU() != 300 || g.limit(0).CPU != 600 {
+		t.Fatalf("%v is in force, and the runtime knows %v", g.limit(0), o.Before.Size())
+	}
+	wants = mdp.Action{}
+	if err := g.client.Update(t.Context(), "c0", change(o.Before.Size())); err != nil {
+		t.Fatal(err)
+	}
+	g.agent.Step(t.Context(), g.now)
+	if l := g.limit(0).CPU; l != 300 {
+		t.Errorf("an update has lowered the limit to 300m, the policy wants nothing, and %v is in force", l)
+	}
+}
+
 // Central changes requests, and the ceiling stays. The kubelet sets all that the API has,
 // the limit with it. That is no conflict, however often. Here the memory limit is ours, and
 // as large as the API's.
