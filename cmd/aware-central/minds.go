@@ -107,6 +107,8 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 		before.mu.Unlock()
 		if same {
 			one.restore(state, policy)
+		} else {
+			a.Renew(m.now()) // rewards of before are by another objective, or by other bounds
 		}
 	} else {
 		m.read(one)
@@ -179,7 +181,7 @@ func (m *minds) record(workload string, t mdp.Transition, acted bool) {
 	o.changed = o.changed || changed || o.steps >= 100
 	if changed {
 		stage := o.agent.Stage()
-		klog.InfoS("An agent has another stage or policy", "workload", workload, "stage", stage.Stage, "why", stage.Why,
+		klog.InfoS("An agent has another stage, policy or workload", "workload", workload, "stage", stage.Stage, "why", stage.Why,
 			"generation", o.generation)
 	}
 }
@@ -287,10 +289,10 @@ func (m *minds) due() *mind {
 // lesson gives one lesson. Whatever goes wrong in it is said, and nothing else stops.
 func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *agent.Workspace) {
 	o.mu.Lock()
-	place, generation := o.place, o.agent.Generation()
+	place, generation, workload := o.place, o.agent.Generation(), o.agent.Workload()
 	o.mu.Unlock()
 	from, unread := m.weightsOf(o)
-	got, err := m.learn(ctx, o.workload, place, from, store, w)
+	got, err := m.learn(ctx, o.workload, workload.Since, place, from, store, w)
 	var policy mdp.Policy
 	if err == nil {
 		got.Policy.Snapshot.Version = generation + 1
@@ -311,6 +313,9 @@ func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *
 		o.trouble = fmt.Sprintf("there is too little experience yet (%v)", little)
 	case err != nil:
 		o.trouble = err.Error()
+	case o.agent.Workload() != workload:
+		// It has changed during the lesson: what was learned, and what it was found to be worth, is of the one before.
+		o.weights = &got.Weights
 	default:
 		o.weights = &got.Weights
 		taken, why := o.agent.Offer(policy, generation+1, lifecycle.Estimate{
@@ -349,14 +354,15 @@ func (m *minds) weightsOf(o *mind) (*weights.File, error) {
 }
 
 func (m *minds) learn(
-	ctx context.Context, workload string, place encode.Place, from *weights.File, store trajectory.Store, w *agent.Workspace,
+	ctx context.Context, workload string, since time.Time, place encode.Place, from *weights.File, store trajectory.Store,
+	w *agent.Workspace,
 ) (got lesson.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("learning of %s panicked: %v", workload, p)
 		}
 	}()
-	return m.lessons.Learn(ctx, store, workload, place, from, w)
+	return m.lessons.Learn(ctx, store, workload, since, place, from, w)
 }
 
 // kept is an agent in its file, beside the files of its policy and of its weights.
@@ -450,6 +456,7 @@ func (m *minds) read(o *mind) {
 		return
 	}
 	if k.Place != o.place || m.lessons.Form.Same(k.Form) != nil {
+		o.agent.Renew(m.now())
 		return
 	}
 	var policy *learned.File

@@ -189,6 +189,11 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	if w, err := next.minds.weightsOf(next.minds.of(learnedWorkload)); w == nil || err != nil {
 		t.Error("its weights are lost:", err)
 	}
+	next.pass(1)
+	next.lesson() // of what was earned under the other bounds nothing is learned
+	if l := next.life(); !strings.Contains(l.Trouble, "too little experience yet (100 ") {
+		t.Errorf("with other bounds the next lesson says %+v", l)
+	}
 	// The owner wants no learning any more.
 	other.Learner = nil
 	next.ask(other)
@@ -198,6 +203,41 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	if err := next.close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A workload that has changed while the fallback drives, or during a lesson, is learned of what it has done since.
+func TestOfAWorkloadThatHasChangedNothingOlderIsLearned(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.pass(8)
+	s.earns = 0.4
+	s.pass(4)
+	if w := s.minds.of(learnedWorkload).agent.Workload(); w.Changes != 1 {
+		t.Fatalf("%+v: it has changed once", w)
+	}
+	s.lesson()
+	if l := s.life(); !strings.Contains(l.Trouble, "too little experience yet (400 ") || !strings.Contains(l.Why, "another one") {
+		t.Errorf("of four episodes: %+v", l)
+	}
+	s.pass(4)
+	o := s.minds.of(learnedWorkload)
+	s.minds.lesson(t.Context(), o, meanwhile{s.store, func() { o.agent.Renew(s.now) }}, agent.NewWorkspace())
+	if g := s.life().Generation; g != 0 || o.weights == nil {
+		t.Errorf("a policy of the workload before was taken, generation %d", g)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// meanwhile is a store that lets something happen while it is read.
+type meanwhile struct {
+	trajectory.Store
+	happens func()
+}
+
+func (m meanwhile) Flush(ctx context.Context) error {
+	m.happens()
+	return m.Store.Flush(ctx)
 }
 
 // Whatever is lost, the workload is decided on, and what is wrong is said.

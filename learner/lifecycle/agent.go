@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"time"
 
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/mdp"
@@ -40,11 +42,22 @@ type Agent struct {
 	previous Driver    // at the one before it, to which the next transition belongs
 	recent   *Profile  // of who drives, since the stage or the policy changed
 	fallback *Profile  // of the fallback
+	workload Workload  // that the agent knows
+	stale    bool      // fallback is of the workload before it changed: it begins anew when the fallback drives
+	judged   int       // complete episodes of the fallback, of which it was asked whether they are of another workload
+	odd      bool      // the last ones might be
 	detector *Detector // of drift, while a policy serves
 	harm     *Detector // against what the fallback earned, while a policy drives
 	drift    string
 	harmful  string
-	failed   error // of the learned policy at the last decision
+	failed   error     // of the learned policy at the last decision
+	now      time.Time // of the last transition's decision
+}
+
+// Workload is which of the workloads it is that an agent has known: an update makes it another one.
+type Workload struct {
+	Changes int       `json:"changes"`        // that were seen
+	Since   time.Time `json:"since,omitzero"` // what was decided before is of another workload; zero: it was always this one
 }
 
 // NewAgent begins in the stage Initialized.
@@ -79,6 +92,12 @@ func (a *Agent) Drives() (Driver, error) { return a.drove, a.failed }
 // Training is what is to be learned from now.
 func (a *Agent) Training() Training { return a.plan().Training }
 
+// Workload is which workload it is now: what is learned from, and what a policy is worth, must be of this one.
+func (a *Agent) Workload() Workload { return a.workload }
+
+// Renew says that the workload is another one from a time on: its owner has changed what it may use, or what it is to keep.
+func (a *Agent) Renew(at time.Time) { a.workload = Workload{a.workload.Changes + 1, at} }
+
 // plan is what follows from the stage.
 func (a *Agent) plan() Plan { return a.machine.Plan(a.config.Settings) }
 
@@ -104,7 +123,7 @@ func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	switch {
 	case err != nil || !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
 	case a.drove == Learned:
-		action = a.another(s, action)
+		action = a.other(s, action)
 	default:
 		action = a.raised(s, action)
 	}
@@ -127,8 +146,8 @@ func (a *Agent) ask(s mdp.State) (action mdp.Action, err error) {
 	return action, err
 }
 
-// another is a legal choice, each as likely as the others.
-func (a *Agent) another(s mdp.State, action mdp.Action) mdp.Action {
+// other is a legal choice, each as likely as the others.
+func (a *Agent) other(s mdp.State, action mdp.Action) mdp.Action {
 	all := a.choices(s, false)
 	if len(all) == 0 {
 		return action
@@ -184,12 +203,13 @@ func (a *Agent) choices(s mdp.State, up bool) []mdp.Action {
 // stage was still decided in the one before, and where the learned policy could not decide the fallback did.
 func (a *Agent) Record(t mdp.Transition) {
 	if a.previous == Fallback {
-		a.fallback.Add(t.Reward, t.RewardKnown)
+		a.fallback.Add(t)
 	}
+	a.now = t.State.At
 	if a.previous != a.plan().Driver {
 		return
 	}
-	a.recent.Add(t.Reward, t.RewardKnown)
+	a.recent.Add(t)
 	if t.RewardKnown {
 		a.drift = a.detector.seen(a.drift, t.Reward)
 		a.harmful = a.harm.seen(a.harmful, t.Reward)
@@ -222,9 +242,15 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 	return true, fmt.Sprintf("generation %d is worth %.4g to %.4g a step", generation, worth.Low, worth.High)
 }
 
-// Tick moves the stage on. It reports whether it is another one now.
+// Tick moves the stage on. It reports whether the stage is another one now, or the workload.
 func (a *Agent) Tick() (changed bool) {
 	settings := a.config.Settings
+	if a.another() {
+		return true
+	}
+	if a.machine.Stage == Offline && a.odd {
+		return false
+	}
 	recent, fallback := a.recent.Summary(), a.fallback.Summary()
 	if settings.Thresholds == (Thresholds{}) {
 		if a.machine.Stage != Initialized && (fallback.Episodes < settings.Episodes || fallback.Coverage < settings.Coverage) {
@@ -244,14 +270,49 @@ func (a *Agent) Tick() (changed bool) {
 	if next == a.machine {
 		return false
 	}
-	drove := a.plan().Driver == Learned
+	was := a.machine.Stage
 	a.machine = next
 	a.guard()
 	a.recent = NewProfile()
 	a.before = nil
-	if next.Stage == Offline && drove {
-		a.estimate = Estimate{} // it was of a workload, or of a policy, that is another one now
+	if was == Serving && a.learned != nil { // what has served for episodes is not worth less by itself
+		a.Renew(a.now)
+		a.stale = true
 	}
+	if next.Stage == Offline && (was == Online || was == Serving) {
+		a.estimate = Estimate{}        // it was of a workload, or of a policy, that is another one now
+		a.fallback.Running = Episode{} // begun before the agent drove
+		if a.stale {
+			a.fallback, a.judged, a.odd, a.stale = NewProfile(), 0, false, false
+		}
+	}
+	return true
+}
+
+// another sees that the workload has changed while the fallback drives: then what is known of the fallback, and what the learned
+// policy was estimated to be worth, are of another one. While the last episodes are odd ones, and
+// too few to tell, nothing is handed over.
+func (a *Agent) another() bool {
+	if a.machine.Stage != Offline || a.fallback.Count == a.judged {
+		return false
+	}
+	a.judged = a.fallback.Count
+	a.odd = false
+	for n := 1; n < changedEpisodes; n++ {
+		a.odd = a.odd || a.fallback.far(n, a.config.Settings.Coverage) != nil
+	}
+	last := a.fallback.far(changedEpisodes, a.config.Settings.Coverage)
+	if last == nil {
+		return false
+	}
+	before := a.fallback.Over[:len(a.fallback.Over)-len(last)]
+	a.machine.Why = fmt.Sprintf("the workload is another one: with the fallback a step is worth %.4g, and was %.4g",
+		summary(last).Mean, summary(before).Mean)
+	a.Renew(last[0].Begin)
+	a.estimate, a.odd = Estimate{}, false
+	a.fallback = NewProfile()
+	a.fallback.Over, a.fallback.Count = slices.Clone(last), len(last)
+	a.judged = len(last)
 	return true
 }
 
@@ -297,13 +358,15 @@ type AgentState struct {
 	Generation uint64   `json:"generation"`
 	Recent     *Profile `json:"recent"`
 	Fallback   *Profile `json:"fallback"`
+	Workload   Workload `json:"workload"`
+	Stale      bool     `json:"stale,omitempty"` // Fallback is of an earlier workload
 }
 
 // State is what outlives the process. It shares nothing with the agent.
 func (a *Agent) State() AgentState {
 	return AgentState{
 		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
-		Recent: a.recent.clone(), Fallback: a.fallback.clone(),
+		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale,
 	}
 }
 
@@ -319,6 +382,7 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
+	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
 	a.watch(s.Stage == Serving)
 	a.guard()
 	return nil

@@ -3,8 +3,11 @@ package lifecycle_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/lifecycle"
@@ -42,6 +45,7 @@ type living struct {
 	*lifecycle.Agent
 	t        *testing.T
 	fallback *rule
+	at       time.Time // of the next decision
 }
 
 func live(t *testing.T, change func(*lifecycle.AgentConfig)) *living {
@@ -60,7 +64,7 @@ func live(t *testing.T, change func(*lifecycle.AgentConfig)) *living {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &living{a, t, fallback}
+	return &living{a, t, fallback, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 // episodes lets a number of episodes pass in which each step earns a reward. It returns the CPU limits that were decided.
@@ -74,7 +78,8 @@ func (l *living) episodes(n int, reward mdp.Reward) (decided []int64) {
 		if v, ok := action.Knob(mdp.CPULimit); ok {
 			decided = append(decided, v)
 		}
-		l.Record(mdp.Transition{Reward: reward, RewardKnown: true})
+		l.Record(mdp.Transition{State: mdp.State{At: l.at}, Reward: reward, RewardKnown: true})
+		l.at = l.at.Add(10 * time.Second)
 		l.Tick()
 	}
 	return decided
@@ -341,4 +346,113 @@ func TestNothingIsHandedOverBeforeTheFallbackIsKnown(t *testing.T) {
 	l.in(lifecycle.Offline)
 	l.episodes(1, 1)
 	l.in(lifecycle.Online)
+}
+
+// A workload can change while the fallback drives, and be easier or harder then: both show in what the fallback earns. What was
+// learned of the one before does not drive by what it was worth there, and must be as good as the fallback is now.
+func TestAWorkloadThatChangesWhileTheFallbackDrivesIsAnotherOne(t *testing.T) {
+	for _, after := range []mdp.Reward{0.7, 1.9} {
+		l := live(t, nil)
+		learned := &rule{cpu: 500}
+		l.Offer(learned, 1, worth(1.25))
+		l.episodes(8, 1.3)
+		begin := l.at
+		l.episodes(2, after)
+		l.in(lifecycle.Offline) // two odd episodes: nobody can tell, and nothing is handed over
+		if w := l.Workload(); w != (lifecycle.Workload{}) {
+			t.Errorf("%v: after two odd episodes it is another workload: %+v", after, w)
+		}
+		l.episodes(2, after)
+		l.in(lifecycle.Offline)
+		if w := l.Workload(); w.Changes != 1 || !w.Since.Equal(begin) || !strings.Contains(l.Stage().Why, "another one") {
+			t.Errorf("%v: %+v (%s), want one change at %v", after, w, l.Stage().Why, begin)
+		}
+		l.Offer(learned, 2, worth(float64(after)-0.02))
+		l.episodes(3, after)
+		l.in(lifecycle.Offline)
+		l.Offer(learned, 3, worth(float64(after)+0.01))
+		l.Tick()
+		l.in(lifecycle.Online)
+		if w := l.Workload(); w.Changes != 1 {
+			t.Errorf("%v: it changed %d times", after, w.Changes)
+		}
+	}
+}
+
+// When a policy that served hands back, the workload is another one: of the fallback nothing is known there, also where a process
+// ends in between.
+func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
+	l := live(t, nil)
+	l.episodes(3, 1.3)
+	learned := &rule{cpu: 500}
+	l.Offer(learned, 1, worth(1.4))
+	l.episodes(4, 1.4)
+	l.in(lifecycle.Serving)
+	begin := l.at
+	for l.Stage().Stage == lifecycle.Serving {
+		l.episodes(1, 0.9)
+	}
+	if w := l.Workload(); w.Changes != 1 || w.Since.Before(begin) {
+		t.Errorf("%+v, want one change after %v", w, begin)
+	}
+	again := live(t, nil)
+	if err := again.Restore(l.State(), learned); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*living{l, again} {
+		l.at = begin.Add(time.Hour)
+		l.episodes(4, 0.9)
+		l.in(lifecycle.Offline)
+		s := l.State()
+		if got := s.Fallback.Summary().Mean; got > 0.91 {
+			t.Errorf("the fallback is held to be worth %v, which it was before", got)
+		}
+		l.Offer(learned, 2, worth(0.91)) // far from what it was
+		l.Tick()
+		l.in(lifecycle.Online)
+		if w := l.Workload(); w.Changes != 1 {
+			t.Errorf("%+v, want one change", w)
+		}
+	}
+}
+
+// What is no change: chance, a slow wave of the load, an odd hour, and hours of which nothing is known.
+func TestHoursOfOneWorkloadDiffer(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	reward := map[string]func(step int) (float64, bool){
+		"steps vary": func(int) (float64, bool) { return 1.2 + 0.2*r.NormFloat64(), true },
+		"now and then a miss": func(int) (float64, bool) {
+			if r.IntN(200) == 0 {
+				return -19, true
+			}
+			return 1.2, true
+		},
+		"a day's wave": func(step int) (float64, bool) {
+			return 1.2 + 0.3*math.Sin(2*math.Pi*float64(step)/8640) + 0.1*r.NormFloat64(), true
+		},
+		"an odd hour a day": func(step int) (float64, bool) {
+			if step%8640 < 100 {
+				return 0, true
+			}
+			return 1.2 + 0.1*r.NormFloat64(), true
+		},
+		"hours of which little is known": func(step int) (float64, bool) {
+			if step%1000 >= 800 {
+				return 0, step%10 == 0
+			}
+			return 1.2, true
+		},
+	}
+	for name, of := range reward {
+		l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 5 })
+		for step := range 100 * 400 {
+			l.Decide(present)
+			v, known := of(step)
+			l.Record(mdp.Transition{Reward: mdp.Reward(v), RewardKnown: known})
+			l.Tick()
+		}
+		if w := l.Workload(); w.Changes > 0 {
+			t.Errorf("%s: in 400 episodes the workload was another one %d times", name, w.Changes)
+		}
+	}
 }

@@ -9,6 +9,7 @@ package lifecycle
 import (
 	"math"
 	"slices"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 )
@@ -26,6 +27,7 @@ type Profile struct {
 
 // Episode is the sums of an episode's steps.
 type Episode struct {
+	Begin   time.Time `json:",omitzero"` // when its first decision was made
 	Steps   int
 	Known   int     // steps of which the reward is known
 	Sum     float64 // of the known rewards
@@ -39,12 +41,16 @@ func (e Episode) mean() float64 { return e.Sum / float64(e.Known) }
 func NewProfile() *Profile { return &Profile{Steps: 100, Keep: 20} }
 
 // Add adds a step. A step of which the reward is not known is a step all the same: it makes the coverage less.
-func (p *Profile) Add(r mdp.Reward, known bool) {
+func (p *Profile) Add(t mdp.Transition) {
+	if p.Running.Steps == 0 {
+		p.Running.Begin = t.State.At
+	}
 	p.Running.Steps++
-	if known {
+	if t.RewardKnown {
+		r := float64(t.Reward)
 		p.Running.Known++
-		p.Running.Sum += float64(r)
-		p.Running.Squares += float64(r) * float64(r)
+		p.Running.Sum += r
+		p.Running.Squares += r * r
 	}
 	if p.Running.Steps < p.Steps {
 		return
@@ -83,10 +89,12 @@ func (p *Profile) Totals() (mean, std float64, episodes int, ok bool) {
 }
 
 // Summary is the kept episodes as the [Machine] judges them. Episodes of which nothing is known count in the coverage only.
-func (p *Profile) Summary() Summary {
-	s := Summary{Episodes: len(p.Over)}
+func (p *Profile) Summary() Summary { return summary(p.Over) }
+
+func summary(over []Episode) Summary {
+	s := Summary{Episodes: len(over)}
 	steps, known, n := 0, 0, 0
-	for _, e := range p.Over {
+	for _, e := range over {
 		steps += e.Steps
 		known += e.Known
 		if e.Known > 0 {
@@ -99,13 +107,44 @@ func (p *Profile) Summary() Summary {
 	}
 	s.Coverage = mdp.Ratio(float64(known) / float64(steps))
 	s.Mean /= float64(n)
-	for _, e := range p.Over {
+	for _, e := range over {
 		if e.Known > 0 {
 			s.Deviation += (e.mean() - s.Mean) * (e.mean() - s.Mean)
 		}
 	}
 	s.Deviation = math.Sqrt(s.Deviation / float64(n))
 	return s
+}
+
+// What shows that a workload is another one, by the rewards of one policy: the means of the last episodes, all of them, are far
+// from those before on the same side. Whole episodes are compared, and not steps: how hours of one workload differ is in their
+// deviation.
+const (
+	changedEpisodes = 3  // some 50 minutes: what is over sooner was no change
+	changedBefore   = 5  // episodes that they are compared with, at least
+	changedFar      = 4. // deviations
+)
+
+// far is the last n episodes where all of them are far from those before on the same side, and none where they are not, or where
+// nobody can tell.
+func (p *Profile) far(n int, coverage mdp.Ratio) []Episode {
+	before := len(p.Over) - n
+	if before < changedBefore {
+		return nil
+	}
+	usual, last := summary(p.Over[:before]), p.Over[before:]
+	if usual.Coverage < coverage {
+		return nil
+	}
+	far := changedFar * max(usual.Deviation, 0.02*math.Abs(usual.Mean), 1e-9)
+	side := last[0].mean() > usual.Mean
+	for _, e := range last {
+		known := e.Known > 0 && float64(e.Known) >= float64(coverage)*float64(e.Steps)
+		if !known || math.Abs(e.mean()-usual.Mean) <= far || e.mean() > usual.Mean != side {
+			return nil
+		}
+	}
+	return last
 }
 
 // Usual is the mean and the deviation of a step's reward over the kept episodes; ok is false where none is known.

@@ -15,7 +15,7 @@ func TestTotalsAreOfCompleteEpisodes(t *testing.T) {
 	}
 	add := func(n int, r mdp.Reward) {
 		for range n {
-			p.Add(r, true)
+			p.Add(mdp.Transition{Reward: r, RewardKnown: true})
 		}
 	}
 	add(5, 1.5)
@@ -42,7 +42,7 @@ func TestAGapIsInTheCoverageOnly(t *testing.T) {
 		{5, false}, {5, false}, {5, false}, {5, false},
 		{3, true}, {3, true}, {3, true}, {3, true},
 	} {
-		p.Add(r.reward, r.known)
+		p.Add(mdp.Transition{Reward: r.reward, RewardKnown: r.known})
 	}
 	s := p.Summary()
 	if s.Episodes != 3 || s.Mean != (1.5+3)/2 || s.Deviation != 0.75 || s.Coverage != 0.5 {

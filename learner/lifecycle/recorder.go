@@ -32,6 +32,6 @@ func (r *Recorder) Add(t mdp.Transition) (numbered mdp.Transition, episode, step
 	}
 	r.next = t.Next.At
 	episode, step = r.Clock.Number(&t)
-	r.Profile.Add(t.Reward, t.RewardKnown)
+	r.Profile.Add(t)
 	return t, episode, step
 }

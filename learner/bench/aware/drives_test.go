@@ -268,7 +268,7 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	one.play(life, 0, 12)
-	if life.now != lifecycle.Offline || life.stale {
+	if life.now != lifecycle.Offline || life.changes == 0 {
 		t.Fatalf("it is %v: %+v", life.now, life.Changes)
 	}
 	for _, e := range life.cycle.State().Fallback.Over {

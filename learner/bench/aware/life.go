@@ -62,7 +62,7 @@ type living struct {
 	kept     [][]replay.Transition // of the fallback in this workload, the last episodes
 	offline  int                   // episodes, since the stage began or the last evaluation
 	wait     int                   // episodes Offline to an evaluation
-	stale    bool                  // what is known of the fallback is of the workload before it changed
+	changes  int                   // of the workload, that the lifecycle has seen
 	Changes  []Change
 }
 
@@ -181,32 +181,26 @@ func (l *living) raised(d *driven, action mdp.Action) (mdp.Action, error) {
 	return action, nil
 }
 
-// changed follows a change of the stage.
+// changed follows a change of the stage, or of the workload.
 func (l *living) changed() error {
-	m := l.cycle.Stage()
+	m, workload := l.cycle.Stage(), l.cycle.Workload()
 	l.Changes = append(l.Changes, Change{l.episodes, m.Stage.String(), m.Why})
 	was := l.was
 	l.was, l.steps, l.offline = m.Stage, nil, 0
-	if was == lifecycle.Serving {
-		// What was learned from is of another workload: the agent goes on with its weights alone, as FIRM's transfer does.
-		l.kept, l.stale, l.wait = nil, true, l.life.Every
-		if err := l.forget(); err != nil {
-			return err
-		}
-	}
-	if m.Stage != lifecycle.Offline {
-		return nil
-	}
-	if was == lifecycle.Online {
+	if was == lifecycle.Online && m.Stage == lifecycle.Offline {
 		l.wait *= 2
 	}
-	if !l.stale {
+	if workload.Changes == l.changes {
 		return nil
 	}
-	l.stale = false
-	return l.cycle.Restore(lifecycle.AgentState{
-		Stage: m.Stage, Why: m.Why, Generation: l.cycle.Generation(), Recent: lifecycle.NewProfile(), Fallback: lifecycle.NewProfile(),
-	}, l.pilot())
+	// What was learned from is of another workload: the agent goes on with its weights alone, as FIRM's transfer does.
+	l.changes, l.wait = workload.Changes, l.life.Every
+	if was == lifecycle.Offline {
+		l.kept = l.kept[max(0, len(l.kept)-l.cycle.State().Fallback.Count):] // what the lifecycle has seen of the new one
+	} else {
+		l.kept = nil
+	}
+	return l.forget()
 }
 
 // forget empties the agent's replay.

@@ -78,10 +78,11 @@ func (e *TooLittleError) Error() string {
 	return fmt.Sprintf("%d transitions with a known reward: %d are needed", e.Have, e.Need)
 }
 
-// Learn makes a policy of what the store has of a workload. From, of an earlier lesson, may be nil. Too little experience is a
-// [*TooLittleError].
+// Learn makes a policy of what the store has of a workload since a time; what is older is of a workload that is another one now.
+// From, of an earlier lesson, may be nil. Too little experience is a [*TooLittleError].
 func (c Config) Learn(
-	ctx context.Context, store trajectory.Store, workload string, place encode.Place, from *weights.File, w *agent.Workspace,
+	ctx context.Context, store trajectory.Store, workload string, since time.Time, place encode.Place, from *weights.File,
+	w *agent.Workspace,
 ) (Result, error) {
 	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", workload, err) }
 	if err := c.Check(); err != nil {
@@ -94,7 +95,7 @@ func (c Config) Learn(
 	if err := store.Flush(ctx); err != nil {
 		return fail(err)
 	}
-	episodes, n, err := c.read(ctx, store, workload, encoder)
+	episodes, n, err := c.read(ctx, store, workload, since, encoder)
 	if err != nil {
 		return fail(err)
 	}
@@ -162,15 +163,18 @@ func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agen
 	return fqe.Evaluate(judge, episodes, a.Act, w)
 }
 
-// read is the newest transitions in episodes, oldest first, as a learner reads them. A transition without a known reward is left
-// out, and cuts its episode.
+// read is the newest transitions since a time in episodes, oldest first, as a learner reads them. A transition without a known
+// reward is left out, and cuts its episode.
 func (c Config) read(
-	ctx context.Context, store trajectory.Store, workload string, encoder *encode.Encoder,
+	ctx context.Context, store trajectory.Store, workload string, since time.Time, encoder *encode.Encoder,
 ) (episodes [][]replay.Transition, n int, err error) {
 	var newest []mdp.Transition
 	for t, err := range store.Transitions(ctx, workload, c.Most) {
 		if err != nil {
 			return nil, 0, err
+		}
+		if t.State.At.Before(since) {
+			break
 		}
 		newest = append(newest, t)
 	}

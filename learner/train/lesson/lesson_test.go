@@ -103,7 +103,7 @@ func config() lesson.Config {
 func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 	store, chance := record(t, 20)
 	w := agent.NewWorkspace()
-	got, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, nil, w)
+	got, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 		t.Errorf("it earns %.3f, and was estimated to earn %+v", earned, got.Worth)
 	}
 
-	next, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, &got.Weights, w)
+	next, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, &got.Weights, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,27 +168,39 @@ func TestAGapCutsAnEpisode(t *testing.T) {
 	}
 	c := config()
 	c.Least, c.Updates, c.Judge.Updates = 50, 1, 1
-	got, err := c.Learn(t.Context(), store, "shop/Deployment/web", place, nil, nil)
+	got, err := c.Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, nil)
 	if err != nil || got.Episodes != 3 || got.Transitions != 59 {
 		t.Errorf("%d transitions of %d episodes (%v), want 59 of 3", got.Transitions, got.Episodes, err)
 	}
 }
 
+// What was decided before the workload was another one is not read.
+func TestNothingOlderThanTheWorkloadIsRead(t *testing.T) {
+	store, _ := record(t, 20)
+	c := config()
+	c.Updates, c.Judge.Updates = 1, 1
+	since := begin.Add(1234 * 10 * time.Second)
+	got, err := c.Learn(t.Context(), store, "shop/Deployment/web", since, place, nil, nil)
+	if err != nil || got.Transitions != 2000-1234 {
+		t.Errorf("%d transitions (%v), want %d", got.Transitions, err, 2000-1234)
+	}
+}
+
 func TestTooLittleExperienceIsSaid(t *testing.T) {
 	store, _ := record(t, 2)
-	_, err := config().Learn(t.Context(), store, "shop/Deployment/web", place, nil, nil)
+	_, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, nil)
 	var little *lesson.TooLittleError
 	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
 		t.Errorf("%v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := config().Learn(ctx, store, "shop/Deployment/web", place, nil, nil); err == nil {
+	if _, err := config().Learn(ctx, store, "shop/Deployment/web", time.Time{}, place, nil, nil); err == nil {
 		t.Error("a lesson goes on after its end")
 	}
 	c := config()
 	c.Form = encode.Box(mdp.SetOf(mdp.CPULimit))
-	if _, err := c.Learn(t.Context(), store, "x", place, nil, nil); err == nil {
+	if _, err := c.Learn(t.Context(), store, "x", time.Time{}, place, nil, nil); err == nil {
 		t.Error("boxes of numbers are no choices")
 	}
 }
