@@ -52,6 +52,7 @@ type mind struct {
 	agent      *lifecycle.Agent
 	acting     bool // what it decides is carried out: the last step was
 	place      encode.Place
+	objective  mdp.Objective // by which its rewards are
 	policy     *learned.File // that the agent has, of the generation
 	before     *learned.File // that it may go back to
 	generation uint64
@@ -85,7 +86,7 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	if err != nil {
 		return nil, err
 	}
-	place := encode.Place{Bounds: r.Bounds, SLO: r.SLO}
+	place := encode.Place{Bounds: r.Bounds, SLO: r.Objective.SLO}
 	encoder, err := encode.New(m.lessons.Form, place)
 	if err != nil {
 		return nil, fmt.Errorf("spec.learner.algorithm: bcq: %w", err)
@@ -96,22 +97,23 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	if err != nil {
 		return nil, fmt.Errorf("spec.learner: %w", err)
 	}
-	one := &mind{workload: r.Workload, agent: a, place: place}
+	one := &mind{workload: r.Workload, agent: a, place: place, objective: r.Objective}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if before := m.all[r.Workload]; before != nil {
 		before.mu.Lock()
 		one.weights = before.weights
-		same := before.place == place
+		same := before.place == place && before.objective == r.Objective
 		state, policy := before.agent.State(), before.policy
 		before.mu.Unlock()
 		if same {
 			one.restore(state, policy)
-		} else {
-			a.Renew(m.now()) // rewards of before are by another objective, or by other bounds
 		}
 	} else {
 		m.read(one)
+	}
+	if one.agent.Stage().Stage == lifecycle.Initialized {
+		a.Renew(m.now()) // what is in the store was earned by another objective, or within other bounds
 	}
 	m.all[r.Workload] = one
 	return one, nil
@@ -370,6 +372,7 @@ type kept struct {
 	Workload string               `json:"workload"` // for people
 	Form     encode.Form          `json:"form"`
 	Place    encode.Place         `json:"place"`
+	Judged   mdp.Objective        `json:"judged"` // by which its rewards are
 	Agent    lifecycle.AgentState `json:"agent"`
 }
 
@@ -397,7 +400,7 @@ func (m *minds) keep(o *mind) {
 		o.mu.Unlock()
 		return
 	}
-	state := kept{o.workload, m.lessons.Form, o.place, o.agent.State()}
+	state := kept{o.workload, m.lessons.Form, o.place, o.objective, o.agent.State()}
 	o.changed, o.steps = false, 0
 	o.mu.Unlock()
 	err := m.write(state, w, policy)
@@ -455,8 +458,7 @@ func (m *minds) read(o *mind) {
 		fail(err)
 		return
 	}
-	if k.Place != o.place || m.lessons.Form.Same(k.Form) != nil {
-		o.agent.Renew(m.now())
+	if k.Place != o.place || k.Judged != o.objective || m.lessons.Form.Same(k.Form) != nil {
 		return
 	}
 	var policy *learned.File

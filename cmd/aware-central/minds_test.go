@@ -26,7 +26,8 @@ const learnedWorkload = "shop/Deployment/web"
 // wishes is what the owner of the workload asks for.
 func wishes() recommender.PolicyRequest {
 	return recommender.PolicyRequest{
-		Workload: learnedWorkload, Container: "app", First: true, SLO: objective, Learner: &v1alpha1.Learner{Algorithm: "bcq"},
+		Workload: learnedWorkload, Container: "app", First: true, Learner: &v1alpha1.Learner{Algorithm: "bcq"},
+		Objective: mdp.Objective{SLO: objective, Alpha: 0.5, Reserved: true},
 		Bounds: mdp.Bounds{
 			Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 2000},
 			Memory:      mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 512 * mdp.MiB},
@@ -209,9 +210,10 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 func TestOfAWorkloadThatHasChangedNothingOlderIsLearned(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
 	s.pass(8)
+	before := s.minds.of(learnedWorkload).agent.Workload().Changes
 	s.earns = 0.4
 	s.pass(4)
-	if w := s.minds.of(learnedWorkload).agent.Workload(); w.Changes != 1 {
+	if w := s.minds.of(learnedWorkload).agent.Workload(); w.Changes != before+1 {
 		t.Fatalf("%+v: it has changed once", w)
 	}
 	s.lesson()
@@ -223,6 +225,37 @@ func TestOfAWorkloadThatHasChangedNothingOlderIsLearned(t *testing.T) {
 	s.minds.lesson(t.Context(), o, meanwhile{s.store, func() { o.agent.Renew(s.now) }}, agent.NewWorkspace())
 	if g := s.life().Generation; g != 0 || o.weights == nil {
 		t.Errorf("a policy of the workload before was taken, generation %d", g)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The store has what every workload has done. What was earned by another objective, such as that of a workload that is not
+// learned, is not learned from.
+func TestWhatWasEarnedByAnotherObjectiveIsNotLearned(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	none := wishes()
+	none.Learner, none.Objective.Reserved = nil, false
+	s.ask(none)
+	s.pass(8)
+	for _, alpha := range []mdp.Ratio{0.5, 0.9} {
+		now := wishes()
+		now.Objective.Alpha = alpha
+		s.ask(now)
+		if l := s.life(); l.Stage != v1alpha1.StageInitialized {
+			t.Errorf("alpha %v: it is %+v", alpha, l)
+		}
+		s.lesson()
+		if l := s.life(); !strings.Contains(l.Trouble, "too little experience yet (0 ") {
+			t.Errorf("alpha %v: the first lesson says %+v", alpha, l)
+		}
+		s.pass(6)
+		s.now = s.now.Add(s.minds.every)
+		s.lesson()
+		if l := s.life(); l.Trouble != "" {
+			t.Errorf("alpha %v: after six episodes %+v", alpha, l)
+		}
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)

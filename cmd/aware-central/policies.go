@@ -16,7 +16,7 @@ import (
 // learns of it where the owner wants one.
 func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 	c := hpavpa.Default
-	c.SLO = b.SLO
+	c.SLO = b.Objective.SLO
 	c.Largest = mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 	// A replica that is settled beneath its ceiling costs its reservation only, and the
 	// next burst needs it at once: HPA's own default. VPA's own percentile is for the
@@ -38,7 +38,7 @@ func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error
 	place := guard.Place{
 		Bounds: func() mdp.Bounds { return b.Bounds },
 		Knobs:  func() mdp.Set { return mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit) },
-		SLO:    b.SLO,
+		SLO:    b.Objective.SLO,
 	}
 	var policy mdp.Policy = hpavpa.New(c)
 	switch {

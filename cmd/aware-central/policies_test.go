@@ -26,7 +26,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
 		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
 	}
-	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 99},
 	}
 	for used, want := range map[mdp.MilliCPU]mdp.Range[mdp.MilliCPU]{1: {Min: 1, Max: 3}, 9: {Min: 10, Max: 13}} {
-		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, SLO: objective})
+		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
 		if err != nil {
 			t.Fatal(err)
 		}

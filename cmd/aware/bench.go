@@ -9,8 +9,8 @@ func benchCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(
-		validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig8Command(), fig9Command(), fig10Command(),
-		correctionsCommand(),
+		validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig1Command(), fig3Command(), fig8Command(),
+		fig9Command(), fig10Command(), embeddingCommand(), correctionsCommand(),
 	)
 	return cmd
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// drives is an experiment whose runs are drives: fig9 and fig10.
+// drives is an experiment whose runs are drives: fig1, fig9 and fig10.
 type drives struct {
 	name        string // of the data's file, too
 	title       string
@@ -19,7 +19,7 @@ type drives struct {
 	repetitions *int
 	apps        *int
 	episodes    *int
-	training    *aware.Convergence
+	training    *aware.Convergence // nil: nothing is trained before it is measured
 	seed        *uint64
 	check       func() error
 	made        func(repetitions int) any // the settings
@@ -38,8 +38,10 @@ func (d drives) command(short, long string) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(d.repetitions, "repetitions", *d.repetitions, "how often")
 	f.IntVar(d.apps, "apps", *d.apps, "workloads in each repetition")
-	f.IntVar(d.episodes, "episodes", *d.episodes, "episodes that are measured, of all arms; of fig9 after each update")
-	f.IntVar(&d.training.Most, "train", d.training.Most, "episodes of training of a policy that has converged")
+	f.IntVar(d.episodes, "episodes", *d.episodes, "episodes that are measured, of all arms; of fig1 and fig9 in each phase")
+	if d.training != nil {
+		f.IntVar(&d.training.Most, "train", d.training.Most, "episodes of training of a policy that has converged")
+	}
 	f.Uint64Var(d.seed, "seed", *d.seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&out, "out", "out/"+d.name, "folder of the report")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
@@ -50,7 +52,7 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 	if err := d.check(); err != nil {
 		return usage(err)
 	}
-	if d.training.Most < 1 {
+	if d.training != nil && d.training.Most < 1 {
 		return usage(fmt.Errorf("--train %d: it must be at least 1", d.training.Most))
 	}
 	report := draw.Drives{
@@ -89,6 +91,27 @@ func fig10Command() *cobra.Command {
 		"An agent that begins from nothing drives a workload: alone (no bootstrap), or as Algorithm 1 has it (AWARE), where HPA\n"+
 			"and VPA drive until what was learned from them is worth as much by an off-policy evaluation. Beside them are HPA\n"+
 			"and VPA (rule), tuned for the workload on other seeds, and a policy that was trained beforehand (converged).")
+}
+
+func fig1Command() *cobra.Command {
+	f := &aware.Fig1{
+		Setting: aware.Published, Tuned: aware.Trained.Episodes, Life: aware.UsualLife, Repetitions: 20, Apps: 2, Episodes: 60, Seed: 1,
+	}
+	return drives{
+		name: "fig1", title: "A whole life: the begin, three updates, another application", arms: aware.Fig1Arms,
+		about: "Each phase has the same number of episodes. Means over all workloads, episode by episode (means of 10 " +
+			"episodes). All arms have the same seeds and loads, and begin from nothing. Intervals are 95 % ones over the repetitions.",
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, seed: &f.Seed,
+		check: func() error { return f.Check() },
+		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
+		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+			return f.Repetition(ctx, i, done)
+		},
+		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
+	}.command("A whole life of an agent: it begins, its workload is updated, and it gets another application",
+		"An agent that knows nothing begins in a workload. Three of the paper's seven updates follow one after the other, and\n"+
+			"then another application. FIRM's agent drives and learns all the time; AWARE lives by Algorithm 1, with HPA and VPA\n"+
+			"(rule) as its fallback, which are tuned for the first workload.")
 }
 
 func fig9Command() *cobra.Command {

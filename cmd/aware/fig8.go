@@ -54,9 +54,8 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("--meta: %w", err)
 	}
-	if split := p.Provenance["split"]; split != fmt.Sprint(o.fig.Seed) {
-		return usage(fmt.Errorf("--seed %d: the meta-learner is of the division %s, and may have seen the workloads of this one",
-			o.fig.Seed, split))
+	if err := sameDivision(p, o.fig.Seed); err != nil {
+		return err
 	}
 	made := o.fig
 	made.Repetitions = 0

@@ -61,10 +61,42 @@ func TestPretrainAndAdapt(t *testing.T) {
 		"--apps 801": {"train", "meta", "--apps", "801"},
 		"--out":      {"train", "meta", "--apps", "4", "--rounds", "1000", "--out", filepath.Join(file, "below-a-file")},
 		"apps 0":     {"bench", "fig8", "--meta", file, "--apps", "0"},
+		"seen":       {"bench", "embedding", "--meta", file, "--seed", "2"},
+		"a pair":     {"bench", "embedding", "--meta", file, "--apps", "1"},
+		"early 3":    {"bench", "fig3", "--early", "3"},
+		"episodes 0": {"bench", "fig1", "--episodes", "0"},
 		"nowhere":    {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
 	} {
 		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// A whole life in one command, as short as it goes: all arms, all phases, and a page.
+func TestALifeInOneCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a quarter of a minute")
+	}
+	out := t.TempDir()
+	var stdout bytes.Buffer
+	root := command()
+	root.SetArgs([]string{"bench", "fig1", "--repetitions", "1", "--apps", "1", "--episodes", "1", "--json", "--out", out})
+	root.SetOut(&stdout)
+	root.SetErr(new(bytes.Buffer))
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Arms   []aware.ArmSummary
+		Claims []aware.Claim
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil || len(got.Arms) != 3 || len(got.Claims) != 3 {
+		t.Errorf("%s (%v)", stdout.String(), err)
+	}
+	for _, file := range []string{"index.html", "fig1.json", "repetition-000.json"} {
+		if _, err := os.Stat(filepath.Join(out, file)); err != nil {
+			t.Error(err)
 		}
 	}
 }

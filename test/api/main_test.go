@@ -121,7 +121,7 @@ func start(ctx context.Context) error {
 		StatusEvery: step,
 		Policies: func(b recommender.PolicyRequest) (mdp.Policy, string, error) {
 			c := hpavpa.Default
-			c.SLO, c.Largest = b.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
+			c.SLO, c.Largest = b.Objective.SLO, mdp.Size{CPU: b.Bounds.CPU.Max, Memory: b.Bounds.Memory.Max}
 			c.Smoothing = 2 * step
 			return hpavpa.New(c), "hpavpa/1", c.Check()
 		},

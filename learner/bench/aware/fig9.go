@@ -68,22 +68,24 @@ func Updatable(index int, seed uint64) (before Workload, phases []Phase, err err
 	}
 	now := before
 	for _, i := range r.Perm(len(updates)) {
-		u := updates[i]
-		if len(u.Segments) == 0 {
-			now, err = now.Busier(seed)
-		} else {
-			next, ok := now.Updated(u)
-			if !ok {
-				err = fmt.Errorf("update %s does not change %s", u.Name, now.Name())
-			}
-			now = next
-		}
-		if err != nil {
+		if now, err = now.after(updates[i], seed); err != nil {
 			return before, nil, err
 		}
-		phases = append(phases, Phase{u.Name, now})
+		phases = append(phases, Phase{updates[i].Name, now})
 	}
 	return before, phases, nil
+}
+
+// after is the workload after one of the seven updates, which must change it.
+func (w Workload) after(u workload.Update, seed uint64) (Workload, error) {
+	if len(u.Segments) == 0 {
+		return w.Busier(seed)
+	}
+	next, ok := w.Updated(u)
+	if !ok {
+		return w, fmt.Errorf("update %s does not change %s", u.Name, w.Name())
+	}
+	return next, nil
 }
 
 // Repetition runs all arms in some workloads. done is called after each run; it may be nil. Arms are paired as in fig10.
@@ -134,25 +136,16 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 			by = life
 		}
 		one := Drive{Repetition: number, Workload: before.Name(), Arm: arm}
-		seeds := episodeSeeds(seed, scoredSeeds, len(phases)*f.Episodes)
 		last := best
-		for i, p := range phases {
-			d, err := f.Setting.driven(p.Workload)
-			if err != nil {
-				return fail(err)
+		by, err = f.Setting.through(ctx, &one, phases, f.Episodes, seed, own, by, func(i int, d *driven) (by driver, err error) {
+			if arm != Converged {
+				return nil, nil
 			}
-			own.config.SLO = d.slo // the owner says what the new requests may take
-			if arm == Converged {
-				if by, last, err = f.after(ctx, d, own, last, seed+uint64(i)); err != nil {
-					return fail(err)
-				}
-			}
-			episodes, err := d.play(ctx, by, seeds[i*f.Episodes:][:f.Episodes])
-			if err != nil {
-				return fail(fmt.Errorf("after update %s: %w", p.Update, err))
-			}
-			one.Phases = append(one.Phases, p.Update)
-			one.Episodes = append(one.Episodes, episodes...)
+			by, last, err = f.after(ctx, d, own, last, seed+uint64(i))
+			return by, err
+		})
+		if err != nil {
+			return fail(err)
 		}
 		one.Seconds = by.cost()
 		if life != nil {
@@ -162,6 +155,36 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 		tell(done, one)
 	}
 	return out, nil
+}
+
+// through plays the same number of episodes in each phase of a workload, and adds them to a drive. before may give another
+// driver for a phase; nil: the one before goes on.
+func (s Setting) through(
+	ctx context.Context, one *Drive, phases []Phase, episodes int, seed uint64, fallback *rule, by driver,
+	before func(i int, d *driven) (driver, error),
+) (driver, error) {
+	seeds := episodeSeeds(seed, scoredSeeds, len(phases)*episodes)
+	for i, p := range phases {
+		d, err := s.driven(p.Workload)
+		if err != nil {
+			return by, err
+		}
+		fallback.config.SLO = d.slo // the owner says what the new requests may take
+		next, err := before(i, d)
+		if err != nil {
+			return by, err
+		}
+		if next != nil {
+			by = next
+		}
+		played, err := d.play(ctx, by, seeds[i*episodes:][:episodes])
+		if err != nil {
+			return by, fmt.Errorf("after %s: %w", p.Update, err)
+		}
+		one.Phases = append(one.Phases, p.Update)
+		one.Episodes = append(one.Episodes, played...)
+	}
+	return by, nil
 }
 
 // serving is AWARE with a converged policy, which serves.

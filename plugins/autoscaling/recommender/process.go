@@ -125,7 +125,7 @@ func (c *Config) newLoops(
 		request := PolicyRequest{
 			Workload:  w.Key(),
 			Container: container.Name,
-			SLO:       objective.SLO,
+			Objective: objective,
 			Bounds:    bounds,
 			First:     len(loops) == 0,
 			Learner:   spec.Learner,

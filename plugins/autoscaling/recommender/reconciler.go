@@ -36,7 +36,7 @@ import (
 type PolicyRequest struct {
 	Workload  string // namespace/kind/name
 	Container string
-	SLO       mdp.SLO
+	Objective mdp.Objective
 	Bounds    mdp.Bounds
 	First     bool              // it is the container that represents the workload, and decides on replicas
 	Learner   *v1alpha1.Learner // what the owner says of learning; nil: nothing
