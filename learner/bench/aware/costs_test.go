@@ -199,15 +199,19 @@ func TestAFewRunsOfFig3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{}
 	for i, p := range phases {
 		if r := all[0].Retrainings[i]; r.What != p.Update {
 			t.Errorf("change %d is %s, want %s", i, r.What, p.Update)
 		}
-		names[p.Workload.Name()] = true
-	}
-	if len(names) != 8 || names[before.Name()] {
-		t.Errorf("%s becomes %v", before.Name(), names)
+		if i == 0 {
+			continue
+		}
+		u := workload.Updates()[i-1]
+		want, changes := u.Apply(before.App)
+		busier := p.Workload.Trace.Mean() > before.Trace.Mean()
+		if u.Name != p.Update || changes == busier || changes && !reflect.DeepEqual(p.Workload.App, want) {
+			t.Errorf("update %s of %v is %v, busier %v", p.Update, before.App, p.Workload.App, busier)
+		}
 	}
 	again, err := f.Repetition(context.Background(), 0, nil)
 	if err != nil {
