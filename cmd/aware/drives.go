@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
@@ -20,6 +21,7 @@ type drives struct {
 	apps        *int
 	episodes    *int
 	training    *aware.Convergence // nil: nothing is trained before it is measured
+	life        *aware.Life
 	seed        *uint64
 	check       func() error
 	made        func(repetitions int) any // the settings
@@ -42,6 +44,12 @@ func (d drives) command(short, long string) *cobra.Command {
 	if d.training != nil {
 		f.IntVar(&d.training.Most, "train", d.training.Most, "episodes of training of a policy that has converged")
 	}
+	f.Float64Var(&d.life.Above, "online", d.life.Above,
+		"T_online: how much more than the fallback a step of what was learned must be worth before it drives")
+	if d.training != nil {
+		f.Float64Var(&d.life.Below, "serving", d.life.Below,
+			"T_serving: how much less than by the converged policy a step may earn before it is trained on")
+	}
 	f.Uint64Var(d.seed, "seed", *d.seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&out, "out", "out/"+d.name, "folder of the report")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
@@ -54,6 +62,11 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 	}
 	if d.training != nil && d.training.Most < 1 {
 		return usage(fmt.Errorf("--train %d: it must be at least 1", d.training.Most))
+	}
+	for flag, v := range map[string]float64{"online": d.life.Above, "serving": d.life.Below} {
+		if !(math.Abs(v) <= 100) { // far more than a step can be worth
+			return usage(fmt.Errorf("--%s %v: it must be in [-100, 100]", flag, v))
+		}
 	}
 	report := draw.Drives{
 		File: d.name + ".json", Title: d.title, About: d.about, Made: d.made(*d.repetitions), Arms: d.arms, Claims: d.claims,
@@ -80,7 +93,8 @@ func fig10Command() *cobra.Command {
 		name: "fig10", title: "The begin of training, with and without bootstrapping", arms: aware.Fig10Arms,
 		about: "Means over all workloads, episode by episode (means of 10 episodes). All arms have the same seeds and " +
 			"loads. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, seed: &f.Seed,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life,
+		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
@@ -101,7 +115,7 @@ func fig1Command() *cobra.Command {
 		name: "fig1", title: "A whole life: the begin, three updates, another application", arms: aware.Fig1Arms,
 		about: "Each phase has the same number of episodes. Means over all workloads, episode by episode (means of 10 " +
 			"episodes). All arms have the same seeds and loads, and begin from nothing. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, seed: &f.Seed,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, life: &f.Life, seed: &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
@@ -124,7 +138,8 @@ func fig9Command() *cobra.Command {
 		about: "Seven updates, one after the other, in another order in each workload. Means over all workloads, episode by " +
 			"episode (means of 10 episodes). All arms have the same seeds and " +
 			"loads. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, seed: &f.Seed,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life,
+		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {

@@ -39,6 +39,8 @@ func fig8Command() *cobra.Command {
 	f.IntVar(&o.fig.Apps, "apps", o.fig.Apps, "unseen workloads in each repetition")
 	f.IntVar(&o.fig.Convergence.Most, "episodes", o.fig.Convergence.Most, "episodes of training, at most")
 	f.IntVar(&o.fig.Convergence.Every, "every", o.fig.Convergence.Every, "episodes of training from one evaluation to the next")
+	f.IntVar(&o.fig.Trajectories, "trajectories", o.fig.Trajectories,
+		"episodes that AWARE's embedding is made of, at most (M); 0: as many as the meta-learner was pretrained with")
 	f.Uint64Var(&o.fig.Seed, "seed", o.fig.Seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&o.meta, "meta", "out/meta.safetensors", "what aware train meta has made")
 	f.StringVar(&o.out, "out", "out/fig8", "folder of the report")
@@ -69,9 +71,10 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	summaries := aware.Summarise(all)
 	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"made": o.fig, "meta": p.Provenance, "arms": summaries})
+		data := draw.AdaptationsData(o.fig, all)
+		data["meta"] = p.Provenance
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(data)
 	}
-	return draw.PrintAdaptations(cmd.OutOrStdout(), summaries)
+	return draw.PrintAdaptations(cmd.OutOrStdout(), o.fig, all)
 }

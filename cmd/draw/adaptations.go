@@ -10,6 +10,11 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
+// AdaptationsData is what the report on adaptation says, for a program.
+func AdaptationsData(made aware.Fig8, all []aware.Adaptation) map[string]any {
+	return map[string]any{"made": made, "arms": aware.Summarise(all), "claims": made.Claims(all)}
+}
+
 // Adaptations writes index.html and fig8.json of an experiment on adaptation.
 func Adaptations(dir string, made aware.Fig8, all []aware.Adaptation) error {
 	summaries := aware.Summarise(all)
@@ -47,10 +52,10 @@ func Adaptations(dir string, made aware.Fig8, all []aware.Adaptation) error {
 		pictures = append(pictures, p)
 	}
 	var table bytes.Buffer
-	if err := PrintAdaptations(&table, summaries); err != nil {
+	if err := PrintAdaptations(&table, made, all); err != nil {
 		return err
 	}
-	return Write(dir, "fig8.json", map[string]any{"made": made, "arms": summaries}, Page{
+	return Write(dir, "fig8.json", AdaptationsData(made, all), Page{
 		Title: "Adaptation to workloads that were not seen",
 		About: "Means over all workloads. An arm whose training ended because it had converged goes on in the means with what " +
 			"it had then. Intervals are 95 % ones over the repetitions.",
@@ -82,14 +87,15 @@ func mean(all []aware.Adaptation, arm aware.Arm, curve func(aware.Adaptation) pl
 	return sum
 }
 
-// PrintAdaptations prints the arms as a table.
-func PrintAdaptations(out io.Writer, arms []aware.Summary) error {
+// PrintAdaptations prints the arms and the claims as tables.
+func PrintAdaptations(out io.Writer, fig aware.Fig8, all []aware.Adaptation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "arm\truns\tconverged\tepisodes until then\tover the SLO\tCPU utilisation\tmemory utilisation\t"+
-		"reward before training")
-	for _, s := range arms {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t%v\n",
-			s.Arm, s.Runs, s.Converged, s.Episodes, s.Violations, s.CPU, s.Memory, s.First)
+		"CPU deficit\tmemory deficit\tCPU s of learning\treward before training")
+	for _, s := range aware.Summarise(all) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t%v\t%v\t%v\t%v\n", s.Arm, s.Runs, s.Converged, s.Episodes, s.Violations,
+			s.CPU, s.Memory, s.CPUDeficit, s.MemoryDeficit, s.Seconds, s.First)
 	}
+	printClaims(w, fig.Claims(all))
 	return w.Flush()
 }

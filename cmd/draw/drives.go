@@ -101,16 +101,17 @@ func (r Drives) Print(out io.Writer, all []aware.Drive) error {
 		fmt.Fprintf(w, "%s\t%d\t%v\t%v\t%v\t%v\t%v\t%s\t%v\t%v\t%v\n", s.Arm, s.Runs, s.Reward, s.Violations, s.CPU, s.Memory,
 			s.Seconds, worst, s.Offline, s.Online, s.Serving)
 	}
+	printClaims(w, r.Claims(all))
+	return w.Flush()
+}
+
+func printClaims(w io.Writer, claims []aware.Claim) {
 	fmt.Fprintln(w, "\nclaim\tbar\tfound\theld")
-	for _, c := range r.Claims(all) {
-		side, found := "at most", "cannot be said"
+	for _, c := range claims {
+		side := "at most"
 		if c.Least {
 			side = "at least"
 		}
-		if c.Found != nil {
-			found = c.Found.String()
-		}
-		fmt.Fprintf(w, "%s\t%s %.3g\t%s\t%v\n", c.What, side, c.Bar, found, c.Held)
+		fmt.Fprintf(w, "%s\t%s %.3g\t%s\t%v\n", c.What, side, c.Bar, said(c.Found, 1, ""), c.Held)
 	}
-	return w.Flush()
 }

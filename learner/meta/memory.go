@@ -22,6 +22,20 @@ func NewMemory(l *Learner) *Memory {
 	return &Memory{learner: l, best: Best{Most: l.Config.Bundle}, embedding: make([]float64, l.Config.Embedding)}
 }
 
+// Keep makes it remember at most n episodes from now on: no more than the meta-learner reads.
+func (m *Memory) Keep(n int) error {
+	if n < 1 || n > m.learner.Config.Bundle {
+		return fmt.Errorf("a memory of %d episodes: it must be in [1, %d], as many as the meta-learner reads",
+			n, m.learner.Config.Bundle)
+	}
+	m.best.Most = n
+	if len(m.best.Episodes) > n {
+		m.best.Episodes = m.best.Episodes[:n]
+		m.Refresh()
+	}
+	return nil
+}
+
 // Add takes in an episode. The embedding is another one then, where the episode is among the best.
 func (m *Memory) Add(e Episode) {
 	if m.best.Add(e) {

@@ -123,6 +123,29 @@ func TestTheBestEpisodesAreKept(t *testing.T) {
 	}
 }
 
+// A memory of fewer episodes than the meta-learner reads has the best of them, and their embedding.
+func TestAMemoryCanBeSmaller(t *testing.T) {
+	l := learner(t, small())
+	m := meta.NewMemory(l)
+	best := episode(form, 1, 8)
+	best.Sum += 100
+	m.Add(best)
+	m.Add(episode(form, 2, 8))
+	if err := m.Keep(1); err != nil || len(m.Episodes()) != 1 || !slices.Equal(m.Embedding(), embed(l, best)) {
+		t.Errorf("%d episodes, the embedding is that of the best one: %v (%v)", len(m.Episodes()),
+			slices.Equal(m.Embedding(), embed(l, best)), err)
+	}
+	m.Add(episode(form, 3, 8))
+	if len(m.Episodes()) != 1 {
+		t.Errorf("%d episodes", len(m.Episodes()))
+	}
+	for _, n := range []int{0, l.Config.Bundle + 1} {
+		if err := m.Keep(n); err == nil || !strings.Contains(err.Error(), "as many as the meta-learner reads") {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
 func TestSimilarity(t *testing.T) {
 	a := []float64{3, 4}
 	for name, c := range map[string]struct {

@@ -26,7 +26,9 @@ var Usual = Convergence{Every: 5, Episodes: 10, Within: 0.02, Steady: 20, Most: 
 // Course is how an agent did in a workload.
 type Course struct {
 	Evaluations []Point   `json:"evaluations"` // the first is before any training
+	Evaluated   []Figures `json:"evaluated"`   // of the same evaluations
 	Training    []Figures `json:"training"`    // of each episode of training
+	Seconds     []float64 `json:"seconds"`     // CPU time of learning in each of them; it is measured, and not the same in each run
 	Converged   int       `json:"converged"`   // episodes of training until it had converged; -1: it has not
 }
 
@@ -61,6 +63,18 @@ type Beginner struct {
 	Training func() (env.Env, error)
 	Judged   func() (env.Env, error)
 	Figures  *Figures // to which the training's environment adds
+	Seen     *Figures // to which the environment adds that it is judged in
+}
+
+// timed is an agent of which the CPU time of learning is known.
+type timed struct {
+	*ddpg.Agent
+	meter
+}
+
+// Learn implements [train.Learner].
+func (t *timed) Learn(rows env.Rows) error {
+	return t.time(func() error { return t.Agent.Learn(rows) })
 }
 
 // Adapt trains until the policy has converged to a target, or to the end where stop is false. Progress may be nil.
@@ -81,22 +95,32 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	config := train.Config{
 		Env: probe.Name(), Steps: c.Most * s.Length, Seed: seed, Evaluate: c.Every * s.Length, Episodes: c.Episodes, Paired: true,
 	}
-	run, err := train.New(config, factory, b.Agent)
+	learner := &timed{Agent: b.Agent}
+	run, err := train.New(config, factory, learner)
 	if err != nil {
 		return out, err
+	}
+	seen := *b.Seen
+	take := func() { // the evaluation that there may be since the last time
+		figures := b.Seen.Since(seen)
+		seen = *b.Seen
+		for _, p := range run.Evaluations[len(out.Evaluations):] {
+			out.Evaluations = append(out.Evaluations, Point{p.Step / s.Length, p.Mean / float64(s.Length)})
+			out.Evaluated = append(out.Evaluated, figures)
+		}
 	}
 	if err := run.Evaluate(); err != nil { // before any training
 		return out, err
 	}
+	take()
 	for episode := 1; episode <= c.Most; episode++ {
-		was := *b.Figures
+		was, spent := *b.Figures, learner.seconds
 		if err := run.Train(ctx, episode*s.Length); err != nil {
 			return out, fmt.Errorf("%s: %w", probe.Name(), err)
 		}
 		out.Training = append(out.Training, b.Figures.Since(was))
-		for _, p := range run.Evaluations[len(out.Evaluations):] {
-			out.Evaluations = append(out.Evaluations, Point{p.Step / s.Length, p.Mean / float64(s.Length)})
-		}
+		out.Seconds = append(out.Seconds, learner.seconds-spent)
+		take()
 		if out.Converged = c.Converged(out.Evaluations, target); stop && out.Converged >= 0 {
 			break
 		}

@@ -39,6 +39,8 @@ func Settings(observation, action int) ddpg.Config {
 type Source struct {
 	Weights    *weights.File        // of TL and TL+: another workload's agent
 	Pretrained *pretrain.Pretrained // of AWARE
+	// Trajectories is how many episodes its embedding is made of, at most (M); 0: as many as it was pretrained with.
+	Trajectories int
 }
 
 // Begin makes an arm's agent for a workload.
@@ -46,11 +48,11 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 	fail := func(err error) (Beginner, error) {
 		return Beginner{}, fmt.Errorf("arm %s in %s: %w", arm, w.Name(), err)
 	}
-	figures := &Figures{}
+	figures, seen := &Figures{}, &Figures{}
 	plain := func(f *Figures) func() (env.Env, error) {
 		return func() (env.Env, error) { return s.Env(w, f) }
 	}
-	b := Beginner{Figures: figures, Training: plain(figures), Judged: plain(nil)}
+	b := Beginner{Figures: figures, Seen: seen, Training: plain(figures), Judged: plain(seen)}
 	switch arm {
 	case Scratch, TL:
 	case TLPlus:
@@ -77,7 +79,7 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 		// It is judged with the table that it has, to which judging adds nothing.
 		b.Judged = func() (env.Env, error) {
 			copied := *known
-			return of(nil, &copied)()
+			return of(seen, &copied)()
 		}
 	case AWARE:
 		if from.Pretrained == nil {
@@ -88,6 +90,11 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 			return fail(err)
 		}
 		memory := meta.NewMemory(learner)
+		if from.Trajectories != 0 {
+			if err := memory.Keep(from.Trajectories); err != nil {
+				return fail(err)
+			}
+		}
 		of := func(f *Figures, keep bool) func() (env.Env, error) {
 			return func() (env.Env, error) {
 				e, err := s.Env(w, f)
@@ -97,7 +104,7 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 				return meta.Condition(e, memory, keep)
 			}
 		}
-		b.Training, b.Judged = of(figures, true), of(nil, false)
+		b.Training, b.Judged = of(figures, true), of(seen, false)
 	default:
 		return fail(fmt.Errorf("known are %s, %s, %s and %s", Scratch, TL, TLPlus, AWARE))
 	}

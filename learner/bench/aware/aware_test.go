@@ -170,6 +170,11 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, all := range [][]Adaptation{got, again} {
+		for i := range all {
+			all[i].Seconds, all[i].Course.Seconds = 0, nil // they are measured
+		}
+	}
 	one, _ := json.Marshal(got)
 	two, _ := json.Marshal(again)
 	if string(one) != string(two) {
@@ -179,7 +184,8 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 		t.Fatalf("%d runs, want four arms in two workloads", len(got))
 	}
 	for _, a := range got {
-		if a.Target != got[0].Target && a.Workload == got[0].Workload || len(a.Course.Evaluations) < 2 || a.CPU <= 0 {
+		if a.Target != got[0].Target && a.Workload == got[0].Workload || len(a.Course.Evaluations) < 2 || a.Way.CPU <= 0 ||
+			len(a.Course.Evaluated) != len(a.Course.Evaluations) || a.Course.Evaluated[1].Steps != 40 || a.Best.Steps != 40 {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -196,6 +202,40 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	}
 	if _, err := f.Setting.Begin("hope", Workload{}, Source{}, 1); err == nil {
 		t.Error("there is an arm of hope")
+	}
+}
+
+// The claims of fig. 8 are of means over all runs, and each of the arm that it names.
+func TestTheClaimsOfFig8(t *testing.T) {
+	run := func(repetition int, arm Arm, episodes, violations int, cpu, seconds float64) Adaptation {
+		return Adaptation{
+			Repetition: repetition, Arm: arm, Episodes: episodes, Seconds: seconds, Best: Figures{Steps: 10, CPU: 8, Memory: 4},
+			Course: Course{Evaluations: []Point{{0, 1}}}, Target: 1,
+			Way: Figures{Steps: 10, CPU: cpu, Memory: 4, Violations: violations},
+		}
+	}
+	var all []Adaptation
+	for r := range 2 {
+		all = append(all, run(r, TL, 100, 30, 4, 50), run(r, TLPlus, 50, 10, 2, 100), run(r, AWARE, 10*(1+r), 5, 6, 10))
+	}
+	var found []float64
+	for _, c := range (Fig8{}).Claims(all) {
+		if c.Found == nil {
+			t.Fatalf("%s cannot be said", c.What)
+		}
+		found = append(found, c.Found.Mean)
+	}
+	want := []float64{100.0 / 15, 6, 0.25, 0, 0.8, 50.0 / 15, 2, 0.5, 0, 0.9}
+	for i := range want {
+		if math.Abs(found[i]-want[i]) > 1e-9 {
+			t.Errorf("%s is %v, want %v", (Fig8{}).Claims(all)[i].What, found[i], want[i])
+		}
+	}
+	if c := (Fig8{}).Claims(all[:2])[0]; c.Found != nil || c.Held {
+		t.Errorf("without AWARE: %+v", c)
+	}
+	if s := Summarise(all); s[1].Arm != TLPlus || s[1].CPUDeficit.Mean != 0.75 || s[2].MemoryDeficit.Mean != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

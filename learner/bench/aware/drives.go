@@ -169,7 +169,7 @@ func (d Drive) beside(all []Drive, arm Arm) []Episode {
 // interval is the jackknife's, of the sums without each of the repetitions.
 func compared(all []Drive, a, b Arm, figure func(a, b Figures) (float64, bool)) *Interval {
 	mine, theirs := of(all, a), of(all, b)
-	without := func(left int) (float64, bool) {
+	return jackknife(slices.Sorted(maps.Keys(mine)), func(left int) (float64, bool) {
 		var sum [2]Figures
 		for i, arm := range []map[int][]Drive{mine, theirs} {
 			for _, repetition := range slices.Sorted(maps.Keys(arm)) {
@@ -181,27 +181,7 @@ func compared(all []Drive, a, b Arm, figure func(a, b Figures) (float64, bool)) 
 			}
 		}
 		return figure(sum[0], sum[1])
-	}
-	mean, ok := without(-1)
-	if !ok {
-		return nil
-	}
-	var values []float64 // pseudo-values, of which the interval is made
-	n := float64(len(mine))
-	for _, repetition := range slices.Sorted(maps.Keys(mine)) {
-		v, ok := without(repetition)
-		if !ok {
-			return &Interval{Mean: mean}
-		}
-		values = append(values, n*mean-(n-1)*v)
-	}
-	i := interval(values)
-	if i.Low != nil {
-		low, high := *i.Low+mean-i.Mean, *i.High+mean-i.Mean
-		i.Low, i.High = &low, &high
-	}
-	i.Mean = mean
-	return &i
+	})
 }
 
 // gain is by which share a figure is above another one.

@@ -258,6 +258,27 @@ func TestAnAgentThatIsFarWorseHandsBack(t *testing.T) {
 	}
 }
 
+// T_online is what the fallback earns, and what is asked for above it.
+func TestTOnlineIsAskedForAboveTheFallback(t *testing.T) {
+	one := newTrial(t, 40)
+	l := untaught
+	l.Above = 0.5
+	life := one.living(l, 1)
+	one.play(life, 0, 30)
+	offer := func(above float64) {
+		low := life.cycle.State().Fallback.Summary().Mean + above
+		life.cycle.Offer(life.pilot(), life.cycle.Generation()+1, lifecycle.Estimate{Known: true, Mean: low, Low: low, High: low})
+	}
+	offer(0.4)
+	if e := one.play(life, 30, 31)[0]; e.Stages[lifecycle.Online] != 0 {
+		t.Errorf("0.4 above the fallback drives: %v", e.Stages)
+	}
+	offer(0.6)
+	if e := one.play(life, 31, 32)[0]; e.Stages[lifecycle.Online] == 0 {
+		t.Errorf("0.6 above the fallback does not drive: %v", e.Stages)
+	}
+}
+
 // A policy that serves a workload which is another one suddenly hands back, and what was known of the fallback is forgotten: it
 // was of the workload before.
 func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {

@@ -3,6 +3,7 @@ package aware
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -18,7 +19,9 @@ type Fig8 struct {
 	Convergence Convergence `json:"convergence"`
 	Repetitions int         `json:"repetitions"`
 	Apps        int         `json:"apps"` // unseen ones in each repetition
-	Seed        uint64      `json:"seed"`
+	// Trajectories is how many episodes AWARE's embedding is made of, at most (M); 0: as many as it was pretrained with.
+	Trajectories int    `json:"trajectories,omitempty"`
+	Seed         uint64 `json:"seed"`
 }
 
 // Check is nil for settings that make sense.
@@ -29,6 +32,8 @@ func (f Fig8) Check() error {
 		return fmt.Errorf("fig8: repetitions %d: it must be at least 1", f.Repetitions)
 	case f.Apps < 1 || f.Apps > len(unseen):
 		return fmt.Errorf("fig8: apps %d: it must be in [1, %d]", f.Apps, len(unseen))
+	case f.Trajectories < 0:
+		return fmt.Errorf("fig8: trajectories %d: it must be at least 1, or 0 for as many as were pretrained with", f.Trajectories)
 	}
 	return nil
 }
@@ -40,13 +45,13 @@ type Adaptation struct {
 	Workload   string  `json:"workload"`
 	Arm        Arm     `json:"arm"`
 	Target     float64 `json:"target"` // what the converged policy earns a step
+	Best       Figures `json:"best"`   // of the evaluation of the converged policy
 	Course     Course  `json:"course"`
 
 	// Until it has converged, or to the end.
-	Episodes   int     `json:"episodes"` // of training
-	CPU        float64 `json:"cpu"`      // utilisation, mean
-	Memory     float64 `json:"memory"`
-	Violations float64 `json:"violations"` // share of the steps
+	Episodes int     `json:"episodes"` // of training
+	Way      Figures `json:"way"`      // of these; where it had converged before any training, of the first one
+	Seconds  float64 `json:"seconds"`  // CPU time of learning
 }
 
 // arms in the order in which they are run. The first one is the reference: its best policy is the converged one.
@@ -65,7 +70,7 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 		return nil, err
 	}
 	targets := r.Perm(len(unseen))[:f.Apps]
-	from := map[Arm]Source{AWARE: {Pretrained: &p}}
+	from := map[Arm]Source{AWARE: {Pretrained: &p, Trajectories: f.Trajectories}}
 	first := []Arm{TL, TLPlus}
 	sources := make([]Source, len(first))
 	if err := bench.InParallel(ctx, len(first), func(ctx context.Context, k int) error {
@@ -92,6 +97,7 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 		}
 		seed := f.Seed<<20 + uint64(number)<<10 + uint64(k)
 		target := math.Inf(1)
+		var converged Figures
 		for _, arm := range arms {
 			b, err := f.Setting.Begin(arm, w, from[arm], seed)
 			if err != nil {
@@ -103,10 +109,15 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 			}
 			if arm == Scratch {
 				target = best(course.Evaluations)
+				for i, p := range course.Evaluations {
+					if p.Reward == target {
+						converged = course.Evaluated[i]
+					}
+				}
 				course.Converged = f.Convergence.Converged(course.Evaluations, target)
 			}
 			one := Adaptation{
-				Repetition: number, Source: source.Name(), Workload: w.Name(), Arm: arm, Target: target, Course: course,
+				Repetition: number, Source: source.Name(), Workload: w.Name(), Arm: arm, Target: target, Best: converged, Course: course,
 			}
 			one.until(course.Converged)
 			all[k] = append(all[k], one)
@@ -131,28 +142,93 @@ func (a *Adaptation) until(converged int) {
 	if converged >= 0 {
 		a.Episodes = converged
 	}
-	var sum Figures
 	// Of a policy that had converged before any training there is nothing to sum up: its first episode stands for it.
 	for _, e := range a.Course.Training[:min(len(a.Course.Training), max(1, a.Episodes))] {
-		sum.Steps += e.Steps
-		sum.CPU += e.CPU
-		sum.Memory += e.Memory
-		sum.Violations += e.Violations
+		a.Way = a.Way.plus(e)
 	}
-	n := float64(max(1, sum.Steps))
-	a.CPU, a.Memory, a.Violations = sum.CPU/n, sum.Memory/n, float64(sum.Violations)/n
+	for _, s := range a.Course.Seconds[:min(len(a.Course.Seconds), a.Episodes)] {
+		a.Seconds += s
+	}
+}
+
+// mean is the mean of a figure's sum over the steps.
+func (f Figures) mean(sum float64) float64 { return sum / float64(max(1, f.Steps)) }
+
+// deficit is the share of the converged policy's utilisation that was missing on the way.
+func (a Adaptation) deficit(of func(Figures) float64) float64 {
+	most := a.Best.mean(of(a.Best))
+	if most == 0 {
+		return 0
+	}
+	return 1 - a.Way.mean(of(a.Way))/most
+}
+
+func cpu(f Figures) float64    { return f.CPU }
+func memory(f Figures) float64 { return f.Memory }
+
+// Claims are the paper's figures (§5.2). Ratios are of the sums over all runs.
+func (f Fig8) Claims(all []Adaptation) []Claim {
+	var claims []Claim
+	for _, one := range []struct {
+		arm      Arm
+		episodes float64
+	}{{TL, 5.5}, {TLPlus, 4.6}} {
+		claims = append(claims,
+			claim("times fewer episodes than "+string(one.arm), one.episodes, true, against(all, one.arm, ratio,
+				func(a Adaptation) float64 { return float64(a.Episodes) })),
+			claim("times fewer violations on the way than "+string(one.arm), 1, true, against(all, one.arm, ratio,
+				func(a Adaptation) float64 { return float64(a.Way.Violations) })),
+			claim("CPU utilisation deficit on the way below that of "+string(one.arm), 0, true, against(all, one.arm, difference,
+				func(a Adaptation) float64 { return a.deficit(cpu) })),
+			claim("memory utilisation deficit on the way below that of "+string(one.arm), 0, true, against(all, one.arm, difference,
+				func(a Adaptation) float64 { return a.deficit(memory) })),
+			claim("share of CPU time of learning that is saved of "+string(one.arm), 0.68, true, against(all, one.arm, saved,
+				func(a Adaptation) float64 { return a.Seconds })),
+		)
+	}
+	return claims
+}
+
+func ratio(theirs, mine float64) (float64, bool)      { return theirs / mine, mine > 0 }
+func difference(theirs, mine float64) (float64, bool) { return theirs - mine, true }
+func saved(theirs, mine float64) (float64, bool)      { return 1 - mine/theirs, theirs > 0 }
+
+// against compares another arm with AWARE: of each a mean over all runs.
+func against(
+	all []Adaptation, other Arm, compare func(theirs, mine float64) (float64, bool), of func(Adaptation) float64,
+) *Interval {
+	repetitions := map[int]bool{}
+	for _, a := range all {
+		repetitions[a.Repetition] = true
+	}
+	return jackknife(slices.Sorted(maps.Keys(repetitions)), func(left int) (float64, bool) {
+		sum, n := map[Arm]float64{}, map[Arm]float64{}
+		for _, a := range all {
+			if a.Repetition != left {
+				sum[a.Arm] += of(a)
+				n[a.Arm]++
+			}
+		}
+		if n[other] == 0 || n[AWARE] == 0 {
+			return 0, false
+		}
+		return compare(sum[other]/n[other], sum[AWARE]/n[AWARE])
+	})
 }
 
 // Summary is an arm over all workloads and repetitions, with 95 % intervals over the repetitions' means.
 type Summary struct {
-	Arm        Arm      `json:"arm"`
-	Runs       int      `json:"runs"`
-	Converged  int      `json:"converged"` // runs that did, within the most episodes
-	Episodes   Interval `json:"episodes"`  // until then; a run that did not counts with all of its episodes
-	CPU        Interval `json:"cpu"`       // utilisation on the way
-	Memory     Interval `json:"memory"`
-	Violations Interval `json:"violations"` // share of the steps on the way
-	First      Interval `json:"first"`      // reward before any training, as a share of the target
+	Arm           Arm      `json:"arm"`
+	Runs          int      `json:"runs"`
+	Converged     int      `json:"converged"` // runs that did, within the most episodes
+	Episodes      Interval `json:"episodes"`  // until then; a run that did not counts with all of its episodes
+	CPU           Interval `json:"cpu"`       // utilisation on the way
+	Memory        Interval `json:"memory"`
+	Violations    Interval `json:"violations"`  // share of the steps on the way
+	CPUDeficit    Interval `json:"cpu_deficit"` // share of the converged policy's utilisation that was missing on the way
+	MemoryDeficit Interval `json:"memory_deficit"`
+	Seconds       Interval `json:"seconds"` // CPU time of learning
+	First         Interval `json:"first"`   // reward before any training, as a share of the target
 }
 
 // Summarise is the arms' summaries.
@@ -178,9 +254,12 @@ func Summarise(all []Adaptation) []Summary {
 			return overRepetitions(by, of)
 		}
 		s.Episodes = over(func(a Adaptation) float64 { return float64(a.Episodes) })
-		s.CPU = over(func(a Adaptation) float64 { return a.CPU })
-		s.Memory = over(func(a Adaptation) float64 { return a.Memory })
-		s.Violations = over(func(a Adaptation) float64 { return a.Violations })
+		s.CPU = over(func(a Adaptation) float64 { return a.Way.mean(a.Way.CPU) })
+		s.Memory = over(func(a Adaptation) float64 { return a.Way.mean(a.Way.Memory) })
+		s.Violations = over(func(a Adaptation) float64 { return a.Way.mean(float64(a.Way.Violations)) })
+		s.CPUDeficit = over(func(a Adaptation) float64 { return a.deficit(cpu) })
+		s.MemoryDeficit = over(func(a Adaptation) float64 { return a.deficit(memory) })
+		s.Seconds = over(func(a Adaptation) float64 { return a.Seconds })
 		s.First = over(func(a Adaptation) float64 { return a.Course.Evaluations[0].Reward / a.Target })
 		out = append(out, s)
 	}

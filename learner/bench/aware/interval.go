@@ -34,6 +34,31 @@ func interval(values []float64) Interval {
 	return Interval{Mean: mean, Low: &low, High: &high}
 }
 
+// jackknife is a figure of all repetitions together, with the jackknife's 95 % interval, of the figure without each of them.
+// without is the figure without one repetition, and of all for -1. nil: it cannot be said.
+func jackknife(repetitions []int, without func(left int) (float64, bool)) *Interval {
+	mean, ok := without(-1)
+	if !ok {
+		return nil
+	}
+	var values []float64 // pseudo-values, of which the interval is made
+	n := float64(len(repetitions))
+	for _, repetition := range repetitions {
+		v, ok := without(repetition)
+		if !ok {
+			return &Interval{Mean: mean}
+		}
+		values = append(values, n*mean-(n-1)*v)
+	}
+	i := interval(values)
+	if i.Low != nil {
+		low, high := *i.Low+mean-i.Mean, *i.High+mean-i.Mean
+		i.Low, i.High = &low, &high
+	}
+	i.Mean = mean
+	return &i
+}
+
 // overRepetitions is the interval over the repetitions' means of a figure.
 func overRepetitions[T any](by map[int][]T, of func(T) float64) Interval {
 	var means []float64

@@ -23,6 +23,7 @@ type Life struct {
 	Least     int       `json:"least"`     // episodes of the fallback that an evaluation is made of, at least
 	Keep      int       `json:"keep"`      // the same, at most
 	Every     int       `json:"every"`     // episodes Offline to an evaluation; twice as many after each time that it handed back
+	Above     float64   `json:"above"`     // T_online: how much more than the fallback a step must earn
 	Below     float64   `json:"below"`     // T_serving: how much less a step may earn than by the converged policy
 }
 
@@ -74,6 +75,7 @@ func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode,
 		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed,
 		Thresholds: func(fallback lifecycle.Summary) lifecycle.Thresholds {
 			t := lifecycle.Default(fallback)
+			t.Online += l.Above
 			t.Serving, t.Variance = max(t.Online, serving.Serving-l.Below), max(t.Variance, serving.Variance)
 			return t
 		},
