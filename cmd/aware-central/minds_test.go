@@ -180,8 +180,18 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 		t.Errorf("the learned policy does not drive after the restart: %+v", next.life())
 	}
 
-	// Other bounds: the agent begins anew, with its weights.
+	// A file that is of another objective is not gone on with.
+	next.minds.keepAll()
+	next.minds.all = map[string]*mind{}
 	other := wishes()
+	other.Objective.Alpha = 0.9
+	next.ask(other)
+	if l := next.life(); l.Stage != v1alpha1.StageInitialized {
+		t.Errorf("with another objective it is %+v", l)
+	}
+
+	// Other bounds: the agent begins anew, with its weights.
+	other = wishes()
 	other.Bounds.Replicas.Max = 20
 	next.ask(other)
 	if l := next.life(); l.Stage != v1alpha1.StageInitialized {

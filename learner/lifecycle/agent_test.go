@@ -70,7 +70,12 @@ func live(t *testing.T, change func(*lifecycle.AgentConfig)) *living {
 // episodes lets a number of episodes pass in which each step earns a reward. It returns the CPU limits that were decided.
 func (l *living) episodes(n int, reward mdp.Reward) (decided []int64) {
 	l.t.Helper()
-	for range n * 100 {
+	return l.steps(100*n, reward)
+}
+
+func (l *living) steps(n int, reward mdp.Reward) (decided []int64) {
+	l.t.Helper()
+	for range n {
 		action, err := l.Decide(present)
 		if err != nil {
 			l.t.Fatal(err)
@@ -326,6 +331,9 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 		t.Errorf("%v was decided without a policy", got[0])
 	}
 	without.in(lifecycle.Offline)
+	if w := without.Workload(); w.Changes != 0 {
+		t.Errorf("a policy that is lost makes it another workload: %+v", w)
+	}
 	for name, damage := range map[string]func(*lifecycle.AgentState){
 		"stage":   func(s *lifecycle.AgentState) { s.Stage = 9 },
 		"rewards": func(s *lifecycle.AgentState) { s.Fallback = nil },
@@ -359,6 +367,9 @@ func TestAWorkloadThatChangesWhileTheFallbackDrivesIsAnotherOne(t *testing.T) {
 		begin := l.at
 		l.episodes(2, after)
 		l.in(lifecycle.Offline) // two odd episodes: nobody can tell, and nothing is handed over
+		if learned.asked != 0 {
+			t.Errorf("%v: it was handed over in between", after)
+		}
 		if w := l.Workload(); w != (lifecycle.Workload{}) {
 			t.Errorf("%v: after two odd episodes it is another workload: %+v", after, w)
 		}
@@ -390,8 +401,9 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	l.in(lifecycle.Serving)
 	begin := l.at
 	for l.Stage().Stage == lifecycle.Serving {
-		l.episodes(1, 0.9)
+		l.steps(1, 1.31)
 	}
+	l.in(lifecycle.Online)
 	if w := l.Workload(); w.Changes != 1 || w.Since.Before(begin) {
 		t.Errorf("%+v, want one change after %v", w, begin)
 	}
@@ -416,6 +428,46 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	}
 }
 
+// Of episodes of which little is known nobody can tell whether they are of another workload, or what was usual.
+func TestOfWhatIsNotKnownNobodyCanTell(t *testing.T) {
+	for name, known := range map[string][2]int{"before": {4, 10}, "after": {10, 4}} {
+		l := live(t, nil)
+		for step := range 1200 {
+			reward, of := mdp.Reward(1.3), known[0]
+			if step >= 800 {
+				reward, of = 0.7, known[1]
+			}
+			l.Decide(present)
+			l.Record(mdp.Transition{Reward: reward, RewardKnown: step%10 < of})
+			l.Tick()
+		}
+		if w := l.Workload(); w.Changes != 0 {
+			t.Errorf("%s a change four in ten rewards were known: %+v", name, w)
+		}
+	}
+}
+
+// What the fallback earned before a policy drove is not in the same episode as what it earns afterwards.
+func TestAnEpisodeOfTheFallbackIsOfOneTime(t *testing.T) {
+	l := live(t, nil)
+	l.steps(350, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.steps(5, 1.4)
+	l.in(lifecycle.Online)
+	for l.Stage().Stage == lifecycle.Online {
+		l.steps(1, -1)
+	}
+	back := l.at
+	l.episodes(2, 1.3)
+	over := l.State().Fallback.Over
+	if len(over) < 4 {
+		t.Fatalf("%d episodes", len(over))
+	}
+	if next := over[3]; next.Begin.Before(back) || next.Steps != 100 {
+		t.Errorf("an episode of %d steps began at %v, and the fallback drives again since %v", next.Steps, next.Begin, back)
+	}
+}
+
 // What is no change: chance, a slow wave of the load, an odd hour, and hours of which nothing is known.
 func TestHoursOfOneWorkloadDiffer(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
@@ -435,6 +487,12 @@ func TestHoursOfOneWorkloadDiffer(t *testing.T) {
 				return 0, true
 			}
 			return 1.2 + 0.1*r.NormFloat64(), true
+		},
+		"odd hours on both sides": func(step int) (float64, bool) {
+			if hour := step / 100 % 20; hour >= 17 {
+				return 1.2 + 0.5*float64(1-2*(hour%2)), true
+			}
+			return 1.2, true
 		},
 		"hours of which little is known": func(step int) (float64, bool) {
 			if step%1000 >= 800 {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim/workload"
@@ -288,7 +289,11 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 	if err := life.serve(one.driven, good, good); err != nil {
 		t.Fatal(err)
 	}
+	life.wait = 40
 	one.play(life, 0, 12)
+	if life.wait != untaught.Every {
+		t.Errorf("it waits %d episodes for the evaluation in another workload", life.wait)
+	}
 	if life.now != lifecycle.Offline || life.changes == 0 {
 		t.Fatalf("it is %v: %+v", life.now, life.Changes)
 	}
@@ -296,6 +301,37 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 		if e.Sum/float64(e.Known) > 1.89 {
 			t.Errorf("an episode from before is left: %+v", e)
 		}
+	}
+}
+
+// The workload changes while the fallback drives: of its episodes those of the new one stay, and what it waited for is over.
+func TestAfterAnUpdateWhileTheFallbackDrivesTheWaitsAreOver(t *testing.T) {
+	one := newTrial(t, 1)
+	life := one.living(untaught, 1)
+	if err := life.begin(); err != nil {
+		t.Fatal(err)
+	}
+	life.wait, life.kept = 40, make([][]replay.Transition, 12)
+	for step := range 1150 {
+		if _, err := life.cycle.Advise(mdp.State{}); err != nil {
+			t.Fatal(err)
+		}
+		reward := mdp.Reward(1.3)
+		if step >= 800 {
+			reward = 0.6
+		}
+		life.cycle.Record(mdp.Transition{Reward: reward, RewardKnown: true})
+		if life.cycle.Tick() {
+			if err := life.changed(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if life.changes != 1 || life.wait != untaught.Every || len(life.kept) != 3 {
+		t.Errorf("%d changes, it waits %d episodes, and has %d of the fallback", life.changes, life.wait, len(life.kept))
+	}
+	if n := len(life.Changes); n != 2 || life.Changes[1].Stage != "Offline" {
+		t.Errorf("%+v", life.Changes)
 	}
 }
 
