@@ -108,6 +108,11 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 	c.hear(now, c.track.heard)
 	c.back = 0
 	c.reconcile(now, before)
+	if c.back > 0 && c.peak > c.back {
+		// It came into a burst, which needs more than what was in force before: it is relief.
+		c.settling.relieved(now, c.inForce.CPU(), c.target)
+		c.back = 0
+	}
 	if c.back > 0 && s.Knows(mdp.CPULimit) {
 		s.Limit.CPU = c.back // what is decided goes on from there
 	}

@@ -995,6 +995,38 @@ func TestAResizeLiftsAMovingLimitForOneStepOnly(t *testing.T) {
 	}
 }
 
+// A resize can come into the begin of a burst. What it lifts the limit to is relief then, and settles as relief does: what has
+// been used until the step is not what the burst will need.
+func TestAResizeThatComesIntoABurstIsRelief(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			low := g.shrunk().CPU
+			for i := range 5 {
+				g.grant(api.Auto)
+				quiet := g.demand[0]
+				g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+				if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+					t.Fatal(err)
+				}
+				g.demand[0] = web.CPU * 4 / 10
+				g.run(time.Second)
+				if l := g.limit(0).CPU; l < 2*g.demand[0] {
+					t.Errorf("resize %d: %v is in use, and a step after the resize %v is in force; it was %v before", i, g.demand[0], l, low)
+				}
+				g.demand[0] = quiet
+				g.run(40 * time.Second)
+				if l := g.limit(0).CPU; l > low*11/10 {
+					t.Errorf("resize %d: long after the burst %v is in force, and it was %v before", i, l, low)
+				}
+			}
+			if s := g.summary(0); s.Conflicts != 0 {
+				t.Errorf("%d conflicts", s.Conflicts)
+			}
+		})
+	}
+}
+
 // What somebody's update lowers stays low until the policy wants more: it may be the API's new limit, of which the agent has
 // not heard.
 func TestALimitThatAnUpdateLowersIsNotRaisedAgain(t *testing.T) {
