@@ -131,14 +131,18 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	if c.ownership.State == restore.InDoubt {
 		owned = c.ownership.Ours // what landed late is ours, too
 	}
-	adopted := set != 0 && c.strike(now) && set.Has(mdp.CPULimit)
-	if (adopted || lifted) && c.task == acting {
+	adopted := set != 0 && c.strike(now)
+	if (adopted && set.Has(mdp.CPULimit) || lifted) && c.task == acting {
 		c.back = owned.CPU()
 	}
 	if !c.wrote {
 		set |= cgroup.Differ(c.inForce, before).Without(owned.Sets())
 	}
 	c.wrote = false
+	says := kubelets(c.facts.Limits, c.period(c.inForce))
+	if adopted && !c.facts.ResizePending && set&cgroup.Differ(c.inForce, says) == 0 {
+		set = 0 // it is what the API says; what else is in force is ours, and no ceiling
+	}
 	c.foreign.seen(now, set, c.inForce.Size(), c.facts.Settled)
 	c.facts.Foreign = c.foreign.limits
 }

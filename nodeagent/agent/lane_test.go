@@ -995,6 +995,47 @@ func TestAResizeLiftsAMovingLimitForOneStepOnly(t *testing.T) {
 	}
 }
 
+// A resize comes while relief is in force, which is all that the API has: what it lifts is memory alone. The sampler takes the
+// relief back, and then the step looks: the CPU limit is ours, and the next burst is relieved up to the ceiling.
+func TestAResizeDuringReliefLeavesTheCeiling(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+					return mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB), nil
+				})
+			}
+			g.boot()
+			g.demand[0] = 50
+			g.grant(api.Auto)
+			g.run(30 * time.Second)
+			low := g.limit(0)
+			g.burst()
+			g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+			if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+				t.Fatal(err)
+			}
+			g.demand[0] = 50
+			for range 2 * mostCalmSamples {
+				g.tick()
+			}
+			if l := g.limit(0); l.CPU != low.CPU || l.Memory != web.Memory {
+				t.Fatalf("the limits are %v, they were %v, and relief is over", l, low)
+			}
+			g.grant(api.Auto)
+			g.agent.Step(t.Context(), g.now)
+			if ceiling := g.agent.containers[g.ref(0)].facts.Ceiling(); ceiling != web {
+				t.Errorf("the ceiling is %v, and the API has %v", ceiling, web)
+			}
+			g.run(2 * time.Second)
+			if l := g.burst(); l != web.CPU {
+				t.Errorf("a burst is relieved up to %v: %+v", l, g.summary(0))
+			}
+		})
+	}
+}
+
 // A resize can come into the begin of a burst. What it lifts the limit to is relief then, and settles as relief does: what has
 // been used until the step is not what the burst will need.
 func TestAResizeThatComesIntoABurstIsRelief(t *testing.T) {
