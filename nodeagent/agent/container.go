@@ -141,7 +141,7 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 	c.wrote = false
 	says := kubelets(c.facts.Limits, c.period(c.inForce))
 	if adopted && !c.facts.ResizePending && set&cgroup.Differ(c.inForce, says) == 0 {
-		set = 0 // it is what the API says; what else is in force is ours, and no ceiling
+		set, c.foreign = 0, foreign{} // it is what the API says; what else is in force is ours, and no ceiling
 	}
 	c.foreign.seen(now, set, c.inForce.Size(), c.facts.Settled)
 	c.facts.Foreign = c.foreign.limits

@@ -1036,6 +1036,27 @@ func TestAResizeDuringReliefLeavesTheCeiling(t *testing.T) {
 	}
 }
 
+// What somebody else has set is a ceiling until the kubelet sets what the API says.
+func TestAResizeEndsSomebodyElsesCeiling(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	g.write(0, 70000)
+	g.run(time.Second)
+	c := g.agent.containers[g.ref(0)]
+	if ceiling := c.facts.Ceiling(); ceiling.CPU != 700 {
+		t.Fatalf("somebody else has set 700m, and the ceiling is %v", ceiling)
+	}
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+	if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(api.Auto)
+	g.run(time.Second)
+	if ceiling := c.facts.Ceiling(); ceiling != web {
+		t.Errorf("the kubelet has set %v, and the ceiling is %v", web, ceiling)
+	}
+}
+
 // A resize can come into the begin of a burst. What it lifts the limit to is relief then, and settles as relief does: what has
 // been used until the step is not what the burst will need.
 func TestAResizeThatComesIntoABurstIsRelief(t *testing.T) {
