@@ -66,7 +66,9 @@ func TestPretrainAndAdapt(t *testing.T) {
 		"early 3":    {"bench", "fig3", "--early", "3"},
 		"episodes 0": {"bench", "fig1", "--episodes", "0"},
 		"--online":   {"bench", "fig9", "--online", "NaN"},
-		"[1, ":       {"bench", "fig8", "--meta", file, "--trajectories", "1000", "--out", t.TempDir(), "--apps", "1", "--episodes", "1"},
+		"[1, ": {
+			"bench", "fig8", "--meta", file, "--trajectories", "1000", "--out", t.TempDir(), "--apps", "1", "--episodes", "1",
+		},
 		"nowhere":    {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
 	} {
 		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), want) {
