@@ -26,9 +26,9 @@ func tuneCommand() *cobra.Command {
 		Use:   "tune",
 		Short: "Find each baseline's settings for each cell on the warm-up trace",
 		Args:  cobra.NoArgs,
-		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate. The chosen\n" +
-			"settings take the fewest cores among all that keep the objective with every seed. The output is a file that\n" +
-			"aware bench baselines --tuned reads; one is built in.",
+		Long: "Each point of a baseline's grid drives the application for an hour of the warm-up trace, at the cell's mean rate.\n" +
+			"The chosen settings take the fewest cores among all that keep the objective with every seed. The output is a file\n" +
+			"that aware bench baselines --tuned reads; one is built in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if seeds < 1 || seeds > 100 {
 				return usage(fmt.Errorf("--seeds %d: it must be in [1, 100]", seeds))

@@ -51,7 +51,8 @@ func TestGymServesUntilItsContextEnds(t *testing.T) {
 		!strings.Contains(got, "frontend") {
 		t.Errorf("init: %s", got)
 	}
-	if got := post("Init", `{"workload": "social-network", "options": {"trace": "noisy"}}`); !strings.Contains(got, "social-network") {
+	got := post("Init", `{"workload": "social-network", "options": {"trace": "noisy"}}`)
+	if !strings.Contains(got, "social-network") {
 		t.Errorf("init of another application: %s", got)
 	}
 	if got := post("Init", `{"options": {"allServices": true}}`); !strings.Contains(got, "memcached-rate") ||
@@ -110,7 +111,8 @@ func TestGymServesTheBenchsCellsUnlessARateIsAsked(t *testing.T) {
 	if world, err := worlds(3); err != nil || reflect.DeepEqual(world.Cluster, workload.Machines) {
 		t.Errorf("with a rate of its own there is no cell, but it has the cell's machines; %v", err)
 	}
-	if _, _, err := g.worlds(gym.OpenRequest{Trace: "constant"}); err == nil || !strings.Contains(err.Error(), `trace "constant"`) {
+	_, _, err = g.worlds(gym.OpenRequest{Trace: "constant"})
+	if err == nil || !strings.Contains(err.Error(), `trace "constant"`) {
 		t.Errorf("a constant rate is of cells only: %v", err)
 	}
 }

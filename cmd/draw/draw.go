@@ -36,7 +36,8 @@ type Picture struct {
 var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222 }
-figure { display: inline-block; margin: .5em; width: 33em; max-width: 100% } img { max-width: 100% } pre { overflow-x: auto; font-size: 12px }
+figure { display: inline-block; margin: .5em; width: 33em; max-width: 100% } img { max-width: 100% }
+pre { overflow-x: auto; font-size: 12px }
 </style></head><body><h1>{{.Title}}</h1><p>{{.About}}</p>
 {{range .Pictures}}<figure><img alt="{{.Name}}" src="{{.Src}}"></figure>
 {{end}}<pre>{{.Text}}</pre></body></html>

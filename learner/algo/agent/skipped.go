@@ -26,7 +26,7 @@ type Stats struct {
 	SkippedUpdates int     `json:"skipped_updates"`
 	SkippedRows    int     `json:"skipped_rows"`
 	LastError      string  `json:"last_error,omitempty"` // of the last skipped update of this process; empty when there is none
-	LearningRate   float64 `json:"learning_rate"`        // of the next update; 0 after it was annealed: then nothing is learned any more
+	LearningRate   float64 `json:"learning_rate"`        // of the next update; 0 when it was annealed: nothing more is learned
 }
 
 // Stats are the counts with the present learning rate.

@@ -45,8 +45,9 @@ type Config struct {
 
 // Noise is what exploration adds to an action, in the scale of [-1, 1].
 type Noise struct {
-	Sigma       float64 // deviation; of one step for Ornstein-Uhlenbeck
-	Theta       float64 // rate at which an Ornstein-Uhlenbeck process returns to zero, per unit of Step; 0 is independent Gaussian noise
+	Sigma float64 // deviation; of one step for Ornstein-Uhlenbeck
+	// Theta is the rate at which an Ornstein-Uhlenbeck process returns to zero, per unit of Step; 0 is independent Gaussian noise.
+	Theta       float64
 	Step        float64 // dt of the process
 	Final       float64 // Sigma goes linearly to this over AnnealSteps steps
 	AnnealSteps int     // 0 leaves Sigma as it is

@@ -20,7 +20,9 @@ type Config struct {
 	LearningRate float64 // Adam's step size
 	Batch        int     // transitions of an update
 
-	Threshold float64 // an action is allowed when it is more than this share as likely as the likeliest; 0 allows all, which is double DQN
+	// Threshold: an action is allowed when it is more than this share as likely as the likeliest; 0 allows all, which is double
+	// DQN.
+	Threshold float64
 	Flat      float64 // weight of the mean square of the behaviour network's outputs in its loss
 
 	Seed uint64
