@@ -1057,6 +1057,21 @@ func TestAResizeEndsSomebodyElsesCeiling(t *testing.T) {
 	}
 }
 
+// The API's news of a request do not explain a limit that they do not have: it is a ceiling, whose news are late.
+func TestNewsOfARequestDoNotExplainALowerLimit(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	g.shrunk()
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+	if err := g.client.Update(t.Context(), "c0", change(mdp.Size{CPU: 700, Memory: web.Memory})); err != nil {
+		t.Fatal(err)
+	}
+	g.grant(api.Auto)
+	g.run(time.Second)
+	if ceiling := g.agent.containers[g.ref(0)].facts.Ceiling(); ceiling.CPU != 700 {
+		t.Errorf("the kubelet has set 700m, and the ceiling is %v", ceiling)
+	}
+}
+
 // A resize can come into the begin of a burst. What it lifts the limit to is relief then, and settles as relief does: what has
 // been used until the step is not what the burst will need.
 func TestAResizeThatComesIntoABurstIsRelief(t *testing.T) {
