@@ -179,8 +179,9 @@ func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 // unlimited is what the runtime takes for no limit.
 const unlimited = -1
 
-// telling adds to a call what is in force of the limits that somebody else has written into the
-// cgroup: the call would bring back what was ours. It returns what it has added, too.
+// telling adds to a call what is in force of the limits that the call would take away: those that somebody else has
+// written into the cgroup, as it would bring back what was ours, and those of ours of which another's update has told the
+// runtime something else. It returns what it has added, too.
 func (c *claim) telling(ctx context.Context, now time.Time, m cri.Move) (cri.Move, restore.Span, error) {
 	if c.ownership.Untold.Sets().Without(changed(m.Change).Sets()) == 0 {
 		return m, restore.Span{}, nil
@@ -189,9 +190,12 @@ func (c *claim) telling(ctx context.Context, now time.Time, m cri.Move) (cri.Mov
 	if err != nil {
 		return m, restore.Span{}, err
 	}
-	// Where the runtime does not answer, it is told what it may know.
-	_ = c.ask(ctx, now, inForce)
-	untold := c.ownership.Untold.Sets().Without(changed(m.Change).Sets())
+	told, err := c.ask(ctx, now, inForce)
+	untold := c.ownership.Untold.Sets()
+	if err == nil { // where the runtime does not answer, it is told what it may know
+		untold |= c.ownership.Ours.Sets() & cgroup.Differ(told, inForce)
+	}
+	untold = untold.Without(changed(m.Change).Sets())
 	if untold.Has(mdp.MemoryLimit) {
 		if m.Change.Memory = unlimited; inForce.Memory > 0 {
 			m.Change.Memory = inForce.Memory
@@ -215,17 +219,18 @@ func (c *claim) limits() (cgroup.Limits, error) {
 	return group.Limits()
 }
 
-// ask finds out whether the runtime knows what somebody else has set: the kubelet sets limits through the runtime. To
-// tell it then would undo the next change of a resize that is not done yet.
-func (c *claim) ask(ctx context.Context, now time.Time, inForce cgroup.Limits) error {
-	told, err := c.runtime.Told(ctx, now, c.id)
+// ask finds out what the runtime was told, and so whether it knows what somebody else has set: the kubelet sets limits
+// through the runtime. To tell it then would undo the next change of a resize that is not done yet.
+func (c *claim) ask(ctx context.Context, now time.Time, inForce cgroup.Limits) (cgroup.Limits, error) {
+	has, err := c.runtime.Told(ctx, now, c.id)
 	if err != nil {
-		return err
+		return cgroup.Limits{}, err
 	}
-	if known := c.ownership.KnownBy(changed(told), inForce); known != 0 {
-		return c.on(now, restore.Event{Kind: restore.Known, Foreign: known})
+	told := changed(has)
+	if known := c.ownership.KnownBy(told, inForce); known != 0 {
+		return told, c.on(now, restore.Event{Kind: restore.Known, Foreign: known})
 	}
-	return nil
+	return told, nil
 }
 
 // tellAfter is how long after somebody else has set limits the runtime is told of it: one that notes what it was
@@ -240,7 +245,7 @@ func (c *claim) tell(ctx context.Context, now time.Time, inForce cgroup.Limits) 
 		return nil
 	}
 	// Where the runtime does not say, it is told what it may know.
-	_ = c.ask(ctx, now, inForce)
+	_, _ = c.ask(ctx, now, inForce)
 	if done() {
 		return nil
 	}

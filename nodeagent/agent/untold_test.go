@@ -242,6 +242,41 @@ func TestACallSaysNothingOfALimitThatTheRuntimeWasTold(t *testing.T) {
 	}
 }
 
+// The kubelet's update of memory brings the API's CPU limit along, and a limit of ours that was taken back meanwhile is what
+// the runtime was told last by us, and does not have any more. The next call, which has no CPU limit to say, says it.
+func TestACallSaysALimitOfWhichAnothersUpdateHasToldTheRuntimeSomethingElse(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		g := newRig(t, version, 1)
+		low := g.shrunk()
+		g.burst()
+		g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+		if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
+			t.Fatal(err)
+		}
+		g.demand[0] = 50
+		for range 2 * mostCalmSamples {
+			g.tick()
+		}
+		if l := g.limit(0); l.CPU != low.CPU {
+			t.Fatalf("v%d: the CPU limit is %v, it was %v, and relief is over", version, l.CPU, low.CPU)
+		}
+		c := g.agent.containers[g.ref(0)]
+		g.each = func() {
+			if l := g.limit(0); l.CPU > low.CPU {
+				t.Fatalf("v%d: a call of ours brought %v back: %+v", version, l.CPU, c.ownership)
+			}
+		}
+		g.run(10 * time.Second)
+		if c.strikes > 0 {
+			t.Errorf("v%d: %d conflicts with ourselves", version, c.strikes)
+		}
+		g.each = nil
+		if g.told(); c.ownership.Behind || !c.ownership.Untold.Empty() {
+			t.Errorf("v%d: the runtime was not told: %+v", version, c.ownership)
+		}
+	}
+}
+
 // What somebody else has written into the cgroup is not told at once: some runtimes note what they were told when they have
 // set it, and only then is it known whether somebody has told them. An agent that ends does not wait.
 func TestTheRuntimeIsToldAfterAWhile(t *testing.T) {
