@@ -202,10 +202,11 @@ const (
 	ClippedBudget                     // more than what the node or a permit has left
 	ClippedSLO                        // a shrink while the SLO was violated
 	ClippedPaused                     // the mode or a pause forbids the change
+	ClippedBurst                      // a resize within a burst
 )
 
 var clipNames = []string{
-	"nan", "stale", "fallback", "dwell", "rate-up", "rate-down", "min", "max", "usage", "budget", "slo", "paused",
+	"nan", "stale", "fallback", "dwell", "rate-up", "rate-down", "min", "max", "usage", "budget", "slo", "paused", "burst",
 }
 
 // Names lists the reasons, in order.

@@ -8,10 +8,11 @@
 //  1. legality: a policy that fails, panics or gives an illegal Action is replaced by the fallback
 //  2. knobs: only what may be set is set; a limit that stands outside of its bounds is moved even if the policy is content
 //  3. SLO: nothing shrinks while the SLO is violated
-//  4. steps: no step is larger, and no shrink comes sooner, than the settings allow
-//  5. memory in use: a memory limit stays above it by a margin
-//  6. budget: no raise beyond what the node has left
-//  7. bounds: the owner's constraints or the container's envelope have the last word
+//  4. burst: nothing is resized within one, except that memory may rise
+//  5. steps: no step is larger, and no shrink comes sooner, than the settings allow
+//  6. memory in use: a memory limit stays above it by a margin
+//  7. budget: no raise beyond what the node has left
+//  8. bounds: the owner's constraints or the container's envelope have the last word
 package guard
 
 import (
@@ -34,6 +35,9 @@ type Settings struct {
 	MemoryDwell   time.Duration // between two shrinks of memory
 	MemoryMargin  mdp.Ratio     // a memory limit is at least so many times the memory in use; 1.25 leaves a quarter
 	HoldSLO       bool          // nothing shrinks while the SLO is violated
+	// How long a burst, in which more CPU is used than is reserved, keeps the reservation as it is, and memory from
+	// shrinking: a resize takes CPU from it. What goes on for longer is no burst.
+	HoldBurst time.Duration
 }
 
 // The named sets.
@@ -42,7 +46,7 @@ var (
 	// follows HPA's own default: doubled, or 4 more.
 	Central = Settings{
 		Name: "central", Up: 2, Down: 0.8, ReplicasUp: 2, ReplicasBurst: 4, ReplicasDwell: time.Minute,
-		MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true,
+		MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true, HoldBurst: time.Minute,
 	}
 	// Node is for decisions on the node, every second: a raise up to the
 	// ceiling is not limited, for relief must come at once; a captain may halve
@@ -74,9 +78,9 @@ func (s Settings) Check() error {
 	case s.ReplicasUp != 0 && !(s.ReplicasUp > 1) || s.ReplicasBurst < 0:
 		return fmt.Errorf("guards %s: replicas up %v, burst %d: they must be above 1 and at least 0",
 			s.Name, float64(s.ReplicasUp), s.ReplicasBurst)
-	case s.ReplicasDwell < 0 || s.MemoryDwell < 0:
-		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v: they must not be negative",
-			s.Name, s.ReplicasDwell, s.MemoryDwell)
+	case s.ReplicasDwell < 0 || s.MemoryDwell < 0 || s.HoldBurst < 0:
+		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v, within a burst %v: they must not be negative",
+			s.Name, s.ReplicasDwell, s.MemoryDwell, s.HoldBurst)
 	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
 		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name,
 			float64(s.MemoryMargin))
@@ -93,6 +97,7 @@ func (s Settings) String() string {
 		}
 	}
 	add(s.HoldSLO, "no shrink while the SLO is violated%v;", "")
+	add(s.HoldBurst != 0, "no resize within the first %v of a burst;", s.HoldBurst)
 	add(s.Up != 0, "limits up at most x%v;", s.Up)
 	add(s.Down != 0, "down at most x%v;", s.Down)
 	add(s.ReplicasUp != 0, "replicas up at most x%v", s.ReplicasUp)
@@ -137,6 +142,7 @@ type chain struct {
 	place      Place
 	lastMemory time.Time // of the last shrink that was let through
 	lastScale  time.Time // of the last removal of a replica that was let through
+	burst      time.Time // since when there is a burst; zero: there is none
 }
 
 // Decide implements [mdp.Policy].
@@ -148,6 +154,7 @@ func (c *chain) Decide(s mdp.State) (mdp.Action, error) {
 	bounds := c.place.Bounds()
 	a = c.settable(s, a, bounds)
 	a = c.holdSLO(s, a)
+	a = c.holdBurst(s, a)
 	a = c.pace(s, a)
 	a = c.aboveUse(s, a)
 	a = c.withinBudget(s, a)
@@ -230,6 +237,31 @@ func (c *chain) holdSLO(s mdp.State, a mdp.Action) mdp.Action {
 		if v, _ := a.Knob(k); v < s.Knob(k) {
 			a = a.WithKnob(k, s.Knob(k))
 			a.Clipped |= mdp.ClippedSLO
+		}
+	}
+	return a
+}
+
+// holdBurst keeps sizes as they are within a burst. The ceiling carries it, and a smaller size would free nothing in it that
+// could not be freed after it.
+func (c *chain) holdBurst(s mdp.State, a mdp.Action) mdp.Action {
+	switch {
+	case c.settings.HoldBurst == 0:
+		return a
+	case !s.Knows(mdp.CPUReservation, mdp.CPUUsage) || s.Usage.CPU <= s.Reservation:
+		c.burst = time.Time{}
+		return a
+	case c.burst.IsZero():
+		c.burst = s.At
+	}
+	if s.At.Sub(c.burst) >= c.settings.HoldBurst {
+		return a
+	}
+	for k := range (a.Sets & s.Observed).Signals() {
+		v, _ := a.Knob(k)
+		if k == mdp.CPUReservation && v != s.Knob(k) || k == mdp.MemoryLimit && v < s.Knob(k) {
+			a = a.WithKnob(k, s.Knob(k))
+			a.Clipped |= mdp.ClippedBurst
 		}
 	}
 	return a

@@ -20,6 +20,8 @@ var wide = mdp.Bounds{
 	Replicas: mdp.Range[int]{Min: 0, Max: 1000},
 	CPU:      mdp.Range[mdp.MilliCPU]{Min: 1, Max: math.MaxInt64},
 	Memory:   mdp.Range[mdp.Bytes]{Min: 1, Max: math.MaxInt64},
+
+	Reservation: mdp.Range[mdp.MilliCPU]{Min: 1, Max: math.MaxInt64},
 }
 
 func wants(a mdp.Action) mdp.Policy {
@@ -174,6 +176,63 @@ func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
 	}
 }
 
+// In a burst, for a minute, what is reserved stays, memory does not shrink, and it may rise. Replicas are added. What a shrink
+// has waited for comes when the burst is over, or when it turns out to be none.
+func TestNothingIsResizedWithinABurst(t *testing.T) {
+	busy := at(0, 200*mdp.MiB)
+	busy.Observed = busy.Observed.Without(mdp.SetOf(mdp.CPULimit)) | mdp.SetOf(mdp.CPUReservation, mdp.CPUUsage)
+	busy.Reservation, busy.Usage.CPU = 400, 401
+	calm, blind := busy, busy
+	calm.Usage.CPU = 400
+	blind.Observed = blind.Observed.Without(mdp.SetOf(mdp.CPUUsage))
+	less := mdp.Action{}.WithReservation(360).WithMemory(180 * mdp.MiB)
+	more := mdp.Action{}.WithReservation(440).WithMemory(220 * mdp.MiB).WithReplicas(4)
+	for name, c := range map[string]struct {
+		s     mdp.State
+		burst time.Duration // so long it has been going on
+		want  mdp.Action
+		is    mdp.Action
+		why   mdp.Clips
+	}{
+		"it begins":           {busy, 0, less, mdp.Action{}.WithReservation(400).WithMemory(200 * mdp.MiB), mdp.ClippedBurst},
+		"more is wanted":      {busy, 0, more, more.WithReservation(400), mdp.ClippedBurst},
+		"it goes on":          {busy, 59 * time.Second, less, mdp.Action{}.WithReservation(400).WithMemory(200 * mdp.MiB), mdp.ClippedBurst},
+		"for too long":        {busy, time.Minute, less, less, 0},
+		"it is over":          {calm, time.Second, less, less, 0},
+		"usage is not known":  {blind, time.Second, less, less, 0},
+		"nothing is resized":  {busy, 0, mdp.Action{}.WithReplicas(4), mdp.Action{}.WithReplicas(4), 0},
+		"what there is stays": {busy, 0, mdp.Action{}.WithReservation(400), mdp.Action{}.WithReservation(400), 0},
+	} {
+		p := guard.Standard(wants(c.want), guard.Central, within(wide))
+		decide := func(s mdp.State) mdp.Action {
+			a, err := p.Decide(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		if c.burst > 0 {
+			decide(busy)
+		}
+		c.s.At = noon.Add(c.burst)
+		a := decide(c.s)
+		if why := a.Clipped; why != c.why {
+			t.Errorf("%s: clipped by %q, want %q", name, why, c.why)
+		}
+		if a.Clipped = 0; a != c.is {
+			t.Errorf("%s: %v, want %v", name, a, c.is)
+		}
+	}
+	p := guard.Standard(wants(less), guard.Central, within(wide))
+	for after, s := range []mdp.State{busy, calm, busy} {
+		s.At = noon.Add(time.Duration(after) * 31 * time.Second)
+		a, err := p.Decide(s)
+		if held := a.Reservation == 400; err != nil || held != (s.Usage.CPU > 400) {
+			t.Errorf("state %d: %v, %v; the next burst is another one", after, a, err)
+		}
+	}
+}
+
 func TestReplicasGoOneByOneAndComeInSteps(t *testing.T) {
 	p := guard.Standard(wants(mdp.Action{}.WithReplicas(1)), guard.Central, within(wide))
 	s := at(100, 100*mdp.MiB)
@@ -281,6 +340,7 @@ func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
 		"down 1":          func(s *guard.Settings) { s.Down = 1 },
 		"replicas up 1":   func(s *guard.Settings) { s.ReplicasUp = 1 },
 		"of memory -1s":   func(s *guard.Settings) { s.MemoryDwell = -time.Second },
+		"a burst -1s":     func(s *guard.Settings) { s.HoldBurst = -time.Second },
 		"memory margin 0": func(s *guard.Settings) { s.MemoryMargin = 0.5 },
 	} {
 		s := guard.Central

@@ -24,7 +24,9 @@
 //     objective), except for a pause after a scale-out: a percentile over a
 //     window still includes the time before the scale-out.
 //  5. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
-//     their ceilings, the largest burst of the stabilization window.
+//     their ceilings, the largest burst of the stabilization window. And HPA's utilisation is that of
+//     the mean usage of a quarter of a minute, as the metrics server measures it: the usage of a
+//     second adds replicas when it is above the BurstUtilization.
 package hpavpa
 
 import (
@@ -45,8 +47,8 @@ type Config struct {
 	Largest           mdp.Size     // largest allowed size of a replica; the utilisation refers to it
 	Request           mdp.MilliCPU // HPA: the CPU request of a replica, which the utilisation then refers to; 0 leaves CPU to VPA
 	TargetUtilization int32        // HPA: desired usage in percent of Request or Largest.CPU; HPA's example is 70
-	// A scale-in leaves the largest burst of the window at most this percentage of the ceilings; 0 does
-	// not look at bursts.
+	// A scale-in leaves the largest burst of the window at most this percentage of the ceilings, and a burst that needs more
+	// is scaled out for at once; 0 does not look at bursts.
 	BurstUtilization int32
 	Tolerance        mdp.Ratio     // HPA: a usage ratio of 1 plus or minus this changes nothing
 	Stabilization    time.Duration // HPA: a scale-in uses the highest desired number in this window
@@ -63,6 +65,9 @@ type Config struct {
 	Percentile   float64 // VPA, in (0, 1]: of CPU peaks and of memory peaks
 	SafetyMargin float64 // VPA: relative margin above the percentile; 0.15 is 15 %
 }
+
+// resolution is the half-life of the mean usage that replicas are for: the metrics server measures every 15 s.
+const resolution = 15 * time.Second
 
 // Default has the defaults of HPA and VPA, except for the departures in the
 // package comment.
@@ -113,6 +118,7 @@ func (c Config) Check() error {
 type Policy struct {
 	config      Config
 	typical     smoothed // the mean usage that a reservation is for
+	lasting     smoothed // the mean usage that replicas are for, with a BurstUtilization
 	usage       *model.AggregateContainerState
 	recommender logic.PodResourceRecommender
 	desired     []desire  // recent desired numbers of replicas, for HPA's stabilization
@@ -146,6 +152,7 @@ func New(c Config) *Policy {
 	return &Policy{
 		config:  c,
 		typical: smoothed{halfLife: c.Smoothing},
+		lasting: smoothed{halfLife: resolution},
 		usage: &model.AggregateContainerState{
 			AggregateCPUUsage:    util.NewDecayingHistogram(cores, c.HalfLife),
 			AggregateMemoryPeaks: util.NewDecayingHistogram(options.MemoryHistogramOptions, c.HalfLife),
@@ -268,13 +275,20 @@ func (p *Policy) sample(at time.Time, resource model.ResourceName, amount int64)
 // replicas is HPA's formula: the larger of the desired numbers for CPU and
 // latency, with stabilization for a scale-in.
 func (p *Policy) replicas(s mdp.State) (int, error) {
+	used := raised(s.Usage.CPU, s)
+	lasting, atOnce := used, 0
+	if p.config.BurstUtilization > 0 {
+		// Until there are two values nothing lasts. A pod takes seconds to start, and the CPU for that from the burst.
+		mean, _ := p.lasting.add(s.At, float64(used))
+		lasting, atOnce = mdp.MilliCPU(mean), p.carry(used, s.Replicas)
+	}
 	ratio, _, _, err := hpa.GetResourceUtilizationRatio(
-		hpa.PodMetricsInfo{"mean": {Value: int64(raised(s.Usage.CPU, s))}},
+		hpa.PodMetricsInfo{"mean": {Value: int64(lasting)}},
 		map[string]int64{"mean": int64(p.full())}, p.config.TargetUtilization)
 	if err != nil {
 		return 0, fmt.Errorf("hpavpa: utilisation of %v: %w", p.full(), err)
 	}
-	want := p.scaled(s.Replicas, ratio)
+	want := max(p.scaled(s.Replicas, ratio), atOnce)
 	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
 		pods := hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}
 		ratio, _ := hpa.GetMetricUsageRatio(pods, max(1, slo.Microseconds()))
@@ -315,8 +329,12 @@ func (p *Policy) forBurst(s mdp.State) int {
 	if p.config.BurstUtilization == 0 || !s.Knows(mdp.CPUBurst) {
 		return 0
 	}
-	all := float64(raised(s.CPUBurst, s)) * float64(s.Replicas)
-	return int(math.Ceil(all * 100 / float64(p.config.BurstUtilization) / float64(p.full())))
+	return p.carry(raised(s.CPUBurst, s), s.Replicas)
+}
+
+// carry is how many replicas carry, beneath their ceilings, what so many of them use in a second.
+func (p *Policy) carry(each mdp.MilliCPU, replicas int) int {
+	return int(math.Ceil(float64(each) * float64(replicas) * 100 / float64(p.config.BurstUtilization) / float64(p.full())))
 }
 
 // scaled is HPA's formula: the replicas times the ratio, rounded up. A ratio

@@ -336,6 +336,37 @@ func TestAScaleInLeavesRoomForTheLargestBurst(t *testing.T) {
 	}
 }
 
+// A new replica takes seconds to start, and CPU, from a burst that its ceilings carry. What needs more than the ceilings have is
+// scaled out for at once, and so is, in the end, what lasts.
+func TestABurstThatItsCeilingsCarryAddsNoReplica(t *testing.T) {
+	c := config()
+	c.BurstUtilization = 90
+	at := func(second int, used mdp.MilliCPU) mdp.State {
+		s := state(0, 2, 500, used, 0, 50*time.Millisecond)
+		s.At = s.At.Add(time.Duration(second) * time.Second)
+		return s
+	}
+	p := hpavpa.New(c)
+	for _, quiet := range []int{0, 10, 20} {
+		decide(t, p, at(quiet, 60))
+	}
+	for _, busy := range []int{21, 23, 25, 27} { // a burst brings its own decisions
+		if a := decide(t, p, at(busy, 440)); a.Replicas != 2 {
+			t.Errorf("%d replicas after %d s of a burst that two carry", a.Replicas, busy-20)
+		}
+	}
+	if a := decide(t, p, at(28, 460)); a.Replicas != 3 {
+		t.Errorf("%d replicas, and two have less than 90 %% of their ceilings left", a.Replicas)
+	}
+	p, n := hpavpa.New(c), 0
+	for second := 0; n != 3; second += 10 {
+		if second > 60 {
+			t.Fatalf("%d replicas after a minute at 88 %%, where 70 %% is wanted", n)
+		}
+		n = decide(t, p, at(second, 440)).Replicas
+	}
+}
+
 // While the limit in force is settled beneath its ceiling a slow answer is not for want
 // of replicas.
 func TestLatencyAddsReplicasOnlyAtTheCeiling(t *testing.T) {
@@ -364,7 +395,8 @@ func TestAReplicaThatIsNotReadyIsNotTakenAway(t *testing.T) {
 			t.Errorf("step %d: %d replicas are wanted while the third is not ready", i, a.Replicas)
 		}
 	}
-	if a := decide(t, p, state(8, 3, 500, 200, 0, 50*time.Millisecond)); a.Replicas != 2 {
+	decide(t, p, state(8, 3, 500, 200, 0, 50*time.Millisecond))
+	if a := decide(t, p, state(15, 3, 500, 200, 0, 50*time.Millisecond)); a.Replicas != 2 {
 		t.Errorf("a window later: %d replicas, want 2", a.Replicas)
 	}
 }
