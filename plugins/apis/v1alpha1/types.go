@@ -446,7 +446,7 @@ type DecisionStatus struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// What changed the action before it was carried out: min, max, dwell,
-	// rate-up, rate-down, usage, slo, budget, stale, paused, fallback.
+	// rate-up, rate-down, usage, slo, burst, budget, stale, paused, fallback.
 	// +listType=atomic
 	// +optional
 	ClippedBy []string `json:"clippedBy,omitempty"`
