@@ -95,8 +95,8 @@ bench-agent: ## what the node agent costs; the last line is JSON
 bench-link: ## what 5,000 nodes cost central; the last line is JSON
 	go run ./test/perf/link
 
-bench-real: ## the demo's load against real pods, sized by every way there is; about three hours
-	go run ./test/demo --out out/bench-real --name real --runs static,hpa-vpa,hpa-vpa-30s,k8s-cpu-fast,aware,aware-demand,static-at-mean
+bench-real: ## the demo's load against real pods, sized by every way there is; four and a half hours, 100 minutes of them to learn
+	go run ./test/demo --out out/bench-real --name real --runs static,hpa-vpa,hpa-vpa-30s,k8s-cpu-fast,aware,aware-demand,aware-learned,static-at-mean,static-at-learned
 
 bench-foreign: ## programs nobody here wrote, left alone and with AWARE; forty minutes; the last line is JSON
 	go run ./test/perf/foreign

@@ -23,11 +23,14 @@ const (
 	cpuFast  = "k8s-cpu-fast"
 	aware    = "aware"
 	demand   = "aware-demand"
+	learned  = "aware-learned"
 	atMean   = "static-at-mean"
+
+	atLearned = "static-at-learned"
 )
 
 var (
-	allRuns  = []string{static, hpaVPA, hpaVPA30, cpuFast, aware, demand, atMean}
+	allRuns  = []string{static, hpaVPA, hpaVPA30, cpuFast, aware, demand, learned, atMean, atLearned}
 	demoRuns = []string{static, hpaVPA, hpaVPA30, aware, atMean}
 )
 
@@ -43,7 +46,18 @@ func stabilization(run string) time.Duration {
 func withVPA(run string) bool { return run == hpaVPA || run == hpaVPA30 }
 
 // withAWARE reports whether a run has AWARE.
-func withAWARE(run string) bool { return run == aware || run == demand }
+func withAWARE(run string) bool { return run == aware || run == demand || run == learned }
+
+// meanOf is the run at whose mean cores a static one is; empty for all others.
+func meanOf(run string) string {
+	switch run {
+	case atMean:
+		return aware
+	case atLearned:
+		return learned
+	}
+	return ""
+}
 
 // ruleOf is the rule by which AWARE's nodes decide in a run; empty is their own.
 func (o options) ruleOf(run string) string {
@@ -74,7 +88,7 @@ func manifests(run string, slo time.Duration, milli int, rule string) ([]byte, e
 	var b bytes.Buffer
 	err := appTemplate.Execute(&b, map[string]any{
 		"Run": run, "Namespace": namespaceOf(run), "App": appName, "SLO": slo, "HPAVPA": withVPA(run),
-		"AWARE":         withAWARE(run),
+		"AWARE": withAWARE(run), "Learned": run == learned,
 		"Stabilization": int(stabilization(run).Seconds()), "Limit": milli, "Request": milli * 2 / 3, "Rule": rule,
 	})
 	return b.Bytes(), err

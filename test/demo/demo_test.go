@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/cluster/images"
@@ -48,6 +49,8 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		"whose mean":   func(o *options) { o.runs = []string{static, atMean} },
 		"--slo":        func(o *options) { o.slo = requestTimeout },
 		"--rule":       func(o *options) { o.rule = "magic" },
+		"--learn":      func(o *options) { o.learn = -time.Second },
+		"at-learned":   func(o *options) { o.runs = []string{aware, atLearned} },
 	} {
 		o := good
 		spoil(&o)
@@ -76,7 +79,12 @@ func TestTheOrderChangesFromRoundToRound(t *testing.T) {
 				t.Errorf("%+v in the round of %+v", s, round[0])
 			}
 		}
-		if len(seen) != len(allRuns) || round[len(round)-1].run != atMean {
+		for _, s := range round[:len(round)-2] {
+			if meanOf(s.run) != "" {
+				t.Errorf("%s is not at the end of the round: %+v", s.run, round)
+			}
+		}
+		if len(seen) != len(allRuns) {
 			t.Errorf("the round %+v", round)
 		}
 	}
@@ -141,6 +149,10 @@ func TestAllRunsHaveTheSameTemplateExceptForTheOptIn(t *testing.T) {
 		if opted := optin.OptedIn(got.Spec.Template); opted != withAWARE(run) {
 			t.Errorf("run %s is opted in: %v", run, opted)
 		}
+	}
+	spec, errs := optin.Parse(deployment(t, learned).Spec.Template)
+	if len(errs) > 0 || spec.Learner == nil || spec.Learner.Algorithm != v1alpha1.AlgorithmBCQ {
+		t.Errorf("the learned run has the learner %+v, errors %v", spec.Learner, errs)
 	}
 	for run, rule := range map[string]string{aware: "captain", demand: "demand"} {
 		if got := (options{rule: "captain"}).ruleOf(run); got != rule {
@@ -568,14 +580,48 @@ func TestTheClaimsAreOfTheSameRound(t *testing.T) {
 	}
 }
 
+// The learned run has claims of its own: a quarter fewer cores, and of the static run at its own mean, not at AWARE's.
+func TestTheLearnedRunIsComparedWithItsOwnMean(t *testing.T) {
+	r := twoRounds()
+	for _, run := range []string{learned, atLearned} {
+		record := *r.slice(slice{aware, 7, false})
+		record.Run, record.MeanCoresAllocated = run, known(0.75)
+		r.add(&record)
+	}
+	r.slice(slice{hpaVPA, 7, false}).MeanCoresAllocated = known(1)
+	claims := map[string]bool{}
+	for _, c := range r.claims() {
+		claims[c.Claim] = c.Holds
+	}
+	for claim, want := range map[string]bool{
+		"aware-learned has fewer cores in force than hpa-vpa":                  true,
+		"aware-learned has a quarter fewer cores in force than hpa-vpa":        true,
+		"aware-learned has fewer requests over the SLO than static-at-learned": false, // as many
+		"fewer requests over the SLO than static-at-mean":                      true,
+	} {
+		if got, is := claims[claim]; got != want || !is {
+			t.Errorf("%s: %v, want %v (%v)", claim, got, want, claims)
+		}
+	}
+	for _, none := range []string{"a quarter fewer cores in force than hpa-vpa",
+		"aware-learned has fewer requests over the SLO than static-at-mean", "fewer requests over the SLO than static-at-learned"} {
+		if _, is := claims[none]; is {
+			t.Errorf("a claim that nobody makes: %s", none)
+		}
+	}
+	if milli, err := r.meanMilli(learned, false); err != nil || milli != 375 {
+		t.Errorf("%dm, %v; want half of 0.75 cores", milli, err)
+	}
+}
+
 func TestTheStaticRunAtTheMeanHasAWAREsCores(t *testing.T) {
 	r := twoRounds()
-	if _, err := r.meanMilli(true); err == nil {
+	if _, err := r.meanMilli(aware, true); err == nil {
 		t.Error("a mean of no slice")
 	}
 	r.of(aware)[0].MeanCoresAllocated = known(0.8)
 	r.of(aware)[1].MeanCoresAllocated = known(1.0)
-	if milli, err := r.meanMilli(false); err != nil || milli != 450 {
+	if milli, err := r.meanMilli(aware, false); err != nil || milli != 450 {
 		t.Errorf("%dm, %v; want half of 0.9 cores for each of two replicas", milli, err)
 	}
 	d := deployment(t, atMean)

@@ -82,9 +82,15 @@ func (s *stage) strike(ctx context.Context) error {
 // awareNamespace is AWARE's namespace in manifests/default.
 const awareNamespace = "aware-system"
 
-// installAWARE installs AWARE as README describes it.
-func (s *stage) installAWARE(ctx context.Context) error {
+// installAWARE installs AWARE as README describes it, for a run. What central learns in a learned one outlives it.
+func (s *stage) installAWARE(ctx context.Context, run string) error {
 	dir := filepath.Join(s.source, "manifests", "default")
+	if run == learned {
+		var err error
+		if dir, err = s.keeping(ctx, dir); err != nil {
+			return err
+		}
+	}
 	if _, err := s.cluster.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
 		return fmt.Errorf("applying %s: %w", dir, err)
 	}

@@ -7,10 +7,13 @@
 //	aware           AWARE, opted in with annotations on the same pod template
 //	static-at-mean  two replicas with the cores that aware had in the mean until then
 //
-// With --runs there are two more, which "make bench-real" has:
+// With --runs there are more, which "make bench-real" has:
 //
 //	k8s-cpu-fast    a limit of usage / 0.6, the highest of 20 s, set each second (Autothrottle, NSDI'24, section 5)
 //	aware-demand    AWARE, whose nodes decide by the demand rule
+//	aware-learned   AWARE, whose central has learned the application for --learn of the same load before the
+//	                rounds, and goes on from that in each slice
+//	static-at-learned  two replicas with the cores that it had in the mean until then
 //
 // Each is measured in short slices, one after the other, as in parallel they would
 // disturb each other on a machine with two cores. A round has one slice of each, and one of each
@@ -90,6 +93,7 @@ type options struct {
 	peak      float64       // cores that the load asks for at its peak
 	slo       time.Duration // 0: it is fitted
 	rule      string        // of AWARE's nodes; empty: their own
+	learn     time.Duration // how long the application of the learned run lives before the rounds
 }
 
 // What --neighbour takes.
@@ -134,6 +138,8 @@ func command() *cobra.Command {
 	f.DurationVar(&o.slo, "slo", 0,
 		"latency that the 99th percentile of requests may take; 0 is thirty times the CPU time of a request")
 	f.StringVar(&o.rule, "rule", "", "by which AWARE's nodes decide on CPU limits: captain or demand; empty is their own")
+	f.DurationVar(&o.learn, "learn", 100*time.Minute,
+		"how long the application of the run "+learned+" has load before the rounds, for central to learn it")
 	return c
 }
 
@@ -149,8 +155,10 @@ func (o options) validate() error {
 			return fmt.Errorf("--runs has %q twice", run)
 		}
 	}
-	if slices.Contains(o.runs, atMean) && !slices.Contains(o.runs, aware) {
-		return fmt.Errorf("--runs has %s without %s, whose mean it is", atMean, aware)
+	for _, run := range o.runs {
+		if whose := meanOf(run); whose != "" && !slices.Contains(o.runs, whose) {
+			return fmt.Errorf("--runs has %s without %s, whose mean it is", run, whose)
+		}
 	}
 	if len(o.seeds) == 0 {
 		return errors.New("--seeds is empty: a round needs one")
@@ -158,6 +166,8 @@ func (o options) validate() error {
 	switch {
 	case !slices.Contains([]string{"", "captain", "demand"}, o.rule):
 		return fmt.Errorf("--rule %q: must be captain or demand", o.rule)
+	case o.learn < 0:
+		return fmt.Errorf("--learn %v: must not be negative", o.learn)
 	case !slices.Contains([]string{withNeighbour, withoutNeighbour, bothNeighbours}, o.neighbour):
 		return fmt.Errorf("--neighbour %q: must be with, without or both", o.neighbour)
 	case !(o.timeScale >= 0.1 && o.timeScale <= 20):
@@ -186,8 +196,8 @@ func (s slice) name() string {
 	return s.run
 }
 
-// slices are all slices in their order. In each round another run is the first; static-at-mean is
-// the last one, because it has the mean of what was measured until then.
+// slices are all slices in their order. In each round another run is the first; those at another's mean are
+// the last ones, because they have the mean of what was measured until then.
 func (o options) slices() []slice {
 	var all []slice
 	var neighbours []bool
@@ -199,13 +209,18 @@ func (o options) slices() []slice {
 	}
 	for i, seed := range o.seeds {
 		for _, neighbour := range neighbours {
-			runs := slices.DeleteFunc(slices.Clone(o.runs), func(run string) bool { return run == atMean })
+			var runs, means []string
+			for _, run := range o.runs {
+				if meanOf(run) == "" {
+					runs = append(runs, run)
+				} else {
+					means = append(means, run)
+				}
+			}
 			if n := len(runs); n > 0 {
 				runs = append(runs[i%n:n:n], runs[:i%n]...)
 			}
-			if slices.Contains(o.runs, atMean) {
-				runs = append(runs, atMean)
-			}
+			runs = append(runs, means...)
 			for _, run := range runs {
 				all = append(all, slice{run, uint64(seed), neighbour})
 			}
@@ -239,6 +254,11 @@ func demo(ctx context.Context, o options) (err error) {
 	}
 	screen.say("%s", stage.fit)
 
+	if slices.Contains(o.runs, learned) {
+		if err := stage.learn(ctx); err != nil {
+			return fmt.Errorf("learning the application: %w", err)
+		}
+	}
 	results := newResults(o, stage.fit)
 	all := o.slices()
 	for i, slice := range all {

@@ -64,8 +64,8 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 		defer s.stopNeighbour(context.WithoutCancel(ctx))
 	}
 	milli := peakMilli
-	if run == atMean {
-		if milli, err = until.meanMilli(slice.neighbour); err != nil {
+	if whose := meanOf(run); whose != "" {
+		if milli, err = until.meanMilli(whose, slice.neighbour); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +117,7 @@ func (s *stage) install(ctx context.Context, run string) error {
 	case withVPA(run):
 		return s.installVPA(ctx)
 	case withAWARE(run):
-		return s.installAWARE(ctx)
+		return s.installAWARE(ctx, run)
 	}
 	return nil
 }
@@ -247,6 +247,9 @@ func (s *stage) measure(ctx context.Context, slice slice, milli int, url string,
 	}
 	if withAWARE(slice.run) {
 		s.countAgentResizes(ctx, record, agents)
+		if record.Policy, err = s.policy(ctx, slice.run); err != nil {
+			return nil, err
+		}
 	}
 	return record, nil
 }

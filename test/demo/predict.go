@@ -19,11 +19,11 @@ type Predicted struct {
 }
 
 // simulated is a run as a choice of the simulator's bench. The HPA and the VPA are not: there the bench's rule sets
-// limits, and here the HPA sets replicas and the VPA memory. AWARE's captain has no relief by the fast lane there.
+// limits, and here the HPA sets replicas and the VPA memory. Nor is what was learned here. AWARE's captain has no relief by the fast lane there.
 func simulated(run string, milli int) (c bench.Choice, ok bool) {
 	c = bench.Choice{Encoding: bench.Encoding}
 	switch run {
-	case static, atMean:
+	case static, atMean, atLearned:
 		c.Policy, c.Settings = "static", map[string]float64{"cpu." + appName: float64(milli)}
 	case cpuFast:
 		c.Policy = "k8s-cpu-fast"
@@ -38,7 +38,7 @@ func simulated(run string, milli int) (c bench.Choice, ok bool) {
 }
 
 // predict simulates a slice, request by request: the application with the cost of a request that was measured, under
-// the same rates. It is nil for what is not simulated: the HPA and the VPA, and the neighbour.
+// the same rates. It is nil for what is not simulated: the HPA and the VPA, what was learned, and the neighbour.
 func predict(ctx context.Context, s slice, f fit, t trace.Trace, milli int) (*Predicted, error) {
 	choice, ok := simulated(s.run, milli)
 	if !ok || s.neighbour {

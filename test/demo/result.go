@@ -54,6 +54,9 @@ type Record struct {
 	// Whether all limits in force were the API's after AWARE was uninstalled.
 	RestoredOnUninstall *bool `json:"restored_on_uninstall,omitempty"`
 
+	// AWARE's policy at the end of the slice, and the stage of its agent; empty without AWARE.
+	Policy string `json:"policy,omitempty"`
+
 	// What the simulated world says of the slice; nil where it does not simulate it.
 	Predicted *Predicted `json:"predicted,omitempty"`
 
@@ -188,11 +191,11 @@ func (r *Results) names() []string {
 	return names
 }
 
-// meanMilli is the CPU limit with which two static replicas have what AWARE had in force in
+// meanMilli is the CPU limit with which two static replicas have what a run of AWARE had in force in
 // the mean of its slices until now.
-func (r *Results) meanMilli(neighbour bool) (int, error) {
+func (r *Results) meanMilli(run string, neighbour bool) (int, error) {
 	sum, n := 0., 0
-	for _, record := range r.of(slice{run: aware, neighbour: neighbour}.name()) {
+	for _, record := range r.of(slice{run: run, neighbour: neighbour}.name()) {
 		if record.MeanCoresAllocated != nil {
 			sum, n = sum+*record.MeanCoresAllocated, n+1
 		}
@@ -368,8 +371,8 @@ func (r *Results) claims() []Claim {
 		if own.Run != aware {
 			who = own.Run + " has "
 		}
-		for _, run := range []string{hpaVPA, hpaVPA30, cpuFast, atMean} {
-			if run == atMean && own.Run != aware {
+		for _, run := range []string{hpaVPA, hpaVPA30, cpuFast, atMean, atLearned} {
+			if whose := meanOf(run); whose != "" && own.Run != whose {
 				continue // it is not at that run's mean
 			}
 			other := r.slice(slice{run, own.Seed, own.Neighbour})
@@ -382,7 +385,7 @@ func (r *Results) claims() []Claim {
 			}
 			a, b := own.SLOViolationRatio, other.SLOViolationRatio
 			add(a < b || a < none && b < none, "fewer requests over the SLO", "%.3f against %.3f", a, b)
-			if run == atMean {
+			if meanOf(run) != "" {
 				continue
 			}
 			compare := func(what string, a, b *float64, equal bool) {
@@ -391,6 +394,9 @@ func (r *Results) claims() []Claim {
 				}
 			}
 			compare("fewer cores in force", own.MeanCoresAllocated, other.MeanCoresAllocated, false)
+			if own.Run == learned && run == hpaVPA {
+				compare("a quarter fewer cores in force", own.MeanCoresAllocated, scaled(other.MeanCoresAllocated, 0.75), true)
+			}
 			compare("no more cores requested", own.MeanCoresRequested, other.MeanCoresRequested, true)
 			compare("no more memory requested", own.MeanMemoryRequest, other.MeanMemoryRequest, true)
 		}

@@ -27,7 +27,7 @@ type line struct {
 	l2        *float64 // resizes through the API
 }
 
-const tableHead = "RUN                       PHASE                         DONE  ELAPSED  REMAINS" +
+const tableHead = "RUN                         PHASE                         DONE  ELAPSED  REMAINS" +
 	"    RPS   P99 ms  REPLICAS  ALLOCATED   L1   L2"
 
 func (l line) String() string {
@@ -45,7 +45,7 @@ func (l line) String() string {
 	if l.allocated != nil {
 		allocated += "m"
 	}
-	return fmt.Sprintf("%-25s %-27s %6s %8s %8s %6s %8s %9s %10s %4s %4s", l.run, l.phase, done, elapsed, remains,
+	return fmt.Sprintf("%-27s %-27s %6s %8s %8s %6s %8s %9s %10s %4s %4s", l.run, l.phase, done, elapsed, remains,
 		figure(l.rps, 0), figure(l.p99, 0), figure(l.replicas, 0), allocated, figure(l.l1, 0), figure(l.l2, 0))
 }
 

@@ -27,6 +27,7 @@ const (
 	MinMemoryAnnotation   = Prefix + "min-memory" // of each container that has a memory limit
 	MaxMemoryAnnotation   = Prefix + "max-memory"
 	OOMEvictAnnotation    = Prefix + "oom-evict" // "true": a pod in an OOM loop may be evicted, in mode auto
+	AlgorithmAnnotation   = Prefix + "algorithm" // none (default), bcq: whether central learns the workload
 	RuleAnnotation        = Prefix + "rule"      // captain (default), demand: by which nodes decide on CPU limits
 	BudgetAnnotation      = Prefix + "budget"    // of the rule demand: share of requests that may be late; 0.85% for a p99
 	WindowsAnnotation     = Prefix + "windows"   // of the rule demand: share of windows of 10 s over the SLO; default 5%

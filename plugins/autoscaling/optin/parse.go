@@ -113,7 +113,7 @@ func known() []string {
 		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation,
 		v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
 		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation, v1alpha1.OOMEvictAnnotation,
-		v1alpha1.RuleAnnotation, v1alpha1.BudgetAnnotation, v1alpha1.WindowsAnnotation,
+		v1alpha1.AlgorithmAnnotation, v1alpha1.RuleAnnotation, v1alpha1.BudgetAnnotation, v1alpha1.WindowsAnnotation,
 	}
 	for p := range percentiles {
 		keys = append(keys, v1alpha1.SLOLatencyPrefix+p)
@@ -197,9 +197,14 @@ func (r *reader) slo(template corev1.PodTemplateSpec) *v1alpha1.SLO {
 	return &slo
 }
 
-// learner reads the rule of the nodes, and its error budget; nil when there is none of them.
+// learner reads the algorithm, the rule of the nodes, and its error budget; nil when there is none of them.
 func (r *reader) learner(slo *v1alpha1.SLO) *v1alpha1.Learner {
 	l := v1alpha1.Learner{}
+	algorithm, named := r.take(v1alpha1.AlgorithmAnnotation)
+	if named && algorithm != v1alpha1.AlgorithmNone && algorithm != v1alpha1.AlgorithmBCQ {
+		r.fail(v1alpha1.AlgorithmAnnotation, algorithm, "it must be none or bcq")
+	}
+	l.Algorithm = algorithm
 	rule, ruled := r.take(v1alpha1.RuleAnnotation)
 	switch {
 	case ruled && rule != "captain" && rule != "demand":

@@ -38,10 +38,14 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 	}
 }
 
-func TestParseReadsTheRuleOfTheNodes(t *testing.T) {
+func TestParseReadsHowAWorkloadIsLearned(t *testing.T) {
 	spec, errs := optin.Parse(template("rule", "demand", "slo-latency-p99", "50ms", "budget", "0.5%", "windows", "5%"))
 	want := v1alpha1.Learner{Rule: "demand", Budget: "0.5%", Windows: "5%"}
 	if len(errs) != 0 || spec.Learner == nil || *spec.Learner != want {
+		t.Errorf("learner %+v, errors %v", spec.Learner, errs)
+	}
+	spec, errs = optin.Parse(template("algorithm", "bcq"))
+	if want := (v1alpha1.Learner{Algorithm: "bcq"}); len(errs) != 0 || spec.Learner == nil || *spec.Learner != want {
 		t.Errorf("learner %+v, errors %v", spec.Learner, errs)
 	}
 	if spec, errs := optin.Parse(template("mode", "auto")); len(errs) != 0 || spec.Learner != nil {
@@ -108,6 +112,7 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 			[]string{"max-memory", strings.Repeat("1", 1000)}, []string{"max-memory:", "20 characters"},
 		},
 		"more CPU than a number can hold": {[]string{"max-cpu", "1e99"}, []string{"max-cpu:", `"1e99"`, "at most 1P"}},
+		"unknown algorithm":               {[]string{"algorithm", "magic"}, []string{"algorithm:", `"magic"`, "none or bcq"}},
 		"unknown rule":                    {[]string{"rule", "magic"}, []string{"rule:", `"magic"`, "captain or demand"}},
 		"demand without a latency": {
 			[]string{"rule", "demand", "slo-throughput", "20"}, []string{"rule:", `"demand"`, "slo-latency-p99"},

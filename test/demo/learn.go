@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"awarescale.dev/aware/test/apps/load"
+)
+
+// stateOnNode is a folder of the lab's node, in which what central has learned outlives central's pod. An admin has a
+// PersistentVolume in its place.
+const stateOnNode = "/var/lib/aware-learned"
+
+// overlay changes manifests/default so. Its verb is the folder of these, from the overlay's own.
+const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - %s
+patches:
+  - target:
+      kind: Deployment
+      name: aware-autoscaler
+    patch: |-
+      - op: replace
+        path: /spec/template/spec/volumes/0
+        value:
+          name: state
+          hostPath:
+            path: ` + stateOnNode + `
+            type: Directory
+`
+
+// keeping makes the folder on the node, and the overlay. It returns the overlay's folder.
+func (s *stage) keeping(ctx context.Context, manifests string) (string, error) {
+	const user = "65532" // of the autoscaler's container
+	install := s.cluster.Command(ctx, "install", "-d", "-o", user, "-g", user, "-m", "700", stateOnNode)
+	if out, err := install.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("making %s on the lab's node: %w: %s", stateOnNode, err, out)
+	}
+	dir := filepath.Join(s.options.out, "manifests", learned)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	from, err := filepath.Rel(dir, manifests)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, overlay, from), 0o644)
+}
+
+// learn lets central learn the application under the load of the slices, one after the other, for as long as --learn says.
+func (s *stage) learn(ctx context.Context) (err error) {
+	const run = learned
+	row := s.screen.begin("learning for " + run)
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			row.phase("failed")
+			s.diagnose(context.WithoutCancel(ctx), run)
+		}
+	}()
+	row.phase("installing")
+	if err := s.install(ctx, run); err != nil {
+		return err
+	}
+	if err := s.deploy(ctx, run, peakMilli); err != nil {
+		return err
+	}
+	if err := s.await(ctx, run); err != nil {
+		return err
+	}
+	url, err := s.target(ctx, run)
+	if err != nil {
+		return err
+	}
+	bursty, err := shape()
+	if err != nil {
+		return err
+	}
+	once, err := bursty.Scale(s.options.timeScale, s.fit.RPS)
+	if err != nil {
+		return err
+	}
+	const seeds = 2000 // none of a slice, nor of a warm-up
+	end := time.Now().Add(s.options.learn)
+	for i := uint64(0); time.Now().Before(end); i++ {
+		row.phase(fmt.Sprintf("%v are left", time.Until(end).Round(time.Minute)))
+		result, err := load.Run(ctx, s.load(url, once, seeds+i), nil)
+		if err != nil {
+			return err
+		}
+		policy, err := s.policy(ctx, run)
+		if err != nil {
+			return err
+		}
+		if i%10 == 0 {
+			s.screen.say("%s: %s, %.2f %% over the SLO", run, policy, 100*result.SLOViolationRatio)
+		}
+	}
+	row.phase("removing")
+	if err := s.uninstallAWARE(ctx, run); err != nil {
+		return err
+	}
+	if err := s.remove(ctx, run); err != nil {
+		return err
+	}
+	row.phase("done")
+	return nil
+}
+
+// policy is AWARE's policy for a run's application now, and the stage of its agent.
+func (s *stage) policy(ctx context.Context, run string) (string, error) {
+	object, err := s.awareObject(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	version := "none"
+	if p := object.Status.Policy; p != nil {
+		version = p.Version
+	}
+	return fmt.Sprintf("policy %s, stage %s", version, object.Status.Stage), nil
+}
