@@ -243,12 +243,12 @@ func (c *chain) holdSLO(s mdp.State, a mdp.Action) mdp.Action {
 }
 
 // holdBurst keeps sizes as they are within a burst. The ceiling carries it, and a smaller size would free nothing in it that
-// could not be freed after it.
+// could not be freed after it. Without a ceiling above the reservation there is no burst: what is reserved has to rise.
 func (c *chain) holdBurst(s mdp.State, a mdp.Action) mdp.Action {
 	switch {
 	case c.settings.HoldBurst == 0:
 		return a
-	case !s.Knows(mdp.CPUReservation, mdp.CPUUsage) || s.Usage.CPU <= s.Reservation:
+	case !s.Knows(mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUUsage) || s.Usage.CPU <= s.Reservation || s.Ceiling <= s.Reservation:
 		c.burst = time.Time{}
 		return a
 	case c.burst.IsZero():

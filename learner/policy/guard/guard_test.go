@@ -180,10 +180,11 @@ func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
 // has waited for comes when the burst is over, or when it turns out to be none.
 func TestNothingIsResizedWithinABurst(t *testing.T) {
 	busy := at(0, 200*mdp.MiB)
-	busy.Observed = busy.Observed.Without(mdp.SetOf(mdp.CPULimit)) | mdp.SetOf(mdp.CPUReservation, mdp.CPUUsage)
-	busy.Reservation, busy.Usage.CPU = 400, 401
-	calm, blind := busy, busy
+	busy.Observed = busy.Observed.Without(mdp.SetOf(mdp.CPULimit)) | mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUUsage)
+	busy.Reservation, busy.Ceiling, busy.Usage.CPU = 400, 401, 401
+	calm, blind, flat := busy, busy, busy
 	calm.Usage.CPU = 400
+	flat.Ceiling = 400 // as a pod has it whose request is its limit
 	blind.Observed = blind.Observed.Without(mdp.SetOf(mdp.CPUUsage))
 	less := mdp.Action{}.WithReservation(360).WithMemory(180 * mdp.MiB)
 	more := mdp.Action{}.WithReservation(440).WithMemory(220 * mdp.MiB).WithReplicas(4)
@@ -200,6 +201,7 @@ func TestNothingIsResizedWithinABurst(t *testing.T) {
 		"for too long":        {busy, time.Minute, less, less, 0},
 		"it is over":          {calm, time.Second, less, less, 0},
 		"usage is not known":  {blind, time.Second, less, less, 0},
+		"no ceiling above":    {flat, time.Second, more, more, 0},
 		"nothing is resized":  {busy, 0, mdp.Action{}.WithReplicas(4), mdp.Action{}.WithReplicas(4), 0},
 		"what there is stays": {busy, 0, mdp.Action{}.WithReservation(400), mdp.Action{}.WithReservation(400), 0},
 	} {
