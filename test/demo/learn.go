@@ -86,7 +86,7 @@ func (s *stage) learn(ctx context.Context) (err error) {
 	const seeds = 2000 // none of a slice, nor of a warm-up
 	end := time.Now().Add(s.options.learn)
 	for i := uint64(0); time.Now().Before(end); i++ {
-		row.phase(fmt.Sprintf("%v are left", time.Until(end).Round(time.Minute)))
+		row.phase(fmt.Sprintf("%v are left", max(0, time.Until(end)).Round(time.Second)))
 		result, err := load.Run(ctx, s.load(url, once, seeds+i), nil)
 		if err != nil {
 			return err
