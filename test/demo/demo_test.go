@@ -604,7 +604,8 @@ func TestTheLearnedRunIsComparedWithItsOwnMean(t *testing.T) {
 		}
 	}
 	for _, none := range []string{"a quarter fewer cores in force than hpa-vpa",
-		"aware-learned has fewer requests over the SLO than static-at-mean", "fewer requests over the SLO than static-at-learned"} {
+		"aware-learned has fewer requests over the SLO than static-at-mean",
+		"fewer requests over the SLO than static-at-learned"} {
 		if _, is := claims[none]; is {
 			t.Errorf("a claim that nobody makes: %s", none)
 		}

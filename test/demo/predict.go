@@ -19,7 +19,8 @@ type Predicted struct {
 }
 
 // simulated is a run as a choice of the simulator's bench. The HPA and the VPA are not: there the bench's rule sets
-// limits, and here the HPA sets replicas and the VPA memory. Nor is what was learned here. AWARE's captain has no relief by the fast lane there.
+// limits, and here the HPA sets replicas and the VPA memory. Nor is what was learned here. AWARE's captain has no relief by
+// the fast lane there.
 func simulated(run string, milli int) (c bench.Choice, ok bool) {
 	c = bench.Choice{Encoding: bench.Encoding}
 	switch run {

@@ -187,6 +187,7 @@ func TestNothingIsResizedWithinABurst(t *testing.T) {
 	flat.Ceiling = 400 // as a pod has it whose request is its limit
 	blind.Observed = blind.Observed.Without(mdp.SetOf(mdp.CPUUsage))
 	less := mdp.Action{}.WithReservation(360).WithMemory(180 * mdp.MiB)
+	same := mdp.Action{}.WithReservation(400).WithMemory(200 * mdp.MiB)
 	more := mdp.Action{}.WithReservation(440).WithMemory(220 * mdp.MiB).WithReplicas(4)
 	for name, c := range map[string]struct {
 		s     mdp.State
@@ -195,9 +196,9 @@ func TestNothingIsResizedWithinABurst(t *testing.T) {
 		is    mdp.Action
 		why   mdp.Clips
 	}{
-		"it begins":           {busy, 0, less, mdp.Action{}.WithReservation(400).WithMemory(200 * mdp.MiB), mdp.ClippedBurst},
+		"it begins":           {busy, 0, less, same, mdp.ClippedBurst},
 		"more is wanted":      {busy, 0, more, more.WithReservation(400), mdp.ClippedBurst},
-		"it goes on":          {busy, 59 * time.Second, less, mdp.Action{}.WithReservation(400).WithMemory(200 * mdp.MiB), mdp.ClippedBurst},
+		"it goes on":          {busy, 59 * time.Second, less, same, mdp.ClippedBurst},
 		"for too long":        {busy, time.Minute, less, less, 0},
 		"it is over":          {calm, time.Second, less, less, 0},
 		"usage is not known":  {blind, time.Second, less, less, 0},
