@@ -133,3 +133,42 @@ func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
 		}
 	}
 }
+
+// A burst of seconds changes nothing through the API: each resize, and each pod that starts, takes CPU from it. Its ceilings carry
+// it.
+func TestABurstThatItsCeilingsCarryChangesNothing(t *testing.T) {
+	bounds := mdp.Bounds{
+		Replicas:    mdp.Range[int]{Min: 1, Max: 3},
+		CPU:         mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 25, Max: 899},
+	}
+	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decide := func(second int, used mdp.MilliCPU) mdp.Action {
+		a, err := p.Decide(mdp.State{
+			At: time.Unix(int64(second), 0),
+			Observed: mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUUsage, mdp.CPUBurst, mdp.MemoryLimit,
+				mdp.MemoryUsage),
+			Replicas: 2, Reservation: 400, Ceiling: 900, Limit: mdp.Size{Memory: 200 * mdp.MiB},
+			Usage: mdp.Size{CPU: used, Memory: 60 * mdp.MiB}, CPUBurst: used,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for second := 0; second <= 40; second += 10 {
+		decide(second, 80)
+	}
+	for second := 62; second < 68; second += 2 {
+		if a := decide(second, 700); a.Replicas != 2 || a.Reservation != 400 || a.Limit.Memory != 200*mdp.MiB {
+			t.Errorf("in a burst, after %d s: %v", second, a)
+		}
+	}
+	if a := decide(78, 80); a.Replicas != 2 || a.Limit.Memory >= 200*mdp.MiB {
+		t.Errorf("after it: %v", a)
+	}
+}
