@@ -16,6 +16,16 @@ var objective = mdp.SLO{Percentile: 99, Latency: 50 * time.Millisecond}
 // rules is a central in which nothing is learned.
 func rules() *minds { return newMinds(10*time.Second, time.Now, func() bool { return false }) }
 
+// ruleWithin is central's rule for a container within bounds.
+func ruleWithin(t *testing.T, bounds mdp.Bounds) mdp.Policy {
+	t.Helper()
+	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // A pod writes its own histogram, and can say that every request is late for ever. What
 // it gets by that is what its owner's bounds allow.
 func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
@@ -26,10 +36,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := ruleWithin(t, bounds)
 		replicas, limit := 1, mdp.Size{CPU: 100, Memory: 64 * mdp.MiB}
 		highest := 0
 		for i := range 200 {
@@ -71,10 +78,7 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		CPU:      mdp.Range[mdp.MilliCPU]{Min: 50, Max: 800},
 		Memory:   mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
 	}
-	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := ruleWithin(t, bounds)
 	limit := 200 * mdp.MiB
 	var lowered []int // the seconds
 	for i := range 13 {
@@ -111,10 +115,7 @@ func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 99},
 	}
 	for used, want := range map[mdp.MilliCPU]mdp.Range[mdp.MilliCPU]{1: {Min: 1, Max: 3}, 9: {Min: 10, Max: 13}} {
-		p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := ruleWithin(t, bounds)
 		reserved := mdp.MilliCPU(20)
 		for i := range 60 {
 			a, err := p.Decide(mdp.State{
@@ -134,8 +135,8 @@ func TestWhatIdlePodsUseIsToldApart(t *testing.T) {
 	}
 }
 
-// A burst of seconds changes nothing through the API: each resize, and each pod that starts, takes CPU from it. Its ceilings carry
-// it.
+// A burst of seconds changes nothing through the API: its ceilings carry it, and each resize, and each pod that starts, takes
+// CPU from it.
 func TestABurstThatItsCeilingsCarryChangesNothing(t *testing.T) {
 	bounds := mdp.Bounds{
 		Replicas:    mdp.Range[int]{Min: 1, Max: 3},
@@ -143,10 +144,7 @@ func TestABurstThatItsCeilingsCarryChangesNothing(t *testing.T) {
 		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 25, Max: 899},
 	}
-	p, _, err := rules().policies(recommender.PolicyRequest{Bounds: bounds, Objective: mdp.Objective{SLO: objective}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := ruleWithin(t, bounds)
 	decide := func(second int, used mdp.MilliCPU) mdp.Action {
 		a, err := p.Decide(mdp.State{
 			At: time.Unix(int64(second), 0),

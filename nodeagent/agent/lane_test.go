@@ -995,8 +995,25 @@ func TestAResizeLiftsAMovingLimitForOneStepOnly(t *testing.T) {
 	}
 }
 
-// A resize comes while relief is in force, which is all that the API has: what it lifts is memory alone. The sampler takes the
-// relief back, and then the step looks: the CPU limit is ours, and the next burst is relieved up to the ceiling.
+// resizedInRelief is a resize that comes while relief is in force, which is all that the API has: what it lifts is memory alone.
+// The sampler takes the relief back to what was in force before, and the step has not looked.
+func (g *rig) resizedInRelief(before mdp.MilliCPU) {
+	g.t.Helper()
+	g.burst()
+	g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
+	if err := g.client.Update(g.t.Context(), "c0", change(web)); err != nil {
+		g.t.Fatal(err)
+	}
+	g.demand[0] = 50
+	for range 2 * mostCalmSamples {
+		g.tick()
+	}
+	if l := g.limit(0); l.CPU != before || l.Memory != web.Memory {
+		g.t.Fatalf("the limits are %v; the CPU limit was %v, and relief is over", l, before)
+	}
+}
+
+// After a resize that met relief the step finds that the CPU limit is ours, and the next burst is relieved up to the ceiling.
 func TestAResizeDuringReliefLeavesTheCeiling(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {
@@ -1011,18 +1028,7 @@ func TestAResizeDuringReliefLeavesTheCeiling(t *testing.T) {
 			g.grant(api.Auto)
 			g.run(30 * time.Second)
 			low := g.limit(0)
-			g.burst()
-			g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
-			if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
-				t.Fatal(err)
-			}
-			g.demand[0] = 50
-			for range 2 * mostCalmSamples {
-				g.tick()
-			}
-			if l := g.limit(0); l.CPU != low.CPU || l.Memory != web.Memory {
-				t.Fatalf("the limits are %v, they were %v, and relief is over", l, low)
-			}
+			g.resizedInRelief(low.CPU)
 			g.grant(api.Auto)
 			g.agent.Step(t.Context(), g.now)
 			if ceiling := g.agent.containers[g.ref(0)].facts.Ceiling(); ceiling != web {

@@ -248,18 +248,7 @@ func TestACallSaysALimitOfWhichAnothersUpdateHasToldTheRuntimeSomethingElse(t *t
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		g := newRig(t, version, 1)
 		low := g.shrunk()
-		g.burst()
-		g.stage.change(0, func(_ *Pod, c *Container) { c.Requests.CPU += 10 })
-		if err := g.client.Update(t.Context(), "c0", change(web)); err != nil {
-			t.Fatal(err)
-		}
-		g.demand[0] = 50
-		for range 2 * mostCalmSamples {
-			g.tick()
-		}
-		if l := g.limit(0); l.CPU != low.CPU {
-			t.Fatalf("v%d: the CPU limit is %v, it was %v, and relief is over", version, l.CPU, low.CPU)
-		}
+		g.resizedInRelief(low.CPU)
 		c := g.agent.containers[g.ref(0)]
 		g.each = func() {
 			if l := g.limit(0); l.CPU > low.CPU {

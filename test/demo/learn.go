@@ -91,12 +91,8 @@ func (s *stage) learn(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		policy, err := s.policy(ctx, run)
-		if err != nil {
-			return err
-		}
 		if i%10 == 0 {
-			s.screen.say("%s: %s, %.2f %% over the SLO", run, policy, 100*result.SLOViolationRatio)
+			s.screen.say("%s: %s, %.2f %% over the SLO", run, s.policy(ctx, run), 100*result.SLOViolationRatio)
 		}
 	}
 	row.phase("removing")
@@ -110,15 +106,16 @@ func (s *stage) learn(ctx context.Context) (err error) {
 	return nil
 }
 
-// policy is AWARE's policy for a run's application now, and the stage of its agent.
-func (s *stage) policy(ctx context.Context, run string) (string, error) {
+// policy is AWARE's policy for a run's application now, and the stage of its agent, or why it is not known: what was measured
+// does not get lost for that.
+func (s *stage) policy(ctx context.Context, run string) string {
 	object, err := s.awareObject(ctx, run)
 	if err != nil {
-		return "", err
+		return "not known: " + err.Error()
 	}
 	version := "none"
 	if p := object.Status.Policy; p != nil {
 		version = p.Version
 	}
-	return fmt.Sprintf("policy %s, stage %s", version, object.Status.Stage), nil
+	return fmt.Sprintf("policy %s, stage %s", version, object.Status.Stage)
 }

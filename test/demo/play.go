@@ -247,9 +247,7 @@ func (s *stage) measure(ctx context.Context, slice slice, milli int, url string,
 	}
 	if withAWARE(slice.run) {
 		s.countAgentResizes(ctx, record, agents)
-		if record.Policy, err = s.policy(ctx, slice.run); err != nil {
-			return nil, err
-		}
+		record.Policy = s.policy(ctx, slice.run)
 	}
 	return record, nil
 }
