@@ -1095,7 +1095,8 @@ func TestAResizeThatComesIntoABurstIsRelief(t *testing.T) {
 				g.demand[0] = web.CPU * 4 / 10
 				g.run(time.Second)
 				if l := g.limit(0).CPU; l < 2*g.demand[0] {
-					t.Errorf("resize %d: %v is in use, and a step after the resize %v is in force; it was %v before", i, g.demand[0], l, low)
+					t.Errorf("resize %d: %v is in use, and a step after the resize %v is in force; it was %v before",
+						i, g.demand[0], l, low)
 				}
 				g.demand[0] = quiet
 				g.run(40 * time.Second)
