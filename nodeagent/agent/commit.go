@@ -16,10 +16,13 @@ import (
 // steps. Until the runtime is told its next update of the container, of whatever limit, brings
 // back what it knows; the step finds that, and writes again.
 const (
-	// A limit that was not written for so long has come to rest.
-	restsAfter = 900 * time.Millisecond // a step, whose ticker jitters
+	// A limit that was not written for so long has come to rest. A burst is relieved, eased and
+	// settled in less as a rule, and costs one or two calls so.
+	restsAfter = 3 * time.Second
 	// A limit that does not rest is told when the runtime does not know it for so long.
 	commitWithin = 5 * time.Second
+	// The agent looks once a step, whose ticker jitters: the bound is passed by so much at most.
+	oneStep = 900 * time.Millisecond
 )
 
 // due reports whether the container runtime is to be told.
@@ -31,7 +34,7 @@ func (c *managedContainer) due(now time.Time) bool {
 
 // late reports whether the runtime should have been told, and was not.
 func (c *managedContainer) late(now time.Time) bool {
-	return c.ownership.Behind && now.Sub(c.behindAt) > commitWithin+restsAfter
+	return c.ownership.Behind && now.Sub(c.behindAt) > commitWithin+oneStep
 }
 
 // far is how far what is in force is from what the runtime knows: the logarithm of their

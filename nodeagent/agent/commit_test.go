@@ -101,7 +101,7 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	g.boot()
 	g.demand[0] = 50
 	g.grant(api.Auto)
-	g.run(3 * time.Second)
+	g.run(restsAfter + 2*time.Second)
 	g.told()
 	g.server.Stop()
 	wants = 700
@@ -200,7 +200,7 @@ func TestACPULimitDoesNotWaitForTheCallThatMemoryNeeds(t *testing.T) {
 }
 
 func TestWhenTheRuntimeIsTold(t *testing.T) {
-	const bound = commitWithin + restsAfter
+	const bound = commitWithin + oneStep
 	for name, c := range map[string]struct {
 		moved, behind time.Duration // ago
 		due, late     bool

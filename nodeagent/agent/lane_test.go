@@ -60,7 +60,7 @@ func TestABurstIsRelievedInTheSampleThatShowsIt(t *testing.T) {
 			if n := len(g.server.Calls()); n != calls {
 				t.Errorf("%d calls of the container runtime: relief waited for it", n-calls)
 			}
-			g.run(2 * time.Second)
+			g.run(restsAfter + 2*time.Second)
 			c := g.server.Calls()
 			if last := c[len(c)-1]; len(c) == calls || last.CpuQuota != cgroup.Quota(g.limit(0).CPU, 100000) {
 				t.Errorf("the runtime was told %v, and in force is %v", last, g.limit(0))
