@@ -31,10 +31,11 @@ func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}
-	// A memory limit has a fifth taken off in at least this time. VPA goes to its target at once;
-	// what protects is the margin above what is in use, and not the pace.
+	// Half of a reservation may be freed at once, and half of memory once a minute. VPA goes to its target at once; what
+	// protects is the margin above what is in use, and not the pace. By fifths a new pod was resized seven times on its
+	// way down.
 	settings := guard.Central
-	settings.MemoryDwell = 20 * time.Second
+	settings.Down = 0.5
 	place := guard.Place{
 		Bounds: func() mdp.Bounds { return b.Bounds },
 		Knobs:  func() mdp.Set { return mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit) },

@@ -71,7 +71,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 }
 
-// A memory limit comes down by at most a fifth each 20 s, and stays a quarter above what is in use.
+// A memory limit comes down by at most half each minute, and stays a quarter above what is in use.
 func TestMemoryComesDownInSteps(t *testing.T) {
 	bounds := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: 1, Max: 1},
@@ -92,12 +92,12 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		if a.Limit.Memory < limit {
 			lowered = append(lowered, 10*i)
 		}
-		if least := limit * 8 / 10; a.Limit.Memory < least-mdp.MiB {
+		if least := limit / 2; a.Limit.Memory < least-mdp.MiB {
 			t.Errorf("after %d s: %v, from %v", 10*i, a.Limit.Memory, limit)
 		}
 		limit = a.Limit.Memory
 	}
-	if want := []int{0, 20, 40, 60, 80}; !slices.Equal(lowered, want) {
+	if want := []int{0, 60}; !slices.Equal(lowered, want) {
 		t.Errorf("lowered after %v s, want %v", lowered, want)
 	}
 	if limit < 75*mdp.MiB || limit > 90*mdp.MiB {

@@ -2,11 +2,13 @@ package updater_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,11 +141,59 @@ func TestAFullNodeTakesWhatNeedsNoCPURequest(t *testing.T) {
 		act(mdp.Action{}.WithReservation(150))
 	}
 	act(mdp.Action{}.WithReservation(150).WithMemory(256 * mdp.MiB))
-	act(mdp.Action{}.WithReservation(60).WithMemory(256 * mdp.MiB))
+	for range 5 {
+		act(mdp.Action{}.WithReservation(60).WithMemory(256 * mdp.MiB))
+	}
 	for _, p := range c.pods() {
 		r := p.Spec.Containers[0].Resources
 		if r.Requests.Cpu().MilliValue() != 60 || r.Limits.Cpu().MilliValue() != 4000 || r.Limits.Memory().Value() != 256<<20 {
 			t.Errorf("%s on %s has %+v", p.Name, p.Spec.NodeName, r)
 		}
 	}
+}
+
+// What only frees has time: in each step one pod of each node is resized, the one with the largest request first. What
+// gives more of anything is for all pods at once.
+func TestWhatIsFreedIsFreedPodByPod(t *testing.T) {
+	c := newCrowd(t)
+	u := c.updater()
+	requests := func() (of []int64) {
+		for _, p := range c.pods() {
+			of = append(of, p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+		}
+		return of
+	}
+	act := func(a mdp.Action, want ...int64) {
+		t.Helper()
+		u.Workload = c.load()
+		if _, effect, err := u.Act(t.Context(), c.now, a); err != nil || effect != mdp.Pending {
+			t.Fatalf("%v, %v", effect, err)
+		}
+		c.now = c.now.Add(10 * time.Second)
+		for _, p := range c.pods() {
+			p.Status.ContainerStatuses[0].AllocatedResources = p.Spec.Containers[0].Resources.Requests.DeepCopy()
+			if err := c.client.Status().Update(t.Context(), &p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is := requests(); !slices.Equal(is, want) {
+			t.Errorf("after %v the pods request %v, want %v", a, is, want)
+		}
+	}
+	less, more := mdp.Action{}.WithReservation(50), mdp.Action{}.WithReservation(200)
+	for _, p := range c.pods() { // the ceilings are in the pods before
+		p.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = *resource.NewQuantity(4, resource.DecimalSI)
+		if p.Name == "crowd-3" {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(120, resource.DecimalSI)
+		}
+		if err := c.client.Update(t.Context(), &p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	act(less, 100, 100, 100, 50, 100, 50)
+	act(less, 50, 100, 100, 50, 100, 50)
+	act(less, 50, 50, 100, 50, 100, 50)
+	act(more, 200, 200, 200, 200, 200, 200)
+	mixed := less.WithMemory(256 * mdp.MiB)
+	act(mixed, 50, 50, 50, 50, 50, 50)
 }

@@ -69,6 +69,10 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	u.remember()
 	waits := u.waiting()
 	a = Whole(u.Bounds, a.Only(u.Knobs))
+	turns, err := u.turns(a)
+	if err != nil {
+		return fail(err)
+	}
 	effect := mdp.Unchanged
 	resized, stuck := 0, 0
 	for i := range u.Workload.Pods {
@@ -112,7 +116,8 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		}
 		node := pod.Spec.NodeName
 		waiter := waits[node]
-		one, err := u.resize(ctx, pod, a, waiter != "" && waiter != pod.Name || now.Before(u.full[node]))
+		full := waiter != "" && waiter != pod.Name || now.Before(u.full[node])
+		one, err := u.resize(ctx, pod, a, full, turns[node] == pod.Name)
 		if err != nil {
 			return fail(err)
 		}
@@ -145,24 +150,70 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 }
 
 // resize brings one pod's container to the action's limits. Where the node is full its CPU
-// request does not rise.
-func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, full bool) (mdp.Effect, error) {
-	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
+// request does not rise. What only frees waits for the pod's turn.
+func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, full, turn bool) (mdp.Effect, error) {
+	now, want, err := u.wanted(pod, a)
 	if err != nil {
-		return mdp.Failed, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
+		return mdp.Failed, err
 	}
-	now, err := findContainer(&pod.Spec, u.Container)
-	if err != nil {
-		return mdp.Unchanged, nil // a pod of an older template
-	}
-	want := Wanted(*template, *now, u.Bounds, Worthwhile(template.Resources, now.Resources, u.Bounds, a))
-	if request, has := now.Resources.Requests[corev1.ResourceCPU]; full && has && want.Requests.Cpu().Cmp(request) > 0 {
+	if request, has := now.Requests[corev1.ResourceCPU]; full && has && want.Requests.Cpu().Cmp(request) > 0 {
 		want.Requests[corev1.ResourceCPU] = request
 	}
-	if Equal(want, now.Resources) {
+	switch {
+	case Equal(want, now):
 		return mdp.Unchanged, nil
+	case !turn && frees(now, want):
+		return mdp.Pending, nil
 	}
 	return u.write(ctx, pod, want)
+}
+
+// wanted is the resources that a pod's container has, and those that an action gives it.
+func (u *Updater) wanted(pod *corev1.Pod, a mdp.Action) (now, want corev1.ResourceRequirements, err error) {
+	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
+	if err != nil {
+		return now, want, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
+	}
+	has, err := findContainer(&pod.Spec, u.Container)
+	if err != nil {
+		return now, want, nil // a pod of an older template: it stays as it is
+	}
+	now = has.Resources
+	return now, Wanted(*template, *has, u.Bounds, Worthwhile(template.Resources, now, u.Bounds, a)), nil
+}
+
+// turns is the pod of each node whose resources may be freed in this step: the one that requests most
+// of the CPU that the action frees. A resize keeps the kubelet, the container runtime and the API server busy, and nobody waits
+// for what it frees: three pods of one node, resized at once, had a machine of two cores to themselves for half a second, and
+// the workload's requests waited for that long.
+func (u *Updater) turns(a mdp.Action) (map[string]string, error) {
+	turns, most := map[string]string{}, map[string]int64{}
+	for i := range u.Workload.Pods {
+		pod := &u.Workload.Pods[i]
+		now, want, err := u.wanted(pod, a)
+		if err != nil {
+			return nil, err
+		}
+		if Equal(want, now) || !frees(now, want) {
+			continue
+		}
+		node, freed := pod.Spec.NodeName, now.Requests.Cpu().MilliValue()-want.Requests.Cpu().MilliValue()
+		if _, has := turns[node]; !has || freed > most[node] {
+			turns[node], most[node] = pod.Name, freed
+		}
+	}
+	return turns, nil
+}
+
+// frees reports whether a resize gives a container no more of anything.
+func frees(now, want corev1.ResourceRequirements) bool {
+	for _, name := range Resizable {
+		request, limit := now.Requests[name], now.Limits[name]
+		if request.Cmp(want.Requests[name]) < 0 || limit.Cmp(want.Limits[name]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // fullFor is how long a node that had no room for a CPU request is not asked for more of them.
