@@ -21,6 +21,8 @@ const (
 	restsAfter = 3 * time.Second
 	// A limit that does not rest is told when the runtime does not know it for so long.
 	commitWithin = 5 * time.Second
+	// Of the time between two steps, calls begin in this part at most.
+	commitShare = 10
 	// The agent looks once a step, whose ticker jitters: the bound is passed by so much at most.
 	oneStep = 900 * time.Millisecond
 )
@@ -82,7 +84,7 @@ func (a *Agent) commit(ctx context.Context, now time.Time, all []*managedContain
 	slices.SortStableFunc(due, func(x, y *managedContainer) int { return first(now, x, y) })
 	begin := a.clock()
 	for _, c := range due {
-		if a.clock().Sub(begin) >= a.config.StepEvery/2 {
+		if a.clock().Sub(begin) >= a.config.StepEvery/commitShare {
 			break
 		}
 		if err := c.commit(ctx, now); err != nil {

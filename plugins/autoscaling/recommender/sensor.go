@@ -41,7 +41,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
-	pods, reports, template := 0, merged{}, s.template()
+	reports := merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
@@ -49,10 +49,6 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 				continue
 			}
 			limit := updater.Limits(c.Resources)
-			state.Reservation += updater.Reserved(c.Resources)
-			state.Ceiling += limit.CPU
-			state.Limit.Memory += updater.Memory(template, c.Resources)
-			pods++
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {
 				reports.add(summary.State, limit)
@@ -62,32 +58,19 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			}
 		}
 	}
-	if pods > 0 {
-		state.Reservation /= mdp.MilliCPU(pods)
-		state.Ceiling /= mdp.MilliCPU(pods)
-		state.Limit.Memory /= mdp.Bytes(pods)
-		for signal, there := range map[mdp.Signal]bool{
-			mdp.CPUReservation: state.Reservation > 0,
-			mdp.CPUCeiling:     state.Ceiling > 0,
-			mdp.MemoryLimit:    state.Limit.Memory > 0,
-		} {
-			if there {
-				state.Observed |= mdp.SetOf(signal)
-			}
+	given, _ := s.Workload.Mean(s.Container)
+	state.Reservation, state.Ceiling, state.Limit.Memory = given.Reservation, given.Ceiling, given.Memory
+	for signal, there := range map[mdp.Signal]bool{
+		mdp.CPUReservation: state.Reservation > 0,
+		mdp.CPUCeiling:     state.Ceiling > 0,
+		mdp.MemoryLimit:    state.Limit.Memory > 0,
+	} {
+		if there {
+			state.Observed |= mdp.SetOf(signal)
 		}
 	}
 	reports.into(&state)
 	return state, nil
-}
-
-// template is the resources that the workload's template gives the container.
-func (s *Sensor) template() corev1.ResourceRequirements {
-	for _, c := range s.Workload.Template.Spec.Containers {
-		if c.Name == s.Container {
-			return c.Resources
-		}
-	}
-	return corev1.ResourceRequirements{}
 }
 
 // merged sums up one container's states over pods, by the table of signals.

@@ -197,3 +197,51 @@ func TestWhatIsFreedIsFreedPodByPod(t *testing.T) {
 	mixed := less.WithMemory(256 * mdp.MiB)
 	act(mixed, 50, 50, 50, 50, 50, 50)
 }
+
+// While the pods are resized in turns they have different sizes. A guard that holds the size, which is their mean, has each pod
+// keep its own: nobody gets back what was freed. What the hold came after goes on later.
+func TestAHoldLeavesPodsOfDifferentSizesAsTheyAre(t *testing.T) {
+	c := newCrowd(t)
+	u := c.updater()
+	sizes := func() (of [][2]int64) {
+		for _, p := range c.pods() {
+			r := p.Spec.Containers[0].Resources.Requests
+			of = append(of, [2]int64{r.Cpu().MilliValue(), r.Memory().Value() >> 20})
+		}
+		return of
+	}
+	act := func(a mdp.Action) {
+		t.Helper()
+		u.Workload = c.load()
+		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
+			t.Fatal(err)
+		}
+		c.kubelets()
+		c.now = c.now.Add(10 * time.Second)
+	}
+	given := func() mdp.Action {
+		mean, pods := c.load().Mean("web")
+		if pods != 6 {
+			t.Fatalf("%d pods", pods)
+		}
+		return mdp.Action{}.WithReservation(mean.Reservation).WithMemory(mean.Memory)
+	}
+	act(given()) // the ceilings
+	less := mdp.Action{}.WithReservation(50).WithMemory(64 * mdp.MiB)
+	act(less)
+	uneven := sizes()
+	if slices.Equal(uneven[:1], uneven[1:2]) {
+		t.Fatalf("the pods are of one size: %v", uneven)
+	}
+	for range 3 {
+		if act(given()); !slices.Equal(sizes(), uneven) {
+			t.Errorf("a hold changed %v to %v", uneven, sizes())
+		}
+	}
+	for range 4 {
+		act(less)
+	}
+	if last := sizes(); slices.ContainsFunc(last, func(is [2]int64) bool { return is != [2]int64{50, 32} }) {
+		t.Errorf("the pods end with %v", last)
+	}
+}

@@ -78,17 +78,31 @@ const (
 // the API server. And the kubelet sets all limits with each resize: a memory request that went up and down by a mebibyte
 // gave containers their ceiling in force for a second of each ten. A policy that wants a little more than there is, again and
 // again, gets nothing: it has to want what it needs in the end. A memory limit that is too small for that is raised.
-func Worthwhile(template, now corev1.ResourceRequirements, b mdp.Bounds, a mdp.Action) mdp.Action {
-	if has := Reserved(now); a.Sets.Has(mdp.CPUReservation) && has > 0 &&
-		(apart(has, a.Reservation) < leastStep || hardly(has, a.Reservation)) {
+// What is held is kept in any case.
+func Worthwhile(template, now corev1.ResourceRequirements, b mdp.Bounds, a mdp.Action, held mdp.Set) mdp.Action {
+	if has := Reserved(now); a.Sets.Has(mdp.CPUReservation) && has > 0 && (held.Has(mdp.CPUReservation) ||
+		apart(has, a.Reservation) < leastStep || hardly(has, a.Reservation)) {
 		a = a.WithReservation(has)
 	}
 	has := Memory(template, now)
-	if a.Sets.Has(mdp.MemoryLimit) && has > 0 && hardly(has, a.Limit.Memory) && b.Memory.Has(has) &&
-		int64(a.Limit.Memory) <= now.Limits.Memory().Value() {
+	if a.Sets.Has(mdp.MemoryLimit) && has > 0 && (held.Has(mdp.MemoryLimit) || hardly(has, a.Limit.Memory)) && b.Memory.Has(has) &&
+		(held.Has(mdp.MemoryLimit) || int64(a.Limit.Memory) <= now.Limits.Memory().Value()) {
 		a = a.Without(mdp.SetOf(mdp.MemoryLimit))
 	}
 	return a
+}
+
+// held is what an action leaves as it is: its value is what the pods have in the mean, which is what policies and guards see.
+// While pods are resized in turns they have different sizes, and each keeps its own.
+func (w *Workload) held(container string, a mdp.Action) (held mdp.Set) {
+	mean, _ := w.Mean(container)
+	if a.Sets.Has(mdp.CPUReservation) && a.Reservation == mean.Reservation {
+		held |= mdp.SetOf(mdp.CPUReservation)
+	}
+	if a.Sets.Has(mdp.MemoryLimit) && apart(a.Limit.Memory, mean.Memory) < mdp.MiB { // it is in whole mebibytes
+		held |= mdp.SetOf(mdp.MemoryLimit)
+	}
+	return held
 }
 
 // hardly reports whether an amount is hardly another one.

@@ -69,7 +69,8 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	u.remember()
 	waits := u.waiting()
 	a = Whole(u.Bounds, a.Only(u.Knobs))
-	turns, err := u.turns(a)
+	held := u.Workload.held(u.Container, a)
+	turns, err := u.turns(a, held)
 	if err != nil {
 		return fail(err)
 	}
@@ -117,7 +118,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		node := pod.Spec.NodeName
 		waiter := waits[node]
 		full := waiter != "" && waiter != pod.Name || now.Before(u.full[node])
-		one, err := u.resize(ctx, pod, a, full, turns[node] == pod.Name)
+		one, err := u.resize(ctx, pod, a, held, full, turns[node] == pod.Name)
 		if err != nil {
 			return fail(err)
 		}
@@ -151,8 +152,8 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 
 // resize brings one pod's container to the action's limits. Where the node is full its CPU
 // request does not rise. What only frees waits for the pod's turn.
-func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, full, turn bool) (mdp.Effect, error) {
-	now, want, err := u.wanted(pod, a)
+func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, held mdp.Set, full, turn bool) (mdp.Effect, error) {
+	now, want, err := u.wanted(pod, a, held)
 	if err != nil {
 		return mdp.Failed, err
 	}
@@ -169,7 +170,7 @@ func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, ful
 }
 
 // wanted is the resources that a pod's container has, and those that an action gives it.
-func (u *Updater) wanted(pod *corev1.Pod, a mdp.Action) (now, want corev1.ResourceRequirements, err error) {
+func (u *Updater) wanted(pod *corev1.Pod, a mdp.Action, held mdp.Set) (now, want corev1.ResourceRequirements, err error) {
 	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
 	if err != nil {
 		return now, want, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
@@ -179,18 +180,18 @@ func (u *Updater) wanted(pod *corev1.Pod, a mdp.Action) (now, want corev1.Resour
 		return now, want, nil // a pod of an older template: it stays as it is
 	}
 	now = has.Resources
-	return now, Wanted(*template, *has, u.Bounds, Worthwhile(template.Resources, now, u.Bounds, a)), nil
+	return now, Wanted(*template, *has, u.Bounds, Worthwhile(template.Resources, now, u.Bounds, a, held)), nil
 }
 
 // turns is the pod of each node whose resources may be freed in this step: the one that requests most
 // of the CPU that the action frees. A resize keeps the kubelet, the container runtime and the API server busy, and nobody waits
 // for what it frees: three pods of one node, resized at once, had a machine of two cores to themselves for half a second, and
 // the workload's requests waited for that long.
-func (u *Updater) turns(a mdp.Action) (map[string]string, error) {
+func (u *Updater) turns(a mdp.Action, held mdp.Set) (map[string]string, error) {
 	turns, most := map[string]string{}, map[string]int64{}
 	for i := range u.Workload.Pods {
 		pod := &u.Workload.Pods[i]
-		now, want, err := u.wanted(pod, a)
+		now, want, err := u.wanted(pod, a, held)
 		if err != nil {
 			return nil, err
 		}

@@ -292,7 +292,7 @@ func TestIdlePodsAreLeftAlone(t *testing.T) {
 					want := func(a mdp.Action) corev1.ResourceRequirements {
 						return updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 					}
-					next := want(updater.Worthwhile(template, now, b, a))
+					next := want(updater.Worthwhile(template, now, b, a, 0))
 					if step >= settled && !updater.Equal(want(a), now) {
 						wished++
 					}
@@ -328,12 +328,12 @@ func TestAReservationMovesWhenItIsWorthAResize(t *testing.T) {
 		{"a start from the template", 1000, 25, 25},
 	} {
 		now := resources(int64(c.has), 2000, 64, 128)
-		if got := updater.Worthwhile(now, now, mdp.Bounds{}, mdp.Action{}.WithReservation(c.wants)); got.Reservation != c.gets {
+		if got := updater.Worthwhile(now, now, mdp.Bounds{}, mdp.Action{}.WithReservation(c.wants), 0); got.Reservation != c.gets {
 			t.Errorf("%s: %v wants %v and gets %v instead of %v", c.name, c.has, c.wants, got.Reservation, c.gets)
 		}
 	}
 	none := resources(0, 200, 64, 128)
-	if a := (mdp.Action{}).WithReservation(5); updater.Worthwhile(none, none, mdp.Bounds{}, a) != a {
+	if a := (mdp.Action{}).WithReservation(5); updater.Worthwhile(none, none, mdp.Bounds{}, a, 0) != a {
 		t.Error("a reservation of zero is not kept")
 	}
 }
@@ -363,7 +363,7 @@ func TestAMemoryRequestMovesWhenItIsWorthAResize(t *testing.T) {
 			CPU:    mdp.Range[mdp.MilliCPU]{Min: 100, Max: 900},
 			Memory: mdp.Range[mdp.Bytes]{Min: c.least * mdp.MiB, Max: c.most * mdp.MiB},
 		}
-		a := updater.Worthwhile(template, now, b, mdp.Action{}.WithMemory(c.wants*mdp.MiB))
+		a := updater.Worthwhile(template, now, b, mdp.Action{}.WithMemory(c.wants*mdp.MiB), 0)
 		got := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 		if want := resources(400, 900, c.request1, c.limit1); !updater.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
@@ -383,7 +383,7 @@ func TestAWorkingSetThatHardlyMovesCostsNoResize(t *testing.T) {
 	resized := 0
 	for range 360 {
 		a := mdp.Action{}.WithMemory(80*mdp.MiB + mdp.Bytes(random.IntN(4<<20)))
-		a = updater.Worthwhile(template, now, b, a)
+		a = updater.Worthwhile(template, now, b, a, 0)
 		next := updater.Wanted(corev1.Container{Resources: template}, corev1.Container{Resources: now}, b, a)
 		if !updater.Equal(next, now) {
 			resized++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"awarescale.dev/aware/learner/mdp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,36 @@ func podReady(p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// Given is what the API gives to a container; 0 is no request, and no limit.
+type Given struct {
+	Reservation, Ceiling mdp.MilliCPU // of CPU
+	Memory               mdp.Bytes    // that was decided: see [Memory]
+}
+
+// Mean is what the API gives to a container in the mean of the pods that give it any limit, and how many those are.
+func (w *Workload) Mean(container string) (mean Given, pods int) {
+	var template corev1.ResourceRequirements
+	if c, err := findContainer(&w.Template.Spec, container); err == nil {
+		template = c.Resources
+	}
+	for i := range w.Pods {
+		c, err := findContainer(&w.Pods[i].Spec, container)
+		if err != nil || c.Resources.Limits == nil {
+			continue
+		}
+		mean.Reservation += Reserved(c.Resources)
+		mean.Ceiling += Limits(c.Resources).CPU
+		mean.Memory += Memory(template, c.Resources)
+		pods++
+	}
+	if pods > 0 {
+		mean.Reservation /= mdp.MilliCPU(pods)
+		mean.Ceiling /= mdp.MilliCPU(pods)
+		mean.Memory /= mdp.Bytes(pods)
+	}
+	return mean, pods
 }
 
 // NoSelectorError says that a workload selects nothing, so that its pods are not known.
