@@ -39,10 +39,10 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 		a = a.WithCPU(c.back)
 	}
 	a = c.envelope.Bounds.Clip(c.slowly(now, a.Only(c.envelope.Knobs)))
-	m := c.move(a)
+	m := c.move(now, a)
 	if relief := m.call.Relief(); !relief.Change.Empty() {
 		c.fit()
-		m = c.move(c.envelope.Bounds.Clip(a))
+		m = c.move(now, c.envelope.Bounds.Clip(a))
 	}
 	switch {
 	case m.call.Change.Empty() && m.refused:
@@ -148,13 +148,13 @@ func (m move) relief() move {
 }
 
 // move is the call that brings the limits in force to those of an Action.
-func (c *managedContainer) move(a mdp.Action) move {
+func (c *managedContainer) move(now time.Time, a mdp.Action) move {
 	m := move{call: cri.Move{ID: c.id, From: c.inForce.Size()}}
 	if a.Sets.Has(mdp.CPULimit) && c.inForce.Period > 0 && c.inForce.Quota > 0 {
 		c.moveCPU(&m, a.Limit.CPU)
 	}
 	if a.Sets.Has(mdp.MemoryLimit) && c.inForce.Memory > 0 {
-		c.moveMemory(&m, a.Limit.Memory)
+		c.moveMemory(now, &m, a.Limit.Memory)
 	}
 	return m
 }
@@ -174,8 +174,12 @@ func (c *managedContainer) moveCPU(m *move, limit mdp.MilliCPU) {
 }
 
 // moveMemory adds a memory limit to a move, rounded up to whole pages.
-func (c *managedContainer) moveMemory(m *move, limit mdp.Bytes) {
-	limit = min((limit+page-1)/page*page, c.envelope.Bounds.Memory.Max)
+func (c *managedContainer) moveMemory(now time.Time, m *move, limit mdp.Bytes) {
+	bounds := c.envelope.Bounds.Memory
+	limit = min((limit+page-1)/page*page, bounds.Max)
+	if bounds.Has(c.inForce.Memory) && (limit < c.inForce.Memory && c.inBurst(now) || c.hardly(limit)) {
+		limit = c.inForce.Memory
+	}
 	same := c.inForce.SameMemory(cgroup.Limits{Memory: limit})
 	if !same && limit < c.inForce.Memory && !c.spares(limit) {
 		m.refused = true
@@ -187,7 +191,26 @@ func (c *managedContainer) moveMemory(m *move, limit mdp.Bytes) {
 	}
 	m.call.To.Memory = limit
 	m.call.Change.Memory = limit
-	m.call.Must = m.call.Must || m.call.From.Memory > c.envelope.Bounds.Memory.Max
+	m.call.Must = m.call.Must || m.call.From.Memory > bounds.Max
+}
+
+// A memory limit costs a call of the runtime, and that takes CPU from a burst.
+const (
+	longBurst   = time.Minute // a shrink waits for the end of a burst for so long at most
+	hardlyMore  = 1.1         // times the limit in force is no raise, as long as that is
+	stillEnough = 1.25        // times what is in use
+)
+
+// inBurst reports whether relief is in force, and not for long yet.
+func (c *managedContainer) inBurst(now time.Time) bool {
+	return !c.burstAt.IsZero() && now.Sub(c.burstAt) < longBurst
+}
+
+// hardly reports whether a memory limit is hardly higher than what is in force, and need not be.
+func (c *managedContainer) hardly(limit mdp.Bytes) bool {
+	used, known := c.sampler.inUse(c.track)
+	return limit > c.inForce.Memory && float64(limit) < hardlyMore*float64(c.inForce.Memory) &&
+		known && float64(c.inForce.Memory) >= stillEnough*float64(used)
 }
 
 // spares reports whether a memory limit leaves room above what is in use.

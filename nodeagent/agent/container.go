@@ -47,6 +47,7 @@ type managedContainer struct {
 	task     task // of the last step
 
 	settling settling     // after relief by the fast lane
+	burstAt  time.Time    // since when relief is in force; zero: it is not
 	peak     mdp.MilliCPU // CPUPeak of the last State; 0 is not known
 	pressed  bool         // it was throttled since the State before the last one
 	movedAt  time.Time    // the last direct write of the CPU limit
@@ -106,6 +107,12 @@ func (c *managedContainer) Sense(_ context.Context, now time.Time) (mdp.State, e
 	c.peak, c.pressed = s.CPUPeak, s.Throttled > 0
 	c.net.observe(now, c.pid, &s)
 	c.hear(now, c.track.heard)
+	switch relieves := c.sampler.Relieves(c.track); {
+	case !relieves:
+		c.burstAt = time.Time{}
+	case c.burstAt.IsZero():
+		c.burstAt = now
+	}
 	c.back = 0
 	c.reconcile(now, before)
 	if c.back > 0 && c.peak > c.back {

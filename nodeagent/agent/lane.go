@@ -171,6 +171,13 @@ func (s *Sampler) Met(t *Track, now time.Time, state *mdp.State) bool {
 	return true
 }
 
+// Relieves reports whether relief is in force that is taken back when the burst is over.
+func (s *Sampler) Relieves(t *Track) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.lane.open && t.lane.back.Quota > 0
+}
+
 func (l *lane) take() relief {
 	news := l.news
 	l.news = relief{}
@@ -198,7 +205,7 @@ func (t *Track) relieve(tree *cgroup.Tree, now time.Time) bool {
 	}
 	memory, err := t.group.MemoryLimit()
 	inForce.Memory = memory
-	if err != nil || !inForce.SameCPU(l.has) && !(l.next.Quota > 0 && inForce.SameCPU(l.next)) || !t.knowsMemory(inForce) {
+	if err != nil || !t.knowsCPU(inForce) || !t.knowsMemory(inForce) {
 		l.open = false
 		return false
 	}

@@ -549,6 +549,35 @@ func TestEasedReliefSettlesFromWhereItIs(t *testing.T) {
 	}
 }
 
+// Relief that is eased while a call of the step is on its way is in force after it, and the step knows of another limit.
+// A burst that needs more is relieved all the same.
+func TestReliefThatIsEasedDuringACallIsRaisedAgain(t *testing.T) {
+	fixtures(t, func(t *testing.T, host *cgrouptest.Host) {
+		d := newNode(t, host, 1)
+		one := d.tracks[0]
+		step := func(has mdp.MilliCPU) {
+			d.sampler.Open(one, lane{has: limitsOf(mdp.Size{CPU: has, Memory: web.Memory}), top: limitsOf(mdp.Size{CPU: 400})})
+		}
+		d.uses(50, 12)
+		d.uses(250, calmSamples)
+		d.sampler.Heard(one)
+		step(400)
+		next := limitsOf(mdp.Size{CPU: 350})
+		d.sampler.Expect(one, next)
+		if d.uses(250, 1); d.limit(0) != 280 {
+			t.Fatalf("the limit is %v, want 280m: it was not eased", d.limit(0))
+		}
+		if err := host.Tree.Write(d.paths[0], next); err != nil {
+			t.Fatal(err)
+		}
+		d.sampler.Again(one)
+		step(350)
+		if d.uses(400, 3); d.limit(0) != 400 {
+			t.Errorf("0.3 s into a burst the limit is %v, want the ceiling of 400m", d.limit(0))
+		}
+	})
+}
+
 // write is somebody else's.
 func (g *rig) write(i int, quota int64) {
 	g.t.Helper()
@@ -926,14 +955,14 @@ func TestACallForMemoryDoesNotTakeReliefBack(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {
 			g := newRig(t, version, 1)
-			wants := mdp.Action{}.WithCPU(300)
+			wants := mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB)
 			g.policy = func(api.ContainerRef) mdp.Policy {
 				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
 			}
 			g.boot()
 			g.grant(api.Auto)
 			g.run(20 * time.Second)
-			wants = mdp.Action{}.WithMemory(128 * mdp.MiB)
+			wants = mdp.Action{}.WithMemory(web.Memory)
 			g.burst()
 			g.demand[0] = 299
 			for range 20 {
@@ -941,7 +970,7 @@ func TestACallForMemoryDoesNotTakeReliefBack(t *testing.T) {
 			}
 			eased := g.limit(0).CPU
 			g.agent.Step(t.Context(), g.now)
-			if l := g.limit(0); eased <= 300 || l.CPU != eased || l.Memory >= web.Memory {
+			if l := g.limit(0); eased <= 300 || l.CPU != eased || l.Memory < web.Memory {
 				t.Fatalf("after a call for memory the limits are %v, and relief was %v", l, eased)
 			}
 			g.demand[0] = 299
@@ -1445,4 +1474,73 @@ func BenchmarkRaise(b *testing.B) {
 			}
 		}
 	})
+}
+
+// A memory limit that comes down is a call of the runtime, which takes CPU from a burst: it waits for the burst's end, a
+// minute at most. One that rises does not wait.
+func TestMemoryIsNotLoweredInABurst(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{"a short burst": 20 * time.Second, "a long burst": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, cgroup.V1, 1)
+			wants := mdp.Action{}.WithCPU(300).WithMemory(128 * mdp.MiB)
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+			}
+			g.boot()
+			run := func(seconds time.Duration) {
+				for range seconds / time.Second {
+					g.grant(api.Auto) // a grant holds for a minute
+					g.run(time.Second)
+				}
+			}
+			run(20 * time.Second)
+			before := g.limit(0).Memory
+			g.burst()
+			run(2 * time.Second)
+			wants = wants.WithMemory(before * 3 / 4)
+			g.demand[0] = 700
+			run(lasts - 2*time.Second)
+			if is := g.limit(0).Memory; (is == before) != (lasts < longBurst) {
+				t.Errorf("%v into a burst the memory limit is %v, and was %v", lasts, is, before)
+			}
+			raised := before * 3 / 2
+			wants = wants.WithMemory(raised)
+			if run(2 * time.Second); g.limit(0).Memory != raised {
+				t.Errorf("in a burst the memory limit is %v, and %v is wanted", g.limit(0).Memory, raised)
+			}
+			wants = wants.WithMemory(before)
+			g.demand[0] = 50
+			if run(70 * time.Second); g.limit(0).Memory != before {
+				t.Errorf("after the burst the memory limit is %v, want %v", g.limit(0).Memory, before)
+			}
+		})
+	}
+}
+
+// A memory limit that is wanted a little higher each second costs no call each second, as long as there is enough.
+func TestMemoryThatIsHardlyMoreCostsNoCall(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	wants := mdp.Action{}.WithMemory(128 * mdp.MiB)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+	}
+	g.boot()
+	g.memory[0] = 80 * mdp.MiB
+	g.grant(api.Auto)
+	g.run(20 * time.Second)
+	calls := len(g.server.Calls())
+	for i := range mdp.Bytes(12) {
+		wants = wants.WithMemory((128 + i) * mdp.MiB)
+		g.run(time.Second)
+	}
+	if n := len(g.server.Calls()) - calls; n != 0 || g.limit(0).Memory != 128*mdp.MiB {
+		t.Errorf("%d calls for a mebibyte each, and the limit is %v", n, g.limit(0).Memory)
+	}
+	for used := range mdp.Bytes(6) { // until less than a quarter is left above it
+		g.memory[0] = (80 + 5*used) * mdp.MiB
+		g.run(time.Second)
+	}
+	if l := g.limit(0).Memory; l != 139*mdp.MiB {
+		t.Errorf("the limit is %v, with 105Mi in use and 139Mi wanted", l)
+	}
 }

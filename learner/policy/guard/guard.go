@@ -33,6 +33,7 @@ type Settings struct {
 	ReplicasBurst int           // replicas that may always be added in one step
 	ReplicasDwell time.Duration // between two removals of a replica; one is removed at a time
 	MemoryDwell   time.Duration // between two shrinks of memory
+	ReservedDwell time.Duration // between two shrinks of a CPU reservation
 	MemoryMargin  mdp.Ratio     // a memory limit is at least so many times the memory in use; 1.25 leaves a quarter
 	HoldSLO       bool          // nothing shrinks while the SLO is violated
 	// How long a burst, in which more CPU is used than is reserved, keeps the reservation as it is, and memory from
@@ -46,7 +47,7 @@ var (
 	// follows HPA's own default: doubled, or 4 more.
 	Central = Settings{
 		Name: "central", Up: 2, Down: 0.8, ReplicasUp: 2, ReplicasBurst: 4, ReplicasDwell: time.Minute,
-		MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true, HoldBurst: time.Minute,
+		MemoryDwell: time.Minute, ReservedDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true, HoldBurst: time.Minute,
 	}
 	// Node is for decisions on the node, every second: a raise up to the
 	// ceiling is not limited, for relief must come at once; a captain may halve
@@ -78,9 +79,9 @@ func (s Settings) Check() error {
 	case s.ReplicasUp != 0 && !(s.ReplicasUp > 1) || s.ReplicasBurst < 0:
 		return fmt.Errorf("guards %s: replicas up %v, burst %d: they must be above 1 and at least 0",
 			s.Name, float64(s.ReplicasUp), s.ReplicasBurst)
-	case s.ReplicasDwell < 0 || s.MemoryDwell < 0 || s.HoldBurst < 0:
-		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v, within a burst %v: they must not be negative",
-			s.Name, s.ReplicasDwell, s.MemoryDwell, s.HoldBurst)
+	case s.ReplicasDwell < 0 || s.MemoryDwell < 0 || s.ReservedDwell < 0 || s.HoldBurst < 0:
+		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v, of a reservation %v, within a burst %v: "+
+			"they must not be negative", s.Name, s.ReplicasDwell, s.MemoryDwell, s.ReservedDwell, s.HoldBurst)
 	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
 		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name,
 			float64(s.MemoryMargin))
@@ -104,6 +105,7 @@ func (s Settings) String() string {
 	add(s.ReplicasUp != 0, "or %d more;", s.ReplicasBurst)
 	add(s.ReplicasDwell != 0, "one replica less each %v;", s.ReplicasDwell)
 	add(s.MemoryDwell != 0, "memory down each %v;", s.MemoryDwell)
+	add(s.ReservedDwell != 0, "a reservation down each %v;", s.ReservedDwell)
 	add(s.MemoryMargin != 0, "memory at least x%v of what is in use;", s.MemoryMargin)
 	return strings.Join(append(parts, "bounds"), " ")
 }
@@ -141,6 +143,7 @@ type chain struct {
 	settings   Settings
 	place      Place
 	lastMemory time.Time // of the last shrink that was let through
+	lastCPU    time.Time // of a reservation's
 	lastScale  time.Time // of the last removal of a replica that was let through
 	burst      time.Time // since when there is a burst; zero: there is none
 }
@@ -271,7 +274,7 @@ func (c *chain) holdBurst(s mdp.State, a mdp.Action) mdp.Action {
 // not moved: without knowing where one stands there is no small step.
 func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 	g := c.settings
-	if g.Up == 0 && g.Down == 0 && g.ReplicasUp == 0 && g.ReplicasDwell == 0 && g.MemoryDwell == 0 {
+	if g.Up == 0 && g.Down == 0 && g.ReplicasUp == 0 && g.ReplicasDwell == 0 && g.MemoryDwell == 0 && g.ReservedDwell == 0 {
 		return a
 	}
 	if unknown := a.Sets.Without(s.Observed); unknown != 0 {
@@ -286,18 +289,29 @@ func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 		} else {
 			want, why = c.stepLimit(s.Knob(k), want)
 		}
-		if k == mdp.MemoryLimit && g.MemoryDwell > 0 && want < s.Knob(k) {
-			if s.At.Sub(c.lastMemory) < g.MemoryDwell {
+		if last, dwell := c.shrink(k); dwell > 0 && want < s.Knob(k) {
+			if s.At.Sub(*last) < dwell {
 				want = s.Knob(k)
 				why |= mdp.ClippedDwell
 			} else {
-				c.lastMemory = s.At
+				*last = s.At
 			}
 		}
 		a = a.WithKnob(k, want)
 		a.Clipped |= why
 	}
 	return a
+}
+
+// shrink is when a knob was last let shrink, and the time between two shrinks; 0 is any.
+func (c *chain) shrink(k mdp.Signal) (last *time.Time, dwell time.Duration) {
+	switch k {
+	case mdp.MemoryLimit:
+		return &c.lastMemory, c.settings.MemoryDwell
+	case mdp.CPUReservation:
+		return &c.lastCPU, c.settings.ReservedDwell
+	}
+	return nil, 0
 }
 
 // stepLimit moves a limit from now towards want, within the settings; it never

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"encoding"
 	"errors"
 	"math"
 	"strings"
@@ -343,6 +344,7 @@ func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
 		"down 1":          func(s *guard.Settings) { s.Down = 1 },
 		"replicas up 1":   func(s *guard.Settings) { s.ReplicasUp = 1 },
 		"of memory -1s":   func(s *guard.Settings) { s.MemoryDwell = -time.Second },
+		"reservation -1s": func(s *guard.Settings) { s.ReservedDwell = -time.Second },
 		"a burst -1s":     func(s *guard.Settings) { s.HoldBurst = -time.Second },
 		"memory margin 0": func(s *guard.Settings) { s.MemoryMargin = 0.5 },
 	} {
@@ -367,5 +369,51 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A reservation comes down once in its time, also over a restart, and goes up whenever it is wanted.
+func TestAReservationComesDownOnceInItsTime(t *testing.T) {
+	wants := mdp.MilliCPU(0)
+	fresh := func() mdp.Policy {
+		return guard.Standard(
+			mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithReservation(wants), nil }),
+			guard.Settings{Name: "test", Down: 0.5, ReservedDwell: time.Minute},
+			guard.Place{Bounds: func() mdp.Bounds {
+				return mdp.Bounds{Reservation: mdp.Range[mdp.MilliCPU]{Min: 10, Max: 1000}}
+			}},
+		)
+	}
+	chain, has := fresh(), mdp.MilliCPU(400)
+	for _, one := range []struct {
+		after       time.Duration
+		wants, gets mdp.MilliCPU
+	}{
+		{0, 100, 200},
+		{50 * time.Second, 100, 200},
+		{55 * time.Second, 300, 300},
+		{59 * time.Second, 100, 300},
+		{60 * time.Second, 100, 150},
+		{119 * time.Second, 100, 150},
+		{120 * time.Second, 100, 100},
+	} {
+		wants = one.wants
+		a, err := chain.Decide(mdp.State{
+			At: time.Unix(1000, 0).Add(one.after), Observed: mdp.SetOf(mdp.CPUReservation), Reservation: has,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has = a.Reservation; has != one.gets || (has > wants) != (a.Clipped&(mdp.ClippedDwell|mdp.ClippedRateDown) != 0) {
+			t.Errorf("after %v: %v, want %v for %v", one.after, a, one.gets, one.wants)
+		}
+		saved, err := chain.(encoding.BinaryMarshaler).MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = fresh()
+		if err := chain.(encoding.BinaryUnmarshaler).UnmarshalBinary(saved); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -9,12 +9,13 @@ import (
 // saved is what a chain remembers, as JSON.
 type saved struct {
 	LastMemory time.Time `json:"lastMemory"`
+	LastCPU    time.Time `json:"lastCPU"`
 	LastScale  time.Time `json:"lastScale"`
 }
 
 // MarshalBinary saves what the chain remembers.
 func (c *chain) MarshalBinary() ([]byte, error) {
-	return json.Marshal(saved{LastMemory: c.lastMemory, LastScale: c.lastScale})
+	return json.Marshal(saved{LastMemory: c.lastMemory, LastCPU: c.lastCPU, LastScale: c.lastScale})
 }
 
 // UnmarshalBinary restores what a chain remembers. On an error nothing has
@@ -24,6 +25,6 @@ func (c *chain) UnmarshalBinary(data []byte) error {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("restore the guards from %d bytes: %w", len(data), err)
 	}
-	c.lastMemory, c.lastScale = s.LastMemory, s.LastScale
+	c.lastMemory, c.lastCPU, c.lastScale = s.LastMemory, s.LastCPU, s.LastScale
 	return nil
 }
