@@ -233,15 +233,38 @@ func TestAHoldLeavesPodsOfDifferentSizesAsTheyAre(t *testing.T) {
 	if slices.Equal(uneven[:1], uneven[1:2]) {
 		t.Fatalf("the pods are of one size: %v", uneven)
 	}
-	for range 3 {
-		if act(given()); !slices.Equal(sizes(), uneven) {
-			t.Errorf("a hold changed %v to %v", uneven, sizes())
+	for _, why := range []mdp.Clips{mdp.ClippedBurst, mdp.ClippedSLO | mdp.ClippedDwell} {
+		hold := given()
+		hold.Clipped = why
+		if act(hold); !slices.Equal(sizes(), uneven) {
+			t.Errorf("a hold for %v changed %v to %v", why, uneven, sizes())
 		}
 	}
-	for range 4 {
-		act(less)
+	for range 4 { // a hold after a shrink, for some time, is not for those who have not shrunk
+		hold := given()
+		hold.Clipped = mdp.ClippedDwell
+		act(hold)
 	}
 	if last := sizes(); slices.ContainsFunc(last, func(is [2]int64) bool { return is != [2]int64{50, 32} }) {
 		t.Errorf("the pods end with %v", last)
+	}
+}
+
+// What was decided before nobody decided for some time, as in mode off, is not carried on with.
+func TestWhatWasDecidedLongAgoIsForgotten(t *testing.T) {
+	s := open(t, resources(500, 4000, 128, 256), interceptor.Funcs{})
+	u := s.updater()
+	if s.act(u, mdp.Action{}.WithReservation(300)); s.size()[0] != 300 {
+		t.Fatalf("it requests %dm", s.size()[0])
+	}
+	p := s.pod()
+	p.Spec.Containers[0].Resources = resources(500, 4000, 128, 256) // restored
+	if err := s.client.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	hold := mdp.Action{}.WithReservation(500)
+	u.Workload = s.load()
+	if _, _, err := u.Act(t.Context(), noon.Add(2*time.Minute), hold); err != nil || s.size()[0] != 500 {
+		t.Errorf("%v, and it requests %dm after a hold at 500m", err, s.size()[0])
 	}
 }

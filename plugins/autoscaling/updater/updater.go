@@ -47,6 +47,9 @@ type Updater struct {
 
 	Workload *Workload
 
+	decided   mdp.Action // the sizes that were decided last, and not held
+	decidedAt time.Time  // when there was a decision last
+
 	settled map[types.UID]corev1.ResourceRequirements // of each pod's container, when no resize was under way last
 	full    map[string]time.Time                      // nodes without room for more CPU requests, until then
 
@@ -69,7 +72,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	u.remember()
 	waits := u.waiting()
 	a = Whole(u.Bounds, a.Only(u.Knobs))
-	held := u.Workload.held(u.Container, a)
+	a, held := u.goOn(now, a)
 	turns, err := u.turns(a, held)
 	if err != nil {
 		return fail(err)
@@ -148,6 +151,30 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		effect = effect.Worse(one)
 	}
 	return executed, effect, nil
+}
+
+// forgotten is the time without a decision after which what was decided before is not carried on with.
+const forgotten = time.Minute
+
+// goOn is an action with what it holds, and which knobs each pod keeps as they are. A guard that lets nothing shrink for some
+// time after a shrink does not mean the pods whose turn is still to come: for them it is what was decided before. In a burst,
+// or while the SLO is violated, it means them, too.
+func (u *Updater) goOn(now time.Time, a mdp.Action) (mdp.Action, mdp.Set) {
+	if now.Sub(u.decidedAt) > forgotten {
+		u.decided = mdp.Action{}
+	}
+	u.decidedAt = now
+	held := u.Workload.held(u.Container, a)
+	for k := range (a.Sets & mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit)).Signals() {
+		v, _ := a.Knob(k)
+		switch before, has := u.decided.Knob(k); {
+		case !held.Has(k):
+			u.decided = u.decided.WithKnob(k, v)
+		case has && a.Clipped&(mdp.ClippedBurst|mdp.ClippedSLO) == 0:
+			a, held = a.WithKnob(k, before), held.Without(mdp.SetOf(k))
+		}
+	}
+	return a, held
 }
 
 // resize brings one pod's container to the action's limits. Where the node is full its CPU
