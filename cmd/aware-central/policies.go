@@ -31,11 +31,12 @@ func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}
-	// Three tenths may be freed each minute, of a reservation and of memory. VPA goes to its target at once; what protects
-	// is the margin above what is in use, and not the pace. But each step is a resize: by fifths, each 10 and 20 s, a new pod
-	// was resized seven times on its way down. And what a minute has shown is not all that bursts ask for.
+	// Three tenths of a reservation may be freed each minute, and of memory each 20 s. VPA goes to its target at once; what
+	// protects is the margin above what is in use, and not the pace. But each step is a resize: by fifths, each 10 and 20 s, a
+	// new pod was resized seven times on its way down. And what a minute has shown of CPU is not all that bursts ask for.
 	settings := guard.Central
 	settings.Down = 0.7
+	settings.MemoryDwell = 20 * time.Second
 	place := guard.Place{
 		Bounds: func() mdp.Bounds { return b.Bounds },
 		Knobs:  func() mdp.Set { return mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit) },

@@ -71,7 +71,7 @@ func TestAWorkloadThatLiesGetsWhatItsOwnersBoundsAllow(t *testing.T) {
 	}
 }
 
-// A memory limit comes down by at most three tenths each minute, and stays a quarter above what is in use.
+// A memory limit comes down by at most three tenths each 20 s, and stays a quarter above what is in use.
 func TestMemoryComesDownInSteps(t *testing.T) {
 	bounds := mdp.Bounds{
 		Replicas: mdp.Range[int]{Min: 1, Max: 1},
@@ -81,7 +81,7 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 	p := ruleWithin(t, bounds)
 	limit := 200 * mdp.MiB
 	var lowered []int // the seconds
-	for i := range 19 {
+	for i := range 13 {
 		a, err := p.Decide(mdp.State{
 			At: time.Unix(int64(10*i), 0), Observed: mdp.SetOf(mdp.Replicas, mdp.MemoryLimit, mdp.MemoryUsage, mdp.Latency),
 			Replicas: 1, Limit: mdp.Size{Memory: limit}, Usage: mdp.Size{Memory: 60 * mdp.MiB}, Latency: 20 * time.Millisecond,
@@ -97,7 +97,7 @@ func TestMemoryComesDownInSteps(t *testing.T) {
 		}
 		limit = a.Limit.Memory
 	}
-	if want := []int{0, 60, 120}; !slices.Equal(lowered, want) {
+	if want := []int{0, 20, 40}; !slices.Equal(lowered, want) {
 		t.Errorf("lowered after %v s, want %v", lowered, want)
 	}
 	if limit < 75*mdp.MiB || limit > 90*mdp.MiB {
