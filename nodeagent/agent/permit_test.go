@@ -158,7 +158,7 @@ func TestWhatWasTakenCountsUnderOnePermit(t *testing.T) {
 		permit uint64
 		spare  mdp.Bytes
 		want   mdp.Bytes
-	}{{1, 40, 168}, {1, 12, 168}, {1, 42, 170}, {2, 10, 180}} {
+	}{{1, 20, 148}, {1, 12, 148}, {1, 34, 162}, {2, 18, 180}} {
 		g.permit(c.permit, mdp.Size{Memory: 2 * low})
 		g.has(c.spare * mdp.MiB)
 		g.run(2 * time.Second)
