@@ -1487,6 +1487,7 @@ func TestMemoryIsNotLoweredInABurst(t *testing.T) {
 				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
 			}
 			g.boot()
+			g.agent.config.Guards.MemoryDwell = 0 // nothing else holds it
 			run := func(seconds time.Duration) {
 				for range seconds / time.Second {
 					g.grant(api.Auto) // a grant holds for a minute

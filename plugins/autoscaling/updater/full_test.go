@@ -226,7 +226,12 @@ func TestAHoldLeavesPodsOfDifferentSizesAsTheyAre(t *testing.T) {
 		}
 		return mdp.Action{}.WithReservation(mean.Reservation).WithMemory(mean.Memory)
 	}
-	act(given()) // the ceilings
+	act(given())
+	for _, p := range c.pods() {
+		if is := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue(); is != 4000 {
+			t.Errorf("a hold, which frees nothing, and %s has a ceiling of %dm", p.Name, is)
+		}
+	}
 	less := mdp.Action{}.WithReservation(50).WithMemory(64 * mdp.MiB)
 	act(less)
 	uneven := sizes()
