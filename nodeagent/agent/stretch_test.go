@@ -167,6 +167,33 @@ func TestAQuotaOfWhichSlicesAreLeftCountsAsUsedWhereTheTargetHasNoRoom(t *testin
 	}
 }
 
+// Where the target has room nine tenths are not all. When nothing is used in the sample after them, the container waits for the
+// end of its period, as a rule, and that may be 0.3 s away: it is relieved. One that has used less is idle.
+func TestAContainerThatStandsAfterNearlyAllOfItsQuotaIsRelieved(t *testing.T) {
+	for _, c := range []struct {
+		uses []mdp.MilliCPU // in each sample; the quota is 48 ms in each 400 ms
+		want mdp.MilliCPU
+	}{
+		{[]mdp.MilliCPU{220, 220}, 120},
+		{[]mdp.MilliCPU{220, 220, 0}, 1000},
+		{[]mdp.MilliCPU{220, 220, 10}, 120},
+		{[]mdp.MilliCPU{200, 200, 0, 0, 0}, 120},
+	} {
+		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 2)
+		low := stretch(120, 1000, 100_000, longest)
+		d.limited(0, low)
+		d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000})})
+		d.tick()
+		for _, use := range c.uses {
+			d.workers[0].Demand = use
+			d.tick()
+		}
+		if is := d.limit(0); is != c.want {
+			t.Errorf("after %v the limit is %v, want %v", c.uses, is, c.want)
+		}
+	}
+}
+
 // A new limit begins a period of its own: what was used before it does not count, whoever has written
 // it, and what is used since does.
 func TestWhatWasUsedBeforeALimitWasWrittenDoesNotCount(t *testing.T) {
