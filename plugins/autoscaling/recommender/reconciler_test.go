@@ -172,7 +172,8 @@ func (c *cluster) start() {
 		Patience: time.Minute,
 		Now:      func() time.Time { return c.now },
 		Policies: func(PolicyRequest) (mdp.Policy, string, error) {
-			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithReservation(200), nil }), "fixed/1", nil
+			fixed := func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithReservation(200), nil }
+			return mdp.PolicyFunc(fixed), "fixed/1", nil
 		},
 		StatusEvery: time.Nanosecond,
 	})

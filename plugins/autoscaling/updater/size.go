@@ -85,8 +85,8 @@ func Worthwhile(template, now corev1.ResourceRequirements, b mdp.Bounds, a mdp.A
 		a = a.WithReservation(has)
 	}
 	has := Memory(template, now)
-	if a.Sets.Has(mdp.MemoryLimit) && has > 0 && (held.Has(mdp.MemoryLimit) || hardly(has, a.Limit.Memory)) && b.Memory.Has(has) &&
-		(held.Has(mdp.MemoryLimit) || int64(a.Limit.Memory) <= now.Limits.Memory().Value()) {
+	if a.Sets.Has(mdp.MemoryLimit) && has > 0 && b.Memory.Has(has) && (held.Has(mdp.MemoryLimit) ||
+		hardly(has, a.Limit.Memory) && int64(a.Limit.Memory) <= now.Limits.Memory().Value()) {
 		a = a.Without(mdp.SetOf(mdp.MemoryLimit))
 	}
 	return a

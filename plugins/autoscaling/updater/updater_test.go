@@ -95,7 +95,8 @@ func TestAShrinkLeavesTheCeiling(t *testing.T) {
 	now := template
 	for _, reserve := range []mdp.MilliCPU{800, 400, 60, 1600, 1999} {
 		now.Resources = updater.Wanted(template, now, b, mdp.Action{}.WithReservation(reserve))
-		if request, limit := updater.Reserved(now.Resources), updater.Limits(now.Resources).CPU; limit != 2000 || request != reserve {
+		request, limit := updater.Reserved(now.Resources), updater.Limits(now.Resources).CPU
+		if limit != 2000 || request != reserve {
 			t.Errorf("the request is %v and the limit %v, want %v and the owner's 2000m", request, limit, reserve)
 		}
 	}
@@ -328,7 +329,8 @@ func TestAReservationMovesWhenItIsWorthAResize(t *testing.T) {
 		{"a start from the template", 1000, 25, 25},
 	} {
 		now := resources(int64(c.has), 2000, 64, 128)
-		if got := updater.Worthwhile(now, now, mdp.Bounds{}, mdp.Action{}.WithReservation(c.wants), 0); got.Reservation != c.gets {
+		got := updater.Worthwhile(now, now, mdp.Bounds{}, mdp.Action{}.WithReservation(c.wants), 0)
+		if got.Reservation != c.gets {
 			t.Errorf("%s: %v wants %v and gets %v instead of %v", c.name, c.has, c.wants, got.Reservation, c.gets)
 		}
 	}
