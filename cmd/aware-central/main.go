@@ -37,9 +37,9 @@ func command() *cobra.Command {
 	reports := &reports{known}
 	cmd := app.NewSchedulerCommand(app.WithPlugin(headroom.Name, headroom.New(reports, time.Now)))
 	cmd.Use = "aware-central"
-	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + "; role\n" +
-		"autoscaler makes MultidimPodAutoscalers from annotations, decides, resizes and scales, and serves the link to the node agents;\n" +
-		"role learner keeps the episodes and their rewards, and learns of them.\n\n" +
+	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + ".\n" +
+		"Role autoscaler makes MultidimPodAutoscalers from annotations, decides, resizes and scales, and serves the link\n" +
+		"to the node agents. Role learner keeps the episodes and their rewards, and learns of them.\n\n" +
 		"All flags of kube-scheduler are flags of this command."
 	settings.register(cmd.Flags())
 	schedule := cmd.RunE

@@ -197,8 +197,8 @@ func (c *managedContainer) moveMemory(now time.Time, m *move, limit mdp.Bytes) {
 // A memory limit costs a call of the runtime, and that takes CPU from a burst.
 const (
 	longBurst   = time.Minute // a shrink waits for the end of a burst for so long at most
-	hardlyMore  = 1.1         // times the limit in force is no raise, as long as that is
-	stillEnough = 1.25        // times what is in use
+	hardlyMore  = 1.1         // a limit of less than so many times the one in force is no raise, while that one is
+	stillEnough = 1.25        // so many times what is in use
 )
 
 // inBurst reports whether relief is in force, and not for long yet.

@@ -16,8 +16,8 @@ import (
 // steps. Until the runtime is told its next update of the container, of whatever limit, brings
 // back what it knows; the step finds that, and writes again.
 const (
-	// A limit that was not written for so long has come to rest. A burst is relieved, eased and
-	// settled in less as a rule, and costs one or two calls so.
+	// A limit that was not written for so long has come to rest. Relief that is eased, or
+	// taken back, sooner costs no call of its own.
 	restsAfter = 3 * time.Second
 	// A limit that does not rest is told when the runtime does not know it for so long.
 	commitWithin = 5 * time.Second

@@ -65,18 +65,17 @@ const (
 // limit that was written since has begun a period of its own.
 func (t *Track) full() bool {
 	left, known := t.left(nil)
-	return known && (left <= t.surge() || t.stands() && left <= t.unused())
+	return known && (left <= t.surge() || left <= t.unused())
 }
 
-// stands reports whether the container has used nothing since the sample before.
-func (t *Track) stands() bool {
-	used, span, known := t.spent(0, 1)
-	return known && used < span/100
-}
-
-// unused is what a CPU may have left of a quota that has been used up. A container that has used the rest, and then nothing in
-// a whole sample, is throttled, as a rule: without a look at this it waited for the end of a long period, 0.3 s.
+// unused is what a CPU may have left of a quota that has been used up, once nothing has been used in a whole sample; 0 while
+// anything is, and where left counts it as used. A container that has used the rest, and then nothing, is throttled, as a rule:
+// without this it waited for the end of a long period, 0.3 s.
 func (t *Track) unused() time.Duration {
+	used, span, known := t.spent(0, 1)
+	if !known || used >= span/100 || t.lane.early {
+		return 0
+	}
 	return time.Duration((nearlyAll - mostOfIt) * float64(time.Duration(t.lane.has.Quota)*time.Microsecond))
 }
 

@@ -171,25 +171,27 @@ func TestAQuotaOfWhichSlicesAreLeftCountsAsUsedWhereTheTargetHasNoRoom(t *testin
 // end of its period, as a rule, and that may be 0.3 s away: it is relieved. One that has used less is idle.
 func TestAContainerThatStandsAfterNearlyAllOfItsQuotaIsRelieved(t *testing.T) {
 	for _, c := range []struct {
-		uses []mdp.MilliCPU // in each sample; the quota is 48 ms in each 400 ms
-		want mdp.MilliCPU
+		uses  []mdp.MilliCPU // in each sample; the quota is 48 ms in each 400 ms
+		early bool           // the target has no room: nine tenths are all, and a little less is not
+		want  mdp.MilliCPU
 	}{
-		{[]mdp.MilliCPU{220, 220}, 120},
-		{[]mdp.MilliCPU{220, 220, 0}, 1000},
-		{[]mdp.MilliCPU{220, 220, 10}, 120},
-		{[]mdp.MilliCPU{200, 200, 0, 0, 0}, 120},
+		{[]mdp.MilliCPU{220, 220}, false, 120},
+		{[]mdp.MilliCPU{220, 220, 0}, false, 1000},
+		{[]mdp.MilliCPU{220, 220, 10}, false, 120},
+		{[]mdp.MilliCPU{200, 200, 0, 0, 0}, false, 120},
+		{[]mdp.MilliCPU{180, 180, 0, 0, 0}, true, 120},
 	} {
 		d := newNode(t, cgrouptest.Fixture(t, cgroup.V2), 2)
 		low := stretch(120, 1000, 100_000, longest)
 		d.limited(0, low)
-		d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000})})
+		d.sampler.Open(d.tracks[0], lane{has: low, top: limitsOf(mdp.Size{CPU: 1000}), early: c.early})
 		d.tick()
 		for _, use := range c.uses {
 			d.workers[0].Demand = use
 			d.tick()
 		}
 		if is := d.limit(0); is != c.want {
-			t.Errorf("after %v the limit is %v, want %v", c.uses, is, c.want)
+			t.Errorf("after %v, early %v, the limit is %v, want %v", c.uses, c.early, is, c.want)
 		}
 	}
 }

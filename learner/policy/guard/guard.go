@@ -289,7 +289,7 @@ func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 		} else {
 			want, why = c.stepLimit(s.Knob(k), want)
 		}
-		if last, dwell := c.shrink(k); dwell > 0 && want < s.Knob(k) {
+		if last, dwell := c.lastShrink(k); dwell > 0 && want < s.Knob(k) {
 			if s.At.Sub(*last) < dwell {
 				want = s.Knob(k)
 				why |= mdp.ClippedDwell
@@ -303,8 +303,8 @@ func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
 	return a
 }
 
-// shrink is when a knob was last let shrink, and the time between two shrinks; 0 is any.
-func (c *chain) shrink(k mdp.Signal) (last *time.Time, dwell time.Duration) {
+// lastShrink is when a knob was last let shrink, and the least time between two shrinks; 0 is none.
+func (c *chain) lastShrink(k mdp.Signal) (last *time.Time, dwell time.Duration) {
 	switch k {
 	case mdp.MemoryLimit:
 		return &c.lastMemory, c.settings.MemoryDwell

@@ -58,7 +58,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			}
 		}
 	}
-	given, _ := s.Workload.Mean(s.Container)
+	given := s.Workload.Mean(s.Container)
 	state.Reservation, state.Ceiling, state.Limit.Memory = given.Reservation, given.Ceiling, given.Memory
 	for signal, there := range map[mdp.Signal]bool{
 		mdp.CPUReservation: state.Reservation > 0,

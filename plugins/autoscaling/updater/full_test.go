@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,6 +85,18 @@ func (c *crowd) kubelets() (waiting int) {
 	return waiting
 }
 
+// act lets an updater act on the pods as they are now, and the kubelets answer. The next step is ten seconds later.
+func (c *crowd) act(u *updater.Updater, a mdp.Action) (waiting int) {
+	c.t.Helper()
+	u.Workload = c.load()
+	if _, _, err := u.Act(c.t.Context(), c.now, a); err != nil {
+		c.t.Fatal(err)
+	}
+	waiting = c.kubelets()
+	c.now = c.now.Add(10 * time.Second)
+	return waiting
+}
+
 // On a node without room one pod waits, and the others have what they had. When its patience has
 // ended nobody asks the node for five minutes. Limits need no room, and other nodes have it.
 func TestOfTheNodesWithoutRoomOnlyOnePodIsAskedFor(t *testing.T) {
@@ -92,12 +105,7 @@ func TestOfTheNodesWithoutRoomOnlyOnePodIsAskedFor(t *testing.T) {
 	a := mdp.Action{}.WithReservation(150)
 	var waited []int
 	for range 45 { // steps of ten seconds
-		u.Workload = c.load()
-		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
-			t.Fatal(err)
-		}
-		waited = append(waited, c.kubelets())
-		c.now = c.now.Add(10 * time.Second)
+		waited = append(waited, c.act(u, a))
 	}
 	asks := 0
 	for i, n := range waited {
@@ -128,21 +136,12 @@ func TestOfTheNodesWithoutRoomOnlyOnePodIsAskedFor(t *testing.T) {
 func TestAFullNodeTakesWhatNeedsNoCPURequest(t *testing.T) {
 	c := newCrowd(t)
 	u := c.updater()
-	act := func(a mdp.Action) {
-		t.Helper()
-		u.Workload = c.load()
-		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
-			t.Fatal(err)
-		}
-		c.kubelets()
-		c.now = c.now.Add(10 * time.Second)
-	}
 	for range 10 {
-		act(mdp.Action{}.WithReservation(150))
+		c.act(u, mdp.Action{}.WithReservation(150))
 	}
-	act(mdp.Action{}.WithReservation(150).WithMemory(256 * mdp.MiB))
+	c.act(u, mdp.Action{}.WithReservation(150).WithMemory(256*mdp.MiB))
 	for range 5 {
-		act(mdp.Action{}.WithReservation(60).WithMemory(256 * mdp.MiB))
+		c.act(u, mdp.Action{}.WithReservation(60).WithMemory(256*mdp.MiB))
 	}
 	for _, p := range c.pods() {
 		r := p.Spec.Containers[0].Resources
@@ -210,30 +209,18 @@ func TestAHoldLeavesPodsOfDifferentSizesAsTheyAre(t *testing.T) {
 		}
 		return of
 	}
-	act := func(a mdp.Action) {
-		t.Helper()
-		u.Workload = c.load()
-		if _, _, err := u.Act(t.Context(), c.now, a); err != nil {
-			t.Fatal(err)
-		}
-		c.kubelets()
-		c.now = c.now.Add(10 * time.Second)
-	}
 	given := func() mdp.Action {
-		mean, pods := c.load().Mean("web")
-		if pods != 6 {
-			t.Fatalf("%d pods", pods)
-		}
+		mean := c.load().Mean("web")
 		return mdp.Action{}.WithReservation(mean.Reservation).WithMemory(mean.Memory)
 	}
-	act(given())
+	c.act(u, given())
 	for _, p := range c.pods() {
 		if is := p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue(); is != 4000 {
 			t.Errorf("a hold, which frees nothing, and %s has a ceiling of %dm", p.Name, is)
 		}
 	}
 	less := mdp.Action{}.WithReservation(50).WithMemory(64 * mdp.MiB)
-	act(less)
+	c.act(u, less)
 	uneven := sizes()
 	if slices.Equal(uneven[:1], uneven[1:2]) {
 		t.Fatalf("the pods are of one size: %v", uneven)
@@ -241,17 +228,55 @@ func TestAHoldLeavesPodsOfDifferentSizesAsTheyAre(t *testing.T) {
 	for _, why := range []mdp.Clips{mdp.ClippedBurst, mdp.ClippedSLO | mdp.ClippedDwell} {
 		hold := given()
 		hold.Clipped = why
-		if act(hold); !slices.Equal(sizes(), uneven) {
+		if c.act(u, hold); !slices.Equal(sizes(), uneven) {
 			t.Errorf("a hold for %v changed %v to %v", why, uneven, sizes())
 		}
 	}
 	for range 4 { // a hold after a shrink, for some time, is not for those who have not shrunk
 		hold := given()
 		hold.Clipped = mdp.ClippedDwell
-		act(hold)
+		c.act(u, hold)
 	}
 	if last := sizes(); slices.ContainsFunc(last, func(is [2]int64) bool { return is != [2]int64{50, 32} }) {
 		t.Errorf("the pods end with %v", last)
+	}
+}
+
+// A canary has its turn, although another pod of its node would free more.
+func TestTheCanaryHasItsTurn(t *testing.T) {
+	c := newCrowd(t)
+	u := c.updater()
+	c.act(u, mdp.Action{}.WithReservation(100)) // the ceilings of all
+	u.Only = "crowd-3"
+	c.act(u, mdp.Action{}.WithReservation(50))
+	for _, p := range c.pods() {
+		want := int64(100)
+		if p.Name == u.Only {
+			want = 50
+		}
+		if is := p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue(); is != want {
+			t.Errorf("%s requests %dm, want %dm", p.Name, is, want)
+		}
+	}
+}
+
+// What is carried on with is a shrink. A policy that is content with what there is gets no raise that was decided before, and
+// that a node had no room for.
+func TestARaiseThatWasGivenUpIsNotCarriedOnWith(t *testing.T) {
+	s := open(t, resources(500, 4000, 128, 256), interceptor.Funcs{})
+	u := s.updater()
+	if s.act(u, mdp.Action{}.WithReservation(900)); s.size()[0] != 900 {
+		t.Fatalf("it requests %dm", s.size()[0])
+	}
+	s.kubelet(infeasible)
+	if s.act(u, mdp.Action{}.WithReservation(900)); s.size()[0] != 500 {
+		t.Fatalf("it requests %dm after it was given up", s.size()[0])
+	}
+	s.kubelet(func(st *corev1.PodStatus) { st.Conditions = nil })
+	content := mdp.Action{}.WithReservation(500)
+	content.Clipped = mdp.ClippedDwell
+	if s.act(u, content); s.size()[0] != 500 {
+		t.Errorf("it requests %dm, and the policy was content with 500m", s.size()[0])
 	}
 }
 
@@ -268,6 +293,7 @@ func TestWhatWasDecidedLongAgoIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold := mdp.Action{}.WithReservation(500)
+	hold.Clipped = mdp.ClippedDwell
 	u.Workload = s.load()
 	if _, _, err := u.Act(t.Context(), noon.Add(2*time.Minute), hold); err != nil || s.size()[0] != 500 {
 		t.Errorf("%v, and it requests %dm after a hold at 500m", err, s.size()[0])

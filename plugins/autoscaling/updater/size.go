@@ -95,7 +95,7 @@ func Worthwhile(template, now corev1.ResourceRequirements, b mdp.Bounds, a mdp.A
 // held is what an action leaves as it is: its value is what the pods have in the mean, which is what policies and guards see.
 // While pods are resized in turns they have different sizes, and each keeps its own.
 func (w *Workload) held(container string, a mdp.Action) (held mdp.Set) {
-	mean, _ := w.Mean(container)
+	mean := w.Mean(container)
 	if a.Sets.Has(mdp.CPUReservation) && a.Reservation == mean.Reservation {
 		held |= mdp.SetOf(mdp.CPUReservation)
 	}

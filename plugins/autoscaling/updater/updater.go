@@ -73,10 +73,11 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 	waits := u.waiting()
 	a = Whole(u.Bounds, a.Only(u.Knobs))
 	a, held := u.goOn(now, a)
-	turns, err := u.turns(a, held)
+	wishes, err := u.wishes(a, held)
 	if err != nil {
 		return fail(err)
 	}
+	turns := u.turns(wishes)
 	effect := mdp.Unchanged
 	resized, stuck := 0, 0
 	for i := range u.Workload.Pods {
@@ -121,7 +122,7 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 		node := pod.Spec.NodeName
 		waiter := waits[node]
 		full := waiter != "" && waiter != pod.Name || now.Before(u.full[node])
-		one, err := u.resize(ctx, pod, a, held, full, turns[node] == pod.Name)
+		one, err := u.resize(ctx, pod, wishes[i], full, turns[node] == pod.Name)
 		if err != nil {
 			return fail(err)
 		}
@@ -157,87 +158,87 @@ func (u *Updater) Act(ctx context.Context, now time.Time, a mdp.Action) (mdp.Act
 const forgotten = time.Minute
 
 // goOn is an action with what it holds, and which knobs each pod keeps as they are. A guard that lets nothing shrink for some
-// time after a shrink does not mean the pods whose turn is still to come: for them it is what was decided before. In a burst,
-// or while the SLO is violated, it means them, too.
+// time after a shrink does not mean the pods whose turn is still to come: for them it is the shrink that was decided before. In
+// a burst, or while the SLO is violated, it means them, too.
 func (u *Updater) goOn(now time.Time, a mdp.Action) (mdp.Action, mdp.Set) {
 	if now.Sub(u.decidedAt) > forgotten {
 		u.decided = mdp.Action{}
 	}
 	u.decidedAt = now
 	held := u.Workload.held(u.Container, a)
+	spaced := a.Clipped&(mdp.ClippedDwell|mdp.ClippedBurst|mdp.ClippedSLO) == mdp.ClippedDwell
 	for k := range (a.Sets & mdp.SetOf(mdp.CPUReservation, mdp.MemoryLimit)).Signals() {
 		v, _ := a.Knob(k)
 		switch before, has := u.decided.Knob(k); {
 		case !held.Has(k):
 			u.decided = u.decided.WithKnob(k, v)
-		case has && a.Clipped&(mdp.ClippedBurst|mdp.ClippedSLO) == 0:
+		case spaced && has && before < v:
 			a, held = a.WithKnob(k, before), held.Without(mdp.SetOf(k))
 		}
 	}
 	return a, held
 }
 
-// resize brings one pod's container to the action's limits. Where the node is full its CPU
-// request does not rise. What only frees waits for the pod's turn.
-func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, a mdp.Action, held mdp.Set, full, turn bool) (mdp.Effect, error) {
-	now, want, err := u.wanted(pod, a, held)
-	if err != nil {
-		return mdp.Failed, err
-	}
-	if request, has := now.Requests[corev1.ResourceCPU]; full && has && want.Requests.Cpu().Cmp(request) > 0 {
-		want.Requests[corev1.ResourceCPU] = request
-	}
-	switch {
-	case Equal(want, now):
-		return mdp.Unchanged, nil
-	case !turn && frees(now, want):
-		return mdp.Pending, nil
-	}
-	return u.write(ctx, pod, want)
-}
+// wish is the resources that a pod's container has, and those that an action gives it.
+type wish struct{ now, want corev1.ResourceRequirements }
 
-// wanted is the resources that a pod's container has, and those that an action gives it.
-func (u *Updater) wanted(pod *corev1.Pod, a mdp.Action, held mdp.Set) (now, want corev1.ResourceRequirements, err error) {
+// wishes are those of the workload's pods. A pod of an older template, without the container, stays as it is.
+func (u *Updater) wishes(a mdp.Action, held mdp.Set) ([]wish, error) {
 	template, err := findContainer(&u.Workload.Template.Spec, u.Container)
 	if err != nil {
-		return now, want, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
+		return nil, fmt.Errorf("template of %s: %w", u.Workload.Key(), err)
 	}
-	has, err := findContainer(&pod.Spec, u.Container)
-	if err != nil {
-		return now, want, nil // a pod of an older template: it stays as it is
-	}
-	now = has.Resources
-	return now, Wanted(*template, *has, u.Bounds, Worthwhile(template.Resources, now, u.Bounds, a, held)), nil
-}
-
-// turns is the pod of each node whose resources may be freed in this step: the one that requests most
-// of the CPU that the action frees. A resize keeps the kubelet, the container runtime and the API server busy, and nobody waits
-// for what it frees: three pods of one node, resized at once, had a machine of two cores to themselves for half a second, and
-// the workload's requests waited for that long.
-func (u *Updater) turns(a mdp.Action, held mdp.Set) (map[string]string, error) {
-	turns, most := map[string]string{}, map[string]int64{}
+	wishes := make([]wish, len(u.Workload.Pods))
 	for i := range u.Workload.Pods {
-		pod := &u.Workload.Pods[i]
-		now, want, err := u.wanted(pod, a, held)
+		has, err := findContainer(&u.Workload.Pods[i].Spec, u.Container)
 		if err != nil {
-			return nil, err
-		}
-		if Equal(want, now) || !frees(now, want) {
 			continue
 		}
-		node, freed := pod.Spec.NodeName, now.Requests.Cpu().MilliValue()-want.Requests.Cpu().MilliValue()
+		worth := Worthwhile(template.Resources, has.Resources, u.Bounds, a, held)
+		wishes[i] = wish{now: has.Resources, want: Wanted(*template, *has, u.Bounds, worth)}
+	}
+	return wishes, nil
+}
+
+// turns is the pod of each node whose resources may be freed in this step: the one that frees most CPU.
+// A resize keeps the kubelet, the container runtime and the API server busy, and nobody waits for what it frees: three
+// pods of one node, resized at once, had a machine of two cores to themselves for half a second, and the workload's requests
+// waited for that long.
+func (u *Updater) turns(wishes []wish) map[string]string {
+	turns, most := map[string]string{}, map[string]int64{}
+	for i, w := range wishes {
+		pod := &u.Workload.Pods[i]
+		if u.Only != "" && pod.Name != u.Only || Equal(w.want, w.now) || !w.frees() {
+			continue
+		}
+		node, freed := pod.Spec.NodeName, w.now.Requests.Cpu().MilliValue()-w.want.Requests.Cpu().MilliValue()
 		if _, has := turns[node]; !has || freed > most[node] {
 			turns[node], most[node] = pod.Name, freed
 		}
 	}
-	return turns, nil
+	return turns
+}
+
+// resize brings one pod's container to what is wished. Where the node is full its CPU
+// request does not rise. What only frees waits for the pod's turn.
+func (u *Updater) resize(ctx context.Context, pod *corev1.Pod, w wish, full, turn bool) (mdp.Effect, error) {
+	if has, is := w.now.Requests[corev1.ResourceCPU]; full && is && w.want.Requests.Cpu().Cmp(has) > 0 {
+		w.want.Requests[corev1.ResourceCPU] = has
+	}
+	switch {
+	case Equal(w.want, w.now):
+		return mdp.Unchanged, nil
+	case !turn && w.frees():
+		return mdp.Pending, nil
+	}
+	return u.write(ctx, pod, w.want)
 }
 
 // frees reports whether a resize gives a container no more of anything.
-func frees(now, want corev1.ResourceRequirements) bool {
+func (w wish) frees() bool {
 	for _, name := range Resizable {
-		request, limit := now.Requests[name], now.Limits[name]
-		if request.Cmp(want.Requests[name]) < 0 || limit.Cmp(want.Limits[name]) < 0 {
+		request, limit := w.now.Requests[name], w.now.Limits[name]
+		if request.Cmp(w.want.Requests[name]) < 0 || limit.Cmp(w.want.Limits[name]) < 0 {
 			return false
 		}
 	}

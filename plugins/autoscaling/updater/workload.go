@@ -53,9 +53,11 @@ type Given struct {
 	Memory               mdp.Bytes    // that was decided: see [Memory]
 }
 
-// Mean is what the API gives to a container in the mean of the pods that give it any limit, and how many those are.
-func (w *Workload) Mean(container string) (mean Given, pods int) {
+// Mean is what the API gives to a container in the mean of the pods that give it any limit.
+func (w *Workload) Mean(container string) Given {
 	var template corev1.ResourceRequirements
+	var mean Given
+	pods := 0
 	if c, err := findContainer(&w.Template.Spec, container); err == nil {
 		template = c.Resources
 	}
@@ -74,7 +76,7 @@ func (w *Workload) Mean(container string) (mean Given, pods int) {
 		mean.Ceiling /= mdp.MilliCPU(pods)
 		mean.Memory /= mdp.Bytes(pods)
 	}
-	return mean, pods
+	return mean
 }
 
 // NoSelectorError says that a workload selects nothing, so that its pods are not known.
