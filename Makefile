@@ -66,13 +66,14 @@ soak: ## ten minutes of random faults on a node in virtual time, on cgroup v1 an
 	SOAK=$(SOAK) SEED=$(SEED) go test -count=1 -timeout 24h -v -run TestRandomFaultsEndWithLegalLimits ./test/fault
 
 FUZZTIME ?= 10m
-fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations, reviews; FUZZTIME each
+fuzz: ## fuzzers of what others send: reports, grants, metrics, annotations, reviews, lessons; FUZZTIME each
 	go test -run '^$$' -fuzz FuzzReportFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
 	go test -run '^$$' -fuzz FuzzGrantsFromWire -fuzztime $(FUZZTIME) ./nodeagent/api
 	go test -run '^$$' -fuzz FuzzOf -fuzztime $(FUZZTIME) ./nodeagent/envelope
 	go test -run '^$$' -fuzz FuzzHistogram -fuzztime $(FUZZTIME) ./nodeagent/agent
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./plugins/autoscaling/optin
 	go test -run '^$$' -fuzz FuzzReview -fuzztime $(FUZZTIME) ./plugins/autoscaling/admission
+	go test -run '^$$' -fuzz FuzzDecode -fuzztime $(FUZZTIME) ./learner/train/lesson
 
 race: ## the concurrent parts under the race detector
 	CGO_ENABLED=1 go test -race -short ./learner/... ./nodeagent/... ./plugins/fleet/... ./plugins/autoscaling/admission ./cmd/web/... ./cmd/aware/live/... ./test/apps/load/...

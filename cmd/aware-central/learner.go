@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,20 +13,16 @@ import (
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
 
 // episodes takes in transitions, knows the rewards of each workload, and writes
 // both to the trajectory store when there is one. It works only while this
-// instance holds the learner's lease, so that one workload is learned in one
-// place.
+// instance holds the autoscaler's lease, so that one workload is learned in one
+// place: where it is decided on.
 type episodes struct {
-	learning atomic.Bool
-	store    *trajectory.SQLite // nil: nothing is stored
+	deciding *atomic.Bool
+	store    trajectory.Store // nil: nothing is stored
 	now      func() time.Time
 	minds    *minds // the agents of workloads that are learned
 
@@ -36,23 +31,22 @@ type episodes struct {
 	failed    error // why the last transition was not stored; nil when it was
 }
 
-func newEpisodes(step time.Duration, now func() time.Time) *episodes {
-	e := &episodes{recorders: map[string]*lifecycle.Recorder{}, now: now}
-	e.minds = newMinds(step, now, e.learning.Load)
-	return e
+func newEpisodes(step time.Duration, now func() time.Time, deciding *atomic.Bool) *episodes {
+	return &episodes{
+		recorders: map[string]*lifecycle.Recorder{}, now: now, deciding: deciding, minds: newMinds(step, now, deciding.Load),
+	}
 }
 
-// open opens the trajectory store in a file. What is learned of it is kept in a folder beside it.
-func (e *episodes) open(ctx context.Context, path string) error {
-	store, err := trajectory.OpenSQLite(ctx, path, trajectory.Buffering{})
+// open opens the trajectory store: a file, or an InfluxDB. What is learned of it is kept in a folder.
+func (e *episodes) open(ctx context.Context, at storeAt) error {
+	store, err := at.open(ctx)
 	if err != nil {
 		return fmt.Errorf("flag --trajectory-store: %w", err)
 	}
-	agents := filepath.Join(filepath.Dir(path), "agents")
-	if err := os.MkdirAll(agents, 0o700); err != nil {
-		return fmt.Errorf("flag --trajectory-store: making the folder for agents: %w", errors.Join(err, store.Close()))
+	if err := os.MkdirAll(at.agents, 0o700); err != nil {
+		return fmt.Errorf("flag --agents-folder: making it: %w", errors.Join(err, store.Close()))
 	}
-	e.store, e.minds.folder = store, agents
+	e.store, e.minds.folder = store, at.agents
 	return nil
 }
 
@@ -75,7 +69,7 @@ func (e *episodes) firstEpisode() int {
 // Record takes one transition of a workload.
 func (e *episodes) Record(workload string, t mdp.Transition, acted bool) {
 	e.minds.record(workload, t, acted)
-	if !e.learning.Load() {
+	if !e.deciding.Load() {
 		return
 	}
 	e.mu.Lock()
@@ -118,37 +112,4 @@ func (e *episodes) Forget(workload string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.recorders, workload)
-}
-
-// run holds the learner's lease until the context ends or the lease is lost.
-func (e *episodes) run(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("reading the host's name for the lease: %w", err)
-	}
-	lock := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Name: "aware-learner", Namespace: namespace},
-		Client:     client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d", host, os.Getpid())},
-	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            lock,
-		Name:            "aware-learner",
-		LeaseDuration:   15 * time.Second,
-		RenewDeadline:   10 * time.Second,
-		RetryPeriod:     2 * time.Second,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { e.learning.Store(true) },
-			OnStoppedLeading: func() { e.learning.Store(false) },
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("making the learner's lease: %w", err)
-	}
-	elector.Run(ctx)
-	if ctx.Err() == nil {
-		return fmt.Errorf("the lease aware-learner was lost")
-	}
-	return nil
 }

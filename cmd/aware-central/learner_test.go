@@ -1,7 +1,13 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,12 +22,13 @@ func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	const workload = "shop/Deployment/web"
 	record := func(n int) {
-		e := newEpisodes(10*time.Second, func() time.Time { return now })
-		if err := e.open(t.Context(), path); err != nil {
+		var deciding atomic.Bool
+		e := newEpisodes(10*time.Second, func() time.Time { return now }, &deciding)
+		if err := e.open(t.Context(), storeIn(t, path)); err != nil {
 			t.Fatal(err)
 		}
 		e.Record(workload, mdp.Transition{RewardKnown: true, Reward: 1}, true) // without the lease nothing is recorded
-		e.learning.Store(true)
+		deciding.Store(true)
 		for range n {
 			before := now
 			now = now.Add(10 * time.Second)
@@ -60,11 +67,69 @@ func TestTransitionsAreStoredInEpisodes(t *testing.T) {
 }
 
 func TestAStoreThatCannotBeOpenedIsNamed(t *testing.T) {
-	e := newEpisodes(10*time.Second, time.Now)
-	if err := e.open(t.Context(), filepath.Join(t.TempDir(), "no", "folder", "t.db")); err == nil {
-		t.Error("it opened")
+	e := newEpisodes(10*time.Second, time.Now, new(atomic.Bool))
+	err := e.open(t.Context(), storeIn(t, filepath.Join(t.TempDir(), "no", "folder", "t.db")))
+	if err == nil || !strings.Contains(err.Error(), "flag --trajectory-store") {
+		t.Error("it opened, or the flag is not named:", err)
 	}
 	if err := e.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// storeIn is a store in a file, as --trajectory-store names it.
+func storeIn(t *testing.T, path string) storeAt {
+	t.Helper()
+	at, err := storeFlags(path, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// The store may be an InfluxDB: what is recorded goes there, with the token of a file, and what was learned into the folder.
+func TestTheStoreMayBeAnInfluxDB(t *testing.T) {
+	var wrote, token atomic.Value
+	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		line, _ := io.ReadAll(r.Body)
+		wrote.Store(r.URL.String() + " " + string(line))
+		token.Store(r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer influx.Close()
+	dir := t.TempDir()
+	secret, agents := filepath.Join(dir, "token"), filepath.Join(dir, "agents")
+	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, err := storeFlags(influx.URL+"/aware?bucket=pods&org=shop", secret, agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deciding atomic.Bool
+	deciding.Store(true)
+	e := newEpisodes(10*time.Second, time.Now, &deciding)
+	if err := e.open(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	e.Record(learnedWorkload, mdp.Transition{RewardKnown: true, Reward: 1}, true)
+	if err := e.close(); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := wrote.Load().(string)
+	for _, want := range []string{"/api/v2/write?bucket=pods&org=shop", "workload=" + learnedWorkload} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q was written, without %q", text, want)
+		}
+	}
+	if token.Load() != "Token s3cret" {
+		t.Errorf("the token is %v", token.Load())
+	}
+	if _, err := os.Stat(agents); err != nil {
+		t.Error(err)
+	}
+	if _, err := (storeAt{influx: at.influx, secret: secret + "no"}).open(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "--trajectory-secret-file") {
+		t.Errorf("a secret that is not there: %v", err)
 	}
 }

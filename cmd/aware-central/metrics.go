@@ -113,3 +113,30 @@ func measureStore(store trajectory.Store) {
 		}, func() float64 { return one.value(store.Figures()) }))
 	}
 }
+
+// measureMinds registers how many lessons wait for a learner. It is called once in a process.
+func measureMinds(m *minds) {
+	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Namespace: "aware", Subsystem: "learner", Name: "due_lessons",
+		Help:           "Workloads whose lesson is due, and that no learner has. If it stays high, more learners are needed.",
+		StabilityLevel: metrics.ALPHA,
+	}, func() float64 {
+		_, n := m.waiting()
+		return float64(n)
+	}))
+}
+
+// measureLessons registers the counter of the lessons of a learner without the autoscaler, and returns the function that counts
+// one. It is called once in a process.
+func measureLessons() func(result string) {
+	lessons := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "aware", Subsystem: "learner", Name: "lessons_total",
+		Help:           "Lessons of this learner, by what came of them. \"late\": central had given it to another learner.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	legacyregistry.MustRegister(lessons)
+	for _, r := range lessonResults {
+		lessons.WithLabelValues(r)
+	}
+	return func(result string) { lessons.WithLabelValues(result).Inc() }
+}

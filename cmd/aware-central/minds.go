@@ -30,34 +30,37 @@ import (
 )
 
 // minds is the agents of the workloads that are learned, and their lessons. There are lessons only while this instance holds
-// the learner's lease; agents decide in any case.
+// the autoscaler's lease. They are given here, or by learners in other processes ([lender]).
 type minds struct {
 	lessons lesson.Config
 	every   time.Duration // from one lesson of a workload to the next
 	share   float64       // of one core that lessons may take, in (0, 1]
 	folder  string        // where agents outlive this process; empty: there is no store to learn of, and they do not
+	teaches bool          // lessons are given here
 	now     func() time.Time
-	// learning reports whether this instance holds the learner's lease.
-	learning func() bool
+	// deciding reports whether this instance holds the autoscaler's lease: another one has agents of its own.
+	deciding func() bool
 
-	mu  sync.Mutex
-	all map[string]*mind // by workload
+	mu    sync.Mutex
+	all   map[string]*mind // by workload
+	asked time.Time        // when a learner elsewhere asked for a lesson last
 }
 
 // mind is the agent of one workload. Decisions and lessons are on different goroutines.
 type mind struct {
-	workload string
+	workload  string
+	place     encode.Place
+	objective mdp.Objective // by which its rewards are
 
 	mu         sync.Mutex
 	agent      *lifecycle.Agent
-	acting     bool // what it decides is carried out: the last step was
-	place      encode.Place
-	objective  mdp.Objective // by which its rewards are
+	acting     bool          // what it decides is carried out: the last step was
 	policy     *learned.File // that the agent has, of the generation
 	before     *learned.File // that it may go back to
 	generation uint64
 	weights    *weights.File // of the last lesson, until they are in their file: of a thousand agents they are a gibibyte
 	taught     time.Time     // when the last lesson ended
+	away       time.Time     // until then a learner has its lesson, and no other one gets it
 	steps      int           // that were recorded since the agent was kept
 	changed    bool          // the files are older than the stage, the policy or the weights
 	trouble    string        // of the last lesson or of keeping; empty: none
@@ -69,9 +72,9 @@ var knobs = mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit)
 // form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
 func form() encode.Form { return encode.Discrete(knobs) }
 
-func newMinds(step time.Duration, now func() time.Time, learning func() bool) *minds {
+func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *minds {
 	return &minds{
-		lessons: lesson.Default(form(), step), every: 10 * time.Minute, share: 0.5, now: now, learning: learning,
+		lessons: lesson.Default(form(), step), every: 10 * time.Minute, share: 0.5, now: now, deciding: deciding,
 		all: map[string]*mind{},
 	}
 }
@@ -207,10 +210,24 @@ func (m *minds) life(workload string) (recommender.Life, bool) {
 		l.Trouble = wrong.Error()
 	case m.folder == "":
 		l.Trouble = "nothing is learned: central has no trajectory store (flag --trajectory-store)"
-	case !m.learning():
-		l.Trouble = "nothing is learned here: another instance holds the learner's lease, or none does"
+	case !m.taught():
+		l.Trouble = "nothing is learned: central has not the role learner, and no learner elsewhere asks for lessons"
 	}
 	return l, true
+}
+
+// heard is called when a learner in another process asks for a lesson.
+func (m *minds) heard() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = m.now()
+}
+
+// taught reports whether anybody gives lessons.
+func (m *minds) taught() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.teaches || m.now().Sub(m.asked) < m.every
 }
 
 // What the store keeps: of a workload what a lesson reads, and of all together as much as its volume has room for. An episode
@@ -239,19 +256,19 @@ func (m *minds) prune(ctx context.Context, store prunable) error {
 }
 
 // teach gives lessons, one after the other, until the context ends, and writes what has changed to files.
-func (m *minds) teach(ctx context.Context, store prunable) error {
+func (m *minds) teach(ctx context.Context, store trajectory.Store) error {
 	workspace := agent.NewWorkspace()
 	var pruned time.Time
 	for {
 		pause := 5 * time.Second
-		if m.learning() {
-			if m.now().Sub(pruned) > time.Hour {
-				if err := m.prune(ctx, store); err != nil {
+		if m.deciding() {
+			if p, ok := store.(prunable); ok && m.now().Sub(pruned) > time.Hour {
+				if err := m.prune(ctx, p); err != nil {
 					klog.ErrorS(err, "Pruning the trajectory store")
 				}
 				pruned = m.now()
 			}
-			if o := m.due(); o != nil {
+			if o := m.due(); m.teaches && o != nil && o.lend(m.now().Add(lentFor), m.now()) {
 				begin := m.now()
 				m.lesson(ctx, o, store, workspace)
 				took := m.now().Sub(begin)
@@ -268,71 +285,132 @@ func (m *minds) teach(ctx context.Context, store prunable) error {
 	}
 }
 
-// due is the mind whose last lesson is the longest ago, of those that are to have one; nil: none is.
+// due is the mind whose last lesson is the longest ago, of those that are to have one and that no learner has; nil: none is.
 func (m *minds) due() *mind {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var next *mind
-	var oldest time.Time
-	for _, o := range m.all {
-		o.mu.Lock()
-		taught, training := o.taught, o.agent.Training()
-		o.mu.Unlock()
-		if training == lifecycle.NoTraining || m.now().Sub(taught) < m.every {
-			continue
-		}
-		if next == nil || taught.Before(oldest) {
-			next, oldest = o, taught
-		}
-	}
+	next, _ := m.waiting()
 	return next
 }
 
-// lesson gives one lesson. Whatever goes wrong in it is said, and nothing else stops.
-func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *agent.Workspace) {
+// waiting is the mind that is due first, and how many are due.
+func (m *minds) waiting() (next *mind, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var oldest time.Time
+	for _, o := range m.all {
+		o.mu.Lock()
+		taught, away, training := o.taught, o.away, o.agent.Training()
+		o.mu.Unlock()
+		if now := m.now(); training == lifecycle.NoTraining || now.Sub(taught) < m.every || now.Before(away) {
+			continue
+		}
+		if n++; next == nil || taught.Before(oldest) {
+			next, oldest = o, taught
+		}
+	}
+	return next, n
+}
+
+// lentFor is how long a learner may take for a lesson. It takes some seconds; where a machine is busy, some more.
+const lentFor = 10 * time.Minute
+
+// lend gives the mind's lesson to a learner until a time, unless another one has it.
+func (o *mind) lend(until, now time.Time) bool {
 	o.mu.Lock()
-	place, generation, workload := o.place, o.agent.Generation(), o.agent.Workload()
+	defer o.mu.Unlock()
+	if now.Before(o.away) {
+		return false
+	}
+	o.away = until
+	return true
+}
+
+// assignment is a lesson of an agent, with what was true of the agent when the lesson was made.
+type assignment struct {
+	mind       *mind
+	lesson     lesson.Lesson
+	workload   lifecycle.Workload
+	generation uint64
+	trouble    string // why it does not go on from what was learned before; empty: it does
+}
+
+// lesson gives one lesson.
+func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *agent.Workspace) {
+	a, err := m.prepare(ctx, o, store)
+	var got lesson.Result
+	if err == nil {
+		got, err = learn(ctx, a.lesson, w)
+	}
+	m.finish(ctx, a, got, err)
+}
+
+// prepare makes the lesson of an agent. With an error, too, the assignment is one to finish.
+func (m *minds) prepare(ctx context.Context, o *mind, store trajectory.Store) (a assignment, err error) {
+	o.mu.Lock()
+	a = assignment{mind: o, workload: o.agent.Workload(), generation: o.agent.Generation()}
 	o.mu.Unlock()
-	from, unread := m.weightsOf(o)
-	got, err := m.learn(ctx, o.workload, workload.Since, place, from, store, w)
+	from, err := m.weightsOf(o)
+	if err != nil {
+		a.trouble = anew(err.Error())
+	}
+	defer saved(o.workload, &err)
+	a.lesson, err = m.lessons.Prepare(ctx, store, o.workload, a.workload.Since, o.place, from)
+	return a, err
+}
+
+func anew(why string) string {
+	return "what it had learned cannot be read, and it begins anew: " + why
+}
+
+// learn gives a lesson, here.
+func learn(ctx context.Context, l lesson.Lesson, w *agent.Workspace) (got lesson.Result, err error) {
+	defer saved(l.Workload, &err)
+	return l.Learn(ctx, w)
+}
+
+// saved makes an error of a panic: nothing else must stop because of one workload's lesson.
+func saved(workload string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("learning of %s panicked: %v", workload, p)
+	}
+}
+
+// finish takes in what was learned. Whatever went wrong is said.
+func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err error) {
+	o := a.mind
 	var policy mdp.Policy
 	if err == nil {
-		got.Policy.Snapshot.Version = generation + 1
-		policy, err = learned.New(got.Policy, place)
-	}
-	o.mu.Lock()
-	o.taught = m.now()
-	o.trouble = ""
-	if unread != nil {
-		o.trouble = fmt.Sprintf("what it had learned cannot be read, and it begins anew: %v", unread)
+		got.Policy.Snapshot.Version = a.generation + 1
+		policy, err = learned.New(got.Policy, o.place)
 	}
 	var little *lesson.TooLittleError
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taught, o.away, o.trouble = m.now(), time.Time{}, a.trouble
+	if got.Anew != "" {
+		o.trouble = anew(got.Anew)
+	}
 	switch {
 	case ctx.Err() != nil:
-		o.mu.Unlock()
 		return
 	case errors.As(err, &little):
 		o.trouble = fmt.Sprintf("there is too little experience yet (%v)", little)
 	case err != nil:
 		o.trouble = err.Error()
-	case o.agent.Workload() != workload:
+		klog.ErrorS(err, "A lesson failed", "workload", o.workload)
+	case o.agent.Workload() != a.workload:
 		// It has changed during the lesson: what was learned, and what it was found to be worth, is of the one before.
 		o.weights = &got.Weights
 	default:
 		o.weights = &got.Weights
-		taken, why := o.agent.Offer(policy, generation+1, lifecycle.Estimate{
+		taken, why := o.agent.Offer(policy, a.generation+1, lifecycle.Estimate{
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
 		})
 		if taken {
-			o.policy, o.before, o.generation = &got.Policy, o.policy, generation+1
+			o.policy, o.before, o.generation = &got.Policy, o.policy, a.generation+1
 		}
 		o.changed = true
 		klog.InfoS("A policy was learned", "workload", o.workload, "transitions", got.Transitions, "episodes", got.Episodes,
 			"taken", taken, "why", why)
-	}
-	o.mu.Unlock()
-	if err != nil && little == nil {
-		klog.ErrorS(err, "A lesson failed", "workload", o.workload)
 	}
 }
 
@@ -353,18 +431,6 @@ func (m *minds) weightsOf(o *mind) (*weights.File, error) {
 		return nil, err
 	}
 	return &f, nil
-}
-
-func (m *minds) learn(
-	ctx context.Context, workload string, since time.Time, place encode.Place, from *weights.File, store trajectory.Store,
-	w *agent.Workspace,
-) (got lesson.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("learning of %s panicked: %v", workload, p)
-		}
-	}()
-	return m.lessons.Learn(ctx, store, workload, since, place, from, w)
 }
 
 // kept is an agent in its file, beside the files of its policy and of its weights.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,14 +54,15 @@ type shop struct {
 func open(t *testing.T, path string, at time.Time) *shop {
 	t.Helper()
 	s := &shop{t: t, now: at, earns: 1.2, random: rand.New(rand.NewPCG(1, 2)), name: learnedWorkload}
-	s.episodes = newEpisodes(10*time.Second, func() time.Time { return s.now })
+	s.episodes = newEpisodes(10*time.Second, func() time.Time { return s.now }, new(atomic.Bool))
+	s.minds.teaches = true
 	s.minds.lessons.Updates, s.minds.lessons.Judge.Updates = 50, 20 // what is learned is not the question here
 	if path != "" {
-		if err := s.episodes.open(t.Context(), path); err != nil {
+		if err := s.episodes.open(t.Context(), storeIn(t, path)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.learning.Store(true)
+	s.deciding.Store(true)
 	s.ask(wishes())
 	return s
 }
@@ -340,10 +342,29 @@ func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
 	t.Run("the lease", func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
 		s.handed()
-		s.learning.Store(false)
+		before, steps := s.store.Figures(), s.recorders[learnedWorkload]
+		s.deciding.Store(false)
 		s.pass(1)
-		if l := s.life(); !l.Learned || !strings.Contains(l.Trouble, "lease") {
-			t.Errorf("an agent decides without the lease, it only learns nothing: %+v", l)
+		if l := s.life(); !l.Learned {
+			t.Errorf("without the lease nobody asks the agent, and it is as it was: %+v", l)
+		}
+		if s.store.Figures() != before || s.recorders[learnedWorkload] != steps {
+			t.Error("without the lease something was recorded: another instance records the same workload")
+		}
+	})
+	t.Run("the learners", func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), begin)
+		s.minds.teaches = false
+		if l := s.life(); !strings.Contains(l.Trouble, "no learner elsewhere") {
+			t.Errorf("nobody gives lessons: %+v", l)
+		}
+		s.minds.heard()
+		if l := s.life(); l.Trouble != "" {
+			t.Errorf("somebody does: %+v", l)
+		}
+		s.now = s.now.Add(s.minds.every)
+		if l := s.life(); !strings.Contains(l.Trouble, "no learner elsewhere") {
+			t.Errorf("nobody does any more: %+v", l)
 		}
 	})
 	t.Run("the folder of agents", func(t *testing.T) {
@@ -431,7 +452,7 @@ func TestTheStoreIsPruned(t *testing.T) {
 	if err := s.store.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.minds.prune(t.Context(), s.store); err != nil {
+	if err := s.minds.prune(t.Context(), s.store.(prunable)); err != nil {
 		t.Fatal(err)
 	}
 	rewards, err := s.store.Rewards(t.Context(), learnedWorkload, 1000)

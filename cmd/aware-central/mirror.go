@@ -18,31 +18,36 @@ const askEvery = time.Second
 // this process, or a copy of the autoscaler's. It is set before scheduling starts.
 type reports struct{ headroom.Uppers }
 
-// mirror is a copy of the autoscaler's reports. The authority that signs the link's
-// certificate is in a config map, and is read again for each connection.
+// mirror is a copy of the autoscaler's reports.
 func (b *services) mirror(ctx context.Context) *fleet.Mirror {
-	s := b.settings
 	log := klog.FromContext(ctx).WithName("headroom")
 	return &fleet.Mirror{
-		URL:    s.central,
-		Name:   s.linkName,
-		Token:  s.tokenFile,
+		Caller: b.caller(),
 		Every:  askEvery,
 		MaxAge: headroom.MaxReportAge,
 		Now:    time.Now,
-		CA: func(ctx context.Context) ([]byte, error) {
-			m, err := b.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, api.CAConfigMap, metav1.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return []byte(m.Data[api.CAKey]), nil
-		},
 		Log: func(err error, message string, kv ...any) {
 			if err != nil {
 				log.Error(err, message, kv...)
 				return
 			}
 			log.Info(message, kv...)
+		},
+	}
+}
+
+// caller makes requests to the autoscaler's link. The authority that signs the link's certificate is in a config map, and is
+// read again for each connection.
+func (b *services) caller() *fleet.Caller {
+	s := b.settings
+	return &fleet.Caller{
+		URL: s.central, Name: s.linkName, Token: s.tokenFile,
+		CA: func(ctx context.Context) ([]byte, error) {
+			m, err := b.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, api.CAConfigMap, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return []byte(m.Data[api.CAKey]), nil
 		},
 	}
 }

@@ -45,6 +45,7 @@ type services struct {
 	client   kubernetes.Interface
 	fleet    *fleet.Fleet
 	episodes *episodes
+	student  *student // of a learner without the autoscaler; else nil
 	decided  func(time.Duration, mdp.Effect)
 	deciding atomic.Bool // this instance holds the autoscaler's lease
 	linked   atomic.Bool // the link is served
@@ -58,10 +59,9 @@ type services struct {
 // start starts the services of the roles, and sets where the scheduler's plugin gets
 // its reports from. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (*services, error) {
-	b := &services{settings: s, fleet: f, episodes: newEpisodes(s.step, time.Now), log: decisions.NewLog(),
-		placed: placement{reserved: newReserved()}}
-	decides := s.has(autoscaler) || s.has(learner)
-	if !decides && s.central == "" {
+	b := &services{settings: s, fleet: f, log: decisions.NewLog(), placed: placement{reserved: newReserved()}}
+	b.episodes = newEpisodes(s.step, time.Now, &b.deciding)
+	if !s.has(autoscaler) && s.central == "" {
 		return b, nil
 	}
 	var err error
@@ -73,20 +73,20 @@ func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (
 	if b.client, err = kubernetes.NewForConfig(b.config); err != nil {
 		return nil, fmt.Errorf("making a client for the API server: %w", err)
 	}
-	if s.central != "" {
+	if s.central != "" && s.has(scheduler) {
 		mirror := b.mirror(ctx)
 		measureMirror(mirror)
 		reports.Uppers = mirror
 		b.Go(func() { mirror.Run(ctx) })
 	}
-	if decides {
-		return b, b.decide(ctx)
+	if s.has(autoscaler) || s.has(learner) {
+		return b, b.work(ctx)
 	}
 	return b, nil
 }
 
-// decide starts the services of the roles autoscaler and learner.
-func (b *services) decide(ctx context.Context) error {
+// work starts the services of the roles autoscaler and learner.
+func (b *services) work(ctx context.Context) error {
 	s := b.settings
 	readers, err := web.NewReaders(b.config)
 	if err != nil {
@@ -97,31 +97,34 @@ func (b *services) decide(ctx context.Context) error {
 		return fmt.Errorf("flag --web-bind-address: %w", err)
 	}
 	b.supervise(ctx, "web", func(ctx context.Context) error { return web.Serve(ctx, listener, b.pages(readers)) })
-	if s.has(learner) && s.trajectories != "" {
-		if err := b.episodes.open(ctx, s.trajectories); err != nil {
+	if !s.has(autoscaler) {
+		b.student = &student{central: b.caller(), idle: 5 * time.Second, counted: measureLessons()}
+		b.supervise(ctx, "learner", b.student.run)
+		return nil
+	}
+	return b.decide(ctx)
+}
+
+// decide starts the services of the role autoscaler, and those of the role learner in the same process.
+func (b *services) decide(ctx context.Context) error {
+	s := b.settings
+	if s.trajectories != "" {
+		if err := b.episodes.open(ctx, s.store); err != nil {
 			return err
 		}
+		b.episodes.minds.teaches = s.has(learner)
 		measureStore(b.episodes.store)
+		measureMinds(b.episodes.minds)
+		b.supervise(ctx, "lessons", func(ctx context.Context) error { return b.episodes.minds.teach(ctx, b.episodes.store) })
 	}
-	if s.has(learner) {
-		b.supervise(ctx, "learner",
-			func(ctx context.Context) error { return b.episodes.run(ctx, b.client, s.namespace) })
-		if b.episodes.store != nil {
-			b.supervise(ctx, "lessons", func(ctx context.Context) error {
-				return b.episodes.minds.teach(ctx, b.episodes.store)
-			})
-		}
+	b.decided = measure(b.fleet)
+	b.cert = &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
+	b.supervise(ctx, "link", b.serveLink)
+	if s.admitAddress != "" {
+		handler := b.admissionHandler(ctx, measureAdmission())
+		b.supervise(ctx, "admission", func(ctx context.Context) error { return b.serveAdmission(ctx, handler) })
 	}
-	if s.has(autoscaler) {
-		b.decided = measure(b.fleet)
-		b.cert = &fleet.Certificate{Client: b.client, Namespace: s.namespace, Name: s.linkName, Now: time.Now}
-		b.supervise(ctx, "link", b.serveLink)
-		if s.admitAddress != "" {
-			handler := b.admissionHandler(ctx, measureAdmission())
-			b.supervise(ctx, "admission", func(ctx context.Context) error { return b.serveAdmission(ctx, handler) })
-		}
-		b.supervise(ctx, "autoscaler", b.autoscale)
-	}
+	b.supervise(ctx, "autoscaler", b.autoscale)
 	return nil
 }
 
@@ -153,8 +156,11 @@ func (b *services) pages(readers *web.Readers) http.Handler {
 			promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
 		Live: func() error { return nil },
 		Ready: func() error {
-			if b.settings.has(autoscaler) && !b.linked.Load() {
+			switch {
+			case b.settings.has(autoscaler) && !b.linked.Load():
 				return errors.New("the link is not served yet")
+			case b.student != nil && !b.student.heard.Load():
+				return errors.New("central does not answer yet")
 			}
 			return nil
 		},
@@ -194,6 +200,10 @@ func (b *services) serveLink(ctx context.Context) error {
 	}
 	routes := http.NewServeMux()
 	routes.Handle("/", server.Handler())
+	if b.episodes.store != nil {
+		lends := newLender(b.episodes.minds, b.episodes.store)
+		routes.Handle(lessonsPath, lends.handler(account(s.learners), b.deciding.Load))
+	}
 	routes.Handle(decisions.Pattern, decisions.NewServer(b.log, decisions.Reviews{Client: b.client}, b.deciding.Load))
 	http2 := &http.Server{
 		Handler:           routes,

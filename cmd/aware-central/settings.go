@@ -30,14 +30,18 @@ type settings struct {
 	admitAddress string // of the webhook that sizes new pods; empty for none
 	account      string // of the agents, in our namespace
 	schedulers   string // account of the schedulers in other processes, in our namespace
-	central      string // URL of the autoscaler's link, for a scheduler in another process
-	tokenFile    string // of that scheduler
+	learners     string // account of the learners in other processes, in our namespace
+	central      string // URL of the autoscaler's link, for a scheduler or a learner in another process
+	tokenFile    string // of that process
 	webAddress   string // metrics and health
 	step         time.Duration
 	patience     time.Duration
 	statusEvery  time.Duration
 	grantTTL     time.Duration
-	trajectories string // file of the trajectory store; empty for none
+	trajectories string  // file or URL of the trajectory store; empty for none
+	secretFile   string  // of an InfluxDB
+	agentsFolder string  // for what was learned
+	store        storeAt // of trajectories, once checked
 	prometheus   []string
 	servers      *slo.Servers // of prometheus, once checked
 }
@@ -50,6 +54,7 @@ func defaults() *settings {
 		admitAddress: ":9444",
 		account:      "aware-agent",
 		schedulers:   "aware-scheduler",
+		learners:     "aware-learner",
 		tokenFile:    "/var/run/secrets/aware/token",
 		webAddress:   ":10260",
 		step:         10 * time.Second,
@@ -76,16 +81,23 @@ func (s *settings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.account, "agent-service-account", s.account, "The service account of the node agents.")
 	flags.StringVar(&s.schedulers, "scheduler-service-account", s.schedulers,
 		"The service account of schedulers that run without the role autoscaler.")
+	flags.StringVar(&s.learners, "learner-service-account", s.learners,
+		"The service account of learners that run without the role autoscaler.")
 	flags.StringVar(&s.central, "central", s.central,
-		"The URL of the autoscaler's link, from which a process with role scheduler and without role autoscaler reads what "+
-			"pods can use. Empty: nodes are scored by the limits in the API.")
+		"The URL of the autoscaler's link, for a process without role autoscaler. With role scheduler it reads there what pods "+
+			"can use (empty: nodes are scored by the limits in the API), with role learner it takes lessons there.")
 	flags.StringVar(&s.tokenFile, "token-file", s.tokenFile,
 		"The file of the projected service-account token for --central.")
 	flags.StringVar(&s.webAddress, "web-bind-address", s.webAddress,
 		"Where /metrics, /healthz, /livez and /readyz of the autoscaler and the learner are served, over TLS. "+
 			"/metrics needs a token of a user that may get it.")
 	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories,
-		"The file (SQLite) that the transitions of all workloads are stored in (role learner). Empty: they are not stored.")
+		"Where the transitions of all workloads are stored (role autoscaler): a file (SQLite), or an InfluxDB as "+
+			"http://HOST:8086/DATABASE, with the parameters bucket and org (2.x, 3.x) or user (1.x). Empty: nowhere, and nothing is learned.")
+	flags.StringVar(&s.secretFile, "trajectory-secret-file", s.secretFile,
+		"The file of the InfluxDB's token or password.")
+	flags.StringVar(&s.agentsFolder, "agents-folder", s.agentsFolder,
+		"The folder for what was learned. Default: agents, beside the file of --trajectory-store.")
 	flags.StringSliceVar(&s.prometheus, "prometheus-servers", s.prometheus,
 		"URLs of the Prometheus servers that owners may read their SLO from (slo-server). Empty: none.")
 	flags.DurationVar(&s.step, "step", s.step, "Time between two decisions for a workload, from 1s to 10m.")
@@ -121,6 +133,11 @@ func (s *settings) check() error {
 		return nil
 	}
 	var err error
+	if s.trajectories != "" {
+		if s.store, err = storeFlags(s.trajectories, s.secretFile, s.agentsFolder); err != nil {
+			return err
+		}
+	}
 	if s.servers, err = slo.NewServers(s.prometheus); err != nil {
 		return fmt.Errorf("flag --prometheus-servers: %w", err)
 	}
@@ -143,13 +160,17 @@ func (s *settings) check() error {
 // checkCentral checks --central.
 func (s *settings) checkCentral() error {
 	if s.central == "" {
+		if s.has(learner) && !s.has(autoscaler) {
+			return fmt.Errorf("flag --central: it is empty: a learner without role autoscaler takes its lessons there, and --roles is %s",
+				strings.Join(s.roles, ","))
+		}
 		return nil
 	}
 	if u, err := url.Parse(s.central); err != nil || u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("flag --central: %q: it must be a URL such as https://aware-central.aware-system.svc:9443", s.central)
 	}
-	if s.has(autoscaler) || !s.has(scheduler) {
-		return fmt.Errorf("flag --central: %q: it is for role scheduler in a process without role autoscaler, and --roles is %s",
+	if s.has(autoscaler) {
+		return fmt.Errorf("flag --central: %q: it is for a process without role autoscaler, and --roles is %s",
 			s.central, strings.Join(s.roles, ","))
 	}
 	return nil

@@ -19,8 +19,16 @@ func TestCheckNamesTheBadFlag(t *testing.T) {
 		"--deferred-patience=100ms":                   "flag --deferred-patience: 100ms",
 		"--roles=scheduler --central=http://c.svc:80": `flag --central: "http://c.svc:80": it must be a URL such as https://`,
 		"--central=https://c.svc:9443": `flag --central: "https://c.svc:9443": ` +
-			"it is for role scheduler in a process without role autoscaler",
-		"--roles=learner --central=https://c.svc:9443": `and --roles is learner`,
+			"it is for a process without role autoscaler",
+		"--roles=learner":                                    `flag --central: it is empty: a learner without role autoscaler`,
+		"--roles=scheduler,learner":                          `and --roles is scheduler,learner`,
+		"--trajectory-store=t.db --trajectory-secret-file=s": `flag --trajectory-secret-file: "s": it is for an InfluxDB`,
+		"--trajectory-store=http://influx:8086/aware":        `flag --agents-folder: it is empty`,
+		"--trajectory-store=http://influx:8086":              `flag --trajectory-store: influxdb's database is empty`,
+		"--trajectory-store=ftp://influx/aware":              `flag --trajectory-store: influxdb's url "ftp://influx"`,
+		"--trajectory-store=http://me:pass@influx:8086/a":    `flag --trajectory-store: the URL has a user: use the parameter`,
+		"--trajectory-store=http://influx:8086/a?rp=x":       `flag --trajectory-store: parameter "rp": it must be bucket, org or user`,
+		"--trajectory-store=http://i:8086/a?user=u&bucket=b": `flag --trajectory-store: parameters user and bucket`,
 	} {
 		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		s.register(flags)

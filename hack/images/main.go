@@ -4,6 +4,8 @@
 //
 //	go run ./hack/images --registry registry.example.com/aware
 //	kubectl apply -k out/install
+//
+// A second one (out/install-learners) adds learners of their own.
 package main
 
 import (
@@ -38,12 +40,15 @@ type options struct {
 	insecure  bool     // plain HTTP
 	source    string   // the folder of the module
 	base      string   // the folder of the manifests that name the images
-	overlay   string   // the folder of the kustomization to write
-	bin       string   // the folder of the programs that are built
-	built     string   // the folder of programs that need not be built; empty: there is none
+	overlays  []overlay
+	bin       string // the folder of the programs that are built
+	built     string // the folder of programs that need not be built; empty: there is none
 	ldflags   map[string]string
 	tags      map[string]string
 }
+
+// overlay is a kustomization to write: the one beside base with these images.
+type overlay struct{ of, folder string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -55,7 +60,10 @@ func main() {
 }
 
 func command() *cobra.Command {
-	o := options{base: "manifests/base", overlay: "out/install", bin: "out/images"}
+	o := options{base: "manifests/base", bin: "out/images", overlays: []overlay{
+		{"default", "out/install"},
+		{"learners", "out/install-learners"},
+	}}
 	cmd := &cobra.Command{
 		Use:           "images --registry HOST/FOLDER",
 		Short:         "Build AWARE's images and push them to a registry",
@@ -90,10 +98,12 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if err := writeOverlay(o, named); err != nil {
-		return err
+	for _, one := range o.overlays {
+		if err := one.write(o.base, named); err != nil {
+			return err
+		}
 	}
-	fmt.Printf("\nkubectl apply -k %s    # installs these images\n", o.overlay)
+	fmt.Printf("\nkubectl apply -k %s    # installs these images\n", o.overlays[0].folder)
 	return nil
 }
 
@@ -184,11 +194,10 @@ func (o options) build(ctx context.Context, program, platform string) (v1.Image,
 	return static.Image(map[string]string{"/" + program: file}, []string{"/" + program}, arch)
 }
 
-// writeOverlay writes a kustomization of manifests/default with the images that were
-// pushed, by their digests: a node that has an older image of the same tag gets the new
-// one.
-func writeOverlay(o options, images []types.Image) error {
-	to, err := filepath.Rel(o.overlay, filepath.Join(filepath.Dir(o.base), "default"))
+// write writes the kustomization, with the images that were pushed by their digests: a node that has an older image of the same
+// tag gets the new one.
+func (v overlay) write(base string, images []types.Image) error {
+	to, err := filepath.Rel(v.folder, filepath.Join(filepath.Dir(base), v.of))
 	if err != nil {
 		return err
 	}
@@ -201,9 +210,9 @@ func writeOverlay(o options, images []types.Image) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.overlay, 0o755); err != nil {
+	if err := os.MkdirAll(v.folder, 0o755); err != nil {
 		return err
 	}
 	const head = "# Written by make images. Add your patches in a folder of your own.\n"
-	return os.WriteFile(filepath.Join(o.overlay, "kustomization.yaml"), append([]byte(head), text...), 0o644)
+	return os.WriteFile(filepath.Join(v.folder, "kustomization.yaml"), append([]byte(head), text...), 0o644)
 }

@@ -49,13 +49,17 @@ func tiny(t *testing.T, host string) options {
 			"spec: {containers: [{name: tiny, image: example.com/tiny}]}\n",
 		"manifests/default/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" +
 			"resources: [../base]\n",
+		"manifests/learners/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" +
+			"resources: [pod.yaml]\n",
+		"manifests/learners/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: more}\n" +
+			"spec: {containers: [{name: more, image: example.com/tiny}]}\n",
 	})
 	return options{
 		registry:  host + "/team/aware",
 		platforms: []string{"linux/amd64", "linux/arm64"},
 		source:    dir,
 		base:      filepath.Join(dir, "manifests/base"),
-		overlay:   filepath.Join(dir, "out/install"),
+		overlays:  []overlay{{"default", filepath.Join(dir, "out/install")}, {"learners", filepath.Join(dir, "out/more")}},
 		bin:       filepath.Join(dir, "out/bin"),
 		ldflags:   map[string]string{"tiny": "-X main.say=hello"},
 	}
@@ -69,18 +73,21 @@ func TestTheKustomizationInstallsWhatWasPushed(t *testing.T) {
 	if err := run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), o.overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := objects.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(text), "image: ")
-	used, _, _ := strings.Cut(after, "\n")
-	if !found || !strings.HasPrefix(used, host+"/team/aware/tiny@sha256:") {
-		t.Fatalf("the manifest uses %q:\n%s", used, text)
+	used := ""
+	for _, one := range o.overlays {
+		objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), one.folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := objects.AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, found := strings.Cut(string(text), "image: ")
+		used, _, _ = strings.Cut(after, "\n")
+		if !found || !strings.HasPrefix(used, host+"/team/aware/tiny@sha256:") {
+			t.Fatalf("%s uses %q:\n%s", one.of, used, text)
+		}
 	}
 	for _, ref := range []string{used, host + "/team/aware/tiny:v7"} {
 		for _, arch := range []string{"amd64", "arm64"} {
@@ -160,7 +167,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 					t.Errorf("%q does not name %q", err, part)
 				}
 			}
-			if _, err := os.Stat(o.overlay); err == nil {
+			if _, err := os.Stat(o.overlays[0].folder); err == nil {
 				t.Error("a kustomization of nothing was written")
 			}
 		})

@@ -1,19 +1,11 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,16 +17,10 @@ import (
 // for a scheduler in another process. Who reads it never waits: there is the last
 // copy, and its age.
 type Mirror struct {
-	URL    string        // of central's link, such as https://aware-central.aware-system.svc:9443
-	Name   string        // that central's certificate must have
-	Token  string        // file of the projected token; read for each question, because it is rotated
+	Caller *Caller       // of its own
 	Every  time.Duration // between two questions
 	MaxAge time.Duration // a copy that is older is stale, which is logged
 	Now    func() time.Time
-	// CA gives the certificates that central's may be signed by, in PEM.
-	CA func(context.Context) ([]byte, error)
-	// Dial connects to central; nil is over TCP.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Log is called when the copy becomes stale, and when it is up to date again.
 	Log func(err error, message string, keysAndValues ...any)
 
@@ -112,10 +98,10 @@ func (m *Mirror) Run(ctx context.Context) {
 	}
 	retry.Reset()
 	stale := false
-	var client *http.Client
+	defer m.Caller.Close()
 	for ctx.Err() == nil {
 		pause := m.Every
-		more, err := m.ask(ctx, &client)
+		more, err := m.ask(ctx)
 		if err != nil {
 			pause = retry.NextBackOff()
 		} else {
@@ -129,9 +115,6 @@ func (m *Mirror) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-	}
-	if client != nil {
-		client.CloseIdleConnections()
 	}
 }
 
@@ -152,31 +135,28 @@ func (m *Mirror) say(began time.Time, was bool, err error) (stale bool) {
 	return stale
 }
 
-// ask asks once. more says that the answer was not all. A connection on which
-// something went wrong is not used again: behind the same name there may be another
-// instance that answers.
-func (m *Mirror) ask(ctx context.Context, client **http.Client) (more bool, err error) {
+// ask asks once for what has changed. more says that the answer was not all. After an answer that is not understood another
+// connection is made, as after one that refuses.
+func (m *Mirror) ask(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
-	if *client == nil {
-		if *client, err = m.dialler(ctx); err != nil {
-			return false, err
-		}
-	}
-	defer func() {
-		if err != nil {
-			(*client).CloseIdleConnections()
-			*client = nil
-		}
-	}()
 	last := m.last.Load()
 	if last == nil {
 		last = &copied{}
 	}
 	at := m.Now()
-	a, err := m.get(ctx, *client, last.cursor)
+	answer, err := m.Caller.Do(ctx, http.MethodGet, UpperPath+"?after="+url.QueryEscape(last.cursor), nil, maxAnswer)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("asking central for upper bounds: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			m.Caller.Close()
+		}
+	}()
+	var a upperAnswer
+	if err := json.Unmarshal(answer.Body, &a); err != nil {
+		return false, fmt.Errorf("reading central's upper bounds: %w", err)
 	}
 	next, err := last.with(at, a, m.MaxAge)
 	if err != nil {
@@ -184,60 +164,6 @@ func (m *Mirror) ask(ctx context.Context, client **http.Client) (more bool, err 
 	}
 	m.last.Store(next)
 	return a.More, nil
-}
-
-// dialler is a client that trusts central only.
-func (m *Mirror) dialler(ctx context.Context) (*http.Client, error) {
-	pem, err := m.CA(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading central's certificate authority: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, errors.New("reading central's certificate authority: no certificate in it")
-	}
-	return &http.Client{
-		Transport: &http.Transport{
-			ForceAttemptHTTP2: true, DialContext: m.Dial,
-			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: m.Name, MinVersion: tls.VersionTLS13},
-		},
-		// The token is for central only.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
-}
-
-// get asks for what has changed since the cursor.
-func (m *Mirror) get(ctx context.Context, client *http.Client, cursor string) (a upperAnswer, err error) {
-	token, err := os.ReadFile(m.Token)
-	if err != nil {
-		return a, fmt.Errorf("reading the token for central: %w", err)
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		strings.TrimSuffix(m.URL, "/")+UpperPath+"?after="+url.QueryEscape(cursor), nil)
-	if err != nil {
-		return a, fmt.Errorf("asking central for upper bounds: %w", err)
-	}
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	answer, err := client.Do(r)
-	if err != nil {
-		return a, fmt.Errorf("asking central for upper bounds: %w", err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(answer.Body, 256)) // what there is of it
-		return a, fmt.Errorf("asking central for upper bounds: %s: %q", answer.Status, bytes.TrimSpace(why))
-	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
-	if err != nil {
-		return a, fmt.Errorf("reading central's upper bounds: %w", err)
-	}
-	if len(text) > maxAnswer {
-		return a, fmt.Errorf("reading central's upper bounds: they have more than %d bytes", maxAnswer)
-	}
-	if err := json.Unmarshal(text, &a); err != nil {
-		return a, fmt.Errorf("reading central's upper bounds: %w", err)
-	}
-	return a, nil
 }
 
 // with is the copy after an answer to a question of that time. It takes all of an answer

@@ -60,8 +60,8 @@ func schedule(t *testing.T) *scheduler {
 		one.Handler().ServeHTTP(w, r)
 	})
 	s.mirror = &fleet.Mirror{
-		URL: s.client.URL, Name: name, Token: s.client.Token, CA: s.client.CA, Dial: s.client.Dial,
-		Every: time.Second, MaxAge: 30 * time.Second, Now: time.Now,
+		Caller: &fleet.Caller{URL: s.client.URL, Name: name, Token: s.client.Token, CA: s.client.CA, Dial: s.client.Dial},
+		Every:  time.Second, MaxAge: 30 * time.Second, Now: time.Now,
 		Log: func(err error, message string, _ ...any) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

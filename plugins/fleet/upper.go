@@ -146,30 +146,39 @@ func (s *UpperServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the upper bounds can only be read: use GET", http.StatusMethodNotAllowed)
 		return
 	}
-	err := s.review(r)
-	var busy *busyError
-	switch {
-	case Refused(err):
-		http.Error(w, err.Error(), http.StatusUnauthorized)
-	case errors.As(err, &busy):
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case !s.Serving():
-		http.Error(w, "this instance of central is not the autoscaler now: ask again", http.StatusServiceUnavailable)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		// An error says that the scheduler is gone.
-		_ = json.NewEncoder(w).Encode(s.Fleet.uppers(s.Now(), r.URL.Query().Get("after")))
+	if err := Allow(w, r, s.Reviewer, s.Serving); err != nil {
+		return
 	}
+	w.Header().Set("Content-Type", "application/json")
+	// An error says that the scheduler is gone.
+	_ = json.NewEncoder(w).Encode(s.Fleet.uppers(s.Now(), r.URL.Query().Get("after")))
 }
 
-// review is an error when the request is not a scheduler's.
-func (s *UpperServer) review(r *http.Request) error {
+// Allow is nil for a request of an account, while this instance decides. Otherwise it has answered.
+func Allow(w http.ResponseWriter, r *http.Request, account Reviewer, serving func() bool) error {
+	err := review(r, account)
+	var busy *busyError
+	code := http.StatusServiceUnavailable
+	switch {
+	case Refused(err):
+		code = http.StatusUnauthorized
+	case errors.As(err, &busy):
+		code = http.StatusTooManyRequests
+	case err == nil && !serving():
+		err = errors.New("this instance of central is not the autoscaler now: ask again")
+	}
+	if err != nil {
+		http.Error(w, err.Error(), code)
+	}
+	return err
+}
+
+// review is an error when the request is not one of the account.
+func review(r *http.Request, account Reviewer) error {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
-		return &RefusedError{"the upper bounds need a service-account token as bearer"}
+		return &RefusedError{"requests need a service-account token as bearer"}
 	}
-	_, err := s.Reviewer.Review(r.Context(), r.RemoteAddr, token)
+	_, err := account.Review(r.Context(), r.RemoteAddr, token)
 	return err
 }

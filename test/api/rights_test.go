@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,15 +37,19 @@ func may(t *testing.T, o rights.One, namespace string) bool {
 	return r.Status.Allowed
 }
 
-// installRights applies the accounts, roles and bindings of manifests/default.
+// installRights applies the accounts, roles and bindings of manifests/default, and of what adds to it.
 func installRights(t *testing.T) {
 	t.Helper()
-	m, err := rights.Read("../../manifests/default")
-	if err != nil {
-		t.Fatal(err)
+	text := ""
+	for _, folder := range append(slices.Collect(maps.Keys(rights.Apart)), "default") {
+		m, err := rights.Read("../../manifests/" + folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += m.Text
 	}
 	file := filepath.Join(t.TempDir(), "rights.yaml")
-	if err := os.WriteFile(file, []byte(m.Text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := kubectl(t, "apply", "--server-side", "-f", file); err != nil {
@@ -63,7 +69,7 @@ func installRights(t *testing.T) {
 // do, where it may do it, and for which names.
 func TestEachAccountMayDoWhatTheTableSays(t *testing.T) {
 	installRights(t)
-	accounts := map[string]bool{rights.Agent: true, rights.Autoscaler: true, rights.Scheduler: true}
+	accounts := map[string]bool{rights.Agent: true, rights.Autoscaler: true, rights.Scheduler: true, rights.Learner: true}
 	asked := 0
 	for _, line := range rights.Table {
 		for _, one := range line.All() {

@@ -566,6 +566,16 @@ func Test05cANewPodStartsAtThePresentSize(t *testing.T) {
 	})
 }
 
+// Learners of their own are ready once the autoscaler has answered them over the link: with their token, and none of them has
+// another right. (There is no lesson yet. A workload needs more than an hour for its first one.)
+func Test05dLearnersOfTheirOwnReachTheAutoscaler(t *testing.T) {
+	checkInvariants(t)
+	must(t, "apply", "-k", learners)
+	t.Cleanup(func() { kubectl(context.Background(), "delete", "-k", learners, "--wait=false") })
+	must(t, "-n", "aware-system", "scale", "deployment/aware-learner", "--replicas=2")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-learner", "--timeout=90s")
+}
+
 // The deployment is paused, so that removing the label from its template does not
 // replace its pods. Their sizes are restored while they run.
 func Test06OptingOutRestoresTheTemplatesSizes(t *testing.T) {

@@ -19,6 +19,9 @@ import (
 // loaded.
 var pushed string
 
+// learners is the kustomization of learners of their own.
+var learners = "../../manifests/learners"
+
 // push pushes AWARE's images to a registry of this process, as its users do with make images. It returns
 // the kustomization that installs them, which the node pulls.
 func push(ctx context.Context) (overlay string, err error) {
@@ -45,5 +48,6 @@ func push(ctx context.Context) (overlay string, err error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("pushing AWARE's images: %w\n%s", err, out)
 	}
+	learners = filepath.Join(source, "out", "install-learners")
 	return filepath.Join(source, "out", "install"), nil
 }

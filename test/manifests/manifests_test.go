@@ -94,11 +94,28 @@ func TestTheSchedulerAndTheAutoscalerAreTwo(t *testing.T) {
 	}
 }
 
-// Agents and the scheduler dial a Service whose name is in the autoscaler's certificate.
+// A learner of its own is the same image beside what is installed, with the rights to take lessons and nothing else.
+func TestLearnersAreBesideWhatIsInstalled(t *testing.T) {
+	all := build(t, "learners")
+	c := all.pods["aware-learner"].Spec.Containers
+	if len(all.pods) != 1 || len(c) != 1 || !slices.Contains(c[0].Args, "--roles=learner") ||
+		c[0].Image != build(t, "default").pods["aware-autoscaler"].Spec.Containers[0].Image {
+		t.Errorf("it runs %+v", all.pods)
+	}
+	if got := all.pods["aware-learner"].Spec.ServiceAccountName; got != "aware-learner" {
+		t.Errorf("its account is %q", got)
+	}
+	if autoscaler := build(t, "default").pods["aware-autoscaler"].Labels; len(all.services) != 0 ||
+		labels.SelectorFromSet(labels.Set{"app.kubernetes.io/name": "aware-learner"}).Matches(labels.Set(autoscaler)) {
+		t.Errorf("services %+v: agents must not be led to a learner", all.services)
+	}
+}
+
+// Agents, the scheduler and learners dial a Service whose name is in the autoscaler's certificate.
 func TestTheLinkLeadsToTheAutoscaler(t *testing.T) {
-	all := build(t, "default")
+	all := build(t, "default", "learners")
 	const url = "--central=https://aware-central.aware-system.svc:9443"
-	for _, name := range []string{"aware-agent", "aware-scheduler"} {
+	for _, name := range []string{"aware-agent", "aware-scheduler", "aware-learner"} {
 		if !slices.Contains(all.pods[name].Spec.Containers[0].Args, url) {
 			t.Errorf("%s has not the argument %s", name, url)
 		}
@@ -183,7 +200,7 @@ func (all *installed) leads(t *testing.T, to admissionregistrationv1.ServiceRefe
 
 // The kubelet asks over TLS, because metrics and health share a port.
 func TestTheKubeletAsksOverTLS(t *testing.T) {
-	for name, pod := range build(t, "default").pods {
+	for name, pod := range build(t, "default", "learners").pods {
 		c := pod.Spec.Containers[0]
 		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
 			if p == nil || p.HTTPGet == nil || p.HTTPGet.Scheme != corev1.URISchemeHTTPS {
@@ -236,7 +253,8 @@ func (all *installed) admits(t *testing.T, from peer, to corev1.PodTemplateSpec,
 }
 
 func TestOnlyWhoMustConnects(t *testing.T) {
-	all := build(t, "default", "network-policies")
+	all := build(t, "default", "learners", "network-policies")
+	learner := peer{pod: all.pods["aware-learner"].Labels}
 	agent, scheduler := peer{pod: all.pods["aware-agent"].Labels}, peer{pod: all.pods["aware-scheduler"].Labels}
 	monitoring := peer{namespace: labels.Set{"awarescale.dev/metrics": "true"}}
 	tenant := peer{namespace: labels.Set{"kubernetes.io/metadata.name": "shop"}}
@@ -250,6 +268,10 @@ func TestOnlyWhoMustConnects(t *testing.T) {
 	}{
 		{"an agent reaches the link", agent, "aware-autoscaler", "link", true},
 		{"the scheduler reaches the link", scheduler, "aware-autoscaler", "link", true},
+		{"a learner reaches the link", learner, "aware-autoscaler", "link", true},
+		{"a learner does not reach an agent", learner, "aware-agent", "web", false},
+		{"metrics of a learner", monitoring, "aware-learner", "web", true},
+		{"an agent does not reach a learner", agent, "aware-learner", "web", false},
 		{"a tenant does not reach the link", tenant, "aware-autoscaler", "link", false},
 		{"a tenant's pod with an agent's label does not reach the link", pretender, "aware-autoscaler", "link", false},
 		{"who reads metrics does not reach the link", monitoring, "aware-autoscaler", "link", false},

@@ -30,7 +30,11 @@ const (
 	Agent      = "aware-agent"
 	Autoscaler = "aware-autoscaler"
 	Scheduler  = "aware-scheduler"
+	Learner    = "aware-learner" // of its own, from manifests/learners; else the autoscaler is the learner
 )
+
+// Apart is the parts that a folder of manifests adds to what is installed.
+var Apart = map[string]string{"learners": Learner}
 
 const (
 	read  = "get list watch"
@@ -73,7 +77,7 @@ var Table = []Right{
 	{Who: Autoscaler, Resources: "events", Verbs: "create patch", Why: "to report"},
 	{Who: Autoscaler, Group: "events.k8s.io", Resources: "events", Verbs: "create patch", Why: "to report"},
 	{Who: Autoscaler, Own: true, Group: "coordination.k8s.io", Resources: "leases", Verbs: "create", Why: "for leader election"},
-	{Who: Autoscaler, Own: true, Group: "coordination.k8s.io", Resources: "leases", Names: "aware-autoscaler aware-learner",
+	{Who: Autoscaler, Own: true, Group: "coordination.k8s.io", Resources: "leases", Names: "aware-autoscaler",
 		Verbs: "get update patch", Why: "for leader election"},
 	{Who: Autoscaler, Own: true, Resources: "secrets", Verbs: "create", Why: "the key of the link's certificate"},
 	{Who: Autoscaler, Own: true, Resources: "secrets", Names: "aware-central-tls", Verbs: "get update",
@@ -82,6 +86,10 @@ var Table = []Right{
 	{Who: Autoscaler, Own: true, Resources: "configmaps", Names: "aware-central-ca", Verbs: "get update",
 		Why: "to publish the link's certificate authority"},
 	{Who: Autoscaler, Role: "system:auth-delegator", Why: "to verify agents, the scheduler and readers of its metrics"},
+
+	{Who: Learner, Own: true, Resources: "configmaps", Names: "aware-central-ca", Verbs: "get",
+		Why: "to trust the autoscaler's certificate (manifests/learners)"},
+	{Who: Learner, Role: "system:auth-delegator", Why: "to ask who reads its metrics, and whether they may (manifests/learners)"},
 
 	{Who: "aware-edit", Group: ours, Resources: "multidimpodautoscalers", Verbs: write, Why: "part of the roles edit and admin"},
 	{Who: "aware-view", Group: ours, Resources: "multidimpodautoscalers multidimpodautoscalers/status", Verbs: read,

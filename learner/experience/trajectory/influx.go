@@ -73,6 +73,12 @@ type InfluxConfig struct {
 	Pause   time.Duration // before the second try, growing for later ones; 0 is 100 ms
 }
 
+// Check is nil for an address and timeouts that make sense. Otherwise it names what is wrong.
+func (c InfluxConfig) Check() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 func (c InfluxConfig) withDefaults() (InfluxConfig, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second

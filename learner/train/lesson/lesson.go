@@ -2,7 +2,8 @@
 // estimate of what it is worth by fitted Q evaluation.
 //
 // A [Lesson] needs no experience in memory between two of them: it reads the newest transitions, learns, and forgets them. So
-// a central can learn of a thousand workloads in turns. What stays is the weights, from which the next lesson goes on.
+// a central can learn of a thousand workloads in turns. What stays is the weights, from which the next lesson goes on. A lesson
+// and its result can be sent, so that another process learns.
 package lesson
 
 import (
@@ -69,6 +70,7 @@ type Result struct {
 	Weights     weights.File // from which the next lesson goes on
 	Transitions int          // that were learned from
 	Episodes    int          // that they are of
+	Anew        string       // why it did not go on from the weights that it was given; empty: it did, or there were none
 }
 
 // TooLittleError says that there is not enough experience yet.
@@ -78,15 +80,34 @@ func (e *TooLittleError) Error() string {
 	return fmt.Sprintf("%d transitions with a known reward: %d are needed", e.Have, e.Need)
 }
 
-// Learn makes a policy of what the store has of a workload since a time; what is older is of a workload that is another one now.
-// From, of an earlier lesson, may be nil. Too little experience is a [*TooLittleError].
+// Lesson is all that one takes to learn. It has neither a store nor a workload's bounds, so a process that has neither can give it.
+type Lesson struct {
+	Config   Config
+	Workload string
+	Episodes [][]replay.Transition // oldest first
+	From     *weights.File         // of an earlier lesson; nil: it begins anew
+}
+
+// Learn prepares a lesson, and gives it.
 func (c Config) Learn(
 	ctx context.Context, store trajectory.Store, workload string, since time.Time, place encode.Place, from *weights.File,
 	w *agent.Workspace,
 ) (Result, error) {
-	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", workload, err) }
-	if err := c.Check(); err != nil {
+	l, err := c.Prepare(ctx, store, workload, since, place, from)
+	if err != nil {
 		return Result{}, err
+	}
+	return l.Learn(ctx, w)
+}
+
+// Prepare reads what the store has of a workload since a time; what is older is of a workload that is another one now. From, of
+// an earlier lesson, may be nil. Too little experience is a [*TooLittleError].
+func (c Config) Prepare(
+	ctx context.Context, store trajectory.Store, workload string, since time.Time, place encode.Place, from *weights.File,
+) (Lesson, error) {
+	fail := func(err error) (Lesson, error) { return Lesson{}, fmt.Errorf("learning of %s: %w", workload, err) }
+	if err := c.Check(); err != nil {
+		return Lesson{}, err
 	}
 	encoder, err := encode.New(c.Form, place)
 	if err != nil {
@@ -95,20 +116,39 @@ func (c Config) Learn(
 	if err := store.Flush(ctx); err != nil {
 		return fail(err)
 	}
-	episodes, n, err := c.read(ctx, store, workload, since, encoder)
-	if err != nil {
+	l := Lesson{Config: c, Workload: workload, From: from}
+	if l.Episodes, err = c.read(ctx, store, workload, since, encoder); err != nil {
 		return fail(err)
 	}
-	if n < c.Least {
+	if n := l.transitions(); n < c.Least {
 		return fail(&TooLittleError{n, c.Least})
 	}
+	return l, nil
+}
+
+// transitions is how many the lesson has.
+func (l Lesson) transitions() (n int) {
+	for _, e := range l.Episodes {
+		n += len(e)
+	}
+	return n
+}
+
+// Learn makes a policy. Weights that do not fit, such as those of another version of this program, are not gone on from.
+func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
+	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", l.Workload, err) }
+	c := l.Config
+	if err := c.Check(); err != nil {
+		return Result{}, err
+	}
+	out := Result{Transitions: l.transitions(), Episodes: len(l.Episodes)}
 	buffer, err := replay.NewUniform(replay.Config{
-		Capacity: n, State: c.Form.Dim(), Action: 1, NumActions: c.Form.NumActions(), Seed: c.Seed,
+		Capacity: out.Transitions, State: c.Form.Dim(), Action: 1, NumActions: c.Form.NumActions(), Seed: c.Seed,
 	})
 	if err != nil {
 		return fail(err)
 	}
-	for _, e := range episodes {
+	for _, e := range l.Episodes {
 		for _, t := range e {
 			if err := buffer.Add(t); err != nil {
 				return fail(err)
@@ -121,9 +161,9 @@ func (c Config) Learn(
 	if err != nil {
 		return fail(err)
 	}
-	if from != nil {
-		if err := a.Restore(*from); err != nil {
-			return fail(err)
+	if l.From != nil {
+		if err := a.Restore(*l.From); err != nil {
+			out.Anew = err.Error()
 		}
 	}
 	// In pieces, so that an end is not waited for.
@@ -138,15 +178,14 @@ func (c Config) Learn(
 	if a.LastError != nil {
 		return fail(a.LastError)
 	}
-	out := Result{Transitions: n, Episodes: len(episodes)}
-	if out.Worth, err = c.judge(a, episodes, w); err != nil {
+	if out.Worth, err = c.judge(a, l.Episodes, w); err != nil {
 		return fail(err)
 	}
 	out.Policy = learned.File{
 		Form: c.Form, Snapshot: a.Snapshot(), Step: c.Step,
 		Provenance: map[string]string{
-			"algorithm": discrete.Algorithm, "workload": workload,
-			"transitions": strconv.Itoa(n), "episodes": strconv.Itoa(len(episodes)),
+			"algorithm": discrete.Algorithm, "workload": l.Workload,
+			"transitions": strconv.Itoa(out.Transitions), "episodes": strconv.Itoa(out.Episodes),
 			"worth": fmt.Sprintf("%.4g (%.4g to %.4g) a step", out.Worth.Mean, out.Worth.Low, out.Worth.High),
 		},
 	}
@@ -167,11 +206,11 @@ func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agen
 // reward is left out, and cuts its episode.
 func (c Config) read(
 	ctx context.Context, store trajectory.Store, workload string, since time.Time, encoder *encode.Encoder,
-) (episodes [][]replay.Transition, n int, err error) {
+) (episodes [][]replay.Transition, err error) {
 	var newest []mdp.Transition
 	for t, err := range store.Transitions(ctx, workload, c.Most) {
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if t.State.At.Before(since) {
 			break
@@ -198,16 +237,15 @@ func (c Config) read(
 		}
 		one, err := c.row(t, encoder)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		running = append(running, one)
-		n++
 		if t.Truncated {
 			end()
 		}
 	}
 	end()
-	return episodes, n, nil
+	return episodes, nil
 }
 
 // row is a transition as a learner reads it. Its choice is the nearest one to what took force.

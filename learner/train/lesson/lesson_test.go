@@ -56,7 +56,7 @@ func (w *world) step(a mdp.Action) mdp.Transition {
 }
 
 // record lets chance drive, and stores it.
-func record(t *testing.T, episodes int) (trajectory.Store, float64) {
+func record(t testing.TB, episodes int) (trajectory.Store, float64) {
 	t.Helper()
 	store, err := trajectory.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "t.sqlite"), trajectory.Buffering{})
 	if err != nil {
