@@ -26,7 +26,8 @@
 //  5. With a BurstUtilization, a scale-in leaves as many replicas as can carry, beneath
 //     their ceilings, the largest burst of the stabilization window. And HPA's utilisation is that of
 //     the mean usage of a quarter of a minute, as the metrics server measures it: the usage of a
-//     second adds replicas when it is above the BurstUtilization.
+//     second adds replicas when it is above the BurstUtilization. Throttling below that is
+//     of a limit that was low, and not of the ceiling.
 package hpavpa
 
 import (
@@ -275,12 +276,12 @@ func (p *Policy) sample(at time.Time, resource model.ResourceName, amount int64)
 // replicas is HPA's formula: the larger of the desired numbers for CPU and
 // latency, with stabilization for a scale-in.
 func (p *Policy) replicas(s mdp.State) (int, error) {
-	used := raised(s.Usage.CPU, s)
-	lasting, atOnce := used, 0
+	lasting, lasts, atOnce := raised(s.Usage.CPU, s), true, 0
 	if p.config.BurstUtilization > 0 {
-		// Until there are two values nothing lasts. A pod takes seconds to start, and the CPU for that from the burst.
-		mean, _ := p.lasting.add(s.At, float64(used))
-		lasting, atOnce = mdp.MilliCPU(mean), p.carry(used, s.Replicas)
+		// A pod takes seconds to start, and the CPU for that from the burst.
+		var mean float64
+		mean, lasts = p.lasting.add(s.At, float64(p.wanted(s.Usage.CPU, s)))
+		lasting, atOnce = mdp.MilliCPU(mean), p.carry(s.Usage.CPU, s)
 	}
 	ratio, _, _, err := hpa.GetResourceUtilizationRatio(
 		hpa.PodMetricsInfo{"mean": {Value: int64(lasting)}},
@@ -288,7 +289,10 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("hpavpa: utilisation of %v: %w", p.full(), err)
 	}
-	want := max(p.scaled(s.Replicas, ratio), atOnce)
+	want := max(s.Replicas, atOnce)
+	if lasts {
+		want = max(p.scaled(s.Replicas, ratio), atOnce)
+	}
 	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
 		pods := hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}
 		ratio, _ := hpa.GetMetricUsageRatio(pods, max(1, slo.Microseconds()))
@@ -329,13 +333,25 @@ func (p *Policy) forBurst(s mdp.State) int {
 	if p.config.BurstUtilization == 0 || !s.Knows(mdp.CPUBurst) {
 		return 0
 	}
-	return p.carry(raised(s.CPUBurst, s), s.Replicas)
+	return p.carry(s.CPUBurst, s)
 }
 
-// carry is how many replicas carry, beneath their ceilings, what so many of them use in a second.
-func (p *Policy) carry(each mdp.MilliCPU, replicas int) int {
-	return int(math.Ceil(float64(each) * float64(replicas) * 100 / float64(p.config.BurstUtilization) / float64(p.full())))
+// carry is how many replicas carry, beneath their ceilings, what each uses in a second.
+func (p *Policy) carry(each mdp.MilliCPU, s mdp.State) int {
+	return int(math.Ceil(float64(p.wanted(each, s)) * float64(s.Replicas) / p.part()))
 }
+
+// wanted is what a replica wants that uses so much. Throttling says that it wants more only where it has used what it may: else
+// its limit was low, and the node has raised it.
+func (p *Policy) wanted(each mdp.MilliCPU, s mdp.State) mdp.MilliCPU {
+	if float64(each) < p.part() {
+		return each
+	}
+	return raised(each, s)
+}
+
+// part is what of a replica's ceiling a burst may use.
+func (p *Policy) part() float64 { return float64(p.config.BurstUtilization) / 100 * float64(p.full()) }
 
 // scaled is HPA's formula: the replicas times the ratio, rounded up. A ratio
 // within the tolerance changes nothing.

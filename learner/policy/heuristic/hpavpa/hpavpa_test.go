@@ -358,6 +358,29 @@ func TestABurstThatItsCeilingsCarryAddsNoReplica(t *testing.T) {
 	if a := decide(t, p, at(28, 460)); a.Replicas != 3 {
 		t.Errorf("%d replicas, and two have less than 90 %% of their ceilings left", a.Replicas)
 	}
+	// A policy that has just begun knows nothing of the quarter of a minute before.
+	p = hpavpa.New(c)
+	decide(t, p, at(20, 60))
+	if a := decide(t, p, at(22, 440)); a.Replicas != 2 {
+		t.Errorf("%d replicas for a burst that two carry, two seconds after the begin", a.Replicas)
+	}
+	// Throttled for half of a second before its limit was raised, as at the begin of each burst: the ceilings carry it.
+	throttled := func(used mdp.MilliCPU) mdp.State {
+		s := at(21, used)
+		s.Throttled = 0.5
+		s.Observed |= mdp.SetOf(mdp.Throttled)
+		return s
+	}
+	p = hpavpa.New(c)
+	decide(t, p, at(20, 60))
+	if a := decide(t, p, throttled(320)); a.Replicas != 2 {
+		t.Errorf("%d replicas, because of a limit that was low", a.Replicas)
+	}
+	p = hpavpa.New(c)
+	decide(t, p, at(20, 60))
+	if a := decide(t, p, throttled(480)); a.Replicas != 4 { // each wants 720m, and 450m of a replica may be used
+		t.Errorf("%d replicas, throttled at their ceilings: want 4", a.Replicas)
+	}
 	p, n := hpavpa.New(c), 0
 	for second := 0; n != 3; second += 10 {
 		if second > 60 {
