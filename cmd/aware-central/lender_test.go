@@ -196,6 +196,20 @@ func TestALearnerThatDiesLosesItsLesson(t *testing.T) {
 	}
 }
 
+// A learner hangs up while its lesson is made. It was not given: it is due as before.
+func TestALessonThatNobodyWaitsForIsDue(t *testing.T) {
+	s := lends(t, learnedWorkload)
+	ctx, hangUp := context.WithCancel(t.Context())
+	s.lender.store = meanwhile{s.store, hangUp}
+	before, _ := s.Life(learnedWorkload)
+	if name, _, err := s.lender.lend(ctx); name != "" || err == nil {
+		t.Errorf("%q was lent to nobody (%v)", name, err)
+	}
+	if after, _ := s.Life(learnedWorkload); s.minds.due() == nil || after != before || len(s.lender.loans) != 0 {
+		t.Errorf("it is not due: %+v, before %+v", after, before)
+	}
+}
+
 // Whatever a learner brings, the status says what was wrong, no policy is taken, and the lesson has ended.
 func TestWhatLearnersBringIsLookedAt(t *testing.T) {
 	good := func(t *testing.T, raw []byte) lesson.Result {

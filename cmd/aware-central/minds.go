@@ -41,7 +41,7 @@ type minds struct {
 	// deciding reports whether this instance holds the autoscaler's lease: another one has agents of its own.
 	deciding func() bool
 
-	mu    sync.Mutex
+	mu    sync.Mutex       // taken before that of a mind
 	all   map[string]*mind // by workload
 	asked time.Time        // when a learner elsewhere asked for a lesson last
 }
@@ -193,7 +193,7 @@ func (m *minds) record(workload string, t mdp.Transition, acted bool) {
 
 // life is where the agent of a workload is.
 func (m *minds) life(workload string) (recommender.Life, bool) {
-	o := m.of(workload)
+	o, taught := m.of(workload), m.taught()
 	if o == nil {
 		return recommender.Life{}, false
 	}
@@ -210,7 +210,7 @@ func (m *minds) life(workload string) (recommender.Life, bool) {
 		l.Trouble = wrong.Error()
 	case m.folder == "":
 		l.Trouble = "nothing is learned: central has no trajectory store (flag --trajectory-store)"
-	case !m.taught():
+	case !taught:
 		l.Trouble = "nothing is learned: central has not the role learner, and no learner elsewhere asks for lessons"
 	}
 	return l, true
@@ -385,13 +385,15 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 	var little *lesson.TooLittleError
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.taught, o.away, o.trouble = m.now(), time.Time{}, a.trouble
+	o.away = time.Time{}
+	if ctx.Err() != nil {
+		return // it was not given
+	}
+	o.taught, o.trouble = m.now(), a.trouble
 	if got.Anew != "" {
 		o.trouble = anew(got.Anew)
 	}
 	switch {
-	case ctx.Err() != nil:
-		return
 	case errors.As(err, &little):
 		o.trouble = fmt.Sprintf("there is too little experience yet (%v)", little)
 	case err != nil:
