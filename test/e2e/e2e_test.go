@@ -569,6 +569,7 @@ func Test05cANewPodStartsAtThePresentSize(t *testing.T) {
 // Learners of their own are ready once the autoscaler has answered them over the link: with their token, and none of them has
 // another right. (There is no lesson yet. A workload needs more than an hour for its first one.)
 func Test05dLearnersOfTheirOwnReachTheAutoscaler(t *testing.T) {
+	firstOnly(t)
 	checkInvariants(t)
 	must(t, "apply", "-k", learners)
 	t.Cleanup(func() { kubectl(context.Background(), "delete", "-k", learners, "--wait=false") })
