@@ -523,7 +523,7 @@ func TestResultJSONHasTheKeysOfItsContract(t *testing.T) {
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Runs) != len(demoRuns) || len(got.Fit) != 4 || len(got.Claims) != 2*9 {
+	if len(got.Runs) != len(demoRuns) || len(got.Fit) != 5 || len(got.Claims) != 2*9 {
 		t.Errorf("got %s", data)
 	}
 	for _, run := range demoRuns {

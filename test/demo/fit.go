@@ -17,6 +17,7 @@ type fit struct {
 	Peak float64       `json:"peak_cores"`         // that the load asks for
 	RPS  float64       `json:"mean_rps"`           // requests a second, in the mean of the trace
 	SLO  time.Duration `json:"slo_ns"`
+	Pace time.Duration `json:"pace_ns"` // the CPU time of a piece of work that is always the same
 }
 
 // sharper is the power to which the trace's rates are raised. As it is, the trace asks at its peak for
@@ -85,7 +86,7 @@ func (s *stage) measureFit(ctx context.Context) (fit, error) {
 	if _, err := send(time.Now().Add(fitWarm)); err != nil {
 		return fit{}, err
 	}
-	var costs []time.Duration
+	var costs, paces []time.Duration
 	for range fitTimes {
 		before, err := sampler.cpuTime()
 		if err != nil {
@@ -103,11 +104,18 @@ func (s *stage) measureFit(ctx context.Context) (fit, error) {
 			return fit{}, fmt.Errorf("only %d requests in %v: the machine has too much else to do", n, fitFor)
 		}
 		costs = append(costs, (after-before)/time.Duration(n))
+		one, err := paceNow()
+		if err != nil {
+			return fit{}, err
+		}
+		paces = append(paces, one)
 	}
 	if err := s.remove(ctx, static); err != nil {
 		return fit{}, err
 	}
-	return fitted(slices.Min(costs), s.options)
+	f, err := fitted(slices.Min(costs), s.options)
+	f.Pace = slices.Min(paces)
+	return f, err
 }
 
 // cpuTime is the CPU time that all running containers have used.

@@ -32,6 +32,9 @@ type Record struct {
 
 	// Of the whole machine: control plane, load generator, application, and the rest.
 	MachineCoresBusy *float64 `json:"machine_cores_busy"`
+	// How many times as much CPU time a piece of work took as when the load was fitted: what others of the machine's host do.
+	Slowdown *float64 `json:"machine_slowdown"`
+	Tries    int      `json:"tries"` // of the slice; the one in which the machine was fastest counts
 
 	// From samples, taken once a second under the load.
 	MeanCoresAllocated *float64 `json:"mean_cores_allocated"` // limits in force
@@ -271,6 +274,7 @@ var columns = []column{
 	{"ERRORS", func(r *Record) *float64 { return known(float64(r.Errors)) }, 0, "", false},
 	{"LAG ms", func(r *Record) *float64 { return &r.SenderLagP99MS }, 1, "", false},
 	{"BUSY", func(r *Record) *float64 { return r.MachineCoresBusy }, 2, "", false},
+	{"SLOWER", func(r *Record) *float64 { return r.Slowdown }, 2, "", true},
 }
 
 // over is a value's mean over records, and its range; nil where no record has it.
