@@ -194,6 +194,27 @@ func TestALearnerThatDiesLosesItsLesson(t *testing.T) {
 	if l, _ := s.Life(learnedWorkload); l.Generation != 1 {
 		t.Errorf("what is in time was not taken: %+v", l)
 	}
+	// The next lesson is late, too, and nobody else has asked meanwhile: by now another one may.
+	s.later(s.minds.every)
+	if name, raw, err = first.next(t.Context()); err != nil || name == "" {
+		t.Fatal(name, err)
+	}
+	s.later(lentFor)
+	if err := first.study(t.Context(), name, raw, agent.NewWorkspace()); err != nil || counted.of(lessonLate) != 2 {
+		t.Errorf("%v, counted %v: it was late", err, counted.n)
+	}
+}
+
+// Between looking for a lesson and taking it another learner may take it.
+func TestALessonIsTakenOnce(t *testing.T) {
+	s := lends(t, learnedWorkload)
+	o, now := s.minds.due(), s.minds.now()
+	if !o.lend(now.Add(lentFor), now) || o.lend(now.Add(lentFor), now) {
+		t.Error("it was lent to nobody, or twice")
+	}
+	if !o.lend(now.Add(2*lentFor), now.Add(lentFor)) {
+		t.Error("it is lent for ever")
+	}
 }
 
 // A learner hangs up while its lesson is made. It was not given: it is due as before.
