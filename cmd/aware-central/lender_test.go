@@ -321,7 +321,11 @@ func TestLessonsAreForLearners(t *testing.T) {
 		for _, ask := range []func() error{
 			func() error { _, _, err := one.next(t.Context()); return err },
 			func() error { _, err := one.bring(t.Context(), learnedPath+"?lesson=x", nil); return err },
-			func() error { return one.run(t.Context()) },
+			func() error {
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				return one.run(ctx)
+			},
 		} {
 			var status *fleet.StatusError
 			if err := ask(); !errors.As(err, &status) || status.Code != want {
