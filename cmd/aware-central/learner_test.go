@@ -80,7 +80,7 @@ func TestAStoreThatCannotBeOpenedIsNamed(t *testing.T) {
 // storeIn is a store in a file, as --trajectory-store names it.
 func storeIn(t *testing.T, path string) storeAt {
 	t.Helper()
-	at, err := storeFlags(path, "", "")
+	at, err := (&settings{roles: allRoles, trajectories: path}).storeFlags()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,9 @@ func TestTheStoreMayBeAnInfluxDB(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, err := storeFlags(influx.URL+"/aware?bucket=pods&org=shop", secret, agents)
+	at, err := (&settings{
+		roles: allRoles, trajectories: influx.URL + "/aware?bucket=pods&org=shop", secretFile: secret, agentsFolder: agents,
+	}).storeFlags()
 	if err != nil {
 		t.Fatal(err)
 	}

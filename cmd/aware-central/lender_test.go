@@ -209,10 +209,10 @@ func TestALearnerThatDiesLosesItsLesson(t *testing.T) {
 func TestALessonIsTakenOnce(t *testing.T) {
 	s := lends(t, learnedWorkload)
 	o, now := s.minds.due(), s.minds.now()
-	if !o.lend(now.Add(lentFor), now) || o.lend(now.Add(lentFor), now) {
+	if !o.lend(now) || o.lend(now) {
 		t.Error("it was lent to nobody, or twice")
 	}
-	if !o.lend(now.Add(2*lentFor), now.Add(lentFor)) {
+	if !o.lend(now.Add(lentFor)) {
 		t.Error("it is lent for ever")
 	}
 }

@@ -2,8 +2,8 @@
 // plugins, the autoscaling controllers, and the learners. Each is a role that
 // can be switched off. The manifests run the scheduler and the autoscaler (with
 // the learner) as two Deployments, so that neither has the other's crashes, leaks or
-// rights. In one process too scheduling never waits for the other two: they run
-// under their own leases, and are started again when they fail.
+// rights. In one process too scheduling never waits for the other two: the autoscaler
+// runs under a lease of its own, and both are started again when they fail.
 package main
 
 import (
@@ -39,7 +39,8 @@ func command() *cobra.Command {
 	cmd.Use = "aware-central"
 	cmd.Long = "AWARE's central binary. Role scheduler is kube-scheduler with the plugin " + headroom.Name + ".\n" +
 		"Role autoscaler makes MultidimPodAutoscalers from annotations, decides, resizes and scales, and serves the link\n" +
-		"to the node agents. Role learner keeps the episodes and their rewards, and learns of them.\n\n" +
+		"to the node agents. Role learner learns of what workloads have done: in the autoscaler's process, or in one of\n" +
+		"its own, which takes lessons from there.\n\n" +
 		"All flags of kube-scheduler are flags of this command."
 	settings.register(cmd.Flags())
 	schedule := cmd.RunE

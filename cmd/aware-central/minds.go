@@ -268,7 +268,7 @@ func (m *minds) teach(ctx context.Context, store trajectory.Store) error {
 				}
 				pruned = m.now()
 			}
-			if o := m.due(); m.teaches && o != nil && o.lend(m.now().Add(lentFor), m.now()) {
+			if o := m.due(); m.teaches && o != nil && o.lend(m.now()) {
 				begin := m.now()
 				m.lesson(ctx, o, store, workspace)
 				took := m.now().Sub(begin)
@@ -313,14 +313,14 @@ func (m *minds) waiting() (next *mind, n int) {
 // lentFor is how long a learner may take for a lesson. It takes some seconds; where a machine is busy, some more.
 const lentFor = 10 * time.Minute
 
-// lend gives the mind's lesson to a learner until a time, unless another one has it.
-func (o *mind) lend(until, now time.Time) bool {
+// lend gives the mind's lesson to a learner for that time, unless another one has it.
+func (o *mind) lend(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Before(o.away) {
 		return false
 	}
-	o.away = until
+	o.away = now.Add(lentFor)
 	return true
 }
 
@@ -345,6 +345,7 @@ func (m *minds) lesson(ctx context.Context, o *mind, store trajectory.Store, w *
 
 // prepare makes the lesson of an agent. With an error, too, the assignment is one to finish.
 func (m *minds) prepare(ctx context.Context, o *mind, store trajectory.Store) (a assignment, err error) {
+	defer saved(o.workload, &err)
 	o.mu.Lock()
 	a = assignment{mind: o, workload: o.agent.Workload(), generation: o.agent.Generation()}
 	o.mu.Unlock()
@@ -352,7 +353,6 @@ func (m *minds) prepare(ctx context.Context, o *mind, store trajectory.Store) (a
 	if err != nil {
 		a.trouble = anew(err.Error())
 	}
-	defer saved(o.workload, &err)
 	a.lesson, err = m.lessons.Prepare(ctx, store, o.workload, a.workload.Since, o.place, from)
 	return a, err
 }

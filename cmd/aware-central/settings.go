@@ -93,7 +93,8 @@ func (s *settings) register(flags *pflag.FlagSet) {
 			"/metrics needs a token of a user that may get it.")
 	flags.StringVar(&s.trajectories, "trajectory-store", s.trajectories,
 		"Where the transitions of all workloads are stored (role autoscaler): a file (SQLite), or an InfluxDB as "+
-			"http://HOST:8086/DATABASE, with the parameters bucket and org (2.x, 3.x) or user (1.x). Empty: nowhere, and nothing is learned.")
+			"http://HOST:8086/DATABASE, with the parameters bucket and org (2.x, 3.x) or user (1.x). "+
+			"Empty: nowhere, and nothing is learned.")
 	flags.StringVar(&s.secretFile, "trajectory-secret-file", s.secretFile,
 		"The file of the InfluxDB's token or password.")
 	flags.StringVar(&s.agentsFolder, "agents-folder", s.agentsFolder,
@@ -133,10 +134,8 @@ func (s *settings) check() error {
 		return nil
 	}
 	var err error
-	if s.trajectories != "" {
-		if s.store, err = storeFlags(s.trajectories, s.secretFile, s.agentsFolder); err != nil {
-			return err
-		}
+	if s.store, err = s.storeFlags(); err != nil {
+		return err
 	}
 	if s.servers, err = slo.NewServers(s.prometheus); err != nil {
 		return fmt.Errorf("flag --prometheus-servers: %w", err)
@@ -161,8 +160,8 @@ func (s *settings) check() error {
 func (s *settings) checkCentral() error {
 	if s.central == "" {
 		if s.has(learner) && !s.has(autoscaler) {
-			return fmt.Errorf("flag --central: it is empty: a learner without role autoscaler takes its lessons there, and --roles is %s",
-				strings.Join(s.roles, ","))
+			return fmt.Errorf("flag --central: it is empty: "+
+				"a learner without role autoscaler takes its lessons there, and --roles is %s", strings.Join(s.roles, ","))
 		}
 		return nil
 	}

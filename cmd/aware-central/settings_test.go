@@ -24,11 +24,16 @@ func TestCheckNamesTheBadFlag(t *testing.T) {
 		"--roles=scheduler,learner":                          `and --roles is scheduler,learner`,
 		"--trajectory-store=t.db --trajectory-secret-file=s": `flag --trajectory-secret-file: "s": it is for an InfluxDB`,
 		"--trajectory-store=http://influx:8086/aware":        `flag --agents-folder: it is empty`,
+		"--agents-folder=a":                                  `flag --agents-folder: "a": it is for a trajectory store`,
+		"--trajectory-secret-file=s":                         `flag --trajectory-secret-file: "s": it is for a trajectory store`,
 		"--trajectory-store=http://influx:8086":              `flag --trajectory-store: influxdb's database is empty`,
 		"--trajectory-store=ftp://influx/aware":              `flag --trajectory-store: influxdb's url "ftp://influx"`,
 		"--trajectory-store=http://me:pass@influx:8086/a":    `flag --trajectory-store: the URL has a user: use the parameter`,
 		"--trajectory-store=http://influx:8086/a?rp=x":       `flag --trajectory-store: parameter "rp": it must be bucket, org or user`,
 		"--trajectory-store=http://i:8086/a?user=u&bucket=b": `flag --trajectory-store: parameters user and bucket`,
+
+		"--roles=learner --central=https://c.svc:9443 --trajectory-store=t.db": `flag --trajectory-store: "t.db": ` +
+			"it is for role autoscaler",
 	} {
 		s, flags := defaults(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		s.register(flags)

@@ -12,7 +12,7 @@ import (
 	"awarescale.dev/aware/learner/experience/trajectory"
 )
 
-// storeAt is where the trajectory store is, and the folder for what was learned of it.
+// storeAt is where the trajectory store is, and the folder for what was learned of it. It is zero where there is none.
 type storeAt struct {
 	file   string                   // of SQLite; empty for an InfluxDB
 	influx *trajectory.InfluxConfig // nil for a file
@@ -21,8 +21,21 @@ type storeAt struct {
 }
 
 // storeFlags reads --trajectory-store, --trajectory-secret-file and --agents-folder. Their errors name the flag.
-func storeFlags(store, secret, agents string) (storeAt, error) {
+func (s *settings) storeFlags() (storeAt, error) {
+	store, secret, agents := s.trajectories, s.secretFile, s.agentsFolder
 	at := storeAt{secret: secret, agents: agents}
+	if store == "" {
+		for flag, value := range map[string]string{"trajectory-secret-file": secret, "agents-folder": agents} {
+			if value != "" {
+				return at, fmt.Errorf("flag --%s: %q: it is for a trajectory store, and --trajectory-store is empty", flag, value)
+			}
+		}
+		return at, nil
+	}
+	if !s.has(autoscaler) {
+		return at, fmt.Errorf("flag --trajectory-store: %q: it is for role autoscaler, and --roles is %s", store,
+			strings.Join(s.roles, ","))
+	}
 	if !strings.Contains(store, "://") {
 		if secret != "" {
 			return at, fmt.Errorf("flag --trajectory-secret-file: %q: it is for an InfluxDB, and --trajectory-store is %q", secret, store)

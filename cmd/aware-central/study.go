@@ -97,8 +97,8 @@ func (s *student) study(ctx context.Context, name string, raw []byte, w *agent.W
 		result = lessonLate
 	}
 	s.counted(result)
-	klog.FromContext(ctx).Info("A lesson", "workload", l.Workload, "result", result, "took", time.Since(begin).Round(time.Millisecond),
-		"err", err)
+	klog.FromContext(ctx).Info("A lesson", "workload", l.Workload, "result", result,
+		"took", time.Since(begin).Round(time.Millisecond), "err", err)
 	return unread
 }
 

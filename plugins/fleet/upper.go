@@ -146,7 +146,7 @@ func (s *UpperServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the upper bounds can only be read: use GET", http.StatusMethodNotAllowed)
 		return
 	}
-	if err := Allow(w, r, s.Reviewer, s.Serving); err != nil {
+	if !Allow(w, r, s.Reviewer, s.Serving) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -154,8 +154,8 @@ func (s *UpperServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.Fleet.uppers(s.Now(), r.URL.Query().Get("after")))
 }
 
-// Allow is nil for a request of an account, while this instance decides. Otherwise it has answered.
-func Allow(w http.ResponseWriter, r *http.Request, account Reviewer, serving func() bool) error {
+// Allow is true for a request of an account, while this instance decides. Otherwise it has answered.
+func Allow(w http.ResponseWriter, r *http.Request, account Reviewer, serving func() bool) bool {
 	err := review(r, account)
 	var busy *busyError
 	code := http.StatusServiceUnavailable
@@ -170,7 +170,7 @@ func Allow(w http.ResponseWriter, r *http.Request, account Reviewer, serving fun
 	if err != nil {
 		http.Error(w, err.Error(), code)
 	}
-	return err
+	return err == nil
 }
 
 // review is an error when the request is not one of the account.

@@ -279,7 +279,7 @@ func demo(ctx context.Context, o options) (err error) {
 		}
 		if left := len(all) - i - 1; left > 0 {
 			screen.say("%s of seed %d: %s; %d slices are left, about %v", slice.name(), slice.seed, record.brief(), left,
-				(time.Duration(left) * time.Since(began)).Round(time.Minute))
+				(time.Duration(left) * time.Since(began) / time.Duration(record.Tries)).Round(time.Minute))
 		}
 	}
 	screen.say("")

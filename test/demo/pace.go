@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A virtual machine is slower while others of its host are busy: on the machine that this was written on by nearly a half, for some
+// A virtual machine is slower while others of its host are busy: the one that this was written on by nearly a half, for some
 // seconds or for minutes. Then everything costs more CPU time, whoever sizes the pods, and a burst that meets such seconds says
 // more of them than of its run. So the demo measures each second how fast the machine is, by the CPU time of a piece of work that
-// is always the same, and measures a slice again whose requests met a machine that was much slower than when the load was fitted.
+// is always the same. A slice whose requests met a machine that was much slower than when the load was fitted is measured again.
 // That is decided by this figure alone, in all runs alike. All requests of a slice that counts are counted.
 const (
 	paceEvery = time.Second
@@ -25,7 +25,7 @@ const (
 )
 
 // paceWork is the work: steps of arithmetic of which each needs the one before, and no memory, which others of this machine use.
-// What these do does not change its CPU time: neither on the other CPUs nor in turns on the same one (measured).
+// What these do does not change its CPU time (measured: 0.70 to 0.72 ms alone, with the other CPU busy, and in turns on one CPU).
 func paceWork() uint64 {
 	x := uint64(88172645463325252)
 	for range 400_000 {
@@ -135,7 +135,7 @@ func steady(play func() (*Record, error), repeats *int, say func(format string, 
 			return nil, err
 		}
 		slower := record.Slowdown
-		if best == nil || slower != nil && best.Slowdown != nil && *slower < *best.Slowdown {
+		if best == nil || slower != nil && *slower < *best.Slowdown {
 			best = record
 		}
 		best.Tries = try

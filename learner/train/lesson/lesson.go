@@ -80,7 +80,8 @@ func (e *TooLittleError) Error() string {
 	return fmt.Sprintf("%d transitions with a known reward: %d are needed", e.Have, e.Need)
 }
 
-// Lesson is all that one takes to learn. It has neither a store nor a workload's bounds, so a process that has neither can give it.
+// Lesson is all that it takes to learn. It needs neither a store nor the workload's bounds, so a process without these can give
+// it.
 type Lesson struct {
 	Config   Config
 	Workload string

@@ -94,6 +94,9 @@ func TestWhatIsNoLessonIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lengths := func(f *weights.File, of float64) {
+		f.Tensors["lengths"] = weights.Tensor{Shape: []int{1}, Data: []float64{of}}
+	}
 	for want, spoil := range map[string]func(f *weights.File){
 		`kind "aware-policy"`:  func(f *weights.File) { f.Meta["kind"] = "aware-policy" },
 		`metadata "lesson"`:    func(f *weights.File) { f.Meta["lesson"] = "{" },
@@ -106,9 +109,9 @@ func TestWhatIsNoLessonIsRefused(t *testing.T) {
 		"no transitions":           func(f *weights.File) { delete(f.Tensors, "reward") },
 		"legal choices":            func(f *weights.File) { f.Blobs["legal"] = f.Blobs["legal"][1:] },
 		"0 ends":                   func(f *weights.File) { delete(f.Blobs, "ends") },
-		"an episode of 0.5":        func(f *weights.File) { f.Tensors["lengths"] = weights.Tensor{Shape: []int{1}, Data: []float64{0.5}} },
-		"an episode of 601":        func(f *weights.File) { f.Tensors["lengths"] = weights.Tensor{Shape: []int{1}, Data: []float64{601}} },
-		"episodes of 5":            func(f *weights.File) { f.Tensors["lengths"] = weights.Tensor{Shape: []int{1}, Data: []float64{5}} },
+		"an episode of 0.5":        func(f *weights.File) { lengths(f, 0.5) },
+		"an episode of 601":        func(f *weights.File) { lengths(f, 601) },
+		"episodes of 5":            func(f *weights.File) { lengths(f, 5) },
 		"the weights to go on":     func(f *weights.File) { f.Blobs["from"] = []byte("x") },
 	} {
 		f := weights.File{Meta: map[string]string{}, Tensors: map[string]weights.Tensor{}, Blobs: map[string][]byte{}}
