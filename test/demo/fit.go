@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,16 +51,38 @@ func (f fit) String() string {
 }
 
 const (
-	fitWarm  = 3 * time.Second // requests before the cost is measured
-	fitTimes = 4
-	fitFor   = 3 * time.Second // each time
-	fitLeast = 20              // requests that are measured each time, at least
+	fitWarm   = 3 * time.Second // requests before the cost is measured
+	fitTimes  = 4
+	fitFor    = 3 * time.Second // each time
+	fitLeast  = 20              // requests that are measured each time, at least
+	fitFast   = 1.1             // times the CPU time of the work at its fastest: more is a slow machine
+	fitWithin = 5 * time.Minute // the machine is fast, or it is fitted as it is
 )
 
+// measured is what a request costs, and how fast the machine was meanwhile.
+type measured struct{ cost, pace time.Duration }
+
+// fittest are those of the measurements that met a fast machine: about as fast as it was ever seen to be, before (0: not known)
+// or in one of them.
+func fittest(all []measured, fastest time.Duration) (of []measured) {
+	for _, m := range all {
+		if fastest == 0 || m.pace < fastest {
+			fastest = m.pace
+		}
+	}
+	for _, m := range all {
+		if float64(m.pace) <= fitFast*float64(fastest) {
+			of = append(of, m)
+		}
+	}
+	return of
+}
+
 // measureFit runs the static application, and measures what a request costs: one after
-// the other, so that none waits for another. Of several times the least counts: a request costs more while others of the
-// machine's host are busy, and a load that is fitted to that is an easy one later.
-func (s *stage) measureFit(ctx context.Context) (fit, error) {
+// the other, so that none waits for another. A request costs more while others of the machine's host are busy, and a load that is
+// fitted to that is an easy one later. So it waits until the machine is about as fast as it was seen to be, for some minutes, and
+// of several times the least counts.
+func (s *stage) measureFit(ctx context.Context, fastest time.Duration) (fit, error) {
 	s.fit = fit{SLO: time.Second} // the manifests need one; nobody reads it in this run
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
@@ -86,36 +109,53 @@ func (s *stage) measureFit(ctx context.Context) (fit, error) {
 	if _, err := send(time.Now().Add(fitWarm)); err != nil {
 		return fit{}, err
 	}
-	var costs, paces []time.Duration
-	for range fitTimes {
-		before, err := sampler.cpuTime()
+	var all []measured
+	for began := time.Now(); len(fittest(all, fastest)) < fitTimes && (len(all) < fitTimes || time.Since(began) < fitWithin); {
+		if len(all) == fitTimes {
+			s.screen.say("fitting the load: the machine is slower now than it can be; waiting %v at most", fitWithin)
+		}
+		one, err := measureCost(sampler, send)
 		if err != nil {
 			return fit{}, err
 		}
-		n, err := send(time.Now().Add(fitFor))
-		if err != nil {
-			return fit{}, err
-		}
-		after, err := sampler.cpuTime()
-		if err != nil {
-			return fit{}, err
-		}
-		if n < fitLeast {
-			return fit{}, fmt.Errorf("only %d requests in %v: the machine has too much else to do", n, fitFor)
-		}
-		costs = append(costs, (after-before)/time.Duration(n))
-		one, err := paceNow()
-		if err != nil {
-			return fit{}, err
-		}
-		paces = append(paces, one)
+		all = append(all, one)
+	}
+	of := fittest(all, fastest)
+	if len(of) == 0 {
+		of = all // as slow all the time: the fastest of these
 	}
 	if err := s.remove(ctx, static); err != nil {
 		return fit{}, err
 	}
-	f, err := fitted(slices.Min(costs), s.options)
-	f.Pace = slices.Min(paces)
+	best := slices.MinFunc(of, func(a, b measured) int { return cmp.Compare(a.cost, b.cost) })
+	f, err := fitted(best.cost, s.options)
+	f.Pace = slices.MinFunc(of, func(a, b measured) int { return cmp.Compare(a.pace, b.pace) }).pace
 	return f, err
+}
+
+// measureCost sends requests for some seconds. The machine's pace is that before or after them, whichever is slower.
+func measureCost(sampler *sampler, send func(until time.Time) (int, error)) (measured, error) {
+	first, err := paceNow()
+	if err != nil {
+		return measured{}, err
+	}
+	before, err := sampler.cpuTime()
+	if err != nil {
+		return measured{}, err
+	}
+	n, err := send(time.Now().Add(fitFor))
+	if err != nil {
+		return measured{}, err
+	}
+	after, err := sampler.cpuTime()
+	if err != nil {
+		return measured{}, err
+	}
+	if n < fitLeast {
+		return measured{}, fmt.Errorf("only %d requests in %v: the machine has too much else to do", n, fitFor)
+	}
+	last, err := paceNow()
+	return measured{(after - before) / time.Duration(n), max(first, last)}, err
 }
 
 // cpuTime is the CPU time that all running containers have used.

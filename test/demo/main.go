@@ -243,6 +243,8 @@ func demo(ctx context.Context, o options) (err error) {
 		return err
 	}
 	screen := newScreen(os.Stdout)
+	paces := paceFrom(ctx)
+	defer paces()
 	stage, err := raise(ctx, o, screen)
 	if stage != nil {
 		defer func() { err = errors.Join(err, stage.strike(context.WithoutCancel(ctx))) }()
@@ -250,7 +252,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if stage.fit, err = stage.measureFit(ctx); err != nil {
+	if stage.fit, err = stage.measureFit(ctx, fastest(paces())); err != nil {
 		return fmt.Errorf("fitting the load to this machine: %w", err)
 	}
 	screen.say("%s", stage.fit)

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"awarescale.dev/aware/test/apps/load"
@@ -79,6 +79,22 @@ type paced struct {
 	took time.Duration
 }
 
+// Pace is the same in a slice.
+type Pace struct {
+	Seconds float64       `json:"t"` // since the load began
+	Took    time.Duration `json:"took_ns"`
+}
+
+// since is what was measured since a load began.
+func since(began time.Time, all []paced) (paces []Pace) {
+	for _, one := range all {
+		if !one.at.Before(began) {
+			paces = append(paces, Pace{one.at.Sub(began).Seconds(), one.took})
+		}
+	}
+	return paces
+}
+
 // paceUntil measures until the context ends.
 func paceUntil(ctx context.Context) (all []paced) {
 	tick := time.NewTicker(paceEvery)
@@ -95,12 +111,37 @@ func paceUntil(ctx context.Context) (all []paced) {
 	}
 }
 
-// slowdown is how much slower the machine was than at the fit, for the requests of a load that began at that time: each second
+// paceFrom measures until it is asked for what it has.
+func paceFrom(ctx context.Context) (so func() []paced) {
+	ctx, stop := context.WithCancel(ctx)
+	all := make(chan []paced, 1)
+	go func() { all <- paceUntil(ctx) }()
+	return sync.OnceValue(func() []paced {
+		stop()
+		return <-all
+	})
+}
+
+// fastest is how fast the machine can be: the CPU time of the work at its fastest, without the fastest twentieth, which
+// may be chance. It is 0 when nothing was measured.
+func fastest(all []paced) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	var took []time.Duration
+	for _, one := range all {
+		took = append(took, one.took)
+	}
+	slices.Sort(took)
+	return took[len(took)/20]
+}
+
+// slowdown is how much slower the machine was than at the fit, for the requests of a load: each second
 // counts by its requests. It is nil when it is not known of most of them.
-func slowdown(all []paced, seconds []load.Second, began time.Time, fit time.Duration) *float64 {
+func slowdown(all []Pace, seconds []load.Second, fit time.Duration) *float64 {
 	took := map[int]time.Duration{}
 	for _, one := range all {
-		took[int(math.Floor(one.at.Sub(began).Seconds()))] = one.took
+		took[int(one.Seconds)] = one.Took
 	}
 	sum, n, requests := 0., 0., 0.
 	for _, second := range seconds {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestTheSlowdownIsThatOfTheRequests(t *testing.T) {
 	}
 	seconds := []load.Second{{Second: 0, IntendedRPS: 10}, {Second: 1, IntendedRPS: 80}, {Second: 2, IntendedRPS: 10}}
 	of := func(all ...paced) float64 {
-		if v := slowdown(all, seconds, began, time.Millisecond); v != nil {
+		if v := slowdown(since(began, all), seconds, time.Millisecond); v != nil {
 			return math.Round(100**v) / 100
 		}
 		return -1
@@ -93,7 +94,38 @@ func TestTheSlowdownIsThatOfTheRequests(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
 	}
-	if v := slowdown([]paced{at(1, 1000)}, seconds, began, 0); v != nil {
+	if v := slowdown(since(began, []paced{at(1, 1000)}), seconds, 0); v != nil {
 		t.Errorf("%v of an unknown pace", *v)
+	}
+}
+
+// The load is fitted to the fast machine: what was measured in slow seconds does not count, also when it is less.
+func TestTheLoadIsFittedToTheFastMachine(t *testing.T) {
+	m := func(cost, pace int) measured { return measured{time.Duration(cost), time.Duration(pace)} }
+	for name, c := range map[string]struct {
+		all     []measured
+		fastest time.Duration
+		want    []measured
+	}{
+		"nothing yet":             {nil, 100, nil},
+		"all are fast":            {[]measured{m(9, 100), m(8, 105)}, 100, []measured{m(9, 100), m(8, 105)}},
+		"slow ones":               {[]measured{m(9, 100), m(7, 180), m(8, 111)}, 100, []measured{m(9, 100)}},
+		"it was faster before":    {[]measured{m(9, 180), m(8, 190)}, 100, nil},
+		"it is faster meanwhile":  {[]measured{m(15, 180), m(8, 100)}, 180, []measured{m(8, 100)}},
+		"before it was not known": {[]measured{m(15, 180), m(8, 100)}, 0, []measured{m(8, 100)}},
+	} {
+		if got := fittest(c.all, c.fastest); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	var all []paced
+	for i := range 40 {
+		all = append(all, paced{took: time.Duration(100 - i)})
+	}
+	if got := fastest(all); got != 63 {
+		t.Errorf("the fastest pace is %d, want 63: without the two fastest of forty", got)
+	}
+	if got := fastest(nil); got != 0 {
+		t.Errorf("%d without a measurement", got)
 	}
 }

@@ -220,8 +220,8 @@ func (s *stage) measure(ctx context.Context, slice slice, milli int, url string,
 		})
 	})
 	background.Go(func() { agents.run(sampling) })
-	var paces []paced
-	background.Go(func() { paces = paceUntil(sampling) })
+	paces := paceFrom(ctx)
+	defer paces()
 	result, err := load.Run(ctx, s.load(url, t, slice.seed), func(second load.Second) {
 		record.Seconds = append(record.Seconds, second)
 		row.loaded(second)
@@ -242,7 +242,8 @@ func (s *stage) measure(ctx context.Context, slice slice, milli int, url string,
 	if busy, err := machineBusy(); err == nil {
 		record.MachineCoresBusy = known((busy - busyBefore).Seconds() / result.DurationS)
 	}
-	record.Slowdown = slowdown(paces, record.Seconds, began, s.fit.Pace)
+	record.Paces = since(began, paces())
+	record.Slowdown = slowdown(record.Paces, record.Seconds, s.fit.Pace)
 	if record.Disturbed() {
 		s.screen.say("run %s: the load generator itself was late, %.0f ms at its 99th percentile: "+
 			"the machine had too much to do, and the latencies are more than the application's",

@@ -20,6 +20,7 @@ type Record struct {
 	Neighbour bool          `json:"neighbour"` // a pod that burns a core in bursts ran beside it
 	Seconds   []load.Second `json:"-"`
 	Samples   []Sample      `json:"-"`
+	Paces     []Pace        `json:"-"` // of the machine
 
 	// From the load generator, which counts from the intended start of each request.
 	SLOViolationRatio float64 `json:"slo_violation_ratio"` // of the requests
@@ -224,7 +225,7 @@ func (r *Results) write(dir string) error {
 		runs[name] = r.of(name)
 		for _, record := range runs[name] {
 			series[name] = append(series[name], map[string]any{
-				"seed": record.Seed, "load": record.Seconds, "samples": record.Samples,
+				"seed": record.Seed, "load": record.Seconds, "samples": record.Samples, "machine": record.Paces,
 			})
 		}
 	}
