@@ -10,6 +10,7 @@ import (
 	"awarescale.dev/aware/test/apps/client"
 	"awarescale.dev/aware/test/apps/trace"
 	"awarescale.dev/aware/test/apps/traces"
+	"awarescale.dev/aware/test/perf/pace"
 )
 
 // fit is the load as it is right for this machine.
@@ -55,7 +56,6 @@ const (
 	fitTimes  = 4
 	fitFor    = 3 * time.Second // each time
 	fitLeast  = 20              // requests that are measured each time, at least
-	fitFast   = 1.1             // times the CPU time of the work at its fastest: more is a slow machine
 	fitWithin = 5 * time.Minute // the machine is fast, or it is fitted as it is
 )
 
@@ -71,7 +71,7 @@ func fittest(all []measured, fastest time.Duration) (of []measured) {
 		}
 	}
 	for _, m := range all {
-		if float64(m.pace) <= fitFast*float64(fastest) {
+		if float64(m.pace) <= pace.Fast*float64(fastest) {
 			of = append(of, m)
 		}
 	}
@@ -135,7 +135,7 @@ func (s *stage) measureFit(ctx context.Context, fastest time.Duration) (fit, err
 
 // measureCost sends requests for some seconds. The machine's pace is that before or after them, whichever is slower.
 func measureCost(sampler *sampler, send func(until time.Time) (int, error)) (measured, error) {
-	first, err := paceNow()
+	first, err := pace.Now()
 	if err != nil {
 		return measured{}, err
 	}
@@ -154,7 +154,7 @@ func measureCost(sampler *sampler, send func(until time.Time) (int, error)) (mea
 	if n < fitLeast {
 		return measured{}, fmt.Errorf("only %d requests in %v: the machine has too much else to do", n, fitFor)
 	}
-	last, err := paceNow()
+	last, err := pace.Now()
 	return measured{(after - before) / time.Duration(n), max(first, last)}, err
 }
 

@@ -51,6 +51,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/test/cluster/lab"
+	"awarescale.dev/aware/test/perf/pace"
 	"github.com/spf13/cobra"
 )
 
@@ -243,7 +244,7 @@ func demo(ctx context.Context, o options) (err error) {
 		return err
 	}
 	screen := newScreen(os.Stdout)
-	paces := paceFrom(ctx)
+	paces := pace.Watch(ctx)
 	defer paces()
 	stage, err := raise(ctx, o, screen)
 	if stage != nil {
@@ -252,7 +253,7 @@ func demo(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if stage.fit, err = stage.measureFit(ctx, fastest(paces())); err != nil {
+	if stage.fit, err = stage.measureFit(ctx, pace.Fastest(paces())); err != nil {
 		return fmt.Errorf("fitting the load to this machine: %w", err)
 	}
 	screen.say("%s", stage.fit)

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/perf/pace"
 )
 
 // Whether a slice is measured again is decided by the machine's speed alone, and what counts is the try in which it was fastest:
@@ -53,30 +52,14 @@ func TestASliceOnASlowMachineIsMeasuredAgain(t *testing.T) {
 	}
 }
 
-// The work costs CPU time, of about the same amount in a row, and a median needs no order.
-func TestThePaceIsCPUTime(t *testing.T) {
-	a, err := paceNow()
-	if err != nil || a < 50*time.Microsecond {
-		t.Fatalf("%v, %v: the work is not done", a, err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if all := paceUntil(ctx); len(all) != 0 {
-		t.Errorf("%v after the end", all)
-	}
-	if m := median([]time.Duration{9, 1, 5}); m != 5 {
-		t.Error(fmt.Sprint("the median is ", m))
-	}
-}
-
 // A slow second counts by the requests that met it.
 func TestTheSlowdownIsThatOfTheRequests(t *testing.T) {
 	began := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
-	at := func(second int, took time.Duration) paced {
-		return paced{began.Add(time.Duration(second)*time.Second + time.Second/3), took * time.Microsecond}
+	at := func(second int, took time.Duration) pace.Sample {
+		return pace.Sample{At: began.Add(time.Duration(second)*time.Second + time.Second/3), Took: took * time.Microsecond}
 	}
 	seconds := []load.Second{{Second: 0, IntendedRPS: 10}, {Second: 1, IntendedRPS: 80}, {Second: 2, IntendedRPS: 10}}
-	of := func(all ...paced) float64 {
+	of := func(all ...pace.Sample) float64 {
 		if v := slowdown(since(began, all), seconds, time.Millisecond); v != nil {
 			return math.Round(100**v) / 100
 		}
@@ -94,7 +77,7 @@ func TestTheSlowdownIsThatOfTheRequests(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
 	}
-	if v := slowdown(since(began, []paced{at(1, 1000)}), seconds, 0); v != nil {
+	if v := slowdown(since(began, []pace.Sample{at(1, 1000)}), seconds, 0); v != nil {
 		t.Errorf("%v of an unknown pace", *v)
 	}
 }
@@ -117,15 +100,5 @@ func TestTheLoadIsFittedToTheFastMachine(t *testing.T) {
 		if got := fittest(c.all, c.fastest); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-	}
-	var all []paced
-	for i := range 40 {
-		all = append(all, paced{took: time.Duration(100 - i)})
-	}
-	if got := fastest(all); got != 63 {
-		t.Errorf("the fastest pace is %d, want 63: without the two fastest of forty", got)
-	}
-	if got := fastest(nil); got != 0 {
-		t.Errorf("%d without a measurement", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/trace"
+	"awarescale.dev/aware/test/perf/pace"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -220,7 +221,7 @@ func (s *stage) measure(ctx context.Context, slice slice, milli int, url string,
 		})
 	})
 	background.Go(func() { agents.run(sampling) })
-	paces := paceFrom(ctx)
+	paces := pace.Watch(ctx)
 	defer paces()
 	result, err := load.Run(ctx, s.load(url, t, slice.seed), func(second load.Second) {
 		record.Seconds = append(record.Seconds, second)

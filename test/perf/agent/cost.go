@@ -17,6 +17,7 @@ import (
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/test/perf/pace"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
@@ -128,6 +129,8 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 		return err
 	}
 	busy := newBusy()
+	paces := pace.Watch(ctx)
+	defer paces()
 	var before, after cgroup.CPU
 	if err := g.ReadCPU(&before); err != nil {
 		return err
@@ -136,6 +139,7 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 	scraped := time.Time{}
 	var first, last map[string]*dto.MetricFamily
 	var rss, goroutines []float64
+	looks := []look{{begun, before.Usage}}
 	for time.Since(begun) < st.settings.measure {
 		m, err := memoryOf(pid)
 		if err != nil {
@@ -157,17 +161,19 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 		if err := pause(ctx, lookEvery); err != nil {
 			return err
 		}
+		if err := g.ReadCPU(&after); err != nil {
+			return err
+		}
+		looks = append(looks, look{time.Now(), after.Usage})
 	}
-	took := time.Since(begun)
-	if err := g.ReadCPU(&after); err != nil {
-		return err
-	}
+	took := looks[len(looks)-1].at.Sub(begun)
 	if !before.Observed.Has(cgroup.CPUUsage) || !after.Observed.Has(cgroup.CPUUsage) {
 		return errors.New("the kernel does not say what the agent's CPU usage is")
 	}
 	r.MeasuredS = took.Seconds()
 	r.HostBusy = busy.share()
 	r.CPUMillicores = float64(after.Usage-before.Usage) / float64(took) * 1000
+	r.Slowdown, r.FastS, r.FastMillicores = fast(looks, paces())
 	r.RSSMiB = slices.Max(rss)
 	r.RSS = trendOf(rss)
 	r.Goroutines = trendOf(goroutines)
@@ -180,10 +186,39 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 	r.Observed = int(valueOf(last, "aware_agent_containers"))
 	say("the agent uses %.1f millicores and %.1f MiB (%.1f of them pages of its binary); busy %.2f", r.CPUMillicores, r.RSSMiB,
 		r.RSSFileMiB, r.HostBusy)
+	say("the machine took %.2f times as long as at its fastest; in the %.0f s in which it did not the agent used %.1f millicores",
+		r.Slowdown, r.FastS, r.FastMillicores)
 	if r.Observed != pods*containers {
 		return fmt.Errorf("the agent observes %d containers, want %d", r.Observed, pods*containers)
 	}
 	return nil
+}
+
+// look is the agent's CPU usage at a time.
+type look struct {
+	at    time.Time
+	usage time.Duration
+}
+
+// fast says how much slower than at its fastest the machine was in the mean between the first look and the last one, for how many
+// seconds it was not, between two looks, and how many millicores there were in these. All are 0 when it is not known.
+func fast(looks []look, paces []pace.Sample) (slowdown, seconds, millicores float64) {
+	fastest := pace.Fastest(paces)
+	if fastest == 0 {
+		return 0, 0, 0
+	}
+	var took, used time.Duration
+	for i := range len(looks) - 1 {
+		from, to := looks[i], looks[i+1]
+		if p := pace.Between(paces, from.at, to.at); p > 0 && float64(p) <= pace.Fast*float64(fastest) {
+			took, used = took+to.at.Sub(from.at), used+to.usage-from.usage
+		}
+	}
+	if took > 0 {
+		millicores = 1000 * float64(used) / float64(took)
+	}
+	mean := pace.Between(paces, looks[0].at, looks[len(looks)-1].at)
+	return float64(mean) / float64(fastest), took.Seconds(), millicores
 }
 
 // firstProcess is a group's first process.

@@ -26,18 +26,24 @@ type result struct {
 	MeasuredS     float64 `json:"measured_s"`
 	HostBusy      float64 `json:"host_busy"` // share of all cores, the cluster included
 	CPUMillicores float64 `json:"cpu_millicores"`
-	RSSMiB        float64 `json:"rss_mib"`      // the most that was seen
-	RSSFileMiB    float64 `json:"rss_file_mib"` // of the last reading: pages of the binary
-	RSSAnonMiB    float64 `json:"rss_anon_mib"` // of the last reading
-	HeapMiB       float64 `json:"heap_mib"`     // of the last reading, before the next collection
-	RSS           trend   `json:"rss_trend_mib"`
-	Goroutines    trend   `json:"goroutines_trend"`
-	SampleUS      float64 `json:"sample_us"`          // mean time of one loop over all containers
-	ResizesPerS   float64 `json:"resizes_per_s"`      // that came into force by the steps
-	CallsPerS     float64 `json:"calls_per_s"`        // of the container runtime, for changes
-	UncommittedS  float64 `json:"uncommitted_s_most"` // the age of the oldest limit that the runtime did not know
-	ReliefsPerS   float64 `json:"reliefs_per_s"`
-	BreakerOpen   bool    `json:"breaker_open"` // at the end: the runtime was too slow, and is spared
+	// A piece of work that is always the same took that many times its least CPU time in the mean (see package pace). In FastS of
+	// the seconds the machine was as fast as it can be, and the agent used FastMillicores.
+	Slowdown       float64 `json:"machine_slowdown"`
+	FastS          float64 `json:"fast_s"`
+	FastMillicores float64 `json:"fast_cpu_millicores"`
+
+	RSSMiB       float64 `json:"rss_mib"`      // the most that was seen
+	RSSFileMiB   float64 `json:"rss_file_mib"` // of the last reading: pages of the binary
+	RSSAnonMiB   float64 `json:"rss_anon_mib"` // of the last reading
+	HeapMiB      float64 `json:"heap_mib"`     // of the last reading, before the next collection
+	RSS          trend   `json:"rss_trend_mib"`
+	Goroutines   trend   `json:"goroutines_trend"`
+	SampleUS     float64 `json:"sample_us"`          // mean time of one loop over all containers
+	ResizesPerS  float64 `json:"resizes_per_s"`      // that came into force by the steps
+	CallsPerS    float64 `json:"calls_per_s"`        // of the container runtime, for changes
+	UncommittedS float64 `json:"uncommitted_s_most"` // the age of the oldest limit that the runtime did not know
+	ReliefsPerS  float64 `json:"reliefs_per_s"`
+	BreakerOpen  bool    `json:"breaker_open"` // at the end: the runtime was too slow, and is spared
 
 	Quiet relief `json:"quiet"`
 	Hogs  relief `json:"hogs"`

@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/test/apps/load"
 	"awarescale.dev/aware/test/apps/trace"
+	"awarescale.dev/aware/test/perf/pace"
 	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -317,6 +318,8 @@ func (b *bench) send(
 // under runs a program under the load, and looks at it each second.
 func (b *bench) under(ctx context.Context, p program, s started, capacity float64, slo time.Duration) (*Run, error) {
 	r := &Run{}
+	paces := pace.Watch(ctx)
+	defer paces()
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { b.watch(watching, s, r) })
@@ -336,6 +339,7 @@ func (b *bench) under(ctx context.Context, p program, s started, capacity float6
 	}
 	r.Restarts = int(pod.Status.ContainerStatuses[0].RestartCount)
 	r.sum(sent)
+	r.paced(paces())
 	return r, nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"awarescale.dev/aware/test/apps/load"
+	"awarescale.dev/aware/test/perf/pace"
 )
 
 // The bars.
@@ -38,19 +40,21 @@ type Measured struct {
 
 // Run is one run of a program under the load.
 type Run struct {
-	Requests     int      `json:"requests"`
-	OverSLO      float64  `json:"over_slo_ratio"` // share of the requests that were late or failed
-	Failed       int      `json:"failed"`         // errors, timeouts and requests that were not sent
-	P50MS        float64  `json:"p50_ms"`
-	P99MS        float64  `json:"p99_ms"`
-	SenderLagMS  float64  `json:"sender_lag_p99_ms"` // how late the load generator itself was
-	MeanMilli    float64  `json:"mean_millicores"`   // in force
-	InForceMilli []int    `json:"in_force_millicores"`
-	Unread       int      `json:"unread"` // seconds in which the limit could not be read
-	Restarts     int      `json:"restarts"`
-	FirstError   string   `json:"first_error,omitempty"`
-	Seconds      Seconds  `json:"seconds"`
-	Resizes      []Resize `json:"resizes,omitempty"`
+	Requests     int     `json:"requests"`
+	OverSLO      float64 `json:"over_slo_ratio"` // share of the requests that were late or failed
+	Failed       int     `json:"failed"`         // errors, timeouts and requests that were not sent
+	P50MS        float64 `json:"p50_ms"`
+	P99MS        float64 `json:"p99_ms"`
+	SenderLagMS  float64 `json:"sender_lag_p99_ms"` // how late the load generator itself was
+	MeanMilli    float64 `json:"mean_millicores"`   // in force
+	InForceMilli []int   `json:"in_force_millicores"`
+	Unread       int     `json:"unread"` // seconds in which the limit could not be read
+	// The CPU time of a piece of work that is always the same, in the mean: with more of it the machine was slower (package pace).
+	PaceMS     float64  `json:"machine_pace_ms"`
+	Restarts   int      `json:"restarts"`
+	FirstError string   `json:"first_error,omitempty"`
+	Seconds    Seconds  `json:"seconds"`
+	Resizes    []Resize `json:"resizes,omitempty"`
 }
 
 // Resize is what the API asks for of the program from a moment on, for whoever asks why.
@@ -70,6 +74,7 @@ type Seconds struct {
 	UsedMilli   []int `json:"used_millicores"`         // by the program
 	IdleMilli   []int `json:"machine_idle_millicores"` // that nobody wanted
 	MemoryMiB   []int `json:"memory_mib"`              // its working set
+	PaceUS      []int `json:"machine_pace_us"`         // see Run.PaceMS
 }
 
 func (r *Run) sum(sent load.Result) {
@@ -82,6 +87,17 @@ func (r *Run) sum(sent load.Result) {
 	}
 	if n := len(r.InForceMilli); n > 0 {
 		r.MeanMilli = float64(sum) / float64(n)
+	}
+}
+
+func (r *Run) paced(all []pace.Sample) {
+	sum := time.Duration(0)
+	for _, one := range all {
+		r.Seconds.PaceUS = append(r.Seconds.PaceUS, int(one.Took.Microseconds()))
+		sum += one.Took
+	}
+	if n := len(all); n > 0 {
+		r.PaceMS = ms(sum / time.Duration(n))
 	}
 }
 
@@ -105,6 +121,7 @@ func (m *Measured) String() string {
 	text := fmt.Sprintf("SLO %.1f ms; left alone %.2f %% over it, p99 %.1f ms", m.SLOMS, 100*m.Alone.OverSLO, m.Alone.P99MS)
 	text += fmt.Sprintf("; with AWARE %.2f %%, p99 %.1f ms, %.0fm of %dm in the mean",
 		100*m.Auto.OverSLO, m.Auto.P99MS, m.Auto.MeanMilli, m.LimitMilli)
+	text += fmt.Sprintf("; the machine's pace was %.2f ms, then %.2f ms", m.Alone.PaceMS, m.Auto.PaceMS)
 	for _, why := range m.Why {
 		text += "\n  MISSED: " + why
 	}
