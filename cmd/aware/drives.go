@@ -9,6 +9,7 @@ import (
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // drives is an experiment whose runs are drives: fig1, fig9 and fig10.
@@ -22,6 +23,7 @@ type drives struct {
 	episodes    *int
 	training    *aware.Convergence // nil: nothing is trained before it is measured
 	life        *aware.Life
+	setting     *aware.Setting
 	seed        *uint64
 	check       func() error
 	made        func(repetitions int) any // the settings
@@ -50,10 +52,17 @@ func (d drives) command(short, long string) *cobra.Command {
 		f.Float64Var(&d.life.Below, "serving", d.life.Below,
 			"T_serving: how much less than by the converged policy a step may earn before it is trained on")
 	}
+	demandFlag(f, d.setting)
 	f.Uint64Var(d.seed, "seed", *d.seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&out, "out", "out/"+d.name, "folder of the report")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
+}
+
+// demandFlag is the flag of the second form of an experiment.
+func demandFlag(f *pflag.FlagSet, s *aware.Setting) {
+	f.BoolVar(&s.Demand, "demand", s.Demand, "the second form: the demand policy decides on CPU limits each second, beneath\n"+
+		"ceilings that all arms set; without it they set the limits themselves, as in the paper")
 }
 
 func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
@@ -93,7 +102,7 @@ func fig10Command() *cobra.Command {
 		name: "fig10", title: "The begin of training, with and without bootstrapping", arms: aware.Fig10Arms,
 		about: "Means over all workloads, episode by episode (means of 10 episodes). All arms have the same seeds and " +
 			"loads. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, setting: &f.Setting,
 		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
@@ -115,7 +124,7 @@ func fig1Command() *cobra.Command {
 		name: "fig1", title: "A whole life: the begin, three updates, another application", arms: aware.Fig1Arms,
 		about: "Each phase has the same number of episodes. Means over all workloads, episode by episode (means of 10 " +
 			"episodes). All arms have the same seeds and loads, and begin from nothing. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, life: &f.Life, seed: &f.Seed,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, life: &f.Life, setting: &f.Setting, seed: &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
@@ -138,7 +147,7 @@ func fig9Command() *cobra.Command {
 		about: "Seven updates, one after the other, in another order in each workload. Means over all workloads, episode by " +
 			"episode (means of 10 episodes). All arms have the same seeds and " +
 			"loads. Intervals are 95 % ones over the repetitions.",
-		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life,
+		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, training: &f.Convergence, life: &f.Life, setting: &f.Setting,
 		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },

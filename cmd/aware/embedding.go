@@ -34,7 +34,7 @@ func embeddingCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--meta: %w", err)
 			}
-			if err := sameDivision(p, fig.Seed); err != nil {
+			if err := fits(p, fig.Seed, fig.Setting); err != nil {
 				return err
 			}
 			made := fig
@@ -67,11 +67,16 @@ func embeddingCommand() *cobra.Command {
 	return cmd
 }
 
-// sameDivision refuses a meta-learner that may have seen the workloads that it is to be judged by.
-func sameDivision(p pretrain.Pretrained, seed uint64) error {
+// fits refuses a meta-learner that may have seen the workloads that it is to be judged by, or that is of the other form: what it
+// has learned to set is something else there.
+func fits(p pretrain.Pretrained, seed uint64, s aware.Setting) error {
 	if split := p.Provenance["split"]; split != fmt.Sprint(seed) {
 		return usage(fmt.Errorf("--seed %d: the meta-learner is of the division %s, and may have seen the workloads of this one",
 			seed, split))
+	}
+	if demand := p.Provenance["demand"] == "true"; demand != s.Demand {
+		return usage(fmt.Errorf("--demand=%v: the meta-learner was trained with --demand=%v: it must be the same form", s.Demand,
+			demand))
 	}
 	return nil
 }

@@ -41,6 +41,7 @@ func fig8Command() *cobra.Command {
 	f.IntVar(&o.fig.Convergence.Every, "every", o.fig.Convergence.Every, "episodes of training from one evaluation to the next")
 	f.IntVar(&o.fig.Trajectories, "trajectories", o.fig.Trajectories,
 		"episodes that AWARE's embedding is made of, at most (M); 0: as many as the meta-learner was pretrained with")
+	demandFlag(f, &o.fig.Setting)
 	f.Uint64Var(&o.fig.Seed, "seed", o.fig.Seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&o.meta, "meta", "out/meta.safetensors", "what aware train meta has made")
 	f.StringVar(&o.out, "out", "out/fig8", "folder of the report")
@@ -56,7 +57,7 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("--meta: %w", err)
 	}
-	if err := sameDivision(p, o.fig.Seed); err != nil {
+	if err := fits(p, o.fig.Seed, o.fig.Setting); err != nil {
 		return err
 	}
 	made := o.fig

@@ -20,17 +20,18 @@ import (
 
 // metaOptions are the flags of train meta.
 type metaOptions struct {
-	apps   int
-	rounds int
-	seed   uint64
-	split  uint64
-	paper  bool
-	out    string
-	json   bool
+	apps    int
+	rounds  int
+	seed    uint64
+	split   uint64
+	paper   bool
+	setting aware.Setting
+	out     string
+	json    bool
 }
 
 func metaCommand() *cobra.Command {
-	var o metaOptions
+	o := metaOptions{setting: aware.Published}
 	cmd := &cobra.Command{
 		Use:   "meta",
 		Short: "Pretrain the meta-learner and a base-learner over many simulated workloads",
@@ -48,6 +49,7 @@ func metaCommand() *cobra.Command {
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same result")
 	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
 	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")
+	demandFlag(f, &o.setting)
 	f.StringVar(&o.out, "out", "out/meta.safetensors", "file of the result")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
@@ -65,7 +67,7 @@ func (o metaOptions) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		e, err := aware.Published.Env(w, nil)
+		e, err := o.setting.Env(w, nil)
 		if err != nil {
 			return err
 		}
@@ -123,8 +125,9 @@ func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	p.Provenance["made"] = fmt.Sprintf("aware train meta --apps %d --rounds %d --seed %d --split %d",
-		o.apps, o.rounds, o.seed, o.split)
+	p.Provenance["made"] = fmt.Sprintf("aware train meta --apps %d --rounds %d --seed %d --split %d --demand=%v",
+		o.apps, o.rounds, o.seed, o.split, o.setting.Demand)
+	p.Provenance["demand"] = strconv.FormatBool(o.setting.Demand)
 	p.Provenance["split"] = fmt.Sprint(o.split)
 	p.Provenance["took"] = took.Round(time.Second).String()
 	p.Provenance["paper"] = strconv.FormatBool(o.paper)

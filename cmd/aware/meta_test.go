@@ -54,6 +54,9 @@ func TestPretrainAndAdapt(t *testing.T) {
 	if _, err := run(append(fig8, "--episodes", "3")...); err == nil || !strings.Contains(err.Error(), "of another run") {
 		t.Errorf("more episodes: %v", err)
 	}
+	if _, err := run(append(fig8, "--demand")...); err == nil || !strings.Contains(err.Error(), "the same form") {
+		t.Errorf("the second form with a meta-learner of the first: %v", err)
+	}
 	if _, err := run(append(fig8, "--seed", "2")...); err == nil || !strings.Contains(err.Error(), "may have seen") {
 		t.Errorf("another division: %v", err)
 	}

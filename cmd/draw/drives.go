@@ -112,6 +112,10 @@ func printClaims(w io.Writer, claims []aware.Claim) {
 		if c.Least {
 			side = "at least"
 		}
+		if c.Reported {
+			fmt.Fprintf(w, "%s\tnone (in the paper's form %s %.3g)\t%s\t-\n", c.What, side, c.Bar, said(c.Found, 1, ""))
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s %.3g\t%s\t%v\n", c.What, side, c.Bar, said(c.Found, 1, ""), c.Held)
 	}
 }

@@ -54,6 +54,15 @@ func (h Handle) Name() string { return h.w.services[h.s].Name }
 // Bounds is the range of actions that the service's owner allows.
 func (h Handle) Bounds() mdp.Bounds { return h.w.services[h.s].Bounds }
 
+// Ceiling is the limit in the API of a replica, or of those to come: what a node's agent may set at most.
+func (h Handle) Ceiling() mdp.Size {
+	s := &h.w.services[h.s]
+	if len(s.replicas) > 0 {
+		return s.replicas[0].ceiling
+	}
+	return s.ceiling
+}
+
 // Actuator executes Actions on the service through the given path.
 func (h Handle) Actuator(path ActuationPath) mdp.Actuator { return actuator{h, path} }
 

@@ -74,6 +74,18 @@ type Claim struct {
 	Least bool      `json:"least"`           // the bar is the least that it must be; otherwise the most
 	Found *Interval `json:"found,omitempty"` // nil: it cannot be said, such as a ratio to none at all
 	Held  bool      `json:"held"`            // the mean is on the right side
+	// Reported is a figure whose bar is of another form of the experiment (Setting.Demand): it is neither held nor missed.
+	Reported bool `json:"reported,omitempty"`
+}
+
+// judged is claims as they are in a setting: with Demand they have no bar.
+func (s Setting) judged(claims []Claim) []Claim {
+	for i := range claims {
+		if s.Demand {
+			claims[i].Held, claims[i].Reported = false, true
+		}
+	}
+	return claims
 }
 
 func claim(what string, bar float64, least bool, found *Interval) Claim {

@@ -137,7 +137,7 @@ func (f Fig1) Claims(all []Drive) []Claim {
 		claims = append(claims, claim("reward of a step above FIRM's: "+stage.name, 0, true,
 			compared(between(all, stage.from*f.Episodes, stage.to*f.Episodes), AWARE, FIRM, more)))
 	}
-	return claims
+	return f.Setting.judged(claims)
 }
 
 // more is by how much the mean reward is above the other arm's.

@@ -168,5 +168,5 @@ func (f Fig10) Claims(all []Drive) []Claim {
 		claims = append(claims, claim(fmt.Sprintf("reward below the rule's in the worst %d episodes of all runs", Window), 0.05,
 			false, worst))
 	}
-	return claims
+	return f.Setting.judged(claims)
 }

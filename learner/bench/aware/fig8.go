@@ -186,7 +186,7 @@ func (f Fig8) Claims(all []Adaptation) []Claim {
 				func(a Adaptation) float64 { return a.Seconds })),
 		)
 	}
-	return claims
+	return f.Setting.judged(claims)
 }
 
 func ratio(theirs, mine float64) (float64, bool)      { return theirs / mine, mine > 0 }

@@ -223,14 +223,14 @@ func (f Fig9) after(ctx context.Context, d *driven, own *rule, last *weights.Fil
 
 // Claims are the paper's figures (§5.3).
 func (f Fig9) Claims(all []Drive) []Claim {
-	return []Claim{
+	return f.Setting.judged([]Claim{
 		claim("reward below the converged policy's", 0.036, false, compared(all, AWARE, Converged, lost)),
 		claim("times fewer SLO violations than no retraining", 3.1, true, compared(all, AWARE, NoRetraining, fewer)),
 		claim("CPU utilisation above no retraining", 0.096, true,
 			compared(all, AWARE, NoRetraining, gain(func(f Figures) float64 { return f.CPU }))),
 		claim("memory utilisation above no retraining", 0.148, true,
 			compared(all, AWARE, NoRetraining, gain(func(f Figures) float64 { return f.Memory }))),
-	}
+	})
 }
 
 // lost is the share of the other arm's reward that is missing.

@@ -27,10 +27,10 @@ func (f *Figures) add(out workload.Outcome, slo mdp.SLO) {
 		f.Reward += float64(out.Reward)
 		f.Squares += float64(out.Reward) * float64(out.Reward)
 	}
-	if sp, ok := slo.Preservation(out.State); ok && sp < 1 {
+	if sp, ok := slo.Preservation(out.Judged); ok && sp < 1 {
 		f.Violations++
 	}
-	s := out.State
+	s := out.Judged
 	if s.Knows(mdp.CPULimit, mdp.CPUUsage) && s.Limit.CPU > 0 {
 		f.CPU += min(1, float64(s.Usage.CPU)/float64(s.Limit.CPU))
 	}

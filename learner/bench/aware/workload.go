@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/mdp"
@@ -46,6 +47,12 @@ func under(app simulated.Composition, trace simulated.Trace, cores float64) (Wor
 	return Workload{app, scaled}, nil
 }
 
+// Cell is the workload as the bench has it.
+func (w Workload) Cell() (bench.Cell, error) {
+	app, err := w.App.Deployment(mdp.Rate(w.Trace.Mean()))
+	return bench.Cell{Application: w.Name(), App: app, Trace: w.Trace, Warm: w.Trace}, err
+}
+
 // Updated is the workload after one of AWARE's seven updates, under the same number of requests. Its SLO is that of the new
 // requests. ok is false where the update changes nothing.
 func (w Workload) Updated(u simulated.Update) (changed Workload, ok bool) {
@@ -67,20 +74,27 @@ func (w Workload) Name() string { return fmt.Sprintf("%v at %.0f/s", w.App, w.Tr
 type Setting struct {
 	Alpha  mdp.Ratio // weight of the SLO
 	Length int       // steps of an episode
+	// Demand lets the demand policy decide on the CPU limit in force each second, beneath the ceiling, which is what the arms then
+	// set. Without it they set the limit in force, as in the paper.
+	Demand bool `json:",omitempty"`
 }
 
 // Published is the paper's setting, with the SLO and utilisation of equal weight.
 var Published = Setting{Alpha: 0.5, Length: workload.Length}
 
-// World is an environment of the workload: raw limits and replicas as actions, bounded only.
+// World is an environment of the workload: raw limits (with Demand, ceilings) and replicas as actions, bounded only.
 func (s Setting) World(w Workload) (*workload.Simulation, error) {
 	app, err := w.App.Deployment(mdp.Rate(w.Trace.Mean()))
 	if err != nil {
 		return nil, err
 	}
+	o := workload.Options{Alpha: s.Alpha, Step: workload.Step, Guards: guard.Published}
+	if s.Demand {
+		o.Beneath = newLaw
+	}
 	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
 		return sim.Config{App: app, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil
-	}, workload.Options{Alpha: s.Alpha, Step: workload.Step, Guards: guard.Published})
+	}, o)
 }
 
 // Env is the same in numbers. What is seen in its steps is added to figures, where that is not nil.

@@ -56,8 +56,11 @@ type Reasoner interface {
 
 // Outcome is what a step led to.
 type Outcome struct {
-	State       mdp.State
-	Reward      mdp.Reward // of State; meaningful when RewardKnown
+	State mdp.State
+	// Judged is State, or with a policy [Beneath] State with the limit that was in force in the mean, and not the one that
+	// Actions set.
+	Judged      mdp.State
+	Reward      mdp.Reward // of Judged; meaningful when RewardKnown
 	RewardKnown bool
 	Executed    mdp.Action // what took force
 	Effect      mdp.Effect // of the Action, after the guards
@@ -138,14 +141,29 @@ type episode struct {
 	guards    mdp.Policy
 	proposed  mdp.Action // what the guards are asked about
 	state     mdp.State  // the last one that was sensed
+	node      *node      // nil: what is set is in force
 }
 
 // begin looks for the first time. The guards of an earlier episode are forgotten.
 func (e *episode) begin(ctx context.Context) (mdp.State, error) {
 	e.guards = e.newGuards()
-	s, err := e.pair.Sensor.Sense(ctx, e.pair.Now())
-	e.state = s
-	return s, err
+	var err error
+	e.state, _, err = e.sense(ctx)
+	return e.state, err
+}
+
+// sense is what is seen: what is set, and what was in force.
+func (e *episode) sense(ctx context.Context) (set, inForce mdp.State, err error) {
+	set, err = e.pair.Sensor.Sense(ctx, e.pair.Now())
+	inForce = set
+	if err != nil || e.node == nil {
+		return set, inForce, err
+	}
+	set.Limit.CPU = e.node.handle.Ceiling().CPU
+	if limit, ok := e.node.mean(); ok {
+		inForce.Limit.CPU = limit
+	}
+	return set, inForce, nil
 }
 
 // newGuards puts the guards before what is proposed to this episode.
@@ -207,10 +225,10 @@ func (e *episode) act(ctx context.Context, a mdp.Action, out *Outcome) error {
 
 // look is what is seen and judged after a step.
 func (e *episode) look(ctx context.Context, out *Outcome) (err error) {
-	if out.State, err = e.pair.Sensor.Sense(ctx, e.pair.Now()); err != nil {
+	if out.State, out.Judged, err = e.sense(ctx); err != nil {
 		return err
 	}
 	e.state = out.State
-	out.Reward, out.RewardKnown = e.objective.Judge(out.State)
+	out.Reward, out.RewardKnown = e.objective.Judge(out.Judged)
 	return nil
 }

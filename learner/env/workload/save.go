@@ -21,9 +21,15 @@ type savedSimulation struct {
 	Guards  []byte    `json:"guards"`
 }
 
+// errBeneath is of a world whose nodes have a policy of their own, which is not saved.
+var errBeneath = errors.New("a world with a policy beneath cannot be saved")
+
 // MarshalBinary implements [Saver].
 func (s *Simulation) MarshalBinary() ([]byte, error) {
 	a, part := s.app, s.app.parts[0]
+	if a.options.Beneath != nil {
+		return nil, errBeneath
+	}
 	saved := savedSimulation{Seed: a.seed, Running: a.running, State: part.state}
 	if a.now == nil || part.guards == nil {
 		return json.Marshal(savedSimulation{})
@@ -45,6 +51,9 @@ func (s *Simulation) MarshalBinary() ([]byte, error) {
 func (s *Simulation) UnmarshalBinary(data []byte) error {
 	a, part := s.app, s.app.parts[0]
 	fail := func(err error) error { return fmt.Errorf("restore a simulation of %s: %w", part.spaces.Workload, err) }
+	if a.options.Beneath != nil {
+		return fail(errBeneath)
+	}
 	var saved savedSimulation
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return fail(err)

@@ -24,6 +24,7 @@ type Options struct {
 	Alpha   mdp.Ratio     // weight of the SLO against efficiency, in [0, 1]
 	Step    time.Duration // a multiple of sim.Slice
 	Guards  guard.Settings
+	Beneath Beneath // nil: what actions set is in force. With it the step is of whole seconds, and nothing can be saved.
 }
 
 // Application is a [Joint] of every service of a simulated application, in a new
@@ -71,6 +72,9 @@ func newApplication(
 ) (*Application, error) {
 	if o.Step < sim.Slice || o.Step%sim.Slice != 0 {
 		return nil, fmt.Errorf("step %v of a simulated world: it must be a multiple of %v", o.Step, sim.Slice)
+	}
+	if o.Beneath != nil && o.Step%beneathEvery != 0 {
+		return nil, fmt.Errorf("step %v of a world with a policy beneath: it must be a multiple of %v", o.Step, beneathEvery)
 	}
 	c, err := world(0)
 	if err != nil {
@@ -143,7 +147,12 @@ func (a *Application) Reset(ctx context.Context, seed uint64) ([]mdp.State, erro
 	}
 	a.enter(seed, w, pairs, c.App.SLO)
 	a.running = false
-	w.Advance(a.options.Step)
+	if err := a.beneath(seed, w, c.App.SLO); err != nil {
+		return nil, err
+	}
+	if err := a.parts[0].pair.Wait(context.WithoutCancel(ctx), a.options.Step); err != nil {
+		return nil, err
+	}
 	states := make([]mdp.State, len(a.parts))
 	for i := range a.parts {
 		if states[i], err = a.parts[i].begin(context.WithoutCancel(ctx)); err != nil {
@@ -168,6 +177,31 @@ func (a *Application) pairsOf(w *sim.World) ([]Pair, error) {
 		})
 	}
 	return pairs, nil
+}
+
+// beneath begins what the nodes do in a world, where there is a policy for it.
+func (a *Application) beneath(seed uint64, w *sim.World, slo mdp.SLO) error {
+	if a.options.Beneath == nil {
+		return nil
+	}
+	var all []*node
+	for _, part := range a.parts {
+		name := part.spaces.Service
+		p, err := a.options.Beneath(name, seed)
+		if err != nil {
+			return fmt.Errorf("service %s: the policy of its node: %w", name, err)
+		}
+		h, err := w.Service(name)
+		if err != nil {
+			return err
+		}
+		part.node = newNode(h, p, slo)
+		all = append(all, part.node)
+	}
+	for _, part := range a.parts {
+		part.pair.Wait = nodes(w, all)
+	}
+	return nil
 }
 
 // enter takes a world for the episode of a seed.

@@ -1,0 +1,133 @@
+package workload_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/env/workload"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/sim"
+)
+
+// above is the shop with a policy of its node.
+func above(t *testing.T, step time.Duration, beneath workload.Beneath) (*workload.Simulation, error) {
+	t.Helper()
+	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
+		}, nil
+	}, workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published, Beneath: beneath})
+}
+
+// always is a policy of a node that wants one limit.
+func always(limit mdp.MilliCPU) workload.Beneath {
+	return func(string, uint64) (mdp.Policy, error) {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(limit), nil }), nil
+	}
+}
+
+// With a policy beneath an action sets the ceiling: that is what a State shows, and what a learner reads. What is judged is the
+// limit that was in force, which the node has set, and never above the ceiling.
+func TestAPolicyBeneathDecidesOnTheLimitInForce(t *testing.T) {
+	e, err := above(t, 10*time.Second, always(400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := e.Reset(t.Context(), 1)
+	if err != nil || first.Limit.CPU != 1000 {
+		t.Fatalf("%v is set at the begin, %v", first.Limit, err)
+	}
+	step := func(a mdp.Action) workload.Outcome {
+		t.Helper()
+		out, err := e.Step(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objective := mdp.Objective{SLO: shop().SLO, Alpha: 0.5}
+		if r, ok := objective.Judge(out.Judged); r != out.Reward || ok != out.RewardKnown {
+			t.Errorf("reward %v (%v): that of what was in force is %v (%v)", out.Reward, out.RewardKnown, r, ok)
+		}
+		return out
+	}
+	calm := step(mdp.Action{})
+	if calm.State.Limit.CPU != 1000 || calm.Judged.Limit.CPU != 400 || calm.State.Usage != calm.Judged.Usage {
+		t.Errorf("set %v, in force %v: want 1000 and 400", calm.State.Limit, calm.Judged.Limit)
+	}
+	// The kubelet brings a new ceiling into force, and the node takes it back by halves.
+	raised := step(mdp.Action{}.WithCPU(3000).WithMemory(300 * mdp.MiB).WithReplicas(3))
+	if got := raised.Judged.Limit.CPU; raised.State.Limit.CPU != 3000 || got <= 400 || got >= 1500 {
+		t.Errorf("set %v, in force %v: want 3000, and less than half of it in the mean", raised.State.Limit, raised.Judged.Limit)
+	}
+	if raised.Judged.Limit.Memory != 300*mdp.MiB || raised.State.Limit.Memory != 300*mdp.MiB || raised.State.Replicas != 3 {
+		t.Errorf("%+v: memory and replicas are as they were set", raised.State)
+	}
+	if raised.Executed.Limit.CPU != 3000 {
+		t.Errorf("executed %v", raised.Executed)
+	}
+	low := step(mdp.Action{}.WithCPU(200))
+	if low = step(mdp.Action{}); low.State.Limit.CPU != 200 || low.Judged.Limit.CPU != 200 {
+		t.Errorf("set %v, in force %v: the node stays below the ceiling of 200", low.State.Limit, low.Judged.Limit)
+	}
+
+	if _, err := e.MarshalBinary(); err == nil || !strings.Contains(err.Error(), "beneath") {
+		t.Errorf("saved: %v", err)
+	}
+	if err := e.UnmarshalBinary([]byte("{}")); err == nil || !strings.Contains(err.Error(), "beneath") {
+		t.Errorf("restored: %v", err)
+	}
+}
+
+// Each episode has a policy of its own: what one has learned in an episode is not known in the next one. Its errors end the
+// episode, but for what it could not see.
+func TestThePolicyBeneathIsThatOfTheEpisode(t *testing.T) {
+	var seeds []uint64
+	var fails error
+	e, err := above(t, 2*time.Second, func(service string, seed uint64) (mdp.Policy, error) {
+		if service != "web" {
+			t.Errorf("a policy for %q", service)
+		}
+		seeds = append(seeds, seed)
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, fails }), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seed := range []uint64{7, 8} {
+		if _, err := e.Reset(t.Context(), seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seeds) != 2 || seeds[0] != 7 || seeds[1] != 8 {
+		t.Errorf("policies for the seeds %v", seeds)
+	}
+	fails = &mdp.UnknownError{Who: "node", Missing: mdp.SetOf(mdp.CPUUsage)}
+	if out, err := e.Step(t.Context(), mdp.Action{}); err != nil || out.Judged.Limit.CPU != 1000 {
+		t.Errorf("it knows too little: %v in force, %v", out.Judged.Limit, err)
+	}
+	if _, err := above(t, 2500*time.Millisecond, always(1)); err == nil || !strings.Contains(err.Error(), "multiple of 1s") {
+		t.Errorf("a step of 2.5 s: %v", err)
+	}
+	broken := errors.New("no model")
+	bad, err := above(t, 2*time.Second, func(string, uint64) (mdp.Policy, error) { return nil, broken })
+	if err == nil {
+		_, err = bad.Reset(t.Context(), 1)
+	}
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "web") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Without a policy beneath what is set is in force, and is judged.
+func TestWithoutAPolicyBeneathWhatIsSetIsJudged(t *testing.T) {
+	e := environment(t, guard.Central)
+	if _, err := e.Reset(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Step(t.Context(), mdp.Action{}.WithCPU(900))
+	if err != nil || out.State != out.Judged || out.State.Limit.CPU != 900 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
