@@ -106,9 +106,10 @@ bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity ag
 	go run ./test/perf/sim
 
 MARGINS = learner/bench/margins.json
-margins: ## learn the margins that ship, of all services of the three applications; an hour
+margins: ## learn the margins that ship: of all services of the three applications, and one for all others; an hour
 	for app in hotel-reservation social-network train-ticket; do \
 		go run ./cmd/aware train margins --app $$app --worlds 4 --rounds 12 --into $(MARGINS) || exit 1; done
+	go run ./cmd/aware train common-margin --apps 800 --into $(MARGINS)
 
 bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON
 	go run ./test/perf/learner

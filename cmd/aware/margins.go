@@ -198,12 +198,8 @@ func (o marginsOptions) ship(cell bench.Cell, rounds int, taken []float64) error
 	if o.into == "" {
 		return nil
 	}
-	all := bench.ServiceMargins{Encoding: bench.Encoding}
-	text, err := os.ReadFile(o.into)
-	if err == nil {
-		all, err = bench.ReadServiceMargins(o.into, text)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	all, err := readMargins(o.into)
+	if err != nil {
 		return err
 	}
 	c := o.config
@@ -220,10 +216,7 @@ func (o marginsOptions) ship(cell bench.Cell, rounds int, taken []float64) error
 		all.Applications = map[string]bench.ApplicationMargins{}
 	}
 	all.Applications[cell.App.Name] = mine
-	if text, err = json.MarshalIndent(all, "", " "); err != nil {
-		return err
-	}
-	return writeAtomically(o.into, append(text, '\n'))
+	return writeMargins(o.into, all)
 }
 
 // rounded is a margin as files have it: within what the policy takes.

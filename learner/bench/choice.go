@@ -287,7 +287,7 @@ func demandBaselines() []baseline {
 				if own, ok := c.Settings["margin."+s.Name]; ok {
 					d.Margin += own
 				} else {
-					d.Margin += margins.Applications[app.Name].Margins[s.Name]
+					d.Margin += margins.Of(app.Name, s.Name)
 				}
 				return demand.New(d), d.Check()
 			},

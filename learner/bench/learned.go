@@ -11,6 +11,24 @@ import (
 type ServiceMargins struct {
 	Encoding     int                           `json:"encoding"`
 	Applications map[string]ApplicationMargins `json:"applications"`
+	Common       *CommonMargin                 `json:"common,omitempty"` // nil: none
+}
+
+// CommonMargin is the margin of services of which nothing was learned.
+type CommonMargin struct {
+	Made   string  `json:"made"` // the command, and when
+	Margin float64 `json:"margin"`
+}
+
+// Of is the margin of a service: its own, or the common one.
+func (m ServiceMargins) Of(application, service string) float64 {
+	if own, ok := m.Applications[application].Margins[service]; ok {
+		return own
+	}
+	if m.Common != nil {
+		return m.Common.Margin
+	}
+	return 0
 }
 
 // ApplicationMargins are the margins of an application.
@@ -35,7 +53,7 @@ func ReadServiceMargins(name string, text []byte) (ServiceMargins, error) {
 var shippedMargins []byte
 
 // ShippedMargins are the margins that are part of aware: of each service of the three applications,
-// learned on their warm-up traces ("make margins"). An application that is not in them has none.
+// learned on their warm-up traces ("make margins"), and a common one for all others.
 var ShippedMargins = sync.OnceValue(func() ServiceMargins {
 	m, err := ReadServiceMargins("margins.json (embedded)", shippedMargins)
 	if err != nil {

@@ -100,3 +100,19 @@ func TestTheShippedMarginsAreOfTheApplications(t *testing.T) {
 		t.Errorf("%d services have margins, of %d", n, len(known))
 	}
 }
+
+// A service has its own margin; one of which nothing was learned has the common one, where there is one.
+func TestTheMarginOfAServiceOfWhichNothingIsKnown(t *testing.T) {
+	m, err := bench.ReadServiceMargins("some", []byte(`{"encoding":1,"applications":{"shop":{"margins":{"web":0}}},
+		"common":{"made":"by hand","margin":-0.5}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other, unknown := m.Of("shop", "web"), m.Of("shop", "db"), m.Of("bank", "web")
+	if own != 0 || other != -0.5 || unknown != -0.5 {
+		t.Errorf("%v, %v, %v", own, other, unknown)
+	}
+	if got := (bench.ServiceMargins{}).Of("shop", "web"); got != 0 {
+		t.Errorf("%v where nothing was learned", got)
+	}
+}

@@ -28,6 +28,11 @@
 // Of the three applications that come with aware it was a half in social-network (2.6 % fewer cores), a common level in
 // hotel-reservation (0.4 %), and nothing in train-ticket.
 //
+// # Services of which nothing is known
+//
+// [Common] tries one margin for all services of all applications, in an hour of each of AWARE's published ones that begins with
+// the policy's life. The error budget moves the level of all services anyway; what a common margin spares is the way to there.
+//
 // # What it leaves to others
 //
 // Running a world is the caller's [Judge]; [InCell] is one of the bench. The learner is pure, and its State is all that there

@@ -19,6 +19,7 @@ type Part struct {
 	Cores   float64 `json:"cores"`
 	Late    float64 `json:"late"`         // share of the requests above the SLO
 	Windows float64 `json:"windows_over"` // share of the windows of ten seconds that are over it
+	Broken  int     `json:"broken"`       // hours of [Common] that miss more than they may
 
 	Hours []float64 `json:"hours"` // the cores of each
 }
@@ -71,7 +72,7 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 	all := make([]Part, len(open)*worlds)
 	var mu sync.Mutex
 	err = bench.InParallel(ctx, len(all), func(ctx context.Context, k int) (err error) {
-		all[k], err = hour(ctx, cell, choice.With(names(cell), open[k/worlds].Margins(learned)), HeldOutWorld(k%worlds))
+		all[k], err = hour(ctx, cell, choice.With(names(cell), open[k/worlds].Margins(learned)), HeldOutWorld(k%worlds), usualLead)
 		if done != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -98,7 +99,7 @@ func HeldOut(ctx context.Context, cell bench.Cell, choice bench.Choice, learned 
 func Budgeted(ctx context.Context, cell bench.Cell, choice bench.Choice, worlds int) (late float64, err error) {
 	all := make([]Part, worlds)
 	err = bench.InParallel(ctx, worlds, func(ctx context.Context, k int) (err error) {
-		all[k], err = hour(ctx, cell, choice, BudgetedWorld(k))
+		all[k], err = hour(ctx, cell, choice, BudgetedWorld(k), usualLead)
 		return err
 	})
 	for _, one := range all {
@@ -113,7 +114,8 @@ func Budgeted(ctx context.Context, cell bench.Cell, choice bench.Choice, worlds 
 func Choose(parts []Part) int {
 	best := 0
 	for i, p := range parts {
-		if p.Late <= max(lateMost, parts[0].Late) && p.Windows <= max(windowsMost, parts[0].Windows) && p.saves(parts[best]) {
+		if p.Late <= max(lateMost, parts[0].Late) && p.Windows <= max(windowsMost, parts[0].Windows) &&
+			p.Broken <= parts[0].Broken && p.saves(parts[best]) {
 			best = i
 		}
 	}
@@ -133,11 +135,14 @@ func (p Part) saves(other Part) bool {
 	return mean > 2*stat.StdErr(deviation, float64(len(saved)))
 }
 
-// hour runs a policy in a world.
-func hour(ctx context.Context, cell bench.Cell, choice bench.Choice, seed uint64) (Part, error) {
+// usualLead is the time before an hour in which the policy learns its services and the budget finds its level.
+const usualLead = time.Hour / 4
+
+// hour runs a policy in a world, with a lead that is not scored.
+func hour(ctx context.Context, cell bench.Cell, choice bench.Choice, seed uint64, lead time.Duration) (Part, error) {
 	var p Part
 	s, err := bench.Run(ctx, Random(cell, seed, time.Hour), choice, bench.Options{
-		Seed: seed, Fidelity: sim.Fluid, Length: time.Hour, Lead: time.Hour / 4,
+		Seed: seed, Fidelity: sim.Fluid, Length: time.Hour, Lead: lead,
 		Tail: func(above bench.Above) { p.Late = above(cell.App.SLO.Latency) },
 	})
 	p.Cores, p.Windows = s.Cores, s.Ratio

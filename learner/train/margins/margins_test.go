@@ -219,6 +219,9 @@ func TestAPartIsNotTakenForItsCoresAlone(t *testing.T) {
 		"no more than without margins": {[]margins.Part{
 			{Cores: 9, Late: 0.03, Windows: 0.2}, {Cores: 5, Late: 0.03, Windows: 0.2},
 		}, 1},
+		"more applications miss": {[]margins.Part{
+			{Cores: 9, Broken: 1}, {Cores: 5, Broken: 2}, {Cores: 8, Broken: 1},
+		}, 2},
 		"nothing is better than to try": {[]margins.Part{{Cores: 9}, {Cores: 9.1}}, 0},
 		"no more than chance explains": {[]margins.Part{
 			{Cores: 9, Hours: []float64{8, 9, 10}}, {Cores: 8.9, Hours: []float64{9.5, 8.2, 9}},
