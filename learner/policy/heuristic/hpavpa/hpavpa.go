@@ -27,7 +27,8 @@
 //     their ceilings, the largest burst of the stabilization window. And HPA's utilisation is that of
 //     the mean usage of a quarter of a minute, as the metrics server measures it: the usage of a
 //     second adds replicas when it is above the BurstUtilization. Throttling below that is
-//     of a limit that was low, and not of the ceiling.
+//     of a limit that was low, and not of the ceiling. A latency adds them when it has been too long for as long a time: one
+//     window of a burst is over before a pod has started.
 package hpavpa
 
 import (
@@ -126,6 +127,7 @@ type Policy struct {
 	reserves    []reserve // recent desired reservations, and the newest one before the window
 	asked       int       // replicas that were decided on last
 	grew        time.Time // last scale-out because of latency
+	slow        time.Time // since when the latency is above the objective; zero where it was not
 	least       mdp.Bytes // of memory, after an OOM kill
 	leastUntil  time.Time // how long least holds
 }
@@ -293,7 +295,7 @@ func (p *Policy) replicas(s mdp.State) (int, error) {
 	if lasts {
 		want = max(p.scaled(s.Replicas, ratio), atOnce)
 	}
-	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.grown(s) {
+	if slo := p.config.SLO.Latency; slo > 0 && s.Knows(mdp.Latency) && p.slowed(s) && p.grown(s) {
 		pods := hpa.PodMetricsInfo{"p": {Value: s.Latency.Microseconds()}}
 		ratio, _ := hpa.GetMetricUsageRatio(pods, max(1, slo.Microseconds()))
 		// Latency is not linear in the number of replicas, so the number at
@@ -368,6 +370,19 @@ func (p *Policy) full() mdp.MilliCPU {
 		return p.config.Request
 	}
 	return p.config.Largest.CPU
+}
+
+// slowed reports whether the latency is above the objective; with a BurstUtilization, whether it has been for a quarter of a
+// minute.
+func (p *Policy) slowed(s mdp.State) bool {
+	if s.Latency <= p.config.SLO.Latency {
+		p.slow = time.Time{}
+		return false
+	}
+	if p.slow.IsZero() {
+		p.slow = s.At
+	}
+	return p.config.BurstUtilization == 0 || s.At.Sub(p.slow) >= resolution
 }
 
 // grown reports whether a replica has at least 90 % of what it may have, so that

@@ -390,6 +390,32 @@ func TestABurstThatItsCeilingsCarryAddsNoReplica(t *testing.T) {
 	}
 }
 
+// One window of a burst that was too slow adds no replica, which would come after it and stay for minutes. What is slow for a
+// quarter of a minute does, however many States a burst brings.
+func TestABurstsWindowAddsNoReplicas(t *testing.T) {
+	c := config()
+	c.BurstUtilization = 90
+	p := hpavpa.New(c)
+	at := func(second int, latency time.Duration) mdp.State {
+		s := state(0, 2, 480, 200, 0, latency)
+		s.At = noon.Add(time.Duration(second) * time.Second)
+		return s
+	}
+	good, bad := 50*time.Millisecond, 170*time.Millisecond
+	for _, one := range []struct {
+		second   int
+		latency  time.Duration
+		replicas int
+	}{
+		{0, good, 2}, {10, bad, 2}, {12, bad, 2}, {14, bad, 2}, {20, good, 2}, // a burst
+		{30, bad, 2}, {40, bad, 2}, {44, bad, 2}, {46, bad, 4}, // what lasts
+	} {
+		if a := decide(t, p, at(one.second, one.latency)); a.Replicas != one.replicas {
+			t.Errorf("second %d, p99 %v: %d replicas, want %d", one.second, one.latency, a.Replicas, one.replicas)
+		}
+	}
+}
+
 // While the limit in force is settled beneath its ceiling a slow answer is not for want
 // of replicas.
 func TestLatencyAddsReplicasOnlyAtTheCeiling(t *testing.T) {
