@@ -101,13 +101,12 @@ func (o commonOptions) run(ctx context.Context, out, told io.Writer) error {
 	if err != nil {
 		return err
 	}
-	held := []margins.Part{{}, {Level: best.Level}}
+	var held []margins.Part // none where there is nothing to compare
 	if o.held > 0 && best.Level != 0 {
+		held = []margins.Part{{}, {Level: best.Level}}
 		if _, err := try(unseen, o.held, held, margins.HeldOutWorld); err != nil {
 			return err
 		}
-	} else {
-		held = nil
 	}
 	choice := o.policy.With([]string{"margin"}, []float64{best.Level})
 	text, err := json.MarshalIndent(choice, "", " ")

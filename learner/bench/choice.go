@@ -260,9 +260,6 @@ func publishedBaselines() []baseline {
 	}
 }
 
-// onNode is the guards of the node agent, which does not see how the SLO fares.
-var onNode = func() guard.Settings { g := guard.Node; g.HoldSLO = false; return g }()
-
 // demandBaselines are AWARE's own rule, as a node runs it, with the level that central
 // would send. It is not tuned: its error budget does in each run what tuning does for a
 // rule with a target.
@@ -273,7 +270,7 @@ func demandBaselines() []baseline {
 			does:   does,
 			every:  every,
 			path:   sim.L0,
-			guards: onNode,
+			guards: guard.Blind,
 			settings: []setting{
 				{name: "margin", lowest: -5, highest: 5},
 				{name: "margin.", lowest: -5, highest: 5, perService: true},

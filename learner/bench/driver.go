@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -161,7 +160,7 @@ func (d *driver) second(ctx context.Context) error {
 func (d *driver) keepBudget(c Choice, seed uint64) error {
 	config := demand.DefaultBudget
 	config.Share, config.Windows = mdp.Ratio(c.get("share")), mdp.Ratio(c.get("windows"))
-	config.Begin = 1 + time.Duration(rand.New(rand.NewPCG(seed, 0x627564676574)).Int64N(int64(demand.Hour)-1))
+	config = config.BeginAnywhere(seed)
 	d.budget = demand.NewBudget(config)
 	return config.Check()
 }

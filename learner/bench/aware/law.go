@@ -1,9 +1,6 @@
 package aware
 
 import (
-	"math/rand/v2"
-	"time"
-
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/heuristic/demand"
 )
@@ -18,12 +15,8 @@ type law struct {
 
 // newLaw makes one for an episode. The error budget's hour begins at a random time before it.
 func newLaw(_ string, seed uint64) (mdp.Policy, error) {
-	c := demand.DefaultBudget
-	c.Begin = 1 + time.Duration(rand.New(rand.NewPCG(seed, 0x1a3)).Int64N(int64(demand.Hour)-1))
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
-	return &law{policy: demand.New(demand.Default), budget: demand.NewBudget(c)}, nil
+	budget := demand.NewBudget(demand.DefaultBudget.BeginAnywhere(seed))
+	return &law{policy: demand.New(demand.Default), budget: budget}, nil
 }
 
 // Decide implements [mdp.Policy]. States are of a second each; the one at the end of a window says which share of its requests

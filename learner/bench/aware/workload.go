@@ -84,7 +84,7 @@ var Published = Setting{Alpha: 0.5, Length: workload.Length}
 
 // World is an environment of the workload: raw limits (with Demand, ceilings) and replicas as actions, bounded only.
 func (s Setting) World(w Workload) (*workload.Simulation, error) {
-	app, err := w.App.Deployment(mdp.Rate(w.Trace.Mean()))
+	cell, err := w.Cell()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s Setting) World(w Workload) (*workload.Simulation, error) {
 		o.Beneath = newLaw
 	}
 	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{App: app, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil
+		return sim.Config{App: cell.App, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil
 	}, o)
 }
 

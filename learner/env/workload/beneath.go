@@ -27,10 +27,8 @@ type node struct {
 }
 
 func newNode(h sim.Handle, p mdp.Policy, slo mdp.SLO) *node {
-	guards := guard.Node
-	guards.HoldSLO = false // an agent does not see how the SLO fares
 	return &node{handle: h, loop: mdp.Loop{
-		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L0), Policy: guard.Standard(p, guards, guard.Place{Bounds: h.Bounds, SLO: slo}),
+		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L0), Policy: guard.Standard(p, guard.Blind, guard.Place{Bounds: h.Bounds, SLO: slo}),
 	}}
 }
 

@@ -53,6 +53,8 @@ var (
 	// ceiling is not limited, for relief must come at once; a captain may halve
 	// a limit.
 	Node = Settings{Name: "node", Down: 0.5, MemoryDwell: time.Minute, MemoryMargin: 1.25, HoldSLO: true}
+	// Blind is Node for an agent that does not see how the SLO fares.
+	Blind = func() Settings { s := Node; s.HoldSLO = false; return s }()
 	// Published is for rules that others published: they run within bounds
 	// only, as their authors ran them.
 	Published = Settings{Name: "published"}

@@ -186,8 +186,12 @@ func (st *stage) cost(ctx context.Context, r *result) error {
 	r.Observed = int(valueOf(last, "aware_agent_containers"))
 	say("the agent uses %.1f millicores and %.1f MiB (%.1f of them pages of its binary); busy %.2f", r.CPUMillicores, r.RSSMiB,
 		r.RSSFileMiB, r.HostBusy)
-	say("the machine took %.2f times as long as at its fastest; in the %.0f s in which it did not the agent used %.1f millicores",
-		r.Slowdown, r.FastS, r.FastMillicores)
+	if r.Slowdown != nil {
+		say("the machine took %.2f times as long for the same work as at its fastest", *r.Slowdown)
+	}
+	if r.FastMillicores != nil {
+		say("in the %.0f s in which it was fast the agent used %.1f millicores", r.FastS, *r.FastMillicores)
+	}
 	if r.Observed != pods*containers {
 		return fmt.Errorf("the agent observes %d containers, want %d", r.Observed, pods*containers)
 	}
@@ -201,11 +205,11 @@ type look struct {
 }
 
 // fast says how much slower than at its fastest the machine was in the mean between the first look and the last one, for how many
-// seconds it was not, between two looks, and how many millicores there were in these. All are 0 when it is not known.
-func fast(looks []look, paces []pace.Sample) (slowdown, seconds, millicores float64) {
+// seconds it was not, between two looks, and how many millicores there were in these. What is not known is nil.
+func fast(looks []look, paces []pace.Sample) (slowdown *float64, seconds float64, millicores *float64) {
 	fastest := pace.Fastest(paces)
 	if fastest == 0 {
-		return 0, 0, 0
+		return nil, 0, nil
 	}
 	var took, used time.Duration
 	for i := range len(looks) - 1 {
@@ -215,10 +219,12 @@ func fast(looks []look, paces []pace.Sample) (slowdown, seconds, millicores floa
 		}
 	}
 	if took > 0 {
-		millicores = 1000 * float64(used) / float64(took)
+		millicores = new(1000 * float64(used) / float64(took))
 	}
-	mean := pace.Between(paces, looks[0].at, looks[len(looks)-1].at)
-	return float64(mean) / float64(fastest), took.Seconds(), millicores
+	if mean := pace.Between(paces, looks[0].at, looks[len(looks)-1].at); mean > 0 {
+		slowdown = new(float64(mean) / float64(fastest))
+	}
+	return slowdown, took.Seconds(), millicores
 }
 
 // firstProcess is a group's first process.

@@ -27,12 +27,19 @@ func TestTheAgentsCostOnAFastMachine(t *testing.T) {
 		"slow, then fast":   {paces(200, 200, 100, 100), 1.5, 2, 40},
 		"fast all the time": {paces(100, 100, 100, 100), 1, 4, 30},
 		"one slow second":   {paces(100, 100, 100, 140), 1.1, 2, 20},
-		"not known":         {nil, 0, 0, 0},
+		"never fast":        {paces(100, 190, 100, 190), 1.45, 0, -1},
+		"not known":         {nil, -1, 0, -1},
 	} {
 		slowdown, seconds, millicores := fast(looks, c.paces)
-		if slowdown != c.slowdown || seconds != c.seconds || millicores != c.millicores {
-			t.Errorf("%s: %v times slower, %v millicores in %v s; want %v, %v, %v", name, slowdown, millicores, seconds,
-				c.slowdown, c.millicores, c.seconds)
+		said := func(v *float64) float64 {
+			if v == nil {
+				return -1
+			}
+			return *v
+		}
+		if said(slowdown) != c.slowdown || seconds != c.seconds || said(millicores) != c.millicores {
+			t.Errorf("%s: %v times slower, %v millicores in %v s; want %v, %v, %v (-1: not known)", name, said(slowdown),
+				said(millicores), seconds, c.slowdown, c.millicores, c.seconds)
 		}
 	}
 }

@@ -28,9 +28,9 @@ type result struct {
 	CPUMillicores float64 `json:"cpu_millicores"`
 	// A piece of work that is always the same took that many times its least CPU time in the mean (see package pace). In FastS of
 	// the seconds the machine was as fast as it can be, and the agent used FastMillicores.
-	Slowdown       float64 `json:"machine_slowdown"`
-	FastS          float64 `json:"fast_s"`
-	FastMillicores float64 `json:"fast_cpu_millicores"`
+	Slowdown       *float64 `json:"machine_slowdown"` // nil: not known
+	FastS          float64  `json:"fast_s"`
+	FastMillicores *float64 `json:"fast_cpu_millicores"` // nil: there were no such seconds
 
 	RSSMiB       float64 `json:"rss_mib"`      // the most that was seen
 	RSSFileMiB   float64 `json:"rss_file_mib"` // of the last reading: pages of the binary

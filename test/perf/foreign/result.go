@@ -50,7 +50,7 @@ type Run struct {
 	InForceMilli []int   `json:"in_force_millicores"`
 	Unread       int     `json:"unread"` // seconds in which the limit could not be read
 	// The CPU time of a piece of work that is always the same, in the mean: with more of it the machine was slower (package pace).
-	PaceMS     float64  `json:"machine_pace_ms"`
+	PaceMS     *float64 `json:"machine_pace_ms"` // nil: not known
 	Restarts   int      `json:"restarts"`
 	FirstError string   `json:"first_error,omitempty"`
 	Seconds    Seconds  `json:"seconds"`
@@ -97,7 +97,7 @@ func (r *Run) paced(all []pace.Sample) {
 		sum += one.Took
 	}
 	if n := len(all); n > 0 {
-		r.PaceMS = ms(sum / time.Duration(n))
+		r.PaceMS = new(ms(sum / time.Duration(n)))
 	}
 }
 
@@ -121,7 +121,9 @@ func (m *Measured) String() string {
 	text := fmt.Sprintf("SLO %.1f ms; left alone %.2f %% over it, p99 %.1f ms", m.SLOMS, 100*m.Alone.OverSLO, m.Alone.P99MS)
 	text += fmt.Sprintf("; with AWARE %.2f %%, p99 %.1f ms, %.0fm of %dm in the mean",
 		100*m.Auto.OverSLO, m.Auto.P99MS, m.Auto.MeanMilli, m.LimitMilli)
-	text += fmt.Sprintf("; the machine's pace was %.2f ms, then %.2f ms", m.Alone.PaceMS, m.Auto.PaceMS)
+	if m.Alone.PaceMS != nil && m.Auto.PaceMS != nil {
+		text += fmt.Sprintf("; the machine's pace was %.2f ms, then %.2f ms", *m.Alone.PaceMS, *m.Auto.PaceMS)
+	}
 	for _, why := range m.Why {
 		text += "\n  MISSED: " + why
 	}
