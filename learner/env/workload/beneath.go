@@ -28,7 +28,8 @@ type node struct {
 
 func newNode(h sim.Handle, p mdp.Policy, slo mdp.SLO) *node {
 	return &node{handle: h, loop: mdp.Loop{
-		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L0), Policy: guard.Standard(p, guard.Blind, guard.Place{Bounds: h.Bounds, SLO: slo}),
+		Sensor: h.Sensor(), Actuator: h.Actuator(sim.L0),
+		Policy: guard.Standard(p, guard.Blind, guard.Place{Bounds: h.Bounds, SLO: slo}),
 	}}
 }
 

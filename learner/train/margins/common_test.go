@@ -30,17 +30,18 @@ func TestACommonMarginIsComparedInTheSameHours(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	choice = choice.With([]string{"windows"}, []float64{0.035})
 	world := func(k int) uint64 { return 40 + uint64(k) }
 	run := func() ([]margins.Part, int) {
 		t.Helper()
 		hours := 0
-		parts := []margins.Part{{}, {Level: 3}}
+		parts := []margins.Part{{}, {Level: 3}, {Level: -5}}
 		best, err := margins.Common(t.Context(), cells, choice, parts, world, func(of int) {
-			if hours++; of != 4 {
+			if hours++; of != 6 {
 				t.Errorf("%d hours are said to be run", of)
 			}
 		})
-		if err != nil || hours != 4 {
+		if err != nil || hours != 6 {
 			t.Fatalf("%d hours, %v", hours, err)
 		}
 		return parts, best
@@ -53,6 +54,9 @@ func TestACommonMarginIsComparedInTheSameHours(t *testing.T) {
 	if best != 0 || len(wide.Hours) != 2 || wide.Hours[0] < 1.1 || wide.Hours[1] < 1.1 ||
 		math.Abs(wide.Cores-(wide.Hours[0]+wide.Hours[1])/2) > 1e-12 {
 		t.Errorf("part %d is taken; with a wide margin %+v", best, wide)
+	}
+	if none := parts[2]; first.Broken != 0 || none.Broken != 2 || none.Cores >= 1 {
+		t.Errorf("without a margin %+v, with hardly a limit %+v: fewer cores, and both miss their SLO", first, none)
 	}
 	if again, _ := run(); !reflect.DeepEqual(again, parts) {
 		t.Errorf("%+v, and again %+v", parts, again)

@@ -50,7 +50,8 @@ type BudgetConfig struct {
 // DefaultBudget is for a percentile of 99.
 var DefaultBudget = BudgetConfig{Share: 0.0085, Windows: 1, Over: 0.01}
 
-// BeginAnywhere is the same with an hour that begins at a random time: where the hour of whoever counts begins is not to be known.
+// BeginAnywhere is the same with an hour that begins at a random time: where the hour of whoever counts begins is not to be
+// known.
 func (c BudgetConfig) BeginAnywhere(seed uint64) BudgetConfig {
 	c.Begin = 1 + time.Duration(rand.New(rand.NewPCG(seed, 0x627564676574)).Int64N(int64(Hour)-1))
 	return c

@@ -175,3 +175,18 @@ func TestPatienceFollowsFromTheSLOAndTheLevel(t *testing.T) {
 		}
 	}
 }
+
+// A budget's hour begins anywhere: in the same place for the same seed.
+func TestABudgetBeginsAnywhere(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for seed := range uint64(50) {
+		c := demand.DefaultBudget.BeginAnywhere(seed)
+		if err := c.Check(); err != nil || c.Begin <= 0 || c.Begin != demand.DefaultBudget.BeginAnywhere(seed).Begin {
+			t.Errorf("seed %d: %v, %v", seed, c.Begin, err)
+		}
+		seen[c.Begin.Truncate(10*time.Minute)] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("fifty hours begin in %d of six parts", len(seen))
+	}
+}
