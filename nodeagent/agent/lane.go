@@ -81,11 +81,12 @@ func (s *Sampler) Open(t *Track, l lane) {
 	t.lane.open = true
 }
 
-// Shut ends what Open allowed.
+// Shut ends what Open allowed. What was in force before a relief is history then: the journal's next entry
+// does not know it.
 func (s *Sampler) Shut(t *Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.lane.open = false
+	t.lane.open, t.lane.back = false, cgroup.Limits{}
 }
 
 // ShutIf shuts the lanes of which it is so. Central's message may say it at any time.

@@ -1545,3 +1545,37 @@ func TestMemoryThatIsHardlyMoreCostsNoCall(t *testing.T) {
 		t.Errorf("the limit is %v, with 105Mi in use and 139Mi wanted", l)
 	}
 }
+
+// What was in force before a relief is history when limits were restored since: the journal has another entry, which
+// does not know it. It is not set when the container does nothing, however long after.
+func TestReliefOfBeforeARestoreIsNotTakenBack(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			want := mdp.MilliCPU(60)
+			g.policy = func(api.ContainerRef) mdp.Policy {
+				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(want), nil })
+			}
+			g.boot()
+			g.demand[0] = 20
+			g.grant(api.Auto)
+			g.run(10 * time.Second)
+			g.burst()
+			g.demand[0] = 100 // too much for what was in force before: the relief is not over
+			g.run(2 * time.Second)
+			g.grant(api.Off)
+			g.run(lateGrace + 5*time.Second)
+			want = 300
+			g.grant(api.Auto)
+			g.run(20 * time.Second)
+			g.demand[0] = 0
+			for range 2 * mostCalmSamples {
+				g.tick()
+				l := g.host.Limits(t, g.pathOf(0, "c0")).Only(mdp.SetOf(mdp.CPULimit))
+				if e, ok := g.agent.journal.Get("c0"); !ok || l.CPU() != want || !e.Wrote.Covers(l) {
+					t.Fatalf("%v is wanted, and %+v in force; the journal has %+v", want, l, e)
+				}
+			}
+		})
+	}
+}
