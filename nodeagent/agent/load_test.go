@@ -33,20 +33,30 @@ type server struct {
 type request struct {
 	at   time.Time
 	left time.Duration // of its CPU time
+	ends func()
 }
 
-// work is a millisecond, which ends now.
-func (s *server) work(now time.Time) {
+// wants is how many CPUs it would use now.
+func (s *server) wants() int {
+	if s.got >= time.Duration(s.limit.Quota)*time.Microsecond {
+		return 0
+	}
+	return min(2, len(s.queue))
+}
+
+// work is a millisecond, which ends now. Each request that is worked on gets a share of a CPU.
+func (s *server) work(now time.Time, share float64) {
 	quota, period := time.Duration(s.limit.Quota)*time.Microsecond, time.Duration(s.limit.Period)*time.Microsecond
 	s.force += float64(s.limit.CPU()) / 1000 * ms.Seconds()
 	for i := min(2, len(s.queue)) - 1; i >= 0; i-- {
 		r := &s.queue[i]
-		wants := min(ms, r.left)
+		wants := min(time.Duration(share*float64(ms)), r.left)
 		can := min(wants, quota-s.got)
 		s.got, s.used, r.left = s.got+can, s.used+can, r.left-can
 		s.held = s.held || can < wants
 		if r.left <= 0 {
 			s.took = append(s.took, now.Sub(r.at))
+			r.ends()
 			s.queue = append(s.queue[:i], s.queue[i+1:]...)
 		}
 	}
@@ -65,8 +75,9 @@ type loaded struct {
 	*rig
 	servers []*server
 	rng     *rand.Rand
-	rate    func(second int) float64 // requests a second, of both
-	next    int                      // request
+	rate    func(second int) float64         // requests a second, of both
+	next    func() (to *server, ends func()) // whom the next request goes to
+	cpus    func() float64                   // that others leave of the machine, in this millisecond; nil: enough
 	slo     time.Duration
 	rule    api.Rule
 	budget  *demand.Budget
@@ -83,6 +94,11 @@ func load(t *testing.T, version cgroup.Version, rule api.Rule, cores func(second
 	l := &loaded{
 		rig: newRig(t, version, 2), rng: rand.New(rand.NewPCG(1, 2)), rule: rule, budget: demand.NewBudget(config), slo: 300 * ms,
 		rate: func(second int) float64 { return cores(second) / loadCost.Seconds() },
+	}
+	turn := 0
+	l.next = func() (*server, func()) {
+		turn++
+		return l.servers[(turn-1)%len(l.servers)], func() {}
 	}
 	for i := range 2 {
 		path := l.pathOf(i, "c"+fmt.Sprint(i))
@@ -107,12 +123,19 @@ func (l *loaded) until(end time.Time) {
 	}
 	for ; l.now.Before(end); l.now = l.now.Add(ms) {
 		if l.rng.Float64() < l.rate(int(l.now.Sub(noon).Seconds()))*ms.Seconds() {
-			s := l.servers[l.next%len(l.servers)]
-			s.queue = append(s.queue, request{l.now, time.Duration(float64(loadCost) * (1 + l.rng.NormFloat64()/10))})
-			l.next++
+			s, ends := l.next()
+			s.queue = append(s.queue, request{l.now, time.Duration(float64(loadCost) * (1 + l.rng.NormFloat64()/10)), ends})
+		}
+		share := 1.0
+		if l.cpus != nil {
+			want := 0
+			for _, s := range l.servers {
+				want += s.wants()
+			}
+			share = min(1, l.cpus()/float64(max(1, want)))
 		}
 		for _, s := range l.servers {
-			s.work(l.now.Add(ms))
+			s.work(l.now.Add(ms), share)
 		}
 	}
 	for _, s := range l.servers {
@@ -247,5 +270,80 @@ func TestUnderALoadNoRuleIsLateAndDemandIsNotDearer(t *testing.T) {
 				t.Errorf("%.2f cores in force by the rule demand, %.2f by the captain", force[api.Demand], force[api.Captain])
 			}
 		})
+	}
+}
+
+// busy makes the machine one of two CPUs, of which others use a fourth of one, and now and then, for up to a quarter of a second,
+// nearly one and a half. And the client is one that uses the connection again that was free last: the replicas do not take turns.
+func (l *loaded) busy() {
+	spell := 0 // milliseconds
+	l.cpus = func() float64 {
+		switch {
+		case spell > 0:
+			spell--
+			return 0.6
+		case l.rng.IntN(2000) == 0:
+			spell = 50 + l.rng.IntN(200)
+		}
+		return 1.75
+	}
+	var free []*server // the servers of the connections that are not used
+	l.next = func() (*server, func()) {
+		s := l.servers[l.rng.IntN(len(l.servers))]
+		if n := len(free); n > 0 {
+			s, free = free[n-1], free[:n-1]
+		}
+		return s, func() { free = append(free, s) }
+	}
+}
+
+// hill is a load like the demo's: a hill of seconds that needs one core, every three quarters of a minute, and a tenth of one else.
+func hill(second int) float64 {
+	x := float64(second%45) - 22
+	return 0.1 + 0.85*math.Exp(-x*x/12)
+}
+
+// What a busy machine delays is late whatever the limit is. Relief comes so soon that hardly more is late than if the ceiling
+// were in force all the time, for a third of the cores.
+func TestOnABusyMachineReliefIsNotWhatIsLate(t *testing.T) {
+	const long = 120 * ms
+	for _, rule := range []api.Rule{api.Captain, api.Demand} {
+		run := func(least mdp.MilliCPU) (late int, force float64) {
+			for seed := range uint64(2) {
+				l := load(t, cgroup.V2, rule, hill)
+				l.rng = rand.New(rand.NewPCG(seed, 3))
+				l.busy()
+				for second := range 3 * 90 {
+					if second%10 == 0 {
+						l.grant(api.Auto, func(g *api.Grant) {
+							g.Throttle, g.Rule = seldom, rule
+							g.Bounds.CPU = mdp.Range[mdp.MilliCPU]{Min: least, Max: 900}
+						})
+					}
+					l.second()
+					for _, s := range l.servers {
+						for _, took := range s.took {
+							if took > long && second >= 90 {
+								late++
+							}
+						}
+						s.took = s.took[:0]
+						if second < 90 {
+							s.force = 0
+						}
+						force += s.force / (2 * 2 * 90)
+						s.force = 0
+					}
+				}
+			}
+			return late, force
+		}
+		late, force := run(50)
+		ceiling, all := run(900)
+		t.Logf("rule %q: %d requests took more than %v with %.2f cores in force, and %d with %.2f", rule, late, long, force, ceiling, all)
+		if late > ceiling*5/4 || force > all/2 {
+			t.Errorf("rule %q: %d requests took more than %v with %.2f cores in force, and %d with %.2f",
+				rule, late, long, force, ceiling, all)
+		}
 	}
 }
