@@ -111,6 +111,12 @@ func (f *foreign) calm(now time.Time) {
 	f.brief = 0
 }
 
+// above reports whether somebody else has set more than what the API is known to give. It is the kubelet then, as a rule, and
+// its news have not come: they can be as late as the API server is away.
+func (f *foreign) above(known mdp.Size) bool {
+	return known.CPU > 0 && f.limits.CPU > known.CPU || known.Memory > 0 && f.limits.Memory > known.Memory
+}
+
 // heard takes in the API's limits, which the kubelet has carried out. It reports whether
 // they explain what was seen: it was the kubelet, and the news were late.
 func (f *foreign) heard(now time.Time, settled mdp.Size) (explained bool) {

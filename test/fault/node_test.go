@@ -105,6 +105,37 @@ func TestALateWatchDoesNotRaiseAboveWhatTheKubeletHasSet(t *testing.T) {
 	}
 }
 
+// The kubelet has raised limits, the API server is away before its news come, and then what the agent may do ends. It restores
+// what it knows. That was less than what the kubelet had given, so it is put right when the news come, however late.
+func TestARaiseOfWhichTheNewsAreLateIsNotLost(t *testing.T) {
+	for name, large := range map[string]mdp.Size{
+		"both limits":       {CPU: 2000, Memory: 512 * mdp.MiB},
+		"the CPU limit":     {CPU: 2000, Memory: web.Memory},
+		"the memory limit":  {CPU: web.CPU, Memory: 512 * mdp.MiB},
+		"and the other way": {CPU: 2000, Memory: 192 * mdp.MiB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+				n := newNode(t, host, one(web))
+				n.shrunk()
+				n.kubelet(one(large))
+				n.api.away(true)
+				n.run(30 * time.Second)
+				n.agent.Apply(n.now, api.Grants{TTL: time.Second})
+				n.forget()
+				n.run(2 * time.Minute)
+				n.never("app", large)
+				n.covered()
+				n.api.says("app", large, false)
+				n.api.away(false)
+				n.run(15 * time.Second)
+				n.is("app", large, "with the news")
+				n.forgotten()
+			})
+		})
+	}
+}
+
 // The kubelet sets exactly what we had set, so that nothing seems to have changed. The
 // pod's own group knows better.
 func TestALateWatchDoesNotRaiseAboveThePodsOwnLimits(t *testing.T) {
