@@ -269,7 +269,7 @@ func (d *driven) converged(
 	first := l
 	first.Least = c.Most + 1 // it is not evaluated, and stays Offline
 	width := len(d.executed)
-	offline, err := newLiving(first, a, width, &rule{config: fallback.config}, nil, seed)
+	offline, err := newLiving(first, a, width, fallback.again(), nil, seed)
 	if err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func (t trial) play(by driver, from, to int) []Episode {
 	return all
 }
 
-func (t trial) rule() *rule { return &rule{config: t.fallback.config} }
+func (t trial) rule() *rule { return t.fallback.again() }
 
 // living is an agent that knows nothing yet.
 func (t trial) living(l Life, seed uint64) *living {
@@ -446,5 +446,39 @@ func TestFig9RunsInTheUpdatedWorkload(t *testing.T) {
 	f.Episodes = 0
 	if f.Check() == nil {
 		t.Error("no episodes pass")
+	}
+}
+
+// A load in bursts is far above what VPA has seen, and an owner sets the least size and number of replicas for it. A fallback
+// without them is late in a sixth of the steps of this workload.
+func TestTheRuleIsTunedForBursts(t *testing.T) {
+	_, unseen := workload.Split(1)
+	w, err := Of(unseen[rand.New(rand.NewPCG(1, 5)).Perm(len(unseen))[0]])
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Published.driven(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const episodes = 4
+	tuned, err := Published.tunedRule(t.Context(), d, episodes, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := func(by *rule) int {
+		played, err := d.play(t.Context(), by, episodeSeeds(5, scoredSeeds, 2*episodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return total(played).Violations
+	}
+	with, without := late(tuned), late(&rule{config: tuned.config})
+	if with*5 > without || tuned.least <= 0 || tuned.replicas < 2 {
+		t.Errorf("%s: %d steps are late with at least %v and %d replicas, and %d without that",
+			w.Name(), with, tuned.least, tuned.replicas, without)
+	}
+	if again := tuned.again(); again.least != tuned.least || again.replicas != tuned.replicas || again.config != tuned.config {
+		t.Errorf("%+v became %+v", tuned, again)
 	}
 }

@@ -83,7 +83,7 @@ func (f Fig1) drives(ctx context.Context, index, other, number int, seed uint64,
 	var out []Drive
 	for _, arm := range Fig1Arms {
 		fail := func(err error) ([]Drive, error) { return nil, fmt.Errorf("%s, arm %s: %w", name, arm, err) }
-		own := &rule{config: fallback.config}
+		own := fallback.again()
 		by, err := f.begin(arm, first, own, seed)
 		if err != nil {
 			return fail(err)

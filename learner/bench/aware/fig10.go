@@ -94,7 +94,7 @@ func (f Fig10) drives(ctx context.Context, w Workload, number int, seed uint64, 
 		return newActor(a, false, width), nil
 	}
 	begin := map[Arm]func() (driver, error){
-		Rule:      func() (driver, error) { return &rule{config: fallback.config}, nil },
+		Rule:      func() (driver, error) { return fallback.again(), nil },
 		Converged: best,
 		NoBootstrap: func() (driver, error) {
 			a, err := newAgent(d, nil, seed)
@@ -116,7 +116,7 @@ func (f Fig10) drives(ctx context.Context, w Workload, number int, seed uint64, 
 			if err != nil {
 				return nil, err
 			}
-			return newLiving(f.Life, a, width, &rule{config: fallback.config}, episodes, seed)
+			return newLiving(f.Life, a, width, fallback.again(), episodes, seed)
 		},
 	}
 	seeds := episodeSeeds(seed, scoredSeeds, f.Episodes)

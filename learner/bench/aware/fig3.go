@@ -148,7 +148,7 @@ func (f Fig3) cost(ctx context.Context, index, other, number int, seed uint64, d
 	for _, arm := range []struct {
 		Arm
 		by driver
-	}{{NoBootstrap, newActor(a, true, len(d.executed))}, {Rule, &rule{config: fallback.config}}} {
+	}{{NoBootstrap, newActor(a, true, len(d.executed))}, {Rule, fallback.again()}} {
 		episodes, err := d.play(ctx, arm.by, seeds)
 		if err != nil {
 			return fail(err)

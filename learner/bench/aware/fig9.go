@@ -119,7 +119,7 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 	var out []Drive
 	for _, arm := range Fig9Arms {
 		fail := func(err error) ([]Drive, error) { return nil, fmt.Errorf("%s, arm %s: %w", before.Name(), arm, err) }
-		own := &rule{config: fallback.config}
+		own := fallback.again()
 		a, err := newAgent(first, best, seed)
 		if err != nil {
 			return fail(err)
@@ -197,7 +197,7 @@ func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallba
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := d.known(ctx, &rule{config: fallback.config}, seed)
+	theirs, err := d.known(ctx, fallback.again(), seed)
 	if err != nil {
 		return nil, err
 	}
