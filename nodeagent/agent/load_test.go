@@ -297,7 +297,7 @@ func (l *loaded) busy() {
 	}
 }
 
-// hill is a load like the demo's: a hill of seconds that needs one core, every three quarters of a minute, and a tenth of one else.
+// hill is a load like the demo's: for some seconds of each three quarters of a minute it needs one core, and else a tenth of one.
 func hill(second int) float64 {
 	x := float64(second%45) - 22
 	return 0.1 + 0.85*math.Exp(-x*x/12)
@@ -340,10 +340,10 @@ func TestOnABusyMachineReliefIsNotWhatIsLate(t *testing.T) {
 		}
 		late, force := run(50)
 		ceiling, all := run(900)
-		t.Logf("rule %q: %d requests took more than %v with %.2f cores in force, and %d with %.2f", rule, late, long, force, ceiling, all)
-		if late > ceiling*5/4 || force > all/2 {
-			t.Errorf("rule %q: %d requests took more than %v with %.2f cores in force, and %d with %.2f",
-				rule, late, long, force, ceiling, all)
+		said := fmt.Sprintf("rule %q: %d requests took more than %v with %.2f cores in force, and %d with %.2f",
+			rule, late, long, force, ceiling, all)
+		if t.Log(said); late > ceiling*5/4 || force > all/2 {
+			t.Error(said)
 		}
 	}
 }

@@ -22,10 +22,10 @@ type rule struct {
 // again is another one with the same settings.
 func (r *rule) again() *rule { return &rule{config: r.config, least: r.least, replicas: r.replicas} }
 
-// tunedRule is the rule at its best for a workload: what earns most in some episodes of seeds that are never scored. First it is one
-// of the grid of aware bench tune where VPA sets CPU, and then that one with the least size and the least number of replicas
-// that an owner may set: a load that comes in bursts is far above what VPA has seen. The paper sets HPA's threshold by hand, to the
-// largest one at which the SLO is met (§5.3).
+// tunedRule is the rule at its best for a workload: what earns most in some episodes of seeds that are never scored.
+// First it is one of the grid of aware bench tune where VPA sets CPU, and then that one with the least size and the least
+// number of replicas that an owner may set: a load that comes in bursts is far above what VPA has seen. The paper sets HPA's
+// threshold by hand, to the largest one at which the SLO is met (§5.3).
 func (s Setting) tunedRule(ctx context.Context, d *driven, episodes int, seed uint64) (*rule, error) {
 	spaces := d.world.Spaces()
 	best, most := rule{}, math.Inf(-1)
