@@ -155,6 +155,26 @@ func (a *Agent) live(asking context.Context, now time.Time, c *claim) (limits md
 	return mdp.Size{}, false, fmt.Errorf("pod %s/%s has no container %s", c.ref.Namespace, c.ref.Pod, c.ref.Container)
 }
 
+// confirm asks the API server what it gives a container for which somebody has set more than what is known, once in a while until
+// it answers. The kubelet sets nothing before the API server has it, so what is still the same then was somebody else's.
+func (a *Agent) confirm(ctx context.Context, now time.Time, c *managedContainer) {
+	if !c.foreign.above(c.facts.Limits) || now.Before(a.askAfter) {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, askingIn)
+	defer cancel()
+	pod, err := a.deps.Pods.Find(asking, c.ref)
+	c.foreign.asked = errors.Is(err, ErrNoPod) // its group ends, too
+	for _, one := range pod.Containers {
+		if one.Name == c.ref.Container {
+			c.foreign.asked = !one.ResizePending && one.Limits == c.facts.Limits
+		}
+	}
+	if !c.foreign.asked {
+		a.askAfter = now.Add(retryEvery)
+	}
+}
+
 // kubelets is a size in the form in which the kubelet writes it.
 func kubelets(size mdp.Size, period int64) cgroup.Limits {
 	l := cgroup.Limits{Quota: cgroup.Quota(size.CPU, period), Memory: size.Memory}
@@ -188,6 +208,7 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 			a.detach(c)
 			continue
 		}
+		a.confirm(ctx, now, c)
 		if err := c.restore(ctx, now, anyMemory); err != nil { // nobody would go on later
 			errs = append(errs, err)
 		}

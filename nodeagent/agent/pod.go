@@ -75,6 +75,7 @@ type foreign struct {
 	news   time.Time // when these were first others; zero before
 	brief  mdp.Set   // limits that were not seen to be somebody else's, but may be
 	until  time.Time // how long that is assumed
+	asked  bool      // the API server was asked since: it gives what was known
 }
 
 // newsLast is how long the API's news must stay the same before they count more than
@@ -95,6 +96,7 @@ func (f *foreign) seen(now time.Time, set mdp.Set, inForce, settled mdp.Size) {
 	f.limits = inForce
 	f.with = settled
 	f.news = time.Time{}
+	f.asked = false
 }
 
 // calm ends what was assumed for a while.
@@ -111,10 +113,10 @@ func (f *foreign) calm(now time.Time) {
 	f.brief = 0
 }
 
-// above reports whether somebody else has set more than what the API is known to give. It is the kubelet then, as a rule, and
-// its news have not come: they can be as late as the API server is away.
+// above reports whether somebody else has set more than what the API is known to give. It may be the kubelet, whose
+// news have not come: they can be as late as the API server is away.
 func (f *foreign) above(known mdp.Size) bool {
-	return known.CPU > 0 && f.limits.CPU > known.CPU || known.Memory > 0 && f.limits.Memory > known.Memory
+	return !f.asked && (known.CPU > 0 && f.limits.CPU > known.CPU || known.Memory > 0 && f.limits.Memory > known.Memory)
 }
 
 // heard takes in the API's limits, which the kubelet has carried out. It reports whether

@@ -48,6 +48,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 		a.logResize(ctx, c, d, err)
 	}
 	if t == restoring {
+		a.confirm(ctx, now, c)
 		if err := c.restore(ctx, now, a.budget.restorable()); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
