@@ -32,6 +32,8 @@ type apiServer struct {
 	pods    []agent.Pod
 	hidden  []agent.Pod // opted out: not watched
 	isAway  bool
+	finds   int                 // how often it was asked for a pod
+	ahead   map[string]mdp.Size // limits, by container, of which the watch has not heard
 	changed chan struct{}
 }
 
@@ -64,11 +66,17 @@ func (s *apiServer) Changed() <-chan struct{} { return s.changed }
 func (s *apiServer) Find(_ context.Context, ref api.ContainerRef) (agent.Pod, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.finds++
 	if s.isAway {
 		return agent.Pod{}, errors.New("dial tcp: connection refused")
 	}
 	for _, p := range append(clone(s.pods), s.hidden...) {
 		if p.UID == ref.PodUID {
+			for i, c := range p.Containers {
+				if l, is := s.ahead[c.ID]; is {
+					p.Containers[i].Limits = l
+				}
+			}
 			return p, nil
 		}
 	}
