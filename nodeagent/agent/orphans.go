@@ -158,7 +158,7 @@ func (a *Agent) live(asking context.Context, now time.Time, c *claim) (limits md
 // confirm asks the API server what it gives a container for which somebody has set more than what is known, once in a while until
 // it answers. The kubelet sets nothing before the API server has it, so what is still the same then was somebody else's.
 func (a *Agent) confirm(ctx context.Context, now time.Time, c *managedContainer) {
-	if !c.foreign.above(c.facts.Limits) || now.Before(a.askAfter) {
+	if !c.ownership.State.Touched() || !c.foreign.above(c.facts.Limits) || now.Before(a.askAfter) {
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, askingIn)
