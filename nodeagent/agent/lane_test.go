@@ -143,9 +143,12 @@ func TestTheRuntimeIsToldOfReliefAlsoWhenThePolicyWantsNothing(t *testing.T) {
 }
 
 // wants makes every container's policy want that CPU limit.
-func (g *rig) wants(c mdp.MilliCPU) {
+func (g *rig) wants(c mdp.MilliCPU) { g.follows(&c) }
+
+// follows boots an agent whose policy wants the CPU limit that c is at the time.
+func (g *rig) follows(c *mdp.MilliCPU) {
 	g.policy = func(api.ContainerRef) mdp.Policy {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(c), nil })
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(*c), nil })
 	}
 	g.boot()
 }
@@ -1553,10 +1556,7 @@ func TestReliefOfBeforeARestoreIsNotTakenBack(t *testing.T) {
 		t.Run(version.String(), func(t *testing.T) {
 			g := newRig(t, version, 1)
 			want := mdp.MilliCPU(60)
-			g.policy = func(api.ContainerRef) mdp.Policy {
-				return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(want), nil })
-			}
-			g.boot()
+			g.follows(&want)
 			g.demand[0] = 20
 			g.grant(api.Auto)
 			g.run(10 * time.Second)

@@ -107,7 +107,8 @@ func TestALateWatchDoesNotRaiseAboveWhatTheKubeletHasSet(t *testing.T) {
 
 // The kubelet has raised limits, the API server is away before its news come, and then what the agent may do ends. It restores
 // what it knows. That was less than what the kubelet had given, so it is put right when the news come, however late. Until then
-// the API server is asked now and then, and not in each step. Of another writer's raise, of which no news come, it says the same.
+// the API server is asked now and then, and not in each step. Where another writer has set more, it says that it gives no more,
+// and nothing is waited for.
 func TestARaiseOfWhichTheNewsAreLateIsNotLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		large     mdp.Size
