@@ -95,7 +95,7 @@ func load(t *testing.T, version cgroup.Version, rule api.Rule, cores func(second
 	l := &loaded{
 		rig: newRig(t, version, 2), rng: rand.New(rand.NewPCG(1, 2)), rule: rule, budget: demand.NewBudget(config), slo: 300 * ms,
 		least: 50,
-		rate: func(second int) float64 { return cores(second) / loadCost.Seconds() },
+		rate:  func(second int) float64 { return cores(second) / loadCost.Seconds() },
 	}
 	turn := 0
 	l.next = func() (*server, func()) {

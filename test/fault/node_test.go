@@ -159,6 +159,23 @@ func TestARaiseOfWhichTheNewsAreLateIsNotLost(t *testing.T) {
 	}
 }
 
+// Of a container that the agent has not touched there is nothing to restore, and the API server is not asked who has set more.
+func TestTheAPIServerIsNotAskedOfContainersThatAreNotTouched(t *testing.T) {
+	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
+		n.grant(api.Observe)
+		n.run(5 * time.Second)
+		if err := host.Tree.Write(n.path("app"), limits(mdp.Size{CPU: 1500})); err != nil {
+			t.Fatal(err)
+		}
+		n.api.away(true) // it would be asked again and again
+		n.run(30 * time.Second)
+		if n.api.finds > 0 {
+			t.Errorf("it was asked %d times", n.api.finds)
+		}
+	})
+}
+
 // The kubelet sets exactly what we had set, so that nothing seems to have changed. The
 // pod's own group knows better.
 func TestALateWatchDoesNotRaiseAboveThePodsOwnLimits(t *testing.T) {
