@@ -32,6 +32,55 @@ func encoder(t testing.TB, f encode.Form) *encode.Encoder {
 	return e
 }
 
+// What knobs set is on the scale of a box's actions: the bounds are -1 and 1, and twice as much is the same step for a small
+// workload and for a large one. Of a usage of zero something can be said, too.
+func TestAFactorIsTheSameStepEverywhere(t *testing.T) {
+	e := encoder(t, encode.Box(mdp.LimitKnobs))
+	obs := make([]float64, e.Form().Dim())
+	at := func(s mdp.State, one mdp.Signal) float64 {
+		t.Helper()
+		s.Observed = mdp.SetOf(one)
+		if err := e.Observe(s, obs); err != nil {
+			t.Fatal(err)
+		}
+		i := 0
+		for before := range mdp.All.Signals() {
+			if before == one {
+				break
+			}
+			i++
+		}
+		if obs[2*i+1] != 1 {
+			t.Fatalf("%v is not observed in %v", one, obs)
+		}
+		return obs[2*i]
+	}
+	cores := func(m mdp.MilliCPU) float64 { return at(mdp.State{Usage: mdp.Size{CPU: m}}, mdp.CPUUsage) }
+	memory := func(b mdp.Bytes) float64 { return at(mdp.State{Limit: mdp.Size{Memory: b}}, mdp.MemoryLimit) }
+	replicas := func(n int) float64 { return at(mdp.State{Replicas: n}, mdp.Replicas) }
+	for what, ends := range map[string][2]float64{
+		"cores": {cores(50), cores(4000)}, "memory": {memory(32 * mdp.MiB), memory(1024 * mdp.MiB)}, "replicas": {replicas(1), replicas(8)},
+	} {
+		if math.Abs(ends[0]+1) > 1e-9 || math.Abs(ends[1]-1) > 1e-9 {
+			t.Errorf("the bounds of %s are %v", what, ends)
+		}
+	}
+	small, large := cores(200)-cores(100), cores(4000)-cores(2000)
+	if math.Abs(small/large-1) > 0.05 || math.Abs((memory(128*mdp.MiB)-memory(64*mdp.MiB))/(memory(1<<30)-memory(512*mdp.MiB))-1) > 0.05 {
+		t.Errorf("twice as much is %v for 100m, and %v for 2000m", small, large)
+	}
+	if none := cores(0); !(none < cores(5) && none > -4) {
+		t.Errorf("no usage is %v, 5m are %v", none, cores(5))
+	}
+	box := make([]float64, 3)
+	if err := e.ToBox(mdp.State{}, mdp.Action{}.WithReplicas(1).WithCPU(700).WithMemory(32*mdp.MiB), box); err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(box[1]-cores(700)) > 0.03 {
+		t.Errorf("700m are %v in an action, and %v in a state", box[1], cores(700))
+	}
+}
+
 // random is a State with a random part observed; what was not observed is garbage.
 func random(r *rand.Rand) mdp.State {
 	s := mdp.State{Observed: mdp.All}

@@ -106,49 +106,67 @@ func (e *Encoder) State(obs []float64) (mdp.State, error) {
 
 // scale brings values of one unit to numbers of about 1, and back.
 type scale struct {
-	unit        float64 // of linear scales: the value that becomes 1
-	logarithmic bool    // log2(1 + v/unit)
+	unit      float64 // of linear scales: the value that becomes 1; of geometric ones it is added to a value, so that 0 has a place
+	doublings float64 // of logarithmic scales, log2(1 + v/unit), how many of them are 1; 0 for others
+	low       float64 // of geometric scales: the logarithm at -1
+	half      float64 // of geometric scales: from there to the one at 0; 0 for others
+}
+
+// geometric is the scale of what knobs set, as a box has it: the bounds are -1 and 1, and a factor is the same step everywhere.
+// Zero, which is no bound of a limit, is about -2.
+func geometric(r mdp.Range[int64]) scale {
+	const most = 1e4 // between bounds that are farther apart the lower one counts as less far
+	high := float64(max(1, r.Max))
+	low := max(float64(r.Min), high/most)
+	unit := low / 16
+	return scale{unit: unit, low: math.Log(low + unit), half: max(math.Log(2), math.Log((high+unit)/(low+unit))) / 2}
 }
 
 func (s scale) to(v float64) float64 {
-	if s.logarithmic {
-		return math.Log2(1 + max(0, v)/s.unit)
+	switch {
+	case s.half > 0:
+		return (math.Log(max(0, v)+s.unit)-s.low)/s.half - 1
+	case s.doublings > 0:
+		return math.Log2(1+max(0, v)/s.unit) / s.doublings
 	}
 	return v / s.unit
 }
 
 func (s scale) from(x float64) float64 {
-	if s.logarithmic {
-		return (math.Exp2(x) - 1) * s.unit
+	switch {
+	case s.half > 0:
+		return math.Exp(s.low+(x+1)*s.half) - s.unit
+	case s.doublings > 0:
+		return (math.Exp2(x*s.doublings) - 1) * s.unit
 	}
 	return x * s.unit
 }
 
-// scale is the scale of a unit at this place: limits and usages against the
-// bounds, latency against the SLO.
+// scale is the scale of a unit at this place: replicas, limits and usages on the scale of a box's actions, and latency against
+// the SLO. A policy that sets a limit at a multiple of the usage then is a sum, whatever the workload's size.
 func (e *Encoder) scale(u mdp.Unit) scale {
 	b := e.place.Bounds
 	switch u {
 	case mdp.ReplicaCount:
-		return scale{unit: float64(max(1, b.Replicas.Max))}
+		return geometric(b.Knob(mdp.Replicas))
 	case mdp.Millicores:
-		return scale{unit: float64(max(1, b.CPU.Max))}
+		return geometric(b.Knob(mdp.CPULimit))
 	case mdp.ByteCount:
-		return scale{unit: float64(max(1, b.Memory.Max))}
+		return geometric(b.Knob(mdp.MemoryLimit))
 	case mdp.BytesPerSecond:
-		return scale{unit: 1 << 20, logarithmic: true}
+		return scale{unit: 1 << 20, doublings: 1}
 	case mdp.Seconds:
 		if e.place.SLO.Latency > 0 {
-			return scale{unit: e.place.SLO.Latency.Seconds(), logarithmic: true}
+			return scale{unit: e.place.SLO.Latency.Seconds(), doublings: 1}
 		}
-		return scale{unit: 0.1, logarithmic: true}
+		return scale{unit: 0.1, doublings: 1}
 	case mdp.RequestsPerSec:
 		if e.place.SLO.Throughput > 0 {
-			return scale{unit: float64(e.place.SLO.Throughput), logarithmic: true}
+			return scale{unit: float64(e.place.SLO.Throughput), doublings: 1}
 		}
-		return scale{unit: 100, logarithmic: true}
+		return scale{unit: 1, doublings: 5} // a few large requests differ as much as many small ones do
 	case mdp.Kills:
-		return scale{unit: 1, logarithmic: true}
+		return scale{unit: 1, doublings: 1}
 	}
 	return scale{unit: 1}
 }

@@ -135,8 +135,8 @@ func TestFeaturesSayWhatWasSeen(t *testing.T) {
 	}
 	f.write(to)
 	next := 100 + 50*math.Sin(60.0/5)
-	if to[1] != 1 || math.Abs(100*(math.Exp2(to[0])-1)-next) > 15 || f.failures > 0 {
-		t.Errorf("forecast %.1f (known %v, %d fits failed), the load is %.1f", 100*(math.Exp2(to[0])-1), to[1], f.failures, next)
+	if got := math.Exp2(5*to[0]) - 1; to[1] != 1 || math.Abs(got-next) > 15 || f.failures > 0 {
+		t.Errorf("forecast %.1f (known %v, %d fits failed), the load is %.1f", got, to[1], f.failures, next)
 	}
 	if to[2] != 0.5 || to[3] != 1 || to[5] != 0 {
 		t.Errorf("the table begins with %v, and half of the SLO was preserved with the least of everything", to[2:6])

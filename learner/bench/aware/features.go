@@ -96,7 +96,7 @@ func (f *Features) cell(s mdp.State) int {
 func (f *Features) write(to []float64) {
 	clear(to)
 	if len(f.ahead) > 0 && !math.IsNaN(f.ahead[0]) {
-		to[0], to[1] = math.Log2(1+max(0, min(simMost, f.ahead[0]))/100), 1 // on encode's scale of rates
+		to[0], to[1] = math.Log2(1+max(0, min(simMost, f.ahead[0])))/5, 1 // on encode's scale of rates
 	}
 	for i := range cells {
 		if f.seen[i] > 0 {
