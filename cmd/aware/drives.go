@@ -8,6 +8,7 @@ import (
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
+	"awarescale.dev/aware/learner/meta/pretrain"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -27,7 +28,8 @@ type drives struct {
 	seed        *uint64
 	check       func() error
 	made        func(repetitions int) any // the settings
-	run         func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error)
+	run         func(ctx context.Context, i int, p pretrain.Pretrained, done func(string)) ([]aware.Drive, error)
+	meta        string // file of what was pretrained; empty: nothing is
 	claims      func([]aware.Drive) []aware.Claim
 }
 
@@ -37,8 +39,8 @@ func (d drives) command(short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: d.name, Short: short, Args: cobra.NoArgs,
 		Long: long + "\n\nEach repetition is kept in the folder of the report when it is done, and is not run again.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.do(cmd, out, asJSON) },
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return d.do(cmd, out, asJSON) }
 	f := cmd.Flags()
 	f.IntVar(d.repetitions, "repetitions", *d.repetitions, "how often")
 	f.IntVar(d.apps, "apps", *d.apps, "workloads in each repetition")
@@ -53,10 +55,18 @@ func (d drives) command(short, long string) *cobra.Command {
 			"T_serving: how much less than by the converged policy a step may earn before it is trained on")
 	}
 	demandFlag(f, d.setting)
+	if d.meta != "" {
+		metaFlag(f, &d.meta)
+	}
 	f.Uint64Var(d.seed, "seed", *d.seed, "of the division of the applications, and of all that is drawn")
 	f.StringVar(&out, "out", "out/"+d.name, "folder of the report")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
+}
+
+// metaFlag is the flag of what was pretrained.
+func metaFlag(f *pflag.FlagSet, file *string) {
+	f.StringVar(file, "meta", *file, "what aware train meta has made")
 }
 
 // demandFlag is the flag of the second form of an experiment.
@@ -77,11 +87,23 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 			return usage(fmt.Errorf("--%s %v: it must be in [-100, 100]", flag, v))
 		}
 	}
+	var p pretrain.Pretrained
+	made := d.made
+	if d.meta != "" {
+		var err error
+		if p, err = pretrained(d.meta, *d.seed, *d.setting); err != nil {
+			return err
+		}
+		made = func(n int) any { return map[string]any{d.name: d.made(n), "meta": p.Provenance} }
+	}
 	report := draw.Drives{
-		File: d.name + ".json", Title: d.title, About: d.about, Made: d.made(*d.repetitions), Arms: d.arms, Claims: d.claims,
+		File: d.name + ".json", Title: d.title, About: d.about, Made: made(*d.repetitions), Arms: d.arms, Claims: d.claims,
 	}
 	all, err := repetitions[aware.Drive]{
-		out: out, made: d.made(0), n: *d.repetitions, steps: len(d.arms) * *d.apps, run: d.run,
+		out: out, made: made(0), n: *d.repetitions, steps: len(d.arms) * *d.apps,
+		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+			return d.run(ctx, i, p, done)
+		},
 		report: func(all []aware.Drive) error { return report.Write(out, all) },
 	}.all(cmd)
 	if err != nil {
@@ -106,7 +128,7 @@ func fig10Command() *cobra.Command {
 		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
-		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+		run: func(ctx context.Context, i int, _ pretrain.Pretrained, done func(string)) ([]aware.Drive, error) {
 			return f.Repetition(ctx, i, done)
 		},
 		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
@@ -127,7 +149,7 @@ func fig1Command() *cobra.Command {
 		repetitions: &f.Repetitions, apps: &f.Apps, episodes: &f.Episodes, life: &f.Life, setting: &f.Setting, seed: &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
-		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
+		run: func(ctx context.Context, i int, _ pretrain.Pretrained, done func(string)) ([]aware.Drive, error) {
 			return f.Repetition(ctx, i, done)
 		},
 		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
@@ -139,7 +161,7 @@ func fig1Command() *cobra.Command {
 
 func fig9Command() *cobra.Command {
 	f := &aware.Fig9{
-		Setting: aware.Published, Convergence: aware.Trained, Life: aware.UsualLife, Repetitions: 20, Apps: 2,
+		Setting: aware.Published, Convergence: aware.Trained, Life: aware.AdaptedLife, Repetitions: 20, Apps: 2,
 		Episodes: 20, Seed: 1,
 	}
 	return drives{
@@ -151,13 +173,15 @@ func fig9Command() *cobra.Command {
 		seed:  &f.Seed,
 		check: func() error { return f.Check() },
 		made:  func(n int) any { made := *f; made.Repetitions = n; return made },
-		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
-			return f.Repetition(ctx, i, done)
+		run: func(ctx context.Context, i int, p pretrain.Pretrained, done func(string)) ([]aware.Drive, error) {
+			return f.Repetition(ctx, i, p, done)
 		},
+		meta:   madeMeta,
 		claims: func(all []aware.Drive) []aware.Claim { return f.Claims(all) },
 	}.command("What a policy is worth while the workload is updated",
 		"A policy that has converged serves a workload, and then the workload changes by the paper's seven updates, one after\n"+
-			"the other. It goes on as it is (no retraining), or AWARE sees the change and trains it again. Beside them are HPA\n"+
+			"the other. It goes on as it is (no retraining), or AWARE, with what was pretrained (aware train meta), sees the change\n"+
+			"and adapts to what the workload is then. Beside them are HPA\n"+
 			"and VPA (rule), tuned before the first update, and a policy that was trained after each update, before it is\n"+
 			"measured (converged).")
 }

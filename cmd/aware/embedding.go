@@ -15,7 +15,7 @@ func embeddingCommand() *cobra.Command {
 	fig := aware.Embedding{
 		Setting: aware.Published, Convergence: aware.Retrained, Life: aware.UsualLife, Repetitions: 20, Apps: 4, Seed: 1,
 	}
-	var out, file string
+	out, file := "", madeMeta
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "embedding",
@@ -30,11 +30,8 @@ func embeddingCommand() *cobra.Command {
 			if err := fig.Check(); err != nil {
 				return usage(err)
 			}
-			p, err := pretrain.Read(file)
+			p, err := pretrained(file, fig.Seed, fig.Setting)
 			if err != nil {
-				return fmt.Errorf("--meta: %w", err)
-			}
-			if err := fits(p, fig.Seed, fig.Setting); err != nil {
 				return err
 			}
 			made := fig
@@ -61,10 +58,19 @@ func embeddingCommand() *cobra.Command {
 	f.IntVar(&fig.Apps, "apps", fig.Apps, "unseen workloads in each repetition, of which all pairs are made")
 	f.IntVar(&fig.Convergence.Most, "train", fig.Convergence.Most, "episodes of training, and of each retraining, at most")
 	f.Uint64Var(&fig.Seed, "seed", fig.Seed, "of the division of the applications, and of all that is drawn")
-	f.StringVar(&file, "meta", "out/meta.safetensors", "what aware train meta has made")
+	metaFlag(f, &file)
 	f.StringVar(&out, "out", "out/embedding", "folder of the report")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
+}
+
+// pretrained reads what was pretrained, for an experiment of a seed and a form.
+func pretrained(file string, seed uint64, s aware.Setting) (pretrain.Pretrained, error) {
+	p, err := pretrain.Read(file)
+	if err != nil {
+		return p, fmt.Errorf("--meta: %w", err)
+	}
+	return p, fits(p, seed, s)
 }
 
 // fits refuses a meta-learner that may have seen the workloads that it is to be judged by, or that is of the other form: what it

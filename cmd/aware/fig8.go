@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
-	"awarescale.dev/aware/learner/meta/pretrain"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +18,7 @@ type fig8Options struct {
 }
 
 func fig8Command() *cobra.Command {
-	o := fig8Options{fig: aware.Fig8{Setting: aware.Published, Convergence: aware.Usual, Repetitions: 20, Apps: 10, Seed: 1}}
+	o := fig8Options{meta: madeMeta, fig: aware.Fig8{Setting: aware.Published, Convergence: aware.Usual, Repetitions: 20, Apps: 10, Seed: 1}}
 	cmd := &cobra.Command{
 		Use:   "fig8",
 		Short: "How soon AWARE adapts to workloads that it has not seen, beside transfer learning (TL, TL+)",
@@ -43,7 +41,7 @@ func fig8Command() *cobra.Command {
 		"episodes that AWARE's embedding is made of, at most (M); 0: as many as the meta-learner was pretrained with")
 	demandFlag(f, &o.fig.Setting)
 	f.Uint64Var(&o.fig.Seed, "seed", o.fig.Seed, "of the division of the applications, and of all that is drawn")
-	f.StringVar(&o.meta, "meta", "out/meta.safetensors", "what aware train meta has made")
+	metaFlag(f, &o.meta)
 	f.StringVar(&o.out, "out", "out/fig8", "folder of the report")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
@@ -53,11 +51,8 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	if err := o.fig.Check(); err != nil {
 		return usage(err)
 	}
-	p, err := pretrain.Read(o.meta)
+	p, err := pretrained(o.meta, o.fig.Seed, o.fig.Setting)
 	if err != nil {
-		return fmt.Errorf("--meta: %w", err)
-	}
-	if err := fits(p, o.fig.Seed, o.fig.Setting); err != nil {
 		return err
 	}
 	made := o.fig

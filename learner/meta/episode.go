@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -43,31 +44,35 @@ func (e *Episode) Add(f Form, observation, action []float64, reward float64, kno
 	e.Known++
 }
 
-// Best keeps the episodes with the highest mean rewards, the best first; of equal ones the newer is first. An episode of
-// which no reward is known is not kept.
-type Best struct {
+// Kept is the episodes that stand for a workload, the oldest first: half of them, or one more, those with the highest mean
+// rewards, and the others the last ones. The best alone (the paper's top M) hide what the workload is when it is hard, such as in a
+// burst of its load. An episode of which no reward is known is not kept.
+type Kept struct {
 	Most     int // episodes: M
 	Episodes []Episode
 }
 
 // Add takes in an episode, and reports whether it is kept.
-func (b *Best) Add(e Episode) bool {
-	mean, ok := e.Reward()
-	if !ok {
+func (k *Kept) Add(e Episode) bool {
+	if _, ok := e.Reward(); !ok {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(b.Episodes, mean, func(have Episode, mean float64) int {
-		if r, _ := have.Reward(); r > mean {
-			return -1
-		}
-		return 1
+	k.Episodes = append(k.Episodes, e)
+	if len(k.Episodes) <= k.Most {
+		return true
+	}
+	order := make([]int, len(k.Episodes)) // the best first, and of equal ones the newer
+	for i := range order {
+		order[i] = len(order) - 1 - i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		mine, _ := k.Episodes[a].Reward()
+		theirs, _ := k.Episodes[b].Reward()
+		return cmp.Compare(theirs, mine)
 	})
-	if at >= b.Most {
-		return false
-	}
-	b.Episodes = slices.Insert(b.Episodes, at, e)
-	b.Episodes = b.Episodes[:min(len(b.Episodes), b.Most)]
-	return true
+	gone := slices.Min(order[(k.Most+1)/2:]) // the oldest that is not among the best
+	k.Episodes = slices.Delete(k.Episodes, gone, gone+1)
+	return gone < k.Most
 }
 
 // Fill writes bundles of episodes as the recurrent layers read them: x [Length][bundles*Bundle][Form.Width], and how many

@@ -10,16 +10,16 @@ import (
 	"awarescale.dev/aware/learner/env"
 )
 
-// Memory is what is known of one workload: its best episodes, and their embedding. One goroutine uses it at a time.
+// Memory is what is known of one workload: some of its episodes, and their embedding. One goroutine uses it at a time.
 type Memory struct {
 	learner   *Learner
-	best      Best
+	kept      Kept
 	embedding []float64
 }
 
 // NewMemory is that of a workload of which nothing is known. Several may share a meta-learner, on one goroutine.
 func NewMemory(l *Learner) *Memory {
-	return &Memory{learner: l, best: Best{Most: l.Config.Bundle}, embedding: make([]float64, l.Config.Embedding)}
+	return &Memory{learner: l, kept: Kept{Most: l.Config.Bundle}, embedding: make([]float64, l.Config.Embedding)}
 }
 
 // Keep makes it remember at most n episodes from now on: no more than the meta-learner reads.
@@ -28,26 +28,33 @@ func (m *Memory) Keep(n int) error {
 		return fmt.Errorf("a memory of %d episodes: it must be in [1, %d], as many as the meta-learner reads",
 			n, m.learner.Config.Bundle)
 	}
-	m.best.Most = n
-	if len(m.best.Episodes) > n {
-		m.best.Episodes = m.best.Episodes[:n]
-		m.Refresh()
+	all := m.kept.Episodes
+	m.kept = Kept{Most: n}
+	for _, e := range all {
+		m.kept.Add(e)
 	}
+	m.Refresh()
 	return nil
 }
 
-// Add takes in an episode. The embedding is another one then, where the episode is among the best.
+// Add takes in an episode. Where it is kept the embedding is another one then.
 func (m *Memory) Add(e Episode) {
-	if m.best.Add(e) {
+	if m.kept.Add(e) {
 		m.Refresh()
 	}
 }
 
 // Refresh makes the embedding again, by the parameters that the meta-learner has now.
-func (m *Memory) Refresh() { m.learner.Embed(m.best.Episodes, m.embedding) }
+func (m *Memory) Refresh() { m.learner.Embed(m.kept.Episodes, m.embedding) }
 
-// Episodes are the best ones that were seen, at most M, the best first. They are for reading.
-func (m *Memory) Episodes() []Episode { return m.best.Episodes }
+// Forget makes it the memory of a workload of which nothing is known.
+func (m *Memory) Forget() {
+	m.kept.Episodes = nil
+	m.Refresh()
+}
+
+// Episodes are those that are kept, at most M, the oldest first. They are for reading.
+func (m *Memory) Episodes() []Episode { return m.kept.Episodes }
 
 // Embedding is for reading, until the next Add.
 func (m *Memory) Embedding() []float64 { return m.embedding }
@@ -191,7 +198,7 @@ func (c *conditioned) MarshalBinary() ([]byte, error) {
 	}
 	k := kept{Inner: inner, Embedding: c.embedding, Seen: c.seen, Executed: c.executed, Episode: c.episode, Keeps: c.keep}
 	if c.keep {
-		k.Best = c.memory.best.Episodes
+		k.Best = c.memory.kept.Episodes
 	}
 	b := bytes.NewBufferString(keptHeader)
 	if err := gob.NewEncoder(b).Encode(k); err != nil {
@@ -224,7 +231,7 @@ func (c *conditioned) UnmarshalBinary(data []byte) error {
 	c.seen = k.Seen
 	c.episode = k.Episode
 	if c.keep {
-		c.memory.best.Episodes = k.Best
+		c.memory.kept.Episodes = k.Best
 		c.memory.Refresh()
 	}
 	return nil
@@ -240,8 +247,8 @@ func (c *conditioned) check(k kept) error {
 			len(k.Executed), len(c.embedding), len(c.executed))
 	case len(k.Seen) != 0 && len(k.Seen) != c.inner.Observation().Dim():
 		return fmt.Errorf("an observation of %d numbers: it must be %d", len(k.Seen), c.inner.Observation().Dim())
-	case len(k.Best) > c.memory.best.Most:
-		return fmt.Errorf("%d best episodes: at most %d", len(k.Best), c.memory.best.Most)
+	case len(k.Best) > c.memory.kept.Most:
+		return fmt.Errorf("%d episodes: at most %d", len(k.Best), c.memory.kept.Most)
 	}
 	for _, e := range append([]Episode{k.Episode}, k.Best...) {
 		if len(e.Steps)%width != 0 || e.Known < 0 || e.Known > len(e.Steps)/width || math.IsNaN(e.Sum) {

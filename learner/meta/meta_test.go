@@ -100,26 +100,32 @@ func TestAStepSaysWhichChoiceAndWhetherTheRewardIsKnown(t *testing.T) {
 	}
 }
 
-func TestTheBestEpisodesAreKept(t *testing.T) {
-	b := meta.Best{Most: 3}
+// Of the episodes half are the best, and the others the last ones, whatever they earned: a workload is also what it is when it is
+// hard.
+func TestTheBestEpisodesAndTheLastAreKept(t *testing.T) {
+	k := meta.Kept{Most: 4}
 	of := func(mean float64, name float64) meta.Episode {
 		return meta.Episode{Steps: []float64{name}, Sum: 2 * mean, Known: 2}
 	}
-	for i, mean := range []float64{1, 3, 2, 0, 3, 2} {
-		kept := b.Add(of(mean, float64(i)))
-		if want := i != 3; kept != want {
-			t.Errorf("episode %d of mean %v is kept: %v", i, mean, kept)
+	for i, mean := range []float64{3, 1, 4, 0, 1, 3, 0, -5} {
+		if !k.Add(of(mean, float64(i))) {
+			t.Errorf("episode %d of mean %v is not kept, and it is the last one", i, mean)
 		}
 	}
-	if b.Add(meta.Episode{Steps: []float64{9}}) {
+	if k.Add(meta.Episode{Steps: []float64{9}}) {
 		t.Error("an episode of which no reward is known is kept")
 	}
 	var names []float64
-	for _, e := range b.Episodes {
+	for _, e := range k.Episodes {
 		names = append(names, e.Steps[0])
 	}
-	if want := []float64{4, 1, 5}; !slices.Equal(names, want) {
-		t.Errorf("kept %v, want %v: the best first, and of equal ones the newer", names, want)
+	// The second one of the best is number 5: it earned as much as number 0, and is newer.
+	if want := []float64{2, 5, 6, 7}; !slices.Equal(names, want) {
+		t.Errorf("kept %v, want %v", names, want)
+	}
+	only := meta.Kept{Most: 1}
+	if !only.Add(of(1, 0)) || only.Add(of(0, 1)) || !only.Add(of(2, 2)) || only.Episodes[0].Steps[0] != 2 {
+		t.Errorf("of one episode the best is kept: %v", only.Episodes)
 	}
 }
 

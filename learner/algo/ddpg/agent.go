@@ -120,7 +120,7 @@ func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 		}
 	} else {
 		copy(a.action, a.tape.Forward(a.Policy.Actor.Theta, obs, 1))
-		sigma := a.sigma()
+		sigma := a.c.Noise.After(a.steps)
 		for i := range a.action {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
@@ -128,15 +128,6 @@ func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 	a.GreedyAction(a.action, nil, action)
 	copy(a.sent, action)
 	return nil
-}
-
-func (a *Agent) sigma() float64 {
-	n := a.c.Noise
-	if n.AnnealSteps == 0 {
-		return n.Sigma
-	}
-	share := min(1, float64(a.steps)/float64(n.AnnealSteps))
-	return n.Sigma + share*(n.Final-n.Sigma)
 }
 
 // disturb is the noise on the i-th number of an action.

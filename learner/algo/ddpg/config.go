@@ -53,6 +53,15 @@ type Noise struct {
 	AnnealSteps int     // 0 leaves Sigma as it is
 }
 
+// After is the deviation after a number of steps.
+func (n Noise) After(steps int) float64 {
+	if n.AnnealSteps == 0 {
+		return n.Sigma
+	}
+	share := min(1, float64(steps)/float64(n.AnnealSteps))
+	return n.Sigma + share*(n.Final-n.Sigma)
+}
+
 // Default returns the defaults of the reference implementations.
 func Default(state int, low, high []float64) Config {
 	return Config{

@@ -6,6 +6,7 @@ import (
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/nn/kernel"
 )
 
@@ -33,6 +34,9 @@ type actor struct {
 	learns  bool
 	tape    *kernel.Tape[float64]
 	numbers []float64
+	memory  *meta.Memory // of the workload, whose embedding it reads; nil: it reads none
+	seen    meta.Episode // the running one
+	keeps   bool         // it remembers what it sees, although it does not learn
 }
 
 func newActor(a *ddpg.Agent, learns bool, width int) *actor {
@@ -44,7 +48,29 @@ func (a *actor) greedy(obs, action []float64) {
 	a.agent.GreedyAction(a.tape.Forward(a.agent.Policy.Actor.Theta, obs, 1), nil, action)
 }
 
-func (a *actor) begin() error { return nil }
+func (a *actor) begin() error {
+	a.seen = meta.Episode{}
+	return nil
+}
+
+func (a *actor) embedding() []float64 {
+	if a.memory == nil {
+		return nil
+	}
+	return a.memory.Embedding()
+}
+
+// remember adds a step to what is known of the workload. Whoever drives, what it does there says what the workload is.
+func (a *actor) remember(d *driven, t taken) {
+	if a.memory == nil {
+		return
+	}
+	form := meta.Form{Observation: d.width(), Action: len(t.rows.Executed)}
+	a.seen.Add(form, d.before[:d.width()], t.rows.Executed, t.rows.Rewards[0], t.RewardKnown)
+	if t.last {
+		a.memory.Add(a.seen)
+	}
+}
 
 func (a *actor) decide(d *driven) (mdp.Action, error) {
 	if !a.learns {
@@ -56,6 +82,9 @@ func (a *actor) decide(d *driven) (mdp.Action, error) {
 }
 
 func (a *actor) took(d *driven, t taken) error {
+	if a.learns || a.keeps {
+		a.remember(d, t)
+	}
 	if !a.learns {
 		return nil
 	}

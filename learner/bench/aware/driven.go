@@ -18,6 +18,8 @@ type driver interface {
 	begin() error
 	// decide is the action for what was seen last.
 	decide(d *driven) (mdp.Action, error)
+	// embedding is that of the workload, which it reads beside the state in the episode that begins; nil: none.
+	embedding() []float64
 	// took is what the last decision led to.
 	took(d *driven, t taken) error
 	// stage is where the driver is in its life; Initialized where it has none.
@@ -40,10 +42,19 @@ type driven struct {
 	slo     mdp.SLO
 
 	state    mdp.State // that was seen last
-	obs      []float64 // the same in numbers
+	obs      []float64 // the same in numbers, and the driver's embedding
 	before   []float64 // obs, a step before
 	executed []float64
 	length   int
+}
+
+// width is how many numbers a state has.
+func (d *driven) width() int { return d.encoder.Form().Dim() }
+
+// embed puts an embedding behind each state from now on.
+func (d *driven) embed(e []float64) {
+	d.obs = append(d.obs[:d.width()], e...)
+	d.before = append(d.before[:d.width()], e...)
 }
 
 // driven makes a workload that can be driven, in the same world as [Setting.Env].
@@ -77,10 +88,11 @@ func (d *driven) episode(ctx context.Context, by driver, seed uint64) (Episode, 
 	if err := by.begin(); err != nil {
 		return fail(err)
 	}
+	d.embed(by.embedding())
 	state, err := d.world.Reset(ctx, seed)
 	if err == nil {
 		d.state = state
-		err = d.encoder.Observe(state, d.obs)
+		err = d.encoder.Observe(state, d.obs[:d.width()])
 	}
 	if err != nil {
 		return fail(err)
@@ -117,11 +129,11 @@ func (d *driven) step(ctx context.Context, a mdp.Action, last bool) (taken, erro
 	}
 	copy(d.before, d.obs)
 	d.state = out.State
-	if err := d.encoder.Observe(out.State, d.obs); err != nil {
+	if err := d.encoder.Observe(out.State, d.obs[:d.width()]); err != nil {
 		return taken{}, err
 	}
 	return taken{Outcome: out, last: last, rows: env.Rows{
-		Executed: d.executed, Rewards: []float64{max(leastReward, float64(out.Reward))}, RewardKnown: []bool{out.RewardKnown},
+		Executed: d.executed, Rewards: []float64{float64(out.Reward)}, RewardKnown: []bool{out.RewardKnown},
 		Effects: []mdp.Effect{out.Effect}, Final: d.obs, Terminated: []bool{false}, Truncated: []bool{last},
 	}}, nil
 }

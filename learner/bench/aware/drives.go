@@ -9,6 +9,8 @@ import (
 
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/lifecycle"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
@@ -209,20 +211,10 @@ func fewer(a, b Figures) (float64, bool) {
 	return float64(b.Violations) / float64(a.Violations), a.Violations > 0
 }
 
-// discount of a step's future, in figures 9 and 10: what limits lead to is over within some steps. With 0.9 the values have more
-// noise than what a limit changes in them.
-const discount = 0.5
-
-// leastReward is the least that a step counts for who learns. A step that loses all requests earns -19, and a few of
-// them make the critics' values of all others a matter of chance.
-const leastReward = -5
-
-// settings are the algorithm's, for all arms: those of fig. 8, with less noise. There is a cliff a little below the best limits.
-// With much noise on either side of it the actor learns to keep far away, and ends with far too much of everything.
+// settings are [Settings] for what is driven.
 func (d *driven) settings(seed uint64) ddpg.Config {
-	c := Settings(len(d.obs), len(d.executed))
-	c.Seed, c.Gamma, c.TargetNoise = seed, discount, 0.05
-	c.Noise = ddpg.Noise{Sigma: 0.1, Final: 0.02, AnnealSteps: 3000}
+	c := Settings(d.width(), len(d.executed))
+	c.Seed = seed
 	return c
 }
 
@@ -242,6 +234,18 @@ func newPupil(d *driven, seed uint64) (*ddpg.Agent, error) {
 	return ddpg.New(c)
 }
 
+// newAdapted is a pretrained agent, and the memory of a workload of which it knows nothing.
+func newAdapted(d *driven, p pretrain.Pretrained, seed uint64) (*ddpg.Agent, *meta.Memory, error) {
+	learner, err := p.Learner()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := Settings(d.width()+p.Meta.Embedding, len(d.executed))
+	c.Seed, c.Warmup = seed, c.Batch
+	a, err := p.Agent(c)
+	return a, meta.NewMemory(learner), err
+}
+
 // known is how many episodes are known of a policy beforehand, where a threshold or a detector is made of them.
 const known = 20
 
@@ -253,9 +257,10 @@ func (d *driven) known(ctx context.Context, by driver, seed uint64) ([]Episode, 
 // Trained is how the converged policies of figures 9 and 10 are trained: with an evaluation every few episodes, to the end.
 var Trained = Convergence{Every: 5, Episodes: 10, Most: 100}
 
-// converged is the best policy of a whole training in a workload, from nothing or from saved weights. Nobody is served by it, so
-// nothing is guarded: the first episodes are the fallback's, with jitter, and from then on the agent drives, with the
-// algorithm's noise in each step. From steps at random the algorithm ends with far too much of everything in many workloads.
+// converged is the best policy of a whole training in a workload, from nothing or from saved weights; those are judged, too.
+// Nobody is served by it, so nothing is guarded: the first episodes are the fallback's, with jitter, and from then on the agent
+// drives, with the algorithm's noise in each step. From steps at random the algorithm ends with far too much of everything in
+// many workloads.
 func (d *driven) converged(
 	ctx context.Context, c Convergence, l Life, fallback *rule, from *weights.File, seed uint64,
 ) (best *weights.File, err error) {
@@ -266,6 +271,24 @@ func (d *driven) converged(
 	if err != nil {
 		return nil, err
 	}
+	return d.trained(ctx, c, l, fallback, a, nil, from != nil, seed)
+}
+
+// adapted is the same of a pretrained agent.
+func (d *driven) adapted(
+	ctx context.Context, c Convergence, l Life, fallback *rule, p pretrain.Pretrained, seed uint64,
+) (best *weights.File, err error) {
+	a, memory, err := newAdapted(d, p, seed)
+	if err != nil {
+		return nil, err
+	}
+	return d.trained(ctx, c, l, fallback, a, memory, true, seed)
+}
+
+// trained is the best policy of the training of an agent. One that knows something is judged before it, too.
+func (d *driven) trained(
+	ctx context.Context, c Convergence, l Life, fallback *rule, a *ddpg.Agent, memory *meta.Memory, knows bool, seed uint64,
+) (best *weights.File, err error) {
 	first := l
 	first.Least = c.Most + 1 // it is not evaluated, and stays Offline
 	width := len(d.executed)
@@ -274,8 +297,27 @@ func (d *driven) converged(
 		return nil, err
 	}
 	online, judged := newActor(a, true, width), newActor(a, false, width)
+	offline.memory, online.memory, judged.memory = memory, memory, memory
 	same := episodeSeeds(seed, tuningSeeds, c.Episodes)
 	most := math.Inf(-1)
+	judge := func() error {
+		all, err := d.play(ctx, judged, same)
+		if err != nil {
+			return err
+		}
+		f := total(all)
+		if f.Known == 0 || f.Mean() <= most {
+			return nil
+		}
+		w, err := a.SavePolicy()
+		best, most = &w, f.Mean()
+		return err
+	}
+	if knows {
+		if err := judge(); err != nil {
+			return nil, err
+		}
+	}
 	for i, one := range episodeSeeds(seed, trainingSeeds, c.Most) {
 		var by driver = offline
 		if i >= l.Keep {
@@ -287,19 +329,9 @@ func (d *driven) converged(
 		if (i+1)%c.Every != 0 {
 			continue
 		}
-		all, err := d.play(ctx, judged, same)
-		if err != nil {
+		if err := judge(); err != nil {
 			return nil, err
 		}
-		f := total(all)
-		if f.Known == 0 || f.Mean() <= most {
-			continue
-		}
-		w, err := a.SavePolicy()
-		if err != nil {
-			return nil, err
-		}
-		best, most = &w, f.Mean()
 	}
 	if best == nil {
 		return nil, fmt.Errorf("training: in %d episodes the reward of no evaluation was known", c.Most)

@@ -6,8 +6,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/lifecycle"
@@ -304,6 +306,57 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 	}
 }
 
+// An agent with a meta-learner reads the embedding of its workload behind the state; other drivers of the same workload do not.
+// What drives is remembered, whoever it is. In a workload that is another one the agent begins as it was pretrained, and
+// remembers nothing of the one before.
+func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
+	one := newTrial(t, 10)
+	p := pretrained(t)
+	a, memory, err := newAdapted(one.driven, p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life, err := newLiving(untaught, a, len(one.driven.executed), one.rule(), nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life.memory, life.adapts = memory, &p
+	width := one.driven.width()
+	one.play(life, 0, 3) // the fallback drives
+	if n := len(memory.Episodes()); n != 2 || len(one.driven.obs) != width+4 {
+		t.Errorf("%d episodes are remembered, of two at most; a state has %d numbers, and the embedding 4", n, len(one.driven.obs)-width)
+	}
+	known := slices.Clone(memory.Embedding())
+	one.play(life, 3, 4)
+	if !reflect.DeepEqual(one.driven.obs[width:], known) || slices.Equal(known, make([]float64, 4)) {
+		t.Errorf("the episode has %v behind its states, and what was known is %v", one.driven.obs[width:], known)
+	}
+	one.play(one.rule(), 4, 5)
+	if len(one.driven.obs) != width {
+		t.Errorf("HPA and VPA read %d numbers more than a state", len(one.driven.obs)-width)
+	}
+	own := func() []float64 { return slices.Clone(life.agent.Policy.Actor.Theta) }
+	begin := own()
+	one.play(life, 4, 10)
+	if slices.Equal(own(), begin) {
+		t.Fatal("nothing is learned in some episodes")
+	}
+	life.cycle.Renew(time.Time{})
+	if err := life.changed(); err != nil {
+		t.Fatal(err)
+	}
+	fresh, _, err := newAdapted(one.driven, p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(memory.Episodes()) != 0 || !slices.Equal(memory.Embedding(), make([]float64, 4)) {
+		t.Errorf("%d episodes of the workload before are remembered", len(memory.Episodes()))
+	}
+	if !slices.Equal(own(), fresh.Policy.Actor.Theta) {
+		t.Error("it goes on with what it had learned of the workload before")
+	}
+}
+
 // The workload changes while the fallback drives: of its episodes those of the new one stay, and what it waited for is over.
 func TestAfterAnUpdateWhileTheFallbackDrivesTheWaitsAreOver(t *testing.T) {
 	one := newTrial(t, 1)
@@ -405,7 +458,7 @@ func TestFig10IsPaired(t *testing.T) {
 func TestFig9RunsInTheUpdatedWorkload(t *testing.T) {
 	f := Fig9{Setting: brief, Convergence: soon, Life: untaught, Repetitions: 1, Apps: 1, Episodes: 3, Seed: 3}
 	f.Life.Jitter = 0
-	all, err := f.Repetition(context.Background(), 0, nil)
+	all, err := f.Repetition(context.Background(), 0, pretrained(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/sim/workload"
 )
@@ -89,16 +90,18 @@ func (w Workload) after(u workload.Update, seed uint64) (Workload, error) {
 }
 
 // Repetition runs all arms in some workloads. done is called after each run; it may be nil. Arms are paired as in fig10.
-func (f Fig9) Repetition(ctx context.Context, number int, done func(what string)) ([]Drive, error) {
+func (f Fig9) Repetition(ctx context.Context, number int, p pretrain.Pretrained, done func(what string)) ([]Drive, error) {
 	_, unseen := workload.Split(f.Seed)
 	order := rand.New(rand.NewPCG(f.Seed, uint64(number))).Perm(len(unseen))
 	return inWorkloads(ctx, f.Apps, func(ctx context.Context, k int) ([]Drive, error) {
-		return f.drives(ctx, unseen[order[k]], number, runSeed(f.Seed, number, k), done)
+		return f.drives(ctx, unseen[order[k]], number, runSeed(f.Seed, number, k), p, done)
 	})
 }
 
 // drives is all arms in a workload and its updates.
-func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done func(string)) ([]Drive, error) {
+func (f Fig9) drives(
+	ctx context.Context, index, number int, seed uint64, p pretrain.Pretrained, done func(string),
+) ([]Drive, error) {
 	before, phases, err := Updatable(index, seed)
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (f Fig9) drives(ctx context.Context, index, number int, seed uint64, done f
 		case Rule:
 			by = own
 		case AWARE:
-			if life, err = f.serving(ctx, first, best, own, seed); err != nil {
+			if life, err = f.serving(ctx, first, p, own, seed); err != nil {
 				return fail(err)
 			}
 			by = life
@@ -187,13 +190,23 @@ func (s Setting) through(
 	return by, nil
 }
 
-// serving is AWARE with a converged policy, which serves.
-func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallback *rule, seed uint64) (*living, error) {
-	a, err := newAgent(d, best, seed)
+// serving is AWARE with a policy that serves: the pretrained one, adapted to the workload.
+func (f Fig9) serving(ctx context.Context, d *driven, p pretrain.Pretrained, fallback *rule, seed uint64) (*living, error) {
+	best, err := d.adapted(ctx, f.Convergence, f.Life, fallback, p, seed)
 	if err != nil {
 		return nil, err
 	}
-	own, err := d.known(ctx, newActor(a, false, len(d.executed)), seed)
+	a, memory, err := newAdapted(d, p, seed)
+	if err == nil {
+		err = a.Restore(*best)
+	}
+	if err != nil {
+		return nil, err
+	}
+	width := len(d.executed)
+	alone := newActor(a, false, width)
+	alone.memory, alone.keeps = memory, true
+	own, err := d.known(ctx, alone, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -201,10 +214,11 @@ func (f Fig9) serving(ctx context.Context, d *driven, best *weights.File, fallba
 	if err != nil {
 		return nil, err
 	}
-	life, err := newLiving(f.Life, a, len(d.executed), fallback, own, seed)
+	life, err := newLiving(f.Life, a, width, fallback, own, seed)
 	if err != nil {
 		return nil, err
 	}
+	life.memory, life.adapts = memory, &p
 	return life, life.serve(d, own, theirs)
 }
 

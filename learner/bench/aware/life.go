@@ -11,6 +11,7 @@ import (
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/meta/pretrain"
 )
 
 // Life is the settings of an agent's life by Algorithm 1.
@@ -31,6 +32,15 @@ type Life struct {
 // the paper's: its threshold is 5 of an episode of a hundred steps (§5.3).
 var UsualLife = Life{
 	Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 10, Keep: 20, Every: 5, Below: 0.05,
+}
+
+// AdaptedLife is the same for an agent that is pretrained: it need not learn from the fallback before it is worth an evaluation.
+var AdaptedLife = adaptedLife()
+
+func adaptedLife() Life {
+	l := UsualLife
+	l.Least = 5
+	return l
 }
 
 // Change is a change of stage.
@@ -64,6 +74,7 @@ type living struct {
 	offline  int                   // episodes, since the stage began or the last evaluation
 	wait     int                   // episodes Offline to an evaluation
 	changes  int                   // of the workload, that the lifecycle has seen
+	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
 	Changes  []Change
 }
 
@@ -124,6 +135,9 @@ func (l *living) pilot() mdp.Policy {
 
 func (l *living) begin() error {
 	l.episodes++
+	if err := l.actor.begin(); err != nil {
+		return err
+	}
 	return l.fallback.begin()
 }
 
@@ -195,7 +209,7 @@ func (l *living) changed() error {
 	if workload.Changes == l.changes {
 		return nil
 	}
-	// What was learned from is of another workload: the agent goes on with its weights alone, as FIRM's transfer does.
+	// What was learned from is of another workload.
 	l.changes, l.wait = workload.Changes, l.life.Every
 	if was == lifecycle.Offline {
 		l.kept = l.kept[max(0, len(l.kept)-l.cycle.State().Fallback.Count):] // what the lifecycle has seen of the new one
@@ -205,8 +219,13 @@ func (l *living) changed() error {
 	return l.forget()
 }
 
-// forget empties the agent's replay.
+// forget empties the agent's replay. Without a meta-learner the agent goes on with its weights alone, as FIRM's transfer does.
+// With one it begins as in any workload that it has not seen.
 func (l *living) forget() error {
+	if l.adapts != nil {
+		l.memory.Forget()
+		return l.agent.Restore(l.adapts.Base)
+	}
 	own, err := l.agent.SavePolicy()
 	if err != nil {
 		return err
@@ -215,6 +234,7 @@ func (l *living) forget() error {
 }
 
 func (l *living) took(d *driven, t taken) error {
+	l.remember(d, t)
 	l.pending = &mdp.Transition{Reward: t.Reward, RewardKnown: t.RewardKnown, Truncated: t.last}
 	if l.now == lifecycle.Serving {
 		return nil

@@ -96,6 +96,7 @@ func (r *rule) Decide(s mdp.State) (mdp.Action, error) {
 }
 
 func (r *rule) decide(d *driven) (mdp.Action, error) { return r.Decide(d.state) }
+func (r *rule) embedding() []float64                 { return nil }
 func (r *rule) took(*driven, taken) error            { return nil }
 func (r *rule) stage() lifecycle.Stage               { return lifecycle.Initialized }
 func (r *rule) cost() float64                        { return 0 }

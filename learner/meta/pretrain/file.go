@@ -39,8 +39,8 @@ func (r *Run) Pretrained() (Pretrained, error) {
 		},
 	}
 	for _, t := range r.tasks {
-		if len(t.best.Episodes) > 0 {
-			r.learner.Embed(t.best.Episodes, t.embedding)
+		if len(t.kept.Episodes) > 0 {
+			r.learner.Embed(t.kept.Episodes, t.embedding)
 			p.Names, p.Embeddings = append(p.Names, t.Name), append(p.Embeddings, slices.Clone(t.embedding))
 		}
 	}

@@ -21,13 +21,16 @@ type Config struct {
 	Meta meta.Config
 	Base ddpg.Config // its State is an observation and an embedding, its Batch is Tasks times the rows of each
 
-	Tasks        int     // workloads of a round, and of an update
+	Tasks        int     // workloads of a round, and of an update whose gradient goes on into the meta-learner
+	Spread       int     // workloads of any other update, where as many have experience
 	Updates      int     // of a round: as many as steps are taken makes one per step
 	Through      int     // every how many updates the gradient goes on into the meta-learner
 	LearningRate float64 // of the meta-learner's Adam
+	Final        float64 // share of all learning rates that is left in the last round; they fall linearly
 	Clip         float64 // norm of its gradient, at most
 	Capacity     int     // transitions that are kept of each workload
-	Random       int     // first episodes of a workload that are random
+	Guided       int     // first episodes of a workload, which its guide plays
+	Imitation    float64 // of the guides' actions (ddpg.Config.Imitation), times the share of the episodes that they have played
 	Rounds       int
 	Seed         uint64
 }
@@ -42,8 +45,8 @@ func Default(f meta.Form) Config {
 	b := ddpg.Default(f.Observation+m.Embedding, low, high)
 	b.Batch = 256
 	return Config{
-		Meta: m, Base: b, Tasks: 4, Updates: 200, Through: 20, LearningRate: 3e-4, Clip: 1,
-		Capacity: 2000, Random: 1, Rounds: 1000,
+		Meta: m, Base: b, Tasks: 4, Updates: 200, Through: 20, LearningRate: 3e-4, Final: 0.1, Clip: 1,
+		Spread: 4, Capacity: 2000, Guided: 1, Imitation: 5, Rounds: 1000,
 	}
 }
 
@@ -65,11 +68,17 @@ func (c Config) Check() error {
 			c.Base.State, f.Observation, c.Meta.Embedding, f.Observation+c.Meta.Embedding)
 	case c.Tasks < 1 || c.Base.Batch%c.Tasks != 0:
 		return fmt.Errorf("pretraining: tasks %d: it must be at least 1, and divide the batch of %d", c.Tasks, c.Base.Batch)
-	case c.Updates < 0 || c.Through < 1 || c.Random < 0 || c.Rounds < 1:
-		return fmt.Errorf("pretraining: updates %d, through %d, random %d, rounds %d: they must be at least 0, 1, 0 and 1",
-			c.Updates, c.Through, c.Random, c.Rounds)
+	case c.Spread < 1 || c.Base.Batch%c.Spread != 0:
+		return fmt.Errorf("pretraining: spread %d: it must be at least 1, and divide the batch of %d", c.Spread, c.Base.Batch)
+	case c.Updates < 0 || c.Through < 1 || c.Guided < 0 || c.Rounds < 1:
+		return fmt.Errorf("pretraining: updates %d, through %d, guided %d, rounds %d: they must be at least 0, 1, 0 and 1",
+			c.Updates, c.Through, c.Guided, c.Rounds)
+	case !(c.Imitation >= 0) || math.IsInf(c.Imitation, 0):
+		return fmt.Errorf("pretraining: imitation %v: it must be finite and at least 0", c.Imitation)
 	case c.Capacity < 1:
 		return fmt.Errorf("pretraining: capacity %d: it must be at least 1", c.Capacity)
+	case !(c.Final > 0 && c.Final <= 1):
+		return fmt.Errorf("pretraining: final %v: it must be above 0, and at most 1", c.Final)
 	case !(c.LearningRate > 0) || !(c.Clip > 0):
 		return fmt.Errorf("pretraining: learning rate %v, clip %v: they must be above 0", c.LearningRate, c.Clip)
 	}
@@ -80,16 +89,20 @@ func (c Config) Check() error {
 type Task struct {
 	Name string
 	Env  env.Env // not conditioned; its actions are numbers
+	// Guide writes what is done in the next step of the first episodes: what somebody does who knows no policy yet. Nil: actions
+	// at random, of which hardly any says what a good one leads to.
+	Guide func(action []float64, r *rand.Rand) error
 }
 
 // task is what is kept of a workload.
 type task struct {
 	Task
-	best      meta.Best
+	kept      meta.Kept
 	seen      []meta.Episode // some of those that were played: the first ones, and the last ones
 	embedding []float64
 	replay    *replay.Uniform
 	episodes  int // that were played
+	last      int // steps of the last one
 }
 
 // Run is a pretraining.
@@ -107,8 +120,12 @@ type Run struct {
 	whole   *ddpg.Updater // through the meta-learner
 	through *through
 	wide    *replay.Batch // what the updates are given
-	narrow  *replay.Batch // of one workload, without embeddings
+	narrow  *replay.Batch // of one of Tasks workloads, without embeddings
+	thin    *replay.Batch // of one of Spread
 	rows    []int         // the workload of each row of wide
+	steps   int           // that the policy has played
+	guided  int           // episodes that guides have played
+	played  int           // episodes in all
 	random  *rand.Rand
 }
 
@@ -145,6 +162,9 @@ func New(c Config, tasks []Task) (*Run, error) {
 	if r.narrow, err = replay.NewBatch(narrow, c.Base.Batch/c.Tasks); err != nil {
 		return nil, err
 	}
+	if r.thin, err = replay.NewBatch(narrow, c.Base.Batch/c.Spread); err != nil {
+		return nil, err
+	}
 	wide := narrow
 	wide.State = c.Base.State
 	if r.wide, err = replay.NewBatch(wide, c.Base.Batch); err != nil {
@@ -160,7 +180,7 @@ func New(c Config, tasks []Task) (*Run, error) {
 			return nil, err
 		}
 		r.tasks = append(r.tasks, &task{
-			Task: one, best: meta.Best{Most: c.Meta.Bundle}, replay: buffer, embedding: make([]float64, c.Meta.Embedding),
+			Task: one, kept: meta.Kept{Most: c.Meta.Bundle}, replay: buffer, embedding: make([]float64, c.Meta.Embedding),
 		})
 	}
 	return r, nil
@@ -201,7 +221,22 @@ func (r *Run) round() error {
 		p.Reward += rewards[i] / float64(len(now))
 	}
 	for _, t := range now {
-		r.learner.Embed(t.best.Episodes, t.embedding)
+		r.learner.Embed(t.kept.Episodes, t.embedding)
+		r.played++
+		if t.episodes <= r.c.Guided {
+			r.guided++
+		} else {
+			r.steps += t.last
+		}
+	}
+	// Of actions that nobody has tried the critics know nothing, and a policy that does what they like best ends at a bound.
+	imitation := r.c.Imitation * float64(r.guided) / float64(r.played)
+	r.plain.Imitation, r.whole.Imitation = imitation, imitation
+	rate := 1 - (1-r.c.Final)*float64(r.Rounds)/float64(r.c.Rounds)
+	r.adam.LearningRate = rate * r.c.LearningRate
+	r.policy.Actor.Adam.LearningRate = rate * r.c.Base.ActorLearningRate
+	for _, critic := range r.policy.Critics {
+		critic.Adam.LearningRate = rate * r.c.Base.CriticLearningRate
 	}
 	made := 0
 	for i := range r.c.Updates {
@@ -248,14 +283,20 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 		return 0, err
 	}
 	executor, _ := t.Env.(env.Executor)
+	decide := func() error {
+		deviation := c.Base.Noise.After(r.steps)
+		for i, v := range tape.Forward(r.policy.Actor.Theta, obs, 1) {
+			action[i] = max(-1, min(1, v+deviation*random.NormFloat64()))
+		}
+		return nil
+	}
+	if t.episodes < c.Guided {
+		decide = func() error { return t.guide(action, random) }
+	}
 	var e meta.Episode
 	for {
-		for i, v := range tape.Forward(r.policy.Actor.Theta, obs, 1) {
-			if t.episodes < c.Random {
-				action[i] = 2*random.Float64() - 1
-				continue
-			}
-			action[i] = max(-1, min(1, v+c.Base.Noise.Sigma*random.NormFloat64()))
+		if err := decide(); err != nil {
+			return 0, err
 		}
 		copy(sent, action)
 		out, err := t.Env.Step(sent, next[:n])
@@ -282,7 +323,8 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 		}
 	}
 	t.episodes++
-	t.best.Add(e)
+	t.last = len(e.Steps) / c.Meta.Form.Width()
+	t.kept.Add(e)
 	if t.seen = append(t.seen, e); len(t.seen) > 3*c.Meta.Bundle {
 		t.seen = slices.Delete(t.seen, c.Meta.Bundle, c.Meta.Bundle+1) // the first Bundle stay
 	}
@@ -290,11 +332,22 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 	return reward, nil
 }
 
-// bundle is some episodes of a workload for the meta-learner: half of the time the best ones, which it has in the end, and else
+// guide is an action of an episode that the policy does not play.
+func (t *task) guide(action []float64, r *rand.Rand) error {
+	if t.Guide != nil {
+		return t.Guide(action, r)
+	}
+	for i := range action {
+		action[i] = 2*r.Float64() - 1
+	}
+	return nil
+}
+
+// bundle is some episodes of a workload for the meta-learner: half of the time those that it has in the end, and else
 // one to Bundle of any. A workload that is new to it has only episodes of a policy that does not know the workload.
 func (r *Run) bundle(t *task) []meta.Episode {
 	if r.random.IntN(2) == 0 {
-		return t.best.Episodes
+		return t.kept.Episodes
 	}
 	n := 1 + r.random.IntN(r.c.Meta.Bundle)
 	var some []meta.Episode
@@ -307,10 +360,16 @@ func (r *Run) bundle(t *task) []meta.Episode {
 // update improves the policy by a batch of some workloads, and the meta-learner where the gradient goes on into it.
 func (r *Run) update(on bool) (loss float64, err error) {
 	c := r.c
-	each := c.Base.Batch / c.Tasks
-	chosen := r.choose()
-	if len(chosen) < c.Tasks {
-		return 0, fmt.Errorf("%d workloads have experience: there must be %d", len(chosen), c.Tasks)
+	n, batch := c.Spread, r.thin
+	if on {
+		n, batch = c.Tasks, r.narrow
+	}
+	chosen := r.choose(n)
+	if len(chosen) == 0 || on && len(chosen) < n {
+		return 0, fmt.Errorf("%d workloads have experience: there must be %d", len(chosen), n)
+	}
+	for i := 0; len(chosen) < n; i++ { // where there are fewer, some count more than once
+		chosen = append(chosen, chosen[i])
 	}
 	bundles := make([][]meta.Episode, len(chosen))
 	for i, t := range chosen {
@@ -318,10 +377,10 @@ func (r *Run) update(on bool) (loss float64, err error) {
 			bundles[i] = r.bundle(t)
 			r.learner.Embed(bundles[i], t.embedding)
 		}
-		if err := t.replay.Sample(r.narrow); err != nil {
+		if err := t.replay.Sample(batch); err != nil {
 			return 0, err
 		}
-		r.widen(i*each, i, t)
+		r.widen(batch, i, t)
 	}
 	if !on {
 		s, err := r.plain.Update(r.policy, r.wide, r.random)
@@ -346,12 +405,12 @@ func (r *Run) update(on bool) (loss float64, err error) {
 	return s.Critic, nil
 }
 
-// choose is as many different workloads as a batch has, of those that have experience.
-func (r *Run) choose() []*task {
+// choose is that many different workloads, or fewer, of those that have experience.
+func (r *Run) choose(n int) []*task {
 	var chosen []*task
 	for _, i := range r.random.Perm(len(r.tasks)) {
 		if r.tasks[i].replay.Len() > 0 {
-			if chosen = append(chosen, r.tasks[i]); len(chosen) == r.c.Tasks {
+			if chosen = append(chosen, r.tasks[i]); len(chosen) == n {
 				break
 			}
 		}
@@ -359,24 +418,25 @@ func (r *Run) choose() []*task {
 	return chosen
 }
 
-// widen copies the narrow batch into the wide one from a row on, with a workload's embedding.
-func (r *Run) widen(begin, number int, t *task) {
+// widen copies the batch of one of an update's workloads into the wide one, with the workload's embedding.
+func (r *Run) widen(from *replay.Batch, number int, t *task) {
 	n, w, a := r.c.Meta.Form.Observation, r.c.Base.State, r.c.Base.Action
-	for i := range r.narrow.Size() {
+	begin := number * from.Size()
+	for i := range from.Size() {
 		to := begin + i
-		for _, column := range [][2][]float64{{r.wide.State, r.narrow.State}, {r.wide.Next, r.narrow.Next}} {
+		for _, column := range [][2][]float64{{r.wide.State, from.State}, {r.wide.Next, from.Next}} {
 			copy(column[0][to*w:][:n], column[1][i*n:])
 			copy(column[0][to*w+n:][:w-n], t.embedding)
 		}
-		copy(r.wide.Action[to*a:][:a], r.narrow.Action[i*a:])
+		copy(r.wide.Action[to*a:][:a], from.Action[i*a:])
 		r.rows[to] = number
 	}
-	copy(r.wide.Reward[begin:], r.narrow.Reward)
-	copy(r.wide.Discount[begin:], r.narrow.Discount)
-	copy(r.wide.Bootstrap[begin:], r.narrow.Bootstrap)
-	copy(r.wide.Weight[begin:], r.narrow.Weight)
-	copy(r.wide.Terminated[begin:], r.narrow.Terminated)
-	copy(r.wide.Truncated[begin:], r.narrow.Truncated)
+	copy(r.wide.Reward[begin:], from.Reward)
+	copy(r.wide.Discount[begin:], from.Discount)
+	copy(r.wide.Bootstrap[begin:], from.Bootstrap)
+	copy(r.wide.Weight[begin:], from.Weight)
+	copy(r.wide.Terminated[begin:], from.Terminated)
+	copy(r.wide.Truncated[begin:], from.Truncated)
 }
 
 // Learner is the meta-learner as it is now. Its parameters are the run's own.
@@ -405,7 +465,7 @@ func (r *Run) Familiar() (*meta.Familiar, error) {
 	var names []string
 	var embeddings [][]float64
 	for _, t := range r.tasks {
-		if len(t.best.Episodes) > 0 {
+		if len(t.kept.Episodes) > 0 {
 			names, embeddings = append(names, t.Name), append(embeddings, append([]float64(nil), t.embedding...))
 		}
 	}

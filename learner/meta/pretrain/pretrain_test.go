@@ -2,8 +2,10 @@ package pretrain_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,6 +117,54 @@ func TestAWorkloadNeverSeenIsKnownByAFewEpisodes(t *testing.T) {
 	}
 }
 
+// The first episodes are the guide's, and nobody else's: no action of a policy that knows nothing. Without a guide they are at
+// random.
+func TestTheFirstEpisodesAreTheGuides(t *testing.T) {
+	c := config()
+	c.Rounds, c.Guided, c.Updates, c.Tasks = 4, 2, 1, 1
+	var sent []float64
+	world := hidden(0)
+	task := pretrain.Task{Name: "w", Env: recorded{world, &sent}, Guide: func(action []float64, r *rand.Rand) error {
+		action[0] = 0.123
+		return nil
+	}}
+	run, err := pretrain.New(c, []pretrain.Task{task})
+	if err == nil {
+		err = run.Train(context.Background(), 4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != 80 {
+		t.Fatalf("%d steps of 20 in four episodes", len(sent))
+	}
+	for i, v := range sent {
+		if (v == 0.123) != (i < 40) {
+			t.Fatalf("step %d does %v", i, v)
+		}
+	}
+	c.Rounds = 1
+	sent = nil
+	task.Guide = func([]float64, *rand.Rand) error { return errors.New("no idea") }
+	if run, err = pretrain.New(c, []pretrain.Task{task}); err != nil {
+		t.Fatal(err)
+	}
+	if err = run.Train(context.Background(), 1); err == nil || !strings.Contains(err.Error(), "workload w: no idea") {
+		t.Errorf("a guide that fails: %v", err)
+	}
+}
+
+// recorded is an environment of which all actions are known.
+type recorded struct {
+	env.Env
+	sent *[]float64
+}
+
+func (r recorded) Step(action, obs []float64) (env.Outcome, error) {
+	*r.sent = append(*r.sent, action[0])
+	return r.Env.Step(action, obs)
+}
+
 // The same seed gives the same bits, although episodes are played on several goroutines.
 func TestTheSameSeedGivesTheSameMetaLearner(t *testing.T) {
 	train := func(seed uint64) []float64 {
@@ -142,6 +192,10 @@ func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
 	for want, change := range map[string]func(*pretrain.Config){
 		"tasks 3":         func(c *pretrain.Config) { c.Tasks = 3 },
 		"states of 9":     func(c *pretrain.Config) { c.Base.State = 9 },
+		"imitation -1":    func(c *pretrain.Config) { c.Imitation = -1 },
+		"guided -1":       func(c *pretrain.Config) { c.Guided = -1 },
+		"spread 3":        func(c *pretrain.Config) { c.Spread = 3 },
+		"final 0":         func(c *pretrain.Config) { c.Final = 0 },
 		"through 0":       func(c *pretrain.Config) { c.Through = 0 },
 		"learning rate 0": func(c *pretrain.Config) { c.LearningRate = 0 },
 	} {

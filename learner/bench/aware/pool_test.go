@@ -1,0 +1,108 @@
+package aware
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/sim/workload"
+)
+
+// A pool has none of the workloads that are adapted to, and the same seed gives the same one. Its workloads are small and
+// large, with few segments and with many.
+func TestAPoolHasWorkloadsOfAllKinds(t *testing.T) {
+	tasks, err := Published.Pool(60, 1, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Published.Pool(60, 1, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := workload.Compositions()
+	_, unseen := workload.Split(1)
+	hidden := map[string]bool{}
+	for _, i := range unseen {
+		hidden[all[i].String()] = true
+	}
+	seen := map[string]bool{}
+	for i := range all {
+		if !slices.Contains(unseen, i) {
+			seen[all[i].String()] = true
+		}
+	}
+	updated := 0
+	for i, one := range tasks {
+		if one.Name != again[i].Name {
+			t.Errorf("workload %d is %s, and %s", i, one.Name, again[i].Name)
+		}
+		app, _, _ := strings.Cut(one.Name, " at ")
+		if hidden[app] && !seen[app] {
+			t.Errorf("%s is adapted to", app)
+		}
+		if strings.Count(app, ",") > 2 {
+			updated++
+		}
+	}
+	if updated < 15 || updated > 45 {
+		t.Errorf("%d of 60 are longer than any published application", updated)
+	}
+	for _, n := range []int{0, 801} {
+		if _, err := Published.Pool(n, 1, 1); err == nil || !strings.Contains(err.Error(), "[1, 800]") {
+			t.Errorf("a pool of %d: %v", n, err)
+		}
+	}
+}
+
+// What the guide does is on both sides of what HPA and VPA want, for some steps each time, and never beyond the bounds.
+func TestAGuideTriesWhatIsAroundTheRule(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := Published.pooled(w, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	obs, action := make([]float64, task.Env.Observation().Dim()), make([]float64, 3)
+	var cores []float64
+	known := 0
+	for episode := range 2 {
+		if err := task.Env.Reset(uint64(episode), obs); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			if err := task.Guide(action, r); err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range action {
+				if !(v >= -1 && v <= 1) {
+					t.Fatalf("action %v", action)
+				}
+			}
+			cores = append(cores, action[1])
+			out, err := task.Env.Step(slices.Clone(action), obs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.RewardKnown {
+				known++
+			}
+		}
+	}
+	if known < 150 {
+		t.Errorf("%d of 200 rewards are known", known)
+	}
+	still := 0
+	for i, v := range cores[1:] {
+		if math.Abs(v-cores[i]) < 0.2 {
+			still++
+		}
+	}
+	if spread := slices.Max(cores) - slices.Min(cores); spread < 0.3 || still < 120 {
+		t.Errorf("CPU limits over %.2f of the box, %d of 199 steps near the one before", spread, still)
+	}
+}
