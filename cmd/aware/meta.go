@@ -60,7 +60,7 @@ func metaCommand() *cobra.Command {
 func (o metaOptions) run(cmd *cobra.Command) error {
 	tasks, err := o.setting.Pool(o.apps, o.split, o.seed)
 	if err != nil {
-		return usage(fmt.Errorf("--apps: %w", err))
+		return usage(fmt.Errorf("--apps %d: %w", o.apps, err))
 	}
 	shape := meta.Small(meta.FormOf(tasks[0].Env))
 	if o.paper {

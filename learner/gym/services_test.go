@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -351,8 +352,10 @@ func TestEncodedStatesOfOneService(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
+	// On the scale of its bounds, 100m to 4000m, where each factor is the same step.
+	at := 2 * mdp.CPULimit
 	if got.State.Signals["cpu-limit"] != 500 || len(got.State.Encoded) != 2*mdp.SignalCount ||
-		got.State.Encoded[2*mdp.CPULimit] != 500.0/4000 || got.State.Encoded[2*mdp.CPULimit+1] != 1 {
+		math.Abs(got.State.Encoded[at]-(2*math.Log(500.0/100)/math.Log(4000.0/100)-1)) > 0.02 || got.State.Encoded[at+1] != 1 {
 		t.Errorf("a limit of 500m of at most 4000m: %s", body)
 	}
 	if _, body := post(t, url, "Reset", fmt.Sprintf(`{"session": %q}`, begin(t, url, `{}`))); strings.Contains(body, "encoded") {

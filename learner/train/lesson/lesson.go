@@ -135,6 +135,17 @@ func (l Lesson) transitions() (n int) {
 	return n
 }
 
+// usual is the mean reward of a step.
+func (l Lesson) usual() float64 {
+	sum := 0.0
+	for _, e := range l.Episodes {
+		for _, t := range e {
+			sum += t.Reward
+		}
+	}
+	return sum / float64(max(1, l.transitions()))
+}
+
 // Learn makes a policy. Weights that do not fit, such as those of another version of this program, are not gone on from.
 func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", l.Workload, err) }
@@ -149,8 +160,12 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	if err != nil {
 		return fail(err)
 	}
+	// Rewards are learned as what they are above the mean. Autoscaling has no end, so that the best policy is the same; but the
+	// values are about 0 then, where they were ten times what a choice can change.
+	usual := l.usual()
 	for _, e := range l.Episodes {
 		for _, t := range e {
+			t.Reward -= usual
 			if err := buffer.Add(t); err != nil {
 				return fail(err)
 			}
@@ -158,6 +173,9 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	}
 	b := discrete.Default(c.Form.Dim(), c.Form.NumActions())
 	b.Hidden, b.Seed = c.Hidden, c.Seed
+	// Larger batches and smaller steps than in the authors' code. With those, what was learned of one and the same store was a good
+	// policy for three seeds of six, and one that breaks the SLO all the time for two.
+	b.Batch, b.LearningRate = 200, 3e-4
 	a, err := discrete.NewWith(b, buffer, w)
 	if err != nil {
 		return fail(err)

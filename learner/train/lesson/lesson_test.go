@@ -99,44 +99,49 @@ func config() lesson.Config {
 }
 
 // Of what chance did, a policy is learned that keeps the SLO with half of the CPU, and what it is worth is known before it
-// drives.
+// drives. Which seed it is does not matter.
 func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 	store, chance := record(t, 20)
 	w := agent.NewWorkspace()
-	got, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Episodes != 20 || got.Transitions != 2000 {
-		t.Errorf("%d transitions of %d episodes were read", got.Transitions, got.Episodes)
-	}
-	policy, err := learned.New(got.Policy, place)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var in world
-	in.begin(1500, begin)
-	earned, violated := 0.0, 0
-	for i := range 200 {
-		a, err := policy.Decide(in.now)
+	var got lesson.Result
+	for seed := range uint64(3) {
+		c := config()
+		c.Seed = seed
+		var err error
+		if got, err = c.Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, w); err != nil {
+			t.Fatal(err)
+		}
+		if got.Episodes != 20 || got.Transitions != 2000 {
+			t.Errorf("%d transitions of %d episodes were read", got.Transitions, got.Episodes)
+		}
+		policy, err := learned.New(got.Policy, place)
 		if err != nil {
 			t.Fatal(err)
 		}
-		one := in.step(a)
-		if i >= 100 {
-			earned += float64(one.Reward) / 100
-			if one.Next.Limit.CPU < 400 {
-				violated++
+		var in world
+		in.begin(1500, begin)
+		earned, violated := 0.0, 0
+		for i := range 200 {
+			a, err := policy.Decide(in.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := in.step(a)
+			if i >= 100 {
+				earned += float64(one.Reward) / 100
+				if one.Next.Limit.CPU < 400 {
+					violated++
+				}
 			}
 		}
-	}
-	t.Logf("chance %.3f a step, learned %.3f, estimated %+v, %d of 100 steps violate the SLO",
-		chance, earned, got.Worth, violated)
-	if earned < chance+0.2 || violated > 10 {
-		t.Errorf("%.3f a step where chance earned %.3f, and %d of 100 steps violate the SLO", earned, chance, violated)
-	}
-	if got.Worth.Low > earned || got.Worth.High < chance {
-		t.Errorf("it earns %.3f, and was estimated to earn %+v", earned, got.Worth)
+		t.Logf("chance %.3f a step, learned %.3f, estimated %+v, %d of 100 steps violate the SLO",
+			chance, earned, got.Worth, violated)
+		if earned < chance+0.1 || violated > 5 {
+			t.Errorf("seed %d: %.3f a step where chance earned %.3f, and %d of 100 steps violate the SLO", seed, earned, chance, violated)
+		}
+		if got.Worth.Low > earned || got.Worth.High < chance {
+			t.Errorf("seed %d: it earns %.3f, and was estimated to earn %+v", seed, earned, got.Worth)
+		}
 	}
 
 	next, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, &got.Weights, w)
