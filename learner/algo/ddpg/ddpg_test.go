@@ -294,6 +294,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"activation":     func(c *Config) { c.Activation = kernel.Linear },
 		"noise":          func(c *Config) { c.Noise.Sigma = -1 },
 		"imitation NaN":  func(c *Config) { c.Imitation = math.NaN() },
+		"inward -1":      func(c *Config) { c.Inward = -1 },
 		"warmup, every,": func(c *Config) { c.Every = 0 },
 	} {
 		if _, err := New(small(change)); err == nil || !strings.Contains(err.Error(), says) {
@@ -328,5 +329,42 @@ func TestImitationGoesToTheActionsOfTheData(t *testing.T) {
 	}
 	if after := distance(); after > before/4 {
 		t.Errorf("the distance is %v, and was %v before", after, before)
+	}
+}
+
+// An actor that was sent to a bound finds back when the critics know better: with Inward, and not without, for tanh is flat there.
+func TestAnActorFindsBackFromABound(t *testing.T) {
+	for weight, back := range map[float64]bool{0: false, 0.01: true} {
+		c := small(func(c *Config) { c.Inward = weight; c.ActorLearningRate = 1e-3 })
+		u, p := updater(t, c)
+		b := batch(t, c)
+		if weight > 0 {
+			more := func() float64 { clear(u.agrad); return u.inward(p.Actor.Theta, b) }
+			more()
+			nntest.Gradient(t, "inward", more, p.Actor.Theta, slices.Clone(u.agrad), 40)
+		}
+		actor, r := c.Actor(), rand.New(rand.NewPCG(1, 1))
+		for i := actor.Params() - c.Action; i < actor.Params(); i++ {
+			p.Actor.Theta[i] = 8 // the biases of the outputs
+		}
+		for range 3000 {
+			clear(u.agrad)
+			u.inward(p.Actor.Theta, b)
+			if weight == 0 {
+				clear(u.agrad)
+			}
+			// The value falls with each of the actions: what a critic says that has seen both sides, with the noise of a batch.
+			a := u.actor.Forward(p.Actor.Theta, b.State, c.Batch)
+			noise := 5 * r.NormFloat64()
+			for i := range a {
+				u.actor.Out()[i] = (0.2 + noise) / float64(len(a))
+			}
+			u.addActor(p.Actor.Theta)
+			p.Actor.Adam.Update(p.Actor.Theta, u.agrad)
+		}
+		highest := slices.Max(u.actor.Forward(p.Actor.Theta, b.State, c.Batch))
+		if found := highest < 0.5; found != back {
+			t.Errorf("with a weight of %v the highest action is %v", weight, highest)
+		}
 	}
 }

@@ -34,7 +34,7 @@ type Updater struct {
 	Errors    []float64 // Q(s, a) - y of the last batch, by the first critic: the errors for a prioritised buffer
 	smallest  []float64 // smallest value of the target critics
 	next      []float64 // target actions, [batch][Action]
-	imitated  []float64 // gradient of the distance to the data's actions
+	more      []float64 // gradient of what the actor's loss has beside the value
 
 	Imitation float64 // see [Config]; of the Agent whose turn it is
 }
@@ -55,7 +55,7 @@ func NewUpdater(c Config, g Gradients) *Updater {
 		Errors:    make([]float64, c.Batch),
 		smallest:  make([]float64, c.Batch),
 		next:      make([]float64, c.Batch*c.Action),
-		imitated:  make([]float64, actor.Params()),
+		more:      make([]float64, actor.Params()),
 		Imitation: c.Imitation,
 	}
 }
@@ -103,6 +103,9 @@ func (u *Updater) Update(p *Policy, b *replay.Batch, r *rand.Rand) (Stats, error
 	if u.Imitation > 0 && err == nil {
 		loss += u.imitate(p.Actor.Theta, b)
 	}
+	if c.Inward > 0 && err == nil {
+		loss += u.inward(p.Actor.Theta, b)
+	}
 	if err := nn.CheckGradient(loss, u.agrad, err); err != nil {
 		return s, fmt.Errorf("updating ddpg: actor: %w", err)
 	}
@@ -130,11 +133,32 @@ func (u *Updater) imitate(theta []float64, b *replay.Batch) (loss float64) {
 		loss += weight * d * d
 		da[i] = 2 * weight * d
 	}
-	u.actor.Backward(theta, u.imitated, nil)
-	for i, g := range u.imitated {
+	u.addActor(theta)
+	return loss
+}
+
+// inward adds the gradient of the weighted squares of the outputs before tanh, and returns them.
+func (u *Updater) inward(theta []float64, b *replay.Batch) (loss float64) {
+	a := u.actor.Forward(theta, b.State, u.c.Batch)
+	weight := u.c.Inward / float64(len(a))
+	da := u.actor.Out()
+	const most = 1 - 1e-9 // in numbers of 64 bits tanh is 1 a little beyond 10
+	for i, v := range a {
+		v = max(-most, min(most, v))
+		z := math.Atanh(v)
+		loss += weight * z * z
+		da[i] = 2 * weight * z / (1 - v*v)
+	}
+	u.addActor(theta)
+	return loss
+}
+
+// addActor adds the gradient of what is at the actor's output to the actor's.
+func (u *Updater) addActor(theta []float64) {
+	u.actor.Backward(theta, u.more, nil)
+	for i, g := range u.more {
 		u.agrad[i] += g
 	}
-	return loss
 }
 
 // targets computes y.

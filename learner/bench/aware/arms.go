@@ -36,7 +36,7 @@ func Settings(observation, action int) ddpg.Config {
 	c := ddpg.Default(observation, low, high)
 	c.Twin, c.TargetNoise, c.Delay = true, 0.05, 2
 	c.Noise = ddpg.Noise{Sigma: 0.1, Final: 0.02, AnnealSteps: 3000}
-	c.Gamma = discount
+	c.Gamma, c.Inward = discount, 0.01
 	c.Capacity = 50_000
 	return c
 }
