@@ -19,7 +19,8 @@
 // reward is not known are not stored.
 //
 // With Config.Imitation the actor's loss also has the distance to the actions of the data (TD3+BC), for data that another
-// policy has made: away from its actions the critics' values are made up.
+// policy has made: away from its actions the critics' values are made up. With Config.Inward it has the squares of the outputs
+// before tanh, as the remedy for actors that stay at a bound.
 //
 // Actions are in [-1, 1] in every network and in the buffer; the Agent scales
 // them to the environment's bounds.
