@@ -357,6 +357,25 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	}
 }
 
+// AWARE of fig. 9 serves with what was pretrained and adapted, knows the embedding of its workload, and begins so anew when the
+// workload changes.
+func TestAWAREOfFig9IsPretrained(t *testing.T) {
+	one := newTrial(t, 1)
+	p := pretrained(t)
+	f := Fig9{Setting: brief, Convergence: soon, Life: untaught}
+	life, err := f.serving(context.Background(), one.driven, p, one.rule(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life.now != lifecycle.Serving || life.adapts == nil || len(life.memory.Episodes()) != p.Meta.Bundle {
+		t.Errorf("it is %v, pretrained %v, and remembers %d episodes", life.now, life.adapts != nil, len(life.memory.Episodes()))
+	}
+	e := one.play(life, 0, 1)[0]
+	if e.Stages[lifecycle.Serving] == 0 || len(one.driven.obs) != one.driven.width()+p.Meta.Embedding {
+		t.Errorf("stages %v, a state of %d numbers", e.Stages, len(one.driven.obs))
+	}
+}
+
 // The workload changes while the fallback drives: of its episodes those of the new one stay, and what it waited for is over.
 func TestAfterAnUpdateWhileTheFallbackDrivesTheWaitsAreOver(t *testing.T) {
 	one := newTrial(t, 1)

@@ -1,0 +1,48 @@
+package pretrain
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"awarescale.dev/aware/learner/env/envtest"
+	"awarescale.dev/aware/learner/meta"
+)
+
+// Guides are imitated while there is hardly anything else, and learning rates fall to a tenth.
+func TestImitationAndRatesFall(t *testing.T) {
+	var tasks []Task
+	for range 2 {
+		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: func(_ int, a float64) (float64, bool) { return a, true }}})
+	}
+	form := meta.FormOf(tasks[0].Env)
+	c := Default(form)
+	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
+	c.Base.State, c.Base.Hidden, c.Base.Batch = form.Observation+2, []int{4}, 4
+	c.Tasks, c.Updates, c.Rounds, c.Guided, c.Imitation = 1, 1, 10, 1, 6
+	run, err := New(c, tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, want := range []float64{6, 6, 4, 3, 2.4, 2, 12.0 / 7, 1.5, 12.0 / 9, 1.2} {
+		if err := run.Train(context.Background(), round+1); err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(run.plain.Imitation-want) > 1e-9 || run.whole.Imitation != run.plain.Imitation {
+			t.Errorf("round %d imitates with %v and %v, want %v", round, run.plain.Imitation, run.whole.Imitation, want)
+		}
+		share := 1 - 0.9*float64(round)/10
+		for what, of := range map[string][2]float64{
+			"meta-learner": {run.adam.LearningRate, c.LearningRate},
+			"actor":        {run.policy.Actor.Adam.LearningRate, c.Base.ActorLearningRate},
+			"critic":       {run.policy.Critics[0].Adam.LearningRate, c.Base.CriticLearningRate},
+		} {
+			if math.Abs(of[0]-share*of[1]) > 1e-12 {
+				t.Errorf("round %d: the %s learns at %v of %v", round, what, of[0], of[1])
+			}
+		}
+	}
+	if want := 8 * 5; run.steps != want {
+		t.Errorf("the policy has played %d steps, want %d: two of ten episodes are guides'", run.steps, want)
+	}
+}
