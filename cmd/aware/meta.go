@@ -47,7 +47,7 @@ func metaCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.apps, "apps", 200, "applications, of the 800 that may be used")
-	f.IntVar(&o.rounds, "rounds", 600, "rounds of four episodes")
+	f.IntVar(&o.rounds, "rounds", 400, "rounds of four episodes")
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same result")
 	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
 	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")
