@@ -18,7 +18,10 @@ type fig8Options struct {
 }
 
 func fig8Command() *cobra.Command {
-	o := fig8Options{meta: madeMeta, fig: aware.Fig8{Setting: aware.Published, Convergence: aware.Usual, Repetitions: 20, Apps: 10, Seed: 1}}
+	o := fig8Options{
+		meta: madeMeta,
+		fig:  aware.Fig8{Setting: aware.Published, Convergence: aware.Usual, Repetitions: 20, Apps: 10, Seed: 1},
+	}
 	cmd := &cobra.Command{
 		Use:   "fig8",
 		Short: "How soon AWARE adapts to workloads that it has not seen, beside transfer learning (TL, TL+)",

@@ -37,8 +37,8 @@ func metaCommand() *cobra.Command {
 		Use:   "meta",
 		Short: "Pretrain the meta-learner and a base-learner over many simulated workloads",
 		Args:  cobra.NoArgs,
-		Long: "The workloads are AWARE's published applications under loads of the Azure Functions trace, half of them after some of\n" +
-			"the seven updates; 200 of the 1,000 are never used here (aware bench fig8 adapts to them). In each round some workloads\n" +
+		Long: "The workloads are AWARE's published applications under loads of the Azure Functions trace, half of them after some\n" +
+			"of the seven updates; 200 of the 1,000 are never used here (aware bench fig8 adapts to them). In each round some workloads\n" +
 			"take their turn for an episode by the policy as it is, the first one by HPA and VPA, and then the policy is improved,\n" +
 			"and through it the meta-learner.\n\n" +
 			"The result is one file with both and its provenance. It is written every 50 rounds, and at the end.",

@@ -59,15 +59,20 @@ func TestAFactorIsTheSameStepEverywhere(t *testing.T) {
 	memory := func(b mdp.Bytes) float64 { return at(mdp.State{Limit: mdp.Size{Memory: b}}, mdp.MemoryLimit) }
 	replicas := func(n int) float64 { return at(mdp.State{Replicas: n}, mdp.Replicas) }
 	for what, ends := range map[string][2]float64{
-		"cores": {cores(50), cores(4000)}, "memory": {memory(32 * mdp.MiB), memory(1024 * mdp.MiB)}, "replicas": {replicas(1), replicas(8)},
+		"cores": {cores(50), cores(4000)}, "memory": {memory(32 * mdp.MiB), memory(1024 * mdp.MiB)},
+		"replicas": {replicas(1), replicas(8)},
 	} {
 		if math.Abs(ends[0]+1) > 1e-9 || math.Abs(ends[1]-1) > 1e-9 {
 			t.Errorf("the bounds of %s are %v", what, ends)
 		}
 	}
-	small, large := cores(200)-cores(100), cores(4000)-cores(2000)
-	if math.Abs(small/large-1) > 0.05 || math.Abs((memory(128*mdp.MiB)-memory(64*mdp.MiB))/(memory(1<<30)-memory(512*mdp.MiB))-1) > 0.05 {
-		t.Errorf("twice as much is %v for 100m, and %v for 2000m", small, large)
+	for _, steps := range [][2]float64{
+		{cores(200) - cores(100), cores(4000) - cores(2000)},
+		{memory(128*mdp.MiB) - memory(64*mdp.MiB), memory(1024*mdp.MiB) - memory(512*mdp.MiB)},
+	} {
+		if math.Abs(steps[0]/steps[1]-1) > 0.05 {
+			t.Errorf("twice as much is %v for a small limit, and %v for a large one", steps[0], steps[1])
+		}
 	}
 	if none := cores(0); !(none < cores(5) && none > -4) {
 		t.Errorf("no usage is %v, 5m are %v", none, cores(5))

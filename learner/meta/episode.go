@@ -45,8 +45,8 @@ func (e *Episode) Add(f Form, observation, action []float64, reward float64, kno
 }
 
 // Kept is the episodes that stand for a workload, the oldest first: half of them, or one more, those with the highest mean
-// rewards, and the others the last ones. The best alone (the paper's top M) hide what the workload is when it is hard, such as in a
-// burst of its load. An episode of which no reward is known is not kept.
+// rewards, and the others the last ones. The best alone (the paper's top M) hide what the workload is when it is hard, such as in
+// a burst of its load. An episode of which no reward is known is not kept.
 type Kept struct {
 	Most     int // episodes: M
 	Episodes []Episode

@@ -39,8 +39,8 @@ type Config struct {
 	// Imitation is the weight of the distance to the data's actions in the actor's loss, against the mean size of a value
 	// (TD3+BC, Fujimoto and Gu 2021, whose alpha is 1 over it: 2.5). It is for data that another policy has made; 0 is none.
 	Imitation float64
-	// Inward is the weight of the squares of the actor's outputs before tanh, in its loss. At a bound of the actions tanh is flat: an
-	// actor that was sent there once, by critics that knew too little, does not find back without. 0 is none.
+	// Inward is the weight of the squares of the actor's outputs before tanh, in its loss. At a bound of the actions tanh is flat:
+	// an actor that was sent there once, by critics that knew too little, does not find back without. 0 is none.
 	Inward float64
 
 	Seed uint64

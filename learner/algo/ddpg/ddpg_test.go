@@ -332,7 +332,8 @@ func TestImitationGoesToTheActionsOfTheData(t *testing.T) {
 	}
 }
 
-// An actor that was sent to a bound finds back when the critics know better: with Inward, and not without, for tanh is flat there.
+// An actor that was sent to a bound finds back when the critics know better: with Inward, and not without, for tanh is flat
+// there.
 func TestAnActorFindsBackFromABound(t *testing.T) {
 	for weight, back := range map[float64]bool{0: false, 0.01: true} {
 		c := small(func(c *Config) { c.Inward = weight; c.ActorLearningRate = 1e-3 })

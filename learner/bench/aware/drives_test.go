@@ -324,7 +324,8 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	width := one.driven.width()
 	one.play(life, 0, 3) // the fallback drives
 	if n := len(memory.Episodes()); n != 2 || len(one.driven.obs) != width+4 {
-		t.Errorf("%d episodes are remembered, of two at most; a state has %d numbers, and the embedding 4", n, len(one.driven.obs)-width)
+		t.Errorf("%d episodes are remembered, of two at most; %d numbers are behind a state, and the embedding has 4", n,
+			len(one.driven.obs)-width)
 	}
 	known := slices.Clone(memory.Embedding())
 	one.play(life, 3, 4)

@@ -12,8 +12,9 @@ import (
 // Guides are imitated while there is hardly anything else, and learning rates fall to a tenth.
 func TestImitationAndRatesFall(t *testing.T) {
 	var tasks []Task
+	pay := func(_ int, a float64) (float64, bool) { return a, true }
 	for range 2 {
-		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: func(_ int, a float64) (float64, bool) { return a, true }}})
+		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: pay}})
 	}
 	form := meta.FormOf(tasks[0].Env)
 	c := Default(form)
