@@ -38,9 +38,9 @@ func metaCommand() *cobra.Command {
 		Short: "Pretrain the meta-learner and a base-learner over many simulated workloads",
 		Args:  cobra.NoArgs,
 		Long: "The workloads are AWARE's published applications under loads of the Azure Functions trace, half of them after some\n" +
-			"of the seven updates; 200 of the 1,000 are never used here (aware bench fig8 adapts to them). In each round some workloads\n" +
-			"take their turn for an episode by the policy as it is, the first one by HPA and VPA, and then the policy is improved,\n" +
-			"and through it the meta-learner.\n\n" +
+			"of the seven updates; 200 of the 1,000 are never used here (aware bench fig8 adapts to them). In each round some\n" +
+			"workloads take their turn for an episode by the policy as it is, the first one by HPA and VPA, and then the policy is\n" +
+			"improved, and through it the meta-learner.\n\n" +
 			"The result is one file with both and its provenance. It is written every 50 rounds, and at the end.",
 		Example: "  aware train meta --apps 200 --out out/meta.safetensors",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
