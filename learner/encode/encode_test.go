@@ -74,6 +74,10 @@ func TestAFactorIsTheSameStepEverywhere(t *testing.T) {
 			t.Errorf("twice as much is %v for a small limit, and %v for a large one", steps[0], steps[1])
 		}
 	}
+	rate := func(r mdp.Rate) float64 { return at(mdp.State{Arrivals: r}, mdp.Arrivals) }
+	if few, many := rate(20)-rate(5), rate(2000)-rate(500); few < 0.3 || few > many {
+		t.Errorf("four times as many requests are %v for few, and %v for many", few, many)
+	}
 	if none := cores(0); !(none < cores(5) && none > -4) {
 		t.Errorf("no usage is %v, 5m are %v", none, cores(5))
 	}

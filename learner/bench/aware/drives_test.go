@@ -323,7 +323,7 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	life.memory, life.adapts = memory, &p
 	width := one.driven.width()
 	one.play(life, 0, 3) // the fallback drives
-	if n := len(memory.Episodes()); n != 2 || len(one.driven.obs) != width+4 {
+	if n := len(memory.Episodes()); n != 2 || len(one.driven.obs) != width+4 || len(one.driven.before) != width+4 {
 		t.Errorf("%d episodes are remembered, of two at most; %d numbers are behind a state, and the embedding has 4", n,
 			len(one.driven.obs)-width)
 	}

@@ -135,17 +135,6 @@ func (l Lesson) transitions() (n int) {
 	return n
 }
 
-// usual is the mean reward of a step.
-func (l Lesson) usual() float64 {
-	sum := 0.0
-	for _, e := range l.Episodes {
-		for _, t := range e {
-			sum += t.Reward
-		}
-	}
-	return sum / float64(max(1, l.transitions()))
-}
-
 // Learn makes a policy. Weights that do not fit, such as those of another version of this program, are not gone on from.
 func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	fail := func(err error) (Result, error) { return Result{}, fmt.Errorf("learning of %s: %w", l.Workload, err) }
@@ -160,12 +149,8 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// Rewards are learned as what they are above the mean. Autoscaling has no end, so that the best policy is the same; but the
-	// values are about 0 then, where they were ten times what a choice can change.
-	usual := l.usual()
 	for _, e := range l.Episodes {
 		for _, t := range e {
-			t.Reward -= usual
 			if err := buffer.Add(t); err != nil {
 				return fail(err)
 			}
