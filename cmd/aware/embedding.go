@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"awarescale.dev/aware/cmd/draw"
 	"awarescale.dev/aware/learner/bench/aware"
@@ -67,6 +69,9 @@ func embeddingCommand() *cobra.Command {
 // pretrained reads what was pretrained, for an experiment of a seed and a form.
 func pretrained(file string, seed uint64, s aware.Setting) (pretrain.Pretrained, error) {
 	p, err := pretrain.Read(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("--meta: %w: aware train meta makes it", err)
+	}
 	if err != nil {
 		return p, fmt.Errorf("--meta: %w", err)
 	}

@@ -72,7 +72,8 @@ func TestPretrainAndAdapt(t *testing.T) {
 		"[1, ": {
 			"bench", "fig8", "--meta", file, "--trajectories", "1000", "--out", t.TempDir(), "--apps", "1", "--episodes", "1",
 		},
-		"nowhere": {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
+		"aware train meta makes it": {"bench", "fig9", "--meta", filepath.Join(dir, "nothing")},
+		"nowhere":                   {"bench", "fig8", "--meta", filepath.Join(dir, "nowhere")},
 	} {
 		if _, err := run(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -64,9 +64,11 @@ func (p Pretrained) Familiar() (*meta.Familiar, error) {
 	return meta.NewFamiliar(p.Names, p.Embeddings)
 }
 
+// encoding is the version of the file, and of what was read in training: in 1 the observations of a workload were of other scales
+// (encode version 1), and a policy of them would decide on numbers that mean something else now.
 const (
 	kind     = "aware-meta-learner"
-	encoding = 1
+	encoding = 2
 )
 
 // header is what a file has beside numbers.

@@ -250,9 +250,11 @@ func TestWhatWasPretrainedOutlivesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, damage := range map[string]func(f *weights.File){
-		"kind":  func(f *weights.File) { f.Meta["kind"] = "policy" },
-		"theta": func(f *weights.File) { f.Tensors["theta"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
-		"base":  func(f *weights.File) { f.Blobs["base"] = f.Blobs["base"][:40] },
+		"kind": func(f *weights.File) { f.Meta["kind"] = "policy" },
+		// Of before observations had the scales of actions.
+		`encoding "1": it must be`: func(f *weights.File) { f.Meta["encoding"] = "1" },
+		"theta":                  func(f *weights.File) { f.Tensors["theta"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
+		"base":                   func(f *weights.File) { f.Blobs["base"] = f.Blobs["base"][:40] },
 		"hidden": func(f *weights.File) {
 			f.Meta["pretrained"] = strings.Replace(f.Meta["pretrained"], `"hidden":12`, `"hidden":0`, 1)
 		},
