@@ -253,8 +253,8 @@ func TestWhatWasPretrainedOutlivesItsProcess(t *testing.T) {
 		"kind": func(f *weights.File) { f.Meta["kind"] = "policy" },
 		// Of before observations had the scales of actions.
 		`encoding "1": it must be`: func(f *weights.File) { f.Meta["encoding"] = "1" },
-		"theta":                  func(f *weights.File) { f.Tensors["theta"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
-		"base":                   func(f *weights.File) { f.Blobs["base"] = f.Blobs["base"][:40] },
+		"theta":                    func(f *weights.File) { f.Tensors["theta"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
+		"base":                     func(f *weights.File) { f.Blobs["base"] = f.Blobs["base"][:40] },
 		"hidden": func(f *weights.File) {
 			f.Meta["pretrained"] = strings.Replace(f.Meta["pretrained"], `"hidden":12`, `"hidden":0`, 1)
 		},
