@@ -383,6 +383,7 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 		policy, err = learned.New(got.Policy, o.place)
 	}
 	var little *lesson.TooLittleError
+	file, w := got.Policy, got.Weights // each alone: who keeps the policy would keep the weights with it, which are far larger
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.away = time.Time{}
@@ -401,14 +402,14 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 		klog.ErrorS(err, "A lesson failed", "workload", o.workload)
 	case o.agent.Workload() != a.workload:
 		// It has changed during the lesson: what was learned, and what it was found to be worth, is of the one before.
-		o.weights = &got.Weights
+		o.weights = &w
 	default:
-		o.weights = &got.Weights
+		o.weights = &w
 		taken, why := o.agent.Offer(policy, a.generation+1, lifecycle.Estimate{
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
 		})
 		if taken {
-			o.policy, o.before, o.generation = &got.Policy, o.policy, a.generation+1
+			o.policy, o.before, o.generation = &file, o.policy, a.generation+1
 		}
 		o.changed = true
 		klog.InfoS("A policy was learned", "workload", o.workload, "transitions", got.Transitions, "episodes", got.Episodes,

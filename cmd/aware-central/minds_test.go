@@ -504,8 +504,8 @@ func TestAThousandAgentsFitIntoCentral(t *testing.T) {
 	}
 	each := (int64(heap()) - int64(before)) / agents
 	t.Logf("an agent keeps %d KiB", each>>10)
-	if each > 1<<20 {
-		t.Errorf("an agent keeps %d KiB: of a thousand that is more than a gibibyte", each>>10)
+	if each > 1<<19 { // two policies are some 300 KiB; the weights of a lesson would be a mebibyte
+		t.Errorf("an agent keeps %d KiB: of a thousand that is more than half a gibibyte", each>>10)
 	}
 	runtime.KeepAlive(s)
 }
