@@ -142,7 +142,7 @@ func (u *Updater) inward(theta []float64, b *replay.Batch) (loss float64) {
 	a := u.actor.Forward(theta, b.State, u.c.Batch)
 	weight := u.c.Inward / float64(len(a))
 	da := u.actor.Out()
-	const most = 1 - 1e-9 // in numbers of 64 bits tanh is 1 a little beyond 10
+	const most = 1 - 1e-9 // tanh of some 10.7: beyond it little but rounding is left
 	for i, v := range a {
 		v = max(-most, min(most, v))
 		z := math.Atanh(v)

@@ -11,7 +11,6 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
-	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -124,9 +123,7 @@ func newGuide(of *watched) (*guide, error) {
 func (g *guide) act(action []float64, r *rand.Rand) error {
 	if g.episode != g.of.episodes {
 		g.episode = g.of.episodes
-		spaces := g.of.Spaces()
-		c := hpavpa.Default
-		c.SLO, c.Largest = spaces.SLO, mdp.Size{CPU: spaces.Bounds.CPU.Max, Memory: spaces.Bounds.Memory.Max}
+		c := untuned(g.of.Spaces())
 		c.SafetyMargin = []float64{0.15, 0.5, 1}[r.IntN(3)]
 		c.Percentile = []float64{0.75, 0.95, 1}[r.IntN(3)]
 		g.rule = rule{config: c}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
@@ -21,6 +22,13 @@ type rule struct {
 
 // again is another one with the same settings.
 func (r *rule) again() *rule { return &rule{config: r.config, least: r.least, replicas: r.replicas} }
+
+// untuned is HPA and VPA as they come, for a workload's SLO and bounds.
+func untuned(s workload.Spaces) hpavpa.Config {
+	c := hpavpa.Default
+	c.SLO, c.Largest = s.SLO, mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
+	return c
+}
 
 // tunedRule is the rule at its best for a workload: what earns most in some episodes of seeds that are never scored.
 // First it is one of the grid of aware bench tune where VPA sets CPU, and then that one with the least size and the least
@@ -43,9 +51,7 @@ func (s Setting) tunedRule(ctx context.Context, d *driven, episodes int, seed ui
 		}
 		return nil
 	}
-	c := hpavpa.Default
-	c.SLO = spaces.SLO
-	c.Largest = mdp.Size{CPU: spaces.Bounds.CPU.Max, Memory: spaces.Bounds.Memory.Max}
+	c := untuned(spaces)
 	for _, c.SafetyMargin = range []float64{0, 0.15, 0.5, 1} {
 		for _, c.Percentile = range []float64{0.5, 0.75, 0.95, 1} {
 			if err := try(rule{config: c}); err != nil {
