@@ -38,6 +38,7 @@ const (
 	CPUReservation               // CPU that scheduling reserves for a replica: its request in the API
 	CPUCeiling                   // CPU that a replica may burst to at once: its limit in the API; the limit in force is below it
 	CPUBurst                     // highest mean CPU usage of a replica over one second, among recent seconds
+	LoadPeak                     // highest throughput or load of the last two hours, as a [Peak] keeps it
 )
 
 // State is what is known of a workload at one time. A field is meaningful only
@@ -69,6 +70,7 @@ type State struct {
 	Reservation    MilliCPU // per replica
 	Ceiling        MilliCPU // per replica
 	CPUBurst       MilliCPU
+	LoadPeak       Rate
 }
 
 // Unit is what a signal is measured in.
@@ -157,6 +159,7 @@ var signals = [...]signalRow{
 	CPUReservation: integer("cpu-reservation", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Reservation }),
 	CPUCeiling:     integer("cpu-ceiling", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.Ceiling }),
 	CPUBurst:       integer("cpu-burst", Millicores, Mean, 1, func(s *State) *MilliCPU { return &s.CPUBurst }),
+	LoadPeak:       float("load-peak", RequestsPerSec, OfWorkload, func(s *State) *Rate { return &s.LoadPeak }),
 }
 
 // SignalCount is how many signals there are; their numbers are below it.

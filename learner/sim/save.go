@@ -221,7 +221,7 @@ func (t *histogram) state(a *archive) {
 }
 
 // sensorHead begins every saved sensor.
-const sensorHead = "aware sensor 1\n"
+const sensorHead = "aware sensor 2\n"
 
 // MarshalBinary saves what the sensor remembers. It does not save the world.
 func (s *sensor) MarshalBinary() ([]byte, error) {
@@ -261,6 +261,11 @@ func (s *sensor) state(a *archive) {
 	integer(a, &c.kills)
 	integer(a, &c.windows)
 	float(a, &s.rate)
+	integer(a, &s.peak.First)
+	integer(a, &s.peak.Last)
+	for i := range s.peak.Parts {
+		float(a, &s.peak.Parts[i])
+	}
 	list(a, &s.history, a.state)
 	a.state(&s.shown)
 }

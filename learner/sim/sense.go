@@ -18,12 +18,15 @@ import (
 // The sensor is an [encoding.BinaryMarshaler] and an
 // [encoding.BinaryUnmarshaler], for what it remembers of the last call. Who
 // restores a world restores its sensors too.
-func (h Handle) Sensor() mdp.Sensor { return &sensor{Handle: h, since: h.w.cursor(h.s)} }
+func (h Handle) Sensor() mdp.Sensor {
+	return &sensor{Handle: h, since: h.w.cursor(h.s), peak: h.w.past(h.s)}
+}
 
 type sensor struct {
 	Handle
 	since   cursor      // counters at the last call
 	rate    float64     // throughput at the last call, in requests per second
+	peak    mdp.Peak    // of the load
 	history []mdp.State // too new to be reported, oldest first; empty without delay
 	shown   mdp.State   // the last reported State, when metrics are delayed
 }
@@ -39,6 +42,23 @@ type cursor struct {
 	answered  float64 // requests
 	kills     int     // out-of-memory kills
 	windows   int64   // complete latency windows
+}
+
+// past is the load of service i until now, for loads that have a past.
+func (w *World) past(i int) (p mdp.Peak) {
+	visits := 0.0
+	for k := range w.graph.ops {
+		if o := &w.graph.ops[k]; o.service == i {
+			visits += o.visits
+		}
+	}
+	now := w.Now()
+	for ago := mdp.PeakPast; ago > 0; ago -= time.Minute {
+		if rate := w.config.Load.Rate(now.Sub(Epoch) - ago); rate > 0 {
+			p.See(now.Add(-ago), mdp.Rate(visits)*rate)
+		}
+	}
+	return p
 }
 
 // cursor returns the counters of service i now.
@@ -102,6 +122,11 @@ func (s *sensor) read() mdp.State {
 		state.LoadChange = mdp.Ratio(rate / s.rate)
 	}
 	s.rate = rate
+	s.peak.See(state.At, max(state.Arrivals, state.Throughput))
+	if highest, ok := s.peak.Highest(state.At); ok {
+		state.Observed |= mdp.SetOf(mdp.LoadPeak)
+		state.LoadPeak = highest
+	}
 	if alive := now.alive - was.alive; alive > 0 {
 		state.Observed |= mdp.SetOf(mdp.CPUUsage)
 		state.Usage.CPU = milli((now.used - was.used) / alive)

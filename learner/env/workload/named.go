@@ -62,11 +62,18 @@ func Make(name string, box bool) (Encoded, error) {
 
 // later is a load that starts somewhere within a trace.
 type later struct {
-	load  sim.Load
+	load  simulated.Trace
 	start time.Duration
 }
 
-func (l later) Rate(at time.Duration) mdp.Rate { return l.load.Rate(l.start + at) }
+// Rate implements [sim.Load]. What is before the trace's begin is its end.
+func (l later) Rate(at time.Duration) mdp.Rate {
+	at += l.start
+	if length := l.load.Length(); at < 0 && length > 0 {
+		at = at%length + length
+	}
+	return l.load.Rate(at)
+}
 
 // Anywhere is a load that starts a trace at a second that the seed determines, so
 // that an agent cannot learn the trace by heart. The trace repeats.

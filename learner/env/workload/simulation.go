@@ -14,7 +14,7 @@ import (
 // Seen is what a simulated world's sensor can observe.
 const Seen = mdp.LimitKnobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUPeak | 1<<mdp.CPUDeviation | 1<<mdp.Throttled |
 	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
-	1<<mdp.Lost | 1<<mdp.BackgroundLate
+	1<<mdp.Lost | 1<<mdp.BackgroundLate | 1<<mdp.LoadPeak
 
 // Options of a simulated environment.
 type Options struct {

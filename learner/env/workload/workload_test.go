@@ -295,6 +295,54 @@ func TestAnEpisodeBeginsAnywhereInTheTraceAndNoTimeNamesThePlace(t *testing.T) {
 	}
 }
 
+// A burst of an hour ago is known when an episode begins, as it would be to whoever has metrics of the workload; one of three hours
+// ago is not, and neither is the next one. A service that two in ten requests reach has two tenths of it.
+func TestThePeakOfTheLastHoursIsKnownWhenAnEpisodeBegins(t *testing.T) {
+	day := traces.Trace{Name: "day", Step: time.Minute, Rates: make([]float64, 24*60)}
+	for i := range day.Rates {
+		day.Rates[i] = 20
+	}
+	const burst = 12 * 60 // the minute of the burst
+	day.Rates[burst] = 300
+	app := chain()
+	app.Operations[0].Stages[0][0].Share = 0.1 // and the background work, which is as much
+	seen := map[bool]int{}
+	for seed := range uint64(100) {
+		load := workload.Anywhere(day, seed)
+		var minute int // since the burst
+		for minute = 0; load.Rate(-time.Duration(minute)*time.Minute) != 300; minute++ {
+		}
+		if minute < 2 || minute >= 24*60-2 {
+			continue // the burst is now
+		}
+		e, err := workload.OfApplication(func(seed uint64) (sim.Config, error) {
+			return sim.Config{App: app, Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: load, Seed: seed}, nil
+		}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Central})
+		if err != nil {
+			t.Fatal(err)
+		}
+		states, err := e.Reset(t.Context(), seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recent := minute < 115
+		if minute >= 115 && minute < 135 {
+			continue
+		}
+		seen[recent]++
+		for i, share := range []float64{1, 0.2} {
+			s := states[i]
+			got := float64(s.LoadPeak)
+			if want := 300 * share; !s.Knows(mdp.LoadPeak) || recent && math.Abs(got-want) > 1e-9 || !recent && got > want/5 {
+				t.Errorf("%d minutes after a burst of %v, service %d: %v", minute, want, i, got)
+			}
+		}
+	}
+	if seen[true] < 3 || seen[false] < 20 {
+		t.Errorf("%d episodes were within two hours of the burst, %d were not", seen[true], seen[false])
+	}
+}
+
 // chain is an application of two services and background work, so that it shows
 // everything that a simulated world can show.
 func chain() sim.App {

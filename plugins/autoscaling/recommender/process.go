@@ -37,6 +37,7 @@ type process struct {
 	loops      []*loop
 	indicators indicators
 	reading    slo.Reading // of the last step
+	peak       mdp.Peak    // of the throughput
 	stepped    time.Time   // when the last step was made
 	scaled     time.Time   // when the number of replicas was last set
 	pressed    atomic.Bool // a container is throttled at its ceiling, and no step has been made since
@@ -213,7 +214,7 @@ const starting = 20 * time.Second
 // found. It reports whether a canary that is being moved violates the SLO.
 func (p *process) measure(ctx context.Context, now time.Time, mpa *object, t subject) (violated bool) {
 	mpa.Status.Latency = nil
-	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload)
+	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload).Peaked(now, &p.peak)
 	p.margin.observe(now, p.reading)
 	if !p.indicators.has() {
 		meta.RemoveStatusCondition(&mpa.Status.Conditions, v1alpha1.SLOObserved)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -414,5 +415,48 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	c.now = c.now.Add(30 * time.Second)
 	if next := look(); next != 10*time.Second {
 		t.Errorf("the next look after %v: the new pods are there", next)
+	}
+}
+
+// What a workload must be ready for is in the State that its policy sees: the peak of the load of the last hours, which outlives
+// a change of the object's spec.
+func TestThePeakOfTheLoadIsSeen(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	var seen mdp.State
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+			seen = s
+			return mdp.Action{}.WithReservation(200), nil
+		}), "seen/1", nil
+	}
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.SLO = &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{
+			Percentile: 99, Threshold: metav1.Duration{Duration: 100 * time.Millisecond},
+		}}
+	})
+	requests := uint64(0)
+	pass := func(d time.Duration, perSecond uint64) {
+		for range d / (10 * time.Second) {
+			requests += 10 * perSecond
+			s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
+			s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
+			s.Latency = api.Histogram{At: c.now, Upper: []float64{0.01, math.Inf(1)}, Counts: []uint64{requests, requests}}
+			c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
+			c.reconcile("web")
+			c.now = c.now.Add(10 * time.Second)
+		}
+	}
+	pass(10*time.Minute, 5)
+	pass(time.Minute, 80)
+	pass(15*time.Minute, 5)
+	if seen.Knows(mdp.LoadPeak) || seen.Throughput != 5 {
+		t.Errorf("after 26 minutes: %v/s, and a peak of %v", seen.Throughput, seen.LoadPeak)
+	}
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.SLO.Latency.Threshold.Duration *= 2
+	})
+	pass(15*time.Minute, 5)
+	if !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 || seen.Throughput != 5 {
+		t.Errorf("after 41 minutes: %v/s, and a peak of %v (%v): want 5 and 80", seen.Throughput, seen.LoadPeak, seen.Observed)
 	}
 }

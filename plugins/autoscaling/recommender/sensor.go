@@ -41,6 +41,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
+	state.LoadPeak = s.Reading.LoadPeak
 	reports := merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
