@@ -21,6 +21,7 @@ import (
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/train/lesson"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
@@ -66,15 +67,9 @@ type mind struct {
 	trouble    string        // of the last lesson or of keeping; empty: none
 }
 
-// central's knobs, as a learned policy moves them.
-var knobs = mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit)
-
-// form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
-func form() encode.Form { return encode.Discrete(knobs) }
-
 func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *minds {
 	return &minds{
-		lessons: lesson.Default(form(), step), every: 10 * time.Minute, share: 0.5, now: now, deciding: deciding,
+		lessons: lesson.Default(central.Form(), step), every: 10 * time.Minute, share: 0.5, now: now, deciding: deciding,
 		all: map[string]*mind{},
 	}
 }

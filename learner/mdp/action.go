@@ -97,6 +97,9 @@ const Knobs Set = LimitKnobs | 1<<CPUReservation
 // the ceiling stays; the limit in force is the node's matter.
 const LimitKnobs Set = 1<<Replicas | 1<<CPULimit | 1<<MemoryLimit
 
+// ReservedKnobs are the knobs that central moves, through an API server.
+const ReservedKnobs Set = 1<<Replicas | 1<<CPUReservation | 1<<MemoryLimit
+
 // knobOf finds the row of a knob; nil for a signal that is none.
 func knobOf(s Signal) *knobRow {
 	for i := range knobs {

@@ -148,8 +148,6 @@ func TestRewardLaws(t *testing.T) {
 	}
 }
 
-// A step in which requests were missed is judged whatever else is not seen, and
-// what is not seen never makes it better.
 // Central decides on reservations, and so its reward is of them: the limit in force is the node's.
 func TestTheRewardIsOfWhatIsDecidedOn(t *testing.T) {
 	s := mdp.State{
@@ -161,12 +159,27 @@ func TestTheRewardIsOfWhatIsDecidedOn(t *testing.T) {
 			t.Errorf("reserved %v: %v, %v; want %v", reserved, got, ok, want)
 		}
 	}
+	// To reserve nothing is no way to earn more: what is used beyond it was reserved by others.
+	for _, share := range []mdp.MilliCPU{2, 4, 8} {
+		less, more := s, s
+		less.Reservation, more.Reservation = s.Usage.CPU/share, s.Usage.CPU*share
+		o := mdp.Objective{Alpha: 0.5, Reserved: true}
+		a, ok := o.Judge(less)
+		b, same := o.Judge(more)
+		exact := s
+		exact.Reservation = s.Usage.CPU
+		if best, _ := o.Judge(exact); !ok || !same || math.Abs(float64(a-b)) > 0.01 || a >= best {
+			t.Errorf("a reservation of 1/%d of the usage earns %v, %d times as much %v", share, a, share, b)
+		}
+	}
 	s.Observed = s.Observed.Without(mdp.SetOf(mdp.CPUReservation))
 	if _, ok := (mdp.Objective{Alpha: 0.5, Reserved: true}).Judge(s); ok {
 		t.Error("a reservation that is not known is judged")
 	}
 }
 
+// A step in which requests were missed is judged whatever else is not seen, and
+// what is not seen never makes it better.
 func TestABadStepCountsWithWhatIsKnownOfIt(t *testing.T) {
 	o := mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond, Lost: 0.005}, Alpha: 0.5}
 	law := func(lat, used, missed uint16, hidden uint32) bool {

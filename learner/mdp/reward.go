@@ -127,7 +127,8 @@ type Objective struct {
 	SLO   SLO
 	Alpha Ratio // weight of the SLO against efficiency, in [0, 1]; 0.5 weighs them equally
 	// Reserved lets CPU count as allocated by its reservation, as central decides on it, and not by the limit in force, on which
-	// a node decides.
+	// a node decides. Beneath a ceiling more than it can be used, and costs others of the node what they have reserved: a
+	// reservation that is half of the usage is worth no more than one that is twice as much.
 	Reserved bool
 }
 
@@ -169,7 +170,11 @@ func (o Objective) Judge(s State) (r Reward, ok bool) {
 		}
 		return preserved, true
 	}
-	cpu := min(1, float64(s.Usage.CPU)/float64(allocated))
+	cpu := float64(s.Usage.CPU) / float64(allocated)
+	if cpu > 1 && o.Reserved {
+		cpu = 1 / cpu
+	}
+	cpu = min(1, cpu)
 	memory := min(1, float64(s.Usage.Memory)/float64(s.Limit.Memory))
 	return preserved + Reward((1-a)*(cpu+memory)), true
 }

@@ -72,7 +72,7 @@ func TestTheAPIServerIsAWorld(t *testing.T) {
 
 			Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 690},
 		}
-		knobs := mdp.SetOf(mdp.Replicas, mdp.CPUReservation, mdp.MemoryLimit)
+		knobs := mdp.ReservedKnobs
 		w := &world{
 			s:      s,
 			sensor: recommender.Sensor{Fleet: agents, Container: "web", MaxAge: time.Minute},

@@ -22,7 +22,8 @@ const beneathEvery = time.Second
 type node struct {
 	handle  sim.Handle
 	loop    mdp.Loop
-	sum     mdp.MilliCPU // of the limits in force, one of each second since [node.mean]
+	sum     mdp.MilliCPU // of the limits in force, one of each second since [node.since]
+	burst   mdp.MilliCPU // the highest usage of these seconds
 	seconds mdp.MilliCPU
 }
 
@@ -41,17 +42,18 @@ func (n *node) second(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("service %s: its node: %w", n.handle.Name(), err)
 	}
 	n.sum += d.State.Limit.CPU
+	n.burst = max(n.burst, d.State.Usage.CPU)
 	n.seconds++
 	return nil
 }
 
-// mean is the mean limit in force since the last call; ok is false when no second has passed.
-func (n *node) mean() (limit mdp.MilliCPU, ok bool) {
-	defer func() { n.sum, n.seconds = 0, 0 }()
+// since is the mean limit in force and the highest usage of a second since the last call; ok is false when no second has passed.
+func (n *node) since() (limit, burst mdp.MilliCPU, ok bool) {
+	defer func() { n.sum, n.burst, n.seconds = 0, 0, 0 }()
 	if n.seconds == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	return n.sum / n.seconds, true
+	return n.sum / n.seconds, n.burst, true
 }
 
 // nodes lets time pass in a world, with what its nodes do.

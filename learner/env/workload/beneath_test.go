@@ -131,3 +131,55 @@ func TestWithoutAPolicyBeneathWhatIsSetIsJudged(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
+
+// Where reservations are set, as in central, a ceiling is the upper bound all the time; what is judged is what was reserved, and
+// not what the node let it use.
+func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
+	world := func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
+		}, nil
+	}
+	o := workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true}
+	if _, err := workload.OfWorld(world, o); err == nil || !strings.Contains(err.Error(), "beneath") {
+		t.Errorf("without a policy beneath: %v", err)
+	}
+	o.Beneath = always(700)
+	e, err := workload.OfWorld(world, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spaces := e.Spaces()
+	if spaces.Knobs != mdp.ReservedKnobs || spaces.Bounds.Knob(mdp.CPUReservation) != spaces.Bounds.Knob(mdp.CPULimit) {
+		t.Errorf("knobs %v, bounds %v", spaces.Knobs, spaces.Bounds)
+	}
+	for range 2 { // each episode begins as the first one did
+		s, err := e.Reset(t.Context(), 1)
+		if err != nil || s.Reservation != 1000 || s.Ceiling != 4000 || s.Limit.CPU >= 1000 || !spaces.Signals.Contains(s.Observed) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if s.CPUBurst < s.Usage.CPU || !s.Knows(mdp.CPUBurst) {
+			t.Errorf("a burst of %v, and %v in the mean", s.CPUBurst, s.Usage.CPU)
+		}
+		out, err := e.Step(t.Context(), mdp.Action{}.WithReservation(200).WithMemory(300*mdp.MiB).WithReplicas(3))
+		if err != nil || out.Executed.Reservation != 200 || out.Effect != mdp.Applied && out.Effect != mdp.Pending {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		got := out.State
+		if got.Reservation != 200 || got.Ceiling != 4000 || got.Limit.CPU >= 2000 || got.Limit.Memory != 300*mdp.MiB ||
+			got.Replicas != 3 || got != out.Judged {
+			t.Errorf("%+v", got)
+		}
+		objective := mdp.Objective{SLO: shop().SLO, Alpha: 0.5, Reserved: true}
+		if r, _ := objective.Judge(got); r != out.Reward {
+			t.Errorf("reward %v, that of the reservation is %v", out.Reward, r)
+		}
+		if out, err = e.Step(t.Context(), mdp.Action{}.WithReservation(150)); err != nil || out.Effect != mdp.Applied {
+			t.Errorf("a reservation alone: %v, %v", out.Effect, err)
+		}
+		if out, err = e.Step(t.Context(), mdp.Action{}.WithReservation(150)); err != nil || out.Effect != mdp.Unchanged ||
+			out.State.Reservation != 150 || out.State.Ceiling != 4000 {
+			t.Errorf("the same again: %v, %+v, %v", out.Effect, out.State, err)
+		}
+	}
+}

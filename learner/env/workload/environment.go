@@ -139,9 +139,10 @@ type episode struct {
 	spaces    Spaces
 	objective mdp.Objective
 	guards    mdp.Policy
-	proposed  mdp.Action // what the guards are asked about
-	state     mdp.State  // the last one that was sensed
-	node      *node      // nil: what is set is in force
+	proposed  mdp.Action   // what the guards are asked about
+	state     mdp.State    // the last one that was sensed
+	node      *node        // nil: what is set is in force
+	reserved  mdp.MilliCPU // with [Options].Reserved: of a replica; 0 without
 }
 
 // begin looks for the first time. The guards of an earlier episode are forgotten.
@@ -159,11 +160,22 @@ func (e *episode) sense(ctx context.Context) (set, inForce mdp.State, err error)
 	if err != nil || e.node == nil {
 		return set, inForce, err
 	}
-	set.Limit.CPU = e.node.handle.Ceiling().CPU
-	if limit, ok := e.node.mean(); ok {
+	ceiling := e.node.handle.Ceiling().CPU
+	limit, burst, ok := e.node.since()
+	if ok {
 		inForce.Limit.CPU = limit
 	}
-	return set, inForce, nil
+	if e.reserved == 0 {
+		set.Limit.CPU = ceiling
+		return set, inForce, nil
+	}
+	inForce.Reservation, inForce.Ceiling = e.reserved, ceiling
+	inForce.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
+	if ok {
+		inForce.CPUBurst = burst
+		inForce.Observed |= mdp.SetOf(mdp.CPUBurst)
+	}
+	return inForce, inForce, nil
 }
 
 // newGuards puts the guards before what is proposed to this episode.
@@ -213,7 +225,7 @@ func (e *episode) act(ctx context.Context, a mdp.Action, out *Outcome) error {
 		return fmt.Errorf("acting %v: %w", a, err)
 	}
 	out.Clipped = guarded.Clipped
-	out.Executed, out.Effect, err = e.pair.Actuator.Act(ctx, e.pair.Now(), guarded)
+	out.Executed, out.Effect, err = e.carryOut(ctx, guarded)
 	if r, ok := e.pair.Actuator.(Reasoner); ok {
 		out.Text = r.Why()
 	}
@@ -221,6 +233,20 @@ func (e *episode) act(ctx context.Context, a mdp.Action, out *Outcome) error {
 		return fmt.Errorf("acting %v: %w", a, err)
 	}
 	return nil
+}
+
+// carryOut acts. A reservation is not in the world, which keeps no other workload's room: it takes force at once.
+func (e *episode) carryOut(ctx context.Context, a mdp.Action) (executed mdp.Action, effect mdp.Effect, err error) {
+	reserved, ok := a.Knob(mdp.CPUReservation)
+	if !ok || e.reserved == 0 {
+		return e.pair.Actuator.Act(ctx, e.pair.Now(), a)
+	}
+	executed, effect, err = e.pair.Actuator.Act(ctx, e.pair.Now(), a.Without(mdp.SetOf(mdp.CPUReservation)))
+	if effect == mdp.Unchanged && mdp.MilliCPU(reserved) != e.reserved {
+		effect = mdp.Applied
+	}
+	e.reserved = mdp.MilliCPU(reserved)
+	return executed.WithReservation(e.reserved), effect, err
 }
 
 // look is what is seen and judged after a step.

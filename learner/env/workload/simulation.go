@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"awarescale.dev/aware/learner/env"
@@ -16,6 +17,9 @@ const Seen = mdp.LimitKnobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUP
 	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
 	1<<mdp.Lost | 1<<mdp.BackgroundLate | 1<<mdp.LoadPeak
 
+// reserves is what is seen beside, where actions set reservations.
+const reserves = 1<<mdp.CPUReservation | 1<<mdp.CPUCeiling | 1<<mdp.CPUBurst
+
 // Options of a simulated environment.
 type Options struct {
 	// Service is acted upon; empty is the entry service, which serves the first
@@ -25,6 +29,9 @@ type Options struct {
 	Step    time.Duration // a multiple of sim.Slice
 	Guards  guard.Settings
 	Beneath Beneath // nil: what actions set is in force. With it the step is of whole seconds, and nothing can be saved.
+	// Reserved lets actions set what central decides: replicas, the CPU reservation and the memory limit. The ceiling is the
+	// upper bound all the time, the policy beneath decides on the limit in force, and what is judged is the reservation.
+	Reserved bool
 }
 
 // Application is a [Joint] of every service of a simulated application, in a new
@@ -76,6 +83,12 @@ func newApplication(
 	if o.Beneath != nil && o.Step%beneathEvery != 0 {
 		return nil, fmt.Errorf("step %v of a world with a policy beneath: it must be a multiple of %v", o.Step, beneathEvery)
 	}
+	if o.Reserved {
+		if o.Beneath == nil {
+			return nil, fmt.Errorf("a world in which reservations are set, and no policy beneath: there must be one")
+		}
+		world = atTheBound(world)
+	}
 	c, err := world(0)
 	if err != nil {
 		return nil, err
@@ -95,12 +108,32 @@ func newApplication(
 			World: Simulated, Workload: c.App.Name, Service: name, Knobs: mdp.LimitKnobs, Bounds: h.Bounds(),
 			Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
 		}
+		if o.Reserved {
+			spaces.Knobs, spaces.Signals = mdp.ReservedKnobs, Seen|reserves
+			spaces.Bounds.Reservation = spaces.Bounds.CPU
+		}
 		if err := spaces.Check(); err != nil {
 			return nil, err
 		}
 		a.parts = append(a.parts, &episode{spaces: spaces})
 	}
 	return a, nil
+}
+
+// atTheBound is worlds in which each service may burst to its upper bound.
+func atTheBound(world func(seed uint64) (sim.Config, error)) func(seed uint64) (sim.Config, error) {
+	return func(seed uint64) (sim.Config, error) {
+		c, err := world(seed)
+		if err != nil {
+			return c, err
+		}
+		c.App.Services = slices.Clone(c.App.Services)
+		for i := range c.App.Services {
+			s := &c.App.Services[i]
+			s.Ceiling.CPU = s.Bounds.CPU.Max
+		}
+		return c, nil
+	}
 }
 
 // entry is the service that the first endpoint asks; the App was checked.
@@ -147,7 +180,7 @@ func (a *Application) Reset(ctx context.Context, seed uint64) ([]mdp.State, erro
 	}
 	a.enter(seed, w, pairs, c.App.SLO)
 	a.running = false
-	if err := a.beneath(seed, w, c.App.SLO); err != nil {
+	if err := a.beneath(seed, w, c.App); err != nil {
 		return nil, err
 	}
 	if err := a.parts[0].pair.Wait(context.WithoutCancel(ctx), a.options.Step); err != nil {
@@ -180,7 +213,7 @@ func (a *Application) pairsOf(w *sim.World) ([]Pair, error) {
 }
 
 // beneath begins what the nodes do in a world, where there is a policy for it.
-func (a *Application) beneath(seed uint64, w *sim.World, slo mdp.SLO) error {
+func (a *Application) beneath(seed uint64, w *sim.World, app sim.App) error {
 	if a.options.Beneath == nil {
 		return nil
 	}
@@ -195,7 +228,11 @@ func (a *Application) beneath(seed uint64, w *sim.World, slo mdp.SLO) error {
 		if err != nil {
 			return err
 		}
-		part.node = newNode(h, p, slo)
+		part.node = newNode(h, p, app.SLO)
+		if a.options.Reserved {
+			i := slices.IndexFunc(app.Services, func(s sim.Service) bool { return s.Name == name })
+			part.reserved = app.Services[i].Size.CPU
+		}
 		all = append(all, part.node)
 	}
 	for _, part := range a.parts {
@@ -210,7 +247,7 @@ func (a *Application) enter(seed uint64, w *sim.World, pairs []Pair, slo mdp.SLO
 	a.now = w
 	for i := range a.parts {
 		a.parts[i].pair = pairs[i]
-		a.parts[i].objective = mdp.Objective{SLO: slo, Alpha: a.options.Alpha}
+		a.parts[i].objective = mdp.Objective{SLO: slo, Alpha: a.options.Alpha, Reserved: a.options.Reserved}
 	}
 }
 

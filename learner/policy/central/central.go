@@ -1,0 +1,45 @@
+// Package central is what central decides with: the rule that it falls back to, the guards before whatever decides, and how a
+// learned policy sees and acts. Central uses it, and so do the simulated worlds in which what it starts with was trained.
+package central
+
+import (
+	"time"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+)
+
+// Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
+func Form() encode.Form { return encode.Discrete(mdp.ReservedKnobs) }
+
+// Rule is the settings of HPA's and VPA's arithmetic for a workload.
+func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
+	c := hpavpa.Default
+	c.SLO = slo
+	c.Largest = mdp.Size{CPU: bounds.CPU.Max, Memory: bounds.Memory.Max}
+	// A replica that is settled beneath its ceiling costs its reservation only, and the
+	// next burst needs it at once: HPA's own default. VPA's own percentile is for the
+	// typical use, too.
+	c.Stabilization = 5 * time.Minute
+	c.BurstUtilization = 90
+	c.Percentile = 0.9
+	// A resize took a busy node of two cores a fifth of its CPU for a second: the API server, the kubelet and the
+	// runtime. What a burst needs it gets from its ceiling at once.
+	c.RaiseWindow = time.Minute
+	c.Finest = 1 // or idle pods move between two of VPA's buckets
+	return c
+}
+
+// Guards is the settings of the guards.
+//
+// Three tenths of a reservation may be freed each minute, and of memory each 20 s. VPA goes to its target at once; what
+// protects is the margin above what is in use, and not the pace. But each step is a resize: by fifths, each 10 and 20 s, a
+// new pod was resized seven times on its way down. And what a minute has shown of CPU is not all that bursts ask for.
+func Guards() guard.Settings {
+	s := guard.Central
+	s.Down = 0.7
+	s.MemoryDwell = 20 * time.Second
+	return s
+}
