@@ -16,7 +16,7 @@ type Figures struct {
 	CPU        float64 `json:"cpu"`        // utilisation: used over limit
 	Memory     float64 `json:"memory"`     // the same
 	Violations int     `json:"violations"` // steps in which the SLO was not kept
-	Cores      float64 `json:"cores"`      // limit of all replicas together
+	Cores      float64 `json:"cores"`      // limit, or reservation, of all replicas together
 }
 
 // add takes in what was seen at the end of a step.
@@ -31,14 +31,18 @@ func (f *Figures) add(out workload.Outcome, slo mdp.SLO) {
 		f.Violations++
 	}
 	s := out.Judged
-	if s.Knows(mdp.CPULimit, mdp.CPUUsage) && s.Limit.CPU > 0 {
-		f.CPU += min(1, float64(s.Usage.CPU)/float64(s.Limit.CPU))
+	allocated := mdp.CPULimit
+	if s.Knows(mdp.CPUReservation) { // what central decides on
+		allocated = mdp.CPUReservation
+	}
+	if cpu := allocated.Value(&s); s.Knows(allocated, mdp.CPUUsage) && cpu > 0 {
+		f.CPU += min(1, float64(s.Usage.CPU)/cpu)
 	}
 	if s.Knows(mdp.MemoryLimit, mdp.MemoryUsage) && s.Limit.Memory > 0 {
 		f.Memory += min(1, float64(s.Usage.Memory)/float64(s.Limit.Memory))
 	}
-	if s.Knows(mdp.CPULimit, mdp.Replicas) {
-		f.Cores += float64(s.Limit.CPU) / 1000 * float64(s.Replicas)
+	if s.Knows(allocated, mdp.Replicas) {
+		f.Cores += allocated.Value(&s) / 1000 * float64(s.Replicas)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/sim/workload"
+	"awarescale.dev/aware/learner/train/lesson"
 )
 
 // Demand of the workloads of a pretraining, in cores: what those have that are adapted to, before and after their updates.
@@ -70,7 +72,7 @@ func (s Setting) pooled(w Workload, cores float64) (task pretrain.Task, err erro
 		if err != nil {
 			return task, err
 		}
-		guide, err := newGuide(watched)
+		guide, err := newGuide(watched, s)
 		if err != nil {
 			return task, err
 		}
@@ -101,45 +103,72 @@ func (w *watched) Step(ctx context.Context, a mdp.Action) (env.Outcome, error) {
 	return out, err
 }
 
-// guide plays the first episode of a workload of a pretraining: HPA and VPA, which nobody has tuned for it, somewhat above or
-// below what they want. Nobody is served by it, so it may be far below.
+// guide plays the first episodes of a workload of a pretraining: HPA and VPA, which nobody has tuned for it, somewhat above or
+// below what they want; where actions are choices, with another one now and then. Half of the times its owner has set minima: it
+// shows what it is worth to be ready for a burst while there is no load, which HPA and VPA never are. Nobody is served by it, so
+// it may be far below.
 type guide struct {
 	of       *watched
+	setting  Setting
 	encoder  *encode.Encoder
 	episode  int // of the rule
 	rule     rule
 	distance []float64 // from what the rule wants
+	legal    []bool    // scratch
 }
 
-func newGuide(of *watched) (*guide, error) {
-	e, err := of.Spaces().Encoder(encode.Box(mdp.LimitKnobs))
+func newGuide(of *watched, s Setting) (*guide, error) {
+	e, err := of.Spaces().Encoder(s.form())
 	if err != nil {
 		return nil, err
 	}
-	return &guide{of: of, encoder: e, distance: make([]float64, e.Form().ActionDim())}, nil
+	form := e.Form()
+	return &guide{
+		of: of, setting: s, encoder: e, distance: make([]float64, form.ActionDim()), legal: make([]bool, form.NumActions()),
+	}, nil
 }
 
-// act implements pretrain.Task's Guide. A distance stays for ten steps in the mean, so that it shows what it leads to.
+// begin takes other settings of the rule for an episode.
+func (g *guide) begin(r *rand.Rand) error {
+	c := g.setting.untuned(g.of.Spaces())
+	c.SafetyMargin = []float64{0.15, 0.5, 1}[r.IntN(3)]
+	c.Percentile = []float64{0.75, 0.95, 1}[r.IntN(3)]
+	if g.setting.Central {
+		c.SafetyMargin = []float64{0, 0.15, 0.5}[r.IntN(3)]
+		c.Percentile = []float64{0.5, 0.9, 1}[r.IntN(3)]
+	}
+	g.rule = rule{config: c}
+	if most := g.of.Spaces().Bounds; r.IntN(2) == 0 {
+		// Each factor is as likely as the others.
+		share := func(span float64) float64 { return math.Pow(span, -r.Float64()) }
+		g.rule.least = mdp.MilliCPU(share(16) * float64(most.CPU.Max))
+		g.rule.memory = mdp.Bytes(share(64) * float64(most.Memory.Max))
+		g.rule.replicas = int(math.Round(share(float64(most.Replicas.Max)) * float64(most.Replicas.Max)))
+	}
+	clear(g.distance)
+	return g.rule.begin()
+}
+
+// act implements pretrain.Task's Guide.
 func (g *guide) act(action []float64, r *rand.Rand) error {
 	if g.episode != g.of.episodes {
 		g.episode = g.of.episodes
-		c := untuned(g.of.Spaces())
-		c.SafetyMargin = []float64{0.15, 0.5, 1}[r.IntN(3)]
-		c.Percentile = []float64{0.75, 0.95, 1}[r.IntN(3)]
-		g.rule = rule{config: c}
-		if err := g.rule.begin(); err != nil {
+		if err := g.begin(r); err != nil {
 			return err
 		}
-		clear(g.distance)
 	}
 	wanted, err := g.rule.Decide(g.of.state)
 	if err != nil {
 		return err
 	}
+	if len(g.legal) > 0 {
+		g.choose(wanted, action, r)
+		return nil
+	}
 	if err := g.encoder.ToBox(g.of.state, wanted, action); err != nil {
 		return err
 	}
-	anew := r.IntN(10) == 0
+	anew := r.IntN(10) == 0 // a distance stays for ten steps in the mean, so that it shows what it leads to
 	for i := range action {
 		if anew {
 			g.distance[i] = 0.3 * r.NormFloat64()
@@ -149,10 +178,27 @@ func (g *guide) act(action []float64, r *rand.Rand) error {
 	return nil
 }
 
+// choose writes the choice that is nearest to what the rule wants, or any legal one, each third time.
+func (g *guide) choose(wanted mdp.Action, action []float64, r *rand.Rand) {
+	action[0] = float64(g.encoder.Nearest(g.of.state, wanted))
+	g.encoder.Legal(g.of.state, g.legal)
+	if i := r.IntN(3 * len(g.legal)); i < len(g.legal) && g.legal[i] {
+		action[0] = float64(i)
+	}
+}
+
 // Pretraining is the settings of a pretraining over a pool, for rounds of a few episodes each.
 func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrain.Config {
 	c := pretrain.Default(shape.Form)
-	c.Meta, c.Rounds, c.Seed = shape, rounds, seed
+	c.Meta, c.Rounds, c.Seed, c.Guided = shape, rounds, seed, 2
+	if s.Central {
+		b := lesson.Base(central.Form())
+		b.State += shape.Embedding
+		b.Batch = 256
+		c.Choices = &pretrain.Choices{Config: b, Gamma: lesson.Gamma, Tries: 0.1}
+		c.Spread, c.LearningRate = 32, 1e-3
+		return c
+	}
 	c.Spread, c.LearningRate = 32, 1e-3
 	batch := c.Base.Batch
 	c.Base = Settings(shape.Form.Observation+shape.Embedding, shape.Form.Action)

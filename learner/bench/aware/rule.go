@@ -9,6 +9,7 @@ import (
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
 )
 
@@ -16,17 +17,23 @@ import (
 type rule struct {
 	config   hpavpa.Config
 	least    mdp.MilliCPU // VPA's minAllowed; 0 is none
+	memory   mdp.Bytes    // the same
 	replicas int          // HPA's minReplicas
 	policy   *hpavpa.Policy
 }
 
 // again is another one with the same settings.
-func (r *rule) again() *rule { return &rule{config: r.config, least: r.least, replicas: r.replicas} }
+func (r *rule) again() *rule {
+	return &rule{config: r.config, least: r.least, memory: r.memory, replicas: r.replicas}
+}
 
-// untuned is HPA and VPA as they come, for a workload's SLO and bounds.
-func untuned(s workload.Spaces) hpavpa.Config {
+// untuned is HPA and VPA as they come, or as central has them, for a workload's SLO and bounds.
+func (s Setting) untuned(of workload.Spaces) hpavpa.Config {
+	if s.Central {
+		return central.Rule(of.SLO, of.Bounds)
+	}
 	c := hpavpa.Default
-	c.SLO, c.Largest = s.SLO, mdp.Size{CPU: s.Bounds.CPU.Max, Memory: s.Bounds.Memory.Max}
+	c.SLO, c.Largest = of.SLO, mdp.Size{CPU: of.Bounds.CPU.Max, Memory: of.Bounds.Memory.Max}
 	return c
 }
 
@@ -51,7 +58,7 @@ func (s Setting) tunedRule(ctx context.Context, d *driven, episodes int, seed ui
 		}
 		return nil
 	}
-	c := untuned(spaces)
+	c := s.untuned(spaces)
 	for _, c.SafetyMargin = range []float64{0, 0.15, 0.5, 1} {
 		for _, c.Percentile = range []float64{0.5, 0.75, 0.95, 1} {
 			if err := try(rule{config: c}); err != nil {
@@ -94,6 +101,9 @@ func (r *rule) Decide(s mdp.State) (mdp.Action, error) {
 	}
 	if a.Sets.Has(mdp.CPULimit) {
 		a = a.WithCPU(max(a.Limit.CPU, r.least))
+	}
+	if a.Sets.Has(mdp.MemoryLimit) {
+		a = a.WithMemory(max(a.Limit.Memory, r.memory))
 	}
 	if a.Sets.Has(mdp.Replicas) {
 		a = a.WithReplicas(max(a.Replicas, r.replicas))

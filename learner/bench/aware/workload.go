@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/sim"
 	simulated "awarescale.dev/aware/learner/sim/workload"
@@ -77,6 +78,9 @@ type Setting struct {
 	// Demand lets the demand policy decide on the CPU limit in force each second, beneath the ceiling, which is what the arms then
 	// set. Without it they set the limit in force, as in the paper.
 	Demand bool `json:",omitempty"`
+	// Central makes the worlds those of central: reservations, replicas and memory limits are set by choices, behind its guards,
+	// and the demand policy decides on the CPU limit in force beneath the upper bound.
+	Central bool `json:",omitempty"`
 }
 
 // Published is the paper's setting, with the SLO and utilisation of equal weight.
@@ -89,8 +93,11 @@ func (s Setting) World(w Workload) (*workload.Simulation, error) {
 		return nil, err
 	}
 	o := workload.Options{Alpha: s.Alpha, Step: workload.Step, Guards: guard.Published}
-	if s.Demand {
+	if s.Demand || s.Central {
 		o.Beneath = newLaw
+	}
+	if s.Central {
+		o.Guards, o.Reserved = central.Guards(), true
 	}
 	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
 		return sim.Config{App: cell.App, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil
@@ -107,5 +114,13 @@ func (s Setting) Env(w Workload, figures *Figures) (workload.Encoded, error) {
 }
 
 func (s Setting) encoded(w Workload, world workload.Environment) (workload.Encoded, error) {
-	return workload.Encode(w.Name(), world, encode.Box(mdp.LimitKnobs), s.Length)
+	return workload.Encode(w.Name(), world, s.form(), s.Length)
+}
+
+// form is how learners see and act.
+func (s Setting) form() encode.Form {
+	if s.Central {
+		return central.Form()
+	}
+	return encode.Box(mdp.LimitKnobs)
 }

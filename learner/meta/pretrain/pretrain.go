@@ -8,18 +8,20 @@ import (
 	"slices"
 	"sync"
 
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/nn"
-	"awarescale.dev/aware/learner/nn/kernel"
 )
 
 // Config is the settings of a pretraining.
 type Config struct {
 	Meta meta.Config
 	Base ddpg.Config // its State is an observation and an embedding, its Batch is Tasks times the rows of each
+	// Choices is the base-learner where actions are choices; Base means nothing then.
+	Choices *Choices
 
 	Tasks        int     // workloads of a round, and of an update whose gradient goes on into the meta-learner
 	Spread       int     // workloads of any other update, where as many have experience
@@ -55,21 +57,22 @@ func (c Config) Check() error {
 	if err := c.Meta.Check(); err != nil {
 		return err
 	}
-	if err := c.Base.Check(); err != nil {
+	if c.Choices != nil {
+		if err := c.Choices.Check(); err != nil {
+			return err
+		}
+	} else if err := c.Base.Check(); err != nil {
 		return err
 	}
-	f := c.Meta.Form
+	size := c.sizes()
+	if err := size.fits(c.Meta); err != nil {
+		return err
+	}
 	switch {
-	case f.Choices > 0 || c.Base.Action != f.Action:
-		return fmt.Errorf("pretraining: actions of %d numbers, episodes of the form %+v: they must be equal, and numbers",
-			c.Base.Action, f)
-	case c.Base.State != f.Observation+c.Meta.Embedding:
-		return fmt.Errorf("pretraining: states of %d numbers: an observation of %d and an embedding of %d are %d",
-			c.Base.State, f.Observation, c.Meta.Embedding, f.Observation+c.Meta.Embedding)
-	case c.Tasks < 1 || c.Base.Batch%c.Tasks != 0:
-		return fmt.Errorf("pretraining: tasks %d: it must be at least 1, and divide the batch of %d", c.Tasks, c.Base.Batch)
-	case c.Spread < 1 || c.Base.Batch%c.Spread != 0:
-		return fmt.Errorf("pretraining: spread %d: it must be at least 1, and divide the batch of %d", c.Spread, c.Base.Batch)
+	case c.Tasks < 1 || size.batch%c.Tasks != 0:
+		return fmt.Errorf("pretraining: tasks %d: it must be at least 1, and divide the batch of %d", c.Tasks, size.batch)
+	case c.Spread < 1 || size.batch%c.Spread != 0:
+		return fmt.Errorf("pretraining: spread %d: it must be at least 1, and divide the batch of %d", c.Spread, size.batch)
 	case c.Updates < 0 || c.Through < 1 || c.Guided < 0 || c.Rounds < 1:
 		return fmt.Errorf("pretraining: updates %d, through %d, guided %d, rounds %d: they must be at least 0, 1, 0 and 1",
 			c.Updates, c.Through, c.Guided, c.Rounds)
@@ -115,10 +118,8 @@ type Run struct {
 	order   []int // in which workloads take their turns
 	learner *meta.Learner
 	adam    *nn.Adam
-	policy  *ddpg.Policy
-	plain   *ddpg.Updater // embeddings as they are
-	whole   *ddpg.Updater // through the meta-learner
-	through *through
+	base    base
+	size    sizes
 	wide    *replay.Batch // what the updates are given
 	narrow  *replay.Batch // of one of Tasks workloads, without embeddings
 	thin    *replay.Batch // of one of Spread
@@ -152,24 +153,26 @@ func New(c Config, tasks []Task) (*Run, error) {
 	}
 	r := &Run{
 		c: c, learner: learner, adam: nn.NewAdam(c.Meta.Params(), c.LearningRate, 1e-8), random: random,
-		policy: ddpg.NewPolicy(c.Base, random), rows: make([]int, c.Base.Batch),
+		size: c.sizes(), rows: make([]int, c.sizes().batch),
 	}
-	if r.through, err = newThrough(c.Meta, c.Base, c.Tasks); err != nil {
+	if r.base, err = c.newBase(random); err != nil {
 		return nil, err
 	}
-	r.plain, r.whole = ddpg.NewUpdater(c.Base, r.through.Gradients), ddpg.NewUpdater(c.Base, r.through)
-	narrow := replay.Config{Capacity: c.Capacity, State: c.Meta.Form.Observation, Action: c.Base.Action}
-	if r.narrow, err = replay.NewBatch(narrow, c.Base.Batch/c.Tasks); err != nil {
+	narrow := replay.Config{
+		Capacity: c.Capacity, State: c.Meta.Form.Observation, Action: r.size.action, NumActions: r.size.choices,
+	}
+	if r.narrow, err = replay.NewBatch(narrow, r.size.batch/c.Tasks); err != nil {
 		return nil, err
 	}
-	if r.thin, err = replay.NewBatch(narrow, c.Base.Batch/c.Spread); err != nil {
+	if r.thin, err = replay.NewBatch(narrow, r.size.batch/c.Spread); err != nil {
 		return nil, err
 	}
 	wide := narrow
-	wide.State = c.Base.State
-	if r.wide, err = replay.NewBatch(wide, c.Base.Batch); err != nil {
+	wide.State = r.size.state
+	if r.wide, err = replay.NewBatch(wide, r.size.batch); err != nil {
 		return nil, err
 	}
+	r.wide.NextLegal = make([]bool, r.size.batch*r.size.choices)
 	for i, one := range tasks {
 		if f := meta.FormOf(one.Env); f != c.Meta.Form {
 			return nil, fmt.Errorf("pretraining: workload %s has the form %+v: it must be %+v", one.Name, f, c.Meta.Form)
@@ -231,13 +234,9 @@ func (r *Run) round() error {
 	}
 	// Of actions that nobody has tried the critics know nothing, and a policy that does what they like best ends at a bound.
 	imitation := r.c.Imitation * float64(r.guided) / float64(r.played)
-	r.plain.Imitation, r.whole.Imitation = imitation, imitation
 	rate := 1 - (1-r.c.Final)*float64(r.Rounds)/float64(r.c.Rounds)
 	r.adam.LearningRate = rate * r.c.LearningRate
-	r.policy.Actor.Adam.LearningRate = rate * r.c.Base.ActorLearningRate
-	for _, critic := range r.policy.Critics {
-		critic.Adam.LearningRate = rate * r.c.Base.CriticLearningRate
-	}
+	r.base.pace(rate, imitation)
 	made := 0
 	for i := range r.c.Updates {
 		loss, err := r.update(i%r.c.Through == 0)
@@ -275,23 +274,30 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 	c := r.c
 	random := rand.New(rand.NewPCG(seed, 0x9d))
 	n := c.Meta.Form.Observation
-	obs, next := make([]float64, c.Base.State), make([]float64, c.Base.State)
+	obs, next := make([]float64, r.size.state), make([]float64, r.size.state)
 	copy(obs[n:], t.embedding)
-	action, sent, executed := make([]float64, c.Base.Action), make([]float64, c.Base.Action), make([]float64, c.Base.Action)
-	tape := kernel.NewTape[float64](c.Base.Actor(), 1)
+	action, sent, executed := make([]float64, r.size.action), make([]float64, r.size.action), make([]float64, r.size.action)
 	if err := t.Env.Reset(seed, obs[:n]); err != nil {
 		return 0, err
 	}
 	executor, _ := t.Env.(env.Executor)
-	decide := func() error {
-		deviation := c.Base.Noise.After(r.steps)
-		for i, v := range tape.Forward(r.policy.Actor.Theta, obs, 1) {
-			action[i] = max(-1, min(1, v+deviation*random.NormFloat64()))
+	masker, _ := t.Env.(env.Masker)
+	look := func() []bool { return nil } // at what is legal
+	if masker != nil && r.size.choices > 0 {
+		look = func() []bool {
+			legal := make([]bool, r.size.choices)
+			masker.Legal(legal)
+			return legal
 		}
+	}
+	legal := look()
+	act := r.base.actor(r.steps, random)
+	decide := func() error {
+		act(obs, legal, action)
 		return nil
 	}
 	if t.episodes < c.Guided {
-		decide = func() error { return t.guide(action, random) }
+		decide = func() error { return r.guide(t, legal, action, random) }
 	}
 	var e meta.Episode
 	for {
@@ -308,10 +314,11 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 			executor.Executed(executed)
 		}
 		e.Add(c.Meta.Form, obs[:n], executed, out.Reward, out.RewardKnown)
+		legal = look()
 		if out.RewardKnown {
 			err := t.replay.Add(replay.Transition{
-				State: obs[:n], Action: executed, Reward: out.Reward, Next: next[:n],
-				Discount: max(c.Base.Gamma, math.SmallestNonzeroFloat64), Terminated: out.Terminated, Truncated: out.Truncated,
+				State: obs[:n], Action: executed, Reward: out.Reward, Next: next[:n], NextLegal: legal,
+				Discount: least(r.size.gamma), Terminated: out.Terminated, Truncated: out.Truncated,
 			})
 			if err != nil {
 				return 0, err
@@ -333,12 +340,16 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 }
 
 // guide is an action of an episode that the policy does not play.
-func (t *task) guide(action []float64, r *rand.Rand) error {
-	if t.Guide != nil {
-		return t.Guide(action, r)
-	}
-	for i := range action {
-		action[i] = 2*r.Float64() - 1
+func (r *Run) guide(t *task, legal []bool, action []float64, random *rand.Rand) error {
+	switch {
+	case t.Guide != nil:
+		return t.Guide(action, random)
+	case r.size.choices > 0:
+		action[0] = float64(anyOf(legal, r.size.choices, random))
+	default:
+		for i := range action {
+			action[i] = 2*random.Float64() - 1
+		}
 	}
 	return nil
 }
@@ -383,26 +394,25 @@ func (r *Run) update(on bool) (loss float64, err error) {
 		r.widen(batch, i, t)
 	}
 	if !on {
-		s, err := r.plain.Update(r.policy, r.wide, r.random)
-		return s.Critic, err
+		return r.base.update(r.wide, false, r.random)
 	}
-	r.through.reset(r.learner.Theta, bundles, r.rows)
-	s, err := r.whole.Update(r.policy, r.wide, r.random)
-	if err != nil {
+	through := r.base.through()
+	through.reset(r.learner.Theta, bundles, r.rows)
+	if loss, err = r.base.update(r.wide, true, r.random); err != nil {
 		return 0, err
 	}
-	if err := nn.CheckGradient(s.Critic, r.through.grad, nil); err != nil {
+	if err := nn.CheckGradient(loss, through.grad, nil); err != nil {
 		return 0, err
 	}
-	for i := range r.through.grad {
-		r.through.grad[i] /= float64(r.through.calls)
+	for i := range through.grad {
+		through.grad[i] /= float64(through.calls)
 	}
-	nn.Clip(c.Clip, r.through.grad)
-	r.adam.Update(r.learner.Theta, r.through.grad)
+	nn.Clip(c.Clip, through.grad)
+	r.adam.Update(r.learner.Theta, through.grad)
 	for i, t := range chosen {
 		r.learner.Embed(bundles[i], t.embedding)
 	}
-	return s.Critic, nil
+	return loss, nil
 }
 
 // choose is that many different workloads, or fewer, of those that have experience.
@@ -420,7 +430,7 @@ func (r *Run) choose(n int) []*task {
 
 // widen copies the batch of one of an update's workloads into the wide one, with the workload's embedding.
 func (r *Run) widen(from *replay.Batch, number int, t *task) {
-	n, w, a := r.c.Meta.Form.Observation, r.c.Base.State, r.c.Base.Action
+	n, w, a := r.c.Meta.Form.Observation, r.size.state, r.size.action
 	begin := number * from.Size()
 	for i := range from.Size() {
 		to := begin + i
@@ -429,6 +439,10 @@ func (r *Run) widen(from *replay.Batch, number int, t *task) {
 			copy(column[0][to*w+n:][:w-n], t.embedding)
 		}
 		copy(r.wide.Action[to*a:][:a], from.Action[i*a:])
+		k := r.size.choices
+		for j := range k {
+			r.wide.NextLegal[to*k+j] = from.NextLegal == nil || from.NextLegal[i*k+j]
+		}
 		r.rows[to] = number
 	}
 	copy(r.wide.Reward[begin:], from.Reward)
@@ -445,19 +459,33 @@ func (r *Run) Learner() *meta.Learner { return r.learner }
 // Base is a base-learner that begins with what the policies of the workloads have learned, and no experience. It is for
 // environments conditioned on the meta-learner's embeddings.
 func (r *Run) Base(seed uint64) (*ddpg.Agent, error) {
+	b, ok := r.base.(*continuous)
+	if !ok {
+		return nil, fmt.Errorf("pretraining: its base-learner chooses: it is no DDPG")
+	}
 	c := r.c.Base
 	c.Seed = seed
 	a, err := ddpg.New(c)
 	if err != nil {
 		return nil, err
 	}
-	copy(a.Policy.Actor.Theta, r.policy.Actor.Theta)
-	copy(a.Policy.Actor.Target, r.policy.Actor.Target)
-	for i, critic := range r.policy.Critics {
+	copy(a.Policy.Actor.Theta, b.policy.Actor.Theta)
+	copy(a.Policy.Actor.Target, b.policy.Actor.Target)
+	for i, critic := range b.policy.Critics {
 		copy(a.Policy.Critics[i].Theta, critic.Theta)
 		copy(a.Policy.Critics[i].Target, critic.Target)
 	}
 	return a, nil
+}
+
+// Choosing is what a run's base-learner of choices has learned: its shape, the parameters of its values and those of its
+// behaviour. ok is false where actions are numbers.
+func (r *Run) Choosing() (shape discrete.Config, values, behaviour []float64, ok bool) {
+	b, ok := r.base.(*choosing)
+	if !ok {
+		return shape, nil, nil, false
+	}
+	return b.c.Config, slices.Clone(b.policy.Values.Theta), slices.Clone(b.policy.Behaviour.Theta), true
 }
 
 // Familiar is the workloads of the training, of which there are episodes.

@@ -29,14 +29,15 @@ func TestImitationAndRatesFall(t *testing.T) {
 		if err := run.Train(context.Background(), round+1); err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(run.plain.Imitation-want) > 1e-9 || run.whole.Imitation != run.plain.Imitation {
-			t.Errorf("round %d imitates with %v and %v, want %v", round, run.plain.Imitation, run.whole.Imitation, want)
+		base := run.base.(*continuous)
+		if math.Abs(base.plain.Imitation-want) > 1e-9 || base.whole.Imitation != base.plain.Imitation {
+			t.Errorf("round %d imitates with %v and %v, want %v", round, base.plain.Imitation, base.whole.Imitation, want)
 		}
 		share := 1 - 0.9*float64(round)/10
 		for what, of := range map[string][2]float64{
 			"meta-learner": {run.adam.LearningRate, c.LearningRate},
-			"actor":        {run.policy.Actor.Adam.LearningRate, c.Base.ActorLearningRate},
-			"critic":       {run.policy.Critics[0].Adam.LearningRate, c.Base.CriticLearningRate},
+			"actor":        {base.policy.Actor.Adam.LearningRate, c.Base.ActorLearningRate},
+			"critic":       {base.policy.Critics[0].Adam.LearningRate, c.Base.CriticLearningRate},
 		} {
 			if math.Abs(of[0]-share*of[1]) > 1e-12 {
 				t.Errorf("round %d: the %s learns at %v of %v", round, what, of[0], of[1])

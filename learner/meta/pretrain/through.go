@@ -3,61 +3,47 @@ package pretrain
 import (
 	"fmt"
 
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/graph"
 )
 
-// through is ddpg's gradients, where that of the critic goes on into the meta-learner. The embeddings in the states
-// that the critic is given are made again from the bundles, so that they can be differentiated.
+// through is a loss of a base-learner's values, where its gradient goes on into the meta-learner. The embeddings in the states
+// that the base-learner is given are made again from the bundles, so that they can be differentiated.
 type through struct {
-	ddpg.Gradients // the actor's
-
-	meta   []float64   // parameters of the meta-learner
-	grad   []float64   // theirs, summed up over the calls since [through.reset]
-	calls  int         // since then
-	theta  []float64   // scratch: meta-learner's and critic's
-	all    []float64   // scratch: gradients of both
-	of     meta.Config // shape of the meta-learner
-	base   ddpg.Config // of the base-learner
-	graph  *graph.Graph[float64]
-	x      graph.Input[float64] // bundles of episodes
-	obs    graph.Input[float64] // observations without embeddings
-	action graph.Input[float64]
-	y      graph.Input[float64]
-	w      graph.Input[float64]
+	meta  []float64   // parameters of the meta-learner
+	grad  []float64   // theirs, summed up over the calls since [through.reset]
+	calls int         // since then
+	theta []float64   // scratch: meta-learner's and values'
+	all   []float64   // scratch: gradients of both
+	of    meta.Config // shape of the meta-learner
+	batch int
+	graph *graph.Graph[float64]
+	x     graph.Input[float64] // bundles of episodes
+	obs   graph.Input[float64] // observations without embeddings
 
 	lengths []int // of the episodes
 	task    []int // of each row of the batch
 }
 
-// newThrough builds the loss for batches of that many workloads.
-func newThrough(of meta.Config, base ddpg.Config, tasks int) (*through, error) {
-	actor, err := ddpg.Gorgonia(base)
-	if err != nil {
-		return nil, err
-	}
-	critic := base.Critic()
+// newThrough builds a loss for batches of that many workloads. loss makes it of the states, embeddings included, and of where
+// the parameters of the values begin, of which there are as many as given.
+func newThrough(
+	of meta.Config, tasks, batch, params int, loss func(b *graph.Builder[float64], state *graph.Node, begin int) *graph.Node,
+) (*through, error) {
 	n := of.Params()
 	t := &through{
-		Gradients: actor,
-		grad:      make([]float64, n),
-		theta:     make([]float64, n+critic.Params()),
-		all:       make([]float64, n+critic.Params()),
-		of:        of,
-		base:      base,
-		lengths:   make([]int, tasks*of.Bundle),
-		task:      make([]int, base.Batch),
+		grad: make([]float64, n), theta: make([]float64, n+params), all: make([]float64, n+params), of: of, batch: batch,
+		lengths: make([]int, tasks*of.Bundle), task: make([]int, batch),
 	}
-	t.graph, err = graph.Build(n+critic.Params(), func(b *graph.Builder[float64]) *graph.Node {
+	var err error
+	t.graph, err = graph.Build(n+params, func(b *graph.Builder[float64]) *graph.Node {
 		t.x = b.Input("episodes", of.Length*len(t.lengths), of.Form.Width())
-		t.obs = b.Input("observation", base.Batch, of.Form.Observation)
-		t.action = b.Input("action", base.Batch, base.Action)
-		t.y, t.w = b.Input("target", base.Batch, 1), b.Input("weight", base.Batch, 1)
+		t.obs = b.Input("observation", batch, of.Form.Observation)
 		e := embedding(b, of, tasks, t.x.Node, t.lengths)
-		sa := b.Join("state and action", t.obs.Node, b.Rows("embedding of a row", e, t.task), t.action.Node)
-		q := b.MLP("critic", critic, sa, n)
-		return b.Mean(b.Mul(t.w.Node, b.Square(b.Sub(q, t.y.Node))))
+		return loss(b, b.Join("state", t.obs.Node, b.Rows("embedding of a row", e, t.task)), n)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pretraining: %w", err)
@@ -85,16 +71,12 @@ func (t *through) reset(theta []float64, bundles [][]meta.Episode, task []int) {
 	copy(t.task, task)
 }
 
-// Critic implements [ddpg.Gradients].
-func (t *through) Critic(theta, sa, y, weight, grad []float64) (float64, error) {
-	c, n := t.base, t.of.Form.Observation
-	for i := range c.Batch {
-		row := sa[i*(c.State+c.Action):][:c.State+c.Action]
-		copy(t.obs.Data[i*n:][:n], row)
-		copy(t.action.Data[i*c.Action:][:c.Action], row[c.State:])
+// gradient is the loss, and the gradient of the values' parameters. Each row of the batch begins with its observation.
+func (t *through) gradient(theta, rows, grad []float64) (float64, error) {
+	n, width := t.of.Form.Observation, len(rows)/t.batch
+	for i := range t.batch {
+		copy(t.obs.Data[i*n:][:n], rows[i*width:])
 	}
-	copy(t.y.Data, y)
-	copy(t.w.Data, weight)
 	copy(t.theta, t.meta)
 	copy(t.theta[len(t.meta):], theta)
 	loss, err := t.graph.Gradient(t.theta, t.all)
@@ -106,4 +88,71 @@ func (t *through) Critic(theta, sa, y, weight, grad []float64) (float64, error) 
 	return loss, err
 }
 
-var _ ddpg.Gradients = (*through)(nil)
+// throughCritic is ddpg's gradients, where that of a critic goes on into the meta-learner.
+type throughCritic struct {
+	*through
+	ddpg.Gradients // the actor's
+	c              ddpg.Config
+	action         graph.Input[float64]
+	y              graph.Input[float64]
+	w              graph.Input[float64]
+}
+
+func newThroughCritic(of meta.Config, c ddpg.Config, tasks int) (*throughCritic, error) {
+	plain, err := ddpg.Gorgonia(c)
+	if err != nil {
+		return nil, err
+	}
+	critic := c.Critic()
+	t := &throughCritic{Gradients: plain, c: c}
+	t.through, err = newThrough(of, tasks, c.Batch, critic.Params(), func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
+		t.action = b.Input("action", c.Batch, c.Action)
+		t.y, t.w = b.Input("target", c.Batch, 1), b.Input("weight", c.Batch, 1)
+		q := b.MLP("critic", critic, b.Join("state and action", s, t.action.Node), begin)
+		return b.Mean(b.Mul(t.w.Node, b.Square(b.Sub(q, t.y.Node))))
+	})
+	return t, err
+}
+
+// Critic implements [ddpg.Gradients].
+func (t *throughCritic) Critic(theta, sa, y, weight, grad []float64) (float64, error) {
+	for i := range t.c.Batch {
+		copy(t.action.Data[i*t.c.Action:][:t.c.Action], sa[i*(t.c.State+t.c.Action)+t.c.State:])
+	}
+	copy(t.y.Data, y)
+	copy(t.w.Data, weight)
+	return t.gradient(theta, sa, grad)
+}
+
+// throughValues is discrete BCQ's gradients, where that of the values goes on into the meta-learner.
+type throughValues struct {
+	*through
+	discrete.Gradients // the behaviour's
+	action, y          []float64
+}
+
+func newThroughValues(of meta.Config, c discrete.Config, tasks int) (*throughValues, error) {
+	plain, err := discrete.Gorgonia(c)
+	if err != nil {
+		return nil, err
+	}
+	t := &throughValues{Gradients: plain}
+	values := c.Network()
+	t.through, err = newThrough(of, tasks, c.Batch, values.Params(), func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
+		return b.Loss("values", func(in, grads [][]float64) (float64, error) {
+			return nn.Huber(in[0], t.action, t.y, nil, grads[0], nil), nil
+		}, b.MLP("values", values, s, begin))
+	})
+	return t, err
+}
+
+// Values implements [discrete.Gradients].
+func (t *throughValues) Values(theta, s, a, y, grad []float64) (float64, error) {
+	t.action, t.y = a, y
+	return t.gradient(theta, s, grad)
+}
+
+var (
+	_ ddpg.Gradients     = (*throughCritic)(nil)
+	_ discrete.Gradients = (*throughValues)(nil)
+)

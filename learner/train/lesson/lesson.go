@@ -34,12 +34,27 @@ type Config struct {
 	Hidden  []int
 	Judge   fqe.Config // of the form's sizes
 	Seed    uint64
+	// Start is what the first lesson of a workload begins with; nil: it begins with nothing. It is read by [Config.Prepare] alone.
+	Start *Start `json:"-"`
+}
+
+// Gamma is the usual discount of a step's future: what a decision of central leads to is seen within some steps.
+const Gamma = 0.9
+
+// Base is the settings of what learns by the choices of a form.
+//
+// Its batches are larger and its steps smaller than in the authors' code. With those, what was learned of one and the same store
+// was a good policy for three seeds of six, and one that breaks the SLO all the time for two.
+func Base(form encode.Form) discrete.Config {
+	b := discrete.Default(form.Dim(), form.NumActions())
+	b.Batch, b.LearningRate = 200, 3e-4
+	return b
 }
 
 // Default is settings for central: a decision every step, of which the consequences are seen within some.
 func Default(form encode.Form, step time.Duration) Config {
 	return Config{
-		Form: form, Step: step, Gamma: 0.9, Most: 10_000, Least: 500, Updates: 1000, Hidden: []int{64, 64},
+		Form: form, Step: step, Gamma: Gamma, Most: 10_000, Least: 500, Updates: 1000, Hidden: Base(form).Hidden,
 		Judge: fqe.Default(form.Dim(), 0, form.NumActions()),
 	}
 }
@@ -59,6 +74,11 @@ func (c Config) Check() error {
 	case c.Least < 1 || c.Most < c.Least || c.Updates < 1:
 		return fmt.Errorf("lesson: least %d, most %d, updates %d: they must be at least 1, and most not below least",
 			c.Least, c.Most, c.Updates)
+	}
+	if c.Start != nil {
+		if err := c.Form.Same(c.Start.Form); err != nil {
+			return fmt.Errorf("a start of lessons: %w", err)
+		}
 	}
 	return c.Judge.Check()
 }
@@ -124,6 +144,13 @@ func (c Config) Prepare(
 	if n := l.transitions(); n < c.Least {
 		return fail(&TooLittleError{n, c.Least})
 	}
+	if from == nil && c.Start != nil {
+		begin, err := c.Start.For(l.Episodes)
+		if err != nil {
+			return fail(err)
+		}
+		l.From = &begin
+	}
 	return l, nil
 }
 
@@ -156,11 +183,8 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 			}
 		}
 	}
-	b := discrete.Default(c.Form.Dim(), c.Form.NumActions())
+	b := Base(c.Form)
 	b.Hidden, b.Seed = c.Hidden, c.Seed
-	// Larger batches and smaller steps than in the authors' code. With those, what was learned of one and the same store was a good
-	// policy for three seeds of six, and one that breaks the SLO all the time for two.
-	b.Batch, b.LearningRate = 200, 3e-4
 	a, err := discrete.NewWith(b, buffer, w)
 	if err != nil {
 		return fail(err)

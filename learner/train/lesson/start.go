@@ -1,0 +1,170 @@
+package lesson
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+)
+
+// Start is what the lessons of a workload begin with: a policy that was pretrained over many workloads, and the meta-learner by
+// which it knows a new one (AWARE §3.3).
+type Start struct {
+	Form       encode.Form
+	Meta       meta.Config
+	Theta      []float64       // of the meta-learner
+	Base       discrete.Config // its State is a state of the form and an embedding
+	Values     []float64       // parameters of the base-learner
+	Behaviour  []float64       // the same
+	Provenance map[string]string
+}
+
+// NewStart is what a pretraining has made of a form's choices.
+func NewStart(form encode.Form, r *pretrain.Run) (Start, error) {
+	base, values, behaviour, ok := r.Choosing()
+	if !ok {
+		return Start{}, fmt.Errorf("a start of lessons: the pretraining's actions are numbers, and not choices")
+	}
+	l := r.Learner()
+	s := Start{
+		Form: form, Meta: l.Config, Theta: slices.Clone(l.Theta), Base: base, Values: values, Behaviour: behaviour,
+		Provenance: map[string]string{"rounds": strconv.Itoa(r.Rounds)},
+	}
+	return s, s.Check()
+}
+
+// Check is nil for a start that is whole.
+func (s Start) Check() error {
+	fail := func(err error) error { return fmt.Errorf("a start of lessons: %w", err) }
+	for _, err := range []error{s.Form.Check(), s.Meta.Check(), s.Base.Check()} {
+		if err != nil {
+			return fail(err)
+		}
+	}
+	dim, n := s.Form.Dim(), s.Form.NumActions()
+	want := meta.Form{Observation: dim, Choices: n}
+	if s.Meta.Form != want || s.Base.State != dim+s.Meta.Embedding || s.Base.NumActions != n {
+		return fail(fmt.Errorf("a meta-learner of %+v and a policy of %d numbers and %d choices: the encoding has %d numbers and %d choices",
+			s.Meta.Form, s.Base.State, s.Base.NumActions, dim, n))
+	}
+	params := s.Base.Network().Params()
+	if len(s.Theta) != s.Meta.Params() || len(s.Values) != params || len(s.Behaviour) != params {
+		return fail(fmt.Errorf("%d, %d and %d parameters: there must be %d, %d and %d",
+			len(s.Theta), len(s.Values), len(s.Behaviour), s.Meta.Params(), params, params))
+	}
+	return nil
+}
+
+// For is the weights with which the lessons of a workload begin, of whose episodes there are some: those of a policy that reads
+// no embedding any more, since the workload's is in them.
+func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
+	learner, err := meta.New(s.Meta, s.Theta)
+	if err != nil {
+		return weights.File{}, err
+	}
+	embedding := make([]float64, s.Meta.Embedding)
+	learner.Embed(s.kept(episodes), embedding)
+	b := s.Base
+	b.State = s.Form.Dim()
+	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: b.State, Action: 1, NumActions: b.NumActions})
+	if err != nil {
+		return weights.File{}, err
+	}
+	a, err := discrete.New(b, none)
+	if err != nil {
+		return weights.File{}, err
+	}
+	copy(a.Policy.Values.Theta, folded(s.Base.Network(), s.Values, embedding))
+	copy(a.Policy.Values.Target, a.Policy.Values.Theta)
+	copy(a.Policy.Behaviour.Theta, folded(s.Base.Network(), s.Behaviour, embedding))
+	return a.SavePolicy()
+}
+
+// kept is the episodes that stand for the workload. A long one is several.
+func (s Start) kept(episodes [][]replay.Transition) []meta.Episode {
+	k := meta.Kept{Most: s.Meta.Bundle}
+	for _, all := range episodes {
+		for part := range slices.Chunk(all, s.Meta.Length) {
+			var e meta.Episode
+			for _, t := range part {
+				e.Add(s.Meta.Form, t.State, t.Action, t.Reward, true)
+			}
+			k.Add(e)
+		}
+	}
+	return k.Episodes
+}
+
+// folded is a network that reads some numbers less: its last inputs, which are constant from now on, are in the biases of its
+// first layer.
+func folded(m kernel.MLP, theta, last []float64) []float64 {
+	first := m[0]
+	keep := first.In - len(last)
+	var out []float64
+	biases := slices.Clone(theta[first.In*first.Out : first.Params()])
+	for k := range first.Out {
+		row := theta[k*first.In:][:first.In]
+		out = append(out, row[:keep]...)
+		for i, v := range last {
+			biases[k] += row[keep+i] * v
+		}
+	}
+	return append(append(out, biases...), theta[first.Params():]...)
+}
+
+const (
+	startKind     = "aware-start"
+	startEncoding = "1"
+)
+
+// startText is what of a start is not numbers.
+type startText struct {
+	Form encode.Form       `json:"form"`
+	Meta meta.Config       `json:"meta"`
+	Base discrete.Config   `json:"base"`
+	Made map[string]string `json:"made"`
+}
+
+// Encode is its file.
+func (s Start) Encode() (weights.File, error) {
+	if err := s.Check(); err != nil {
+		return weights.File{}, err
+	}
+	text, err := json.Marshal(startText{s.Form, s.Meta, s.Base, s.Provenance})
+	if err != nil {
+		return weights.File{}, fmt.Errorf("a start of lessons: %w", err)
+	}
+	f := weights.File{
+		Meta:    map[string]string{"kind": startKind, "encoding": startEncoding, "start": string(text)},
+		Tensors: map[string]weights.Tensor{},
+	}
+	for name, data := range map[string][]float64{"theta": s.Theta, "values": s.Values, "behaviour": s.Behaviour} {
+		f.Tensors[name] = weights.Tensor{Shape: []int{len(data)}, Data: data}
+	}
+	return f, nil
+}
+
+// DecodeStart reads what [Start.Encode] wrote, and refuses what is not whole, or of another version.
+func DecodeStart(raw []byte) (Start, error) {
+	fail := func(err error) (Start, error) { return Start{}, fmt.Errorf("reading a start of lessons: %w", err) }
+	f, text, err := open[startText](raw, startKind, "start")
+	if err != nil {
+		return fail(err)
+	}
+	if f.Meta["encoding"] != startEncoding {
+		return fail(fmt.Errorf("encoding %q: it must be %s", f.Meta["encoding"], startEncoding))
+	}
+	s := Start{
+		Form: text.Form, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
+		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
+	}
+	return s, s.Check()
+}

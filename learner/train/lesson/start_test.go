@@ -1,0 +1,206 @@
+package lesson_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
+	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/train/lesson"
+)
+
+// start is one of random numbers.
+func start(seed uint64) lesson.Start {
+	r := rand.New(rand.NewPCG(seed, 7))
+	s := lesson.Start{Form: form, Base: lesson.Base(form), Provenance: map[string]string{"made": "by a test"}}
+	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
+	s.Meta.Hidden, s.Meta.Dense, s.Meta.Embedding, s.Meta.Length, s.Meta.Bundle = 5, 6, 4, 10, 3
+	s.Base.State = form.Dim() + s.Meta.Embedding
+	s.Theta = s.Meta.Initial(r)
+	numbers := func(n int) []float64 {
+		all := make([]float64, n)
+		for i := range all {
+			all[i] = 0.3 * r.NormFloat64()
+		}
+		return all
+	}
+	s.Values, s.Behaviour = numbers(s.Base.Network().Params()), numbers(s.Base.Network().Params())
+	return s
+}
+
+// some episodes of a workload whose numbers are about a mean.
+func some(mean float64, n int) (all [][]replay.Transition) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range n {
+		var e []replay.Transition
+		for range 10 {
+			t := replay.Transition{State: make([]float64, form.Dim()), Action: []float64{float64(r.IntN(form.NumActions()))}, Reward: mean}
+			for i := range t.State {
+				t.State[i] = mean + 0.1*r.NormFloat64()
+			}
+			e = append(e, t)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// agent is what the weights are of.
+func agentOf(t *testing.T, w weights.File) *discrete.Agent {
+	t.Helper()
+	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: form.Dim(), Action: 1, NumActions: form.NumActions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := discrete.New(lesson.Base(form), none)
+	if err == nil {
+		err = a.Restore(w)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// The weights for a workload have the workload's embedding in them: without reading it they give the values that the pretrained
+// networks give with it, whatever is seen. Another workload has others.
+func TestAStartKnowsItsWorkloadWithoutBeingTold(t *testing.T) {
+	s := start(1)
+	learner, err := meta.New(s.Meta, s.Theta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tape := kernel.NewTape[float64](s.Base.Network(), 1)
+	own := kernel.NewTape[float64](lesson.Base(form).Network(), 1)
+	r := rand.New(rand.NewPCG(2, 2))
+	for name, episodes := range map[string][][]replay.Transition{"calm": some(0.2, 3), "busy": some(1, 3), "unknown": nil} {
+		var told []meta.Episode
+		for _, rows := range episodes {
+			var e meta.Episode
+			for _, row := range rows {
+				e.Add(s.Meta.Form, row.State, row.Action, row.Reward, true)
+			}
+			told = append(told, e)
+		}
+		obs := make([]float64, s.Base.State)
+		learner.Embed(told, obs[form.Dim():])
+		w, err := s.For(episodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := agentOf(t, w)
+		for range 20 {
+			for i := range form.Dim() {
+				obs[i] = r.NormFloat64()
+			}
+			for what, of := range map[string][3][]float64{
+				"values":    {s.Values, a.Policy.Values.Theta, a.Policy.Values.Target},
+				"behaviour": {s.Behaviour, a.Policy.Behaviour.Theta, a.Policy.Behaviour.Theta},
+			} {
+				want := append([]float64(nil), tape.Forward(of[0], obs, 1)...)
+				for _, theta := range of[1:] {
+					for i, got := range own.Forward(theta, obs[:form.Dim()], 1) {
+						if math.Abs(got-want[i]) > 1e-9 {
+							t.Fatalf("%s, %s of choice %d: %v, want %v", name, what, i, got, want[i])
+						}
+					}
+				}
+			}
+		}
+	}
+	calm, _ := s.For(some(0.2, 3))
+	busy, _ := s.For(some(1, 3))
+	if a, b := agentOf(t, calm), agentOf(t, busy); a.Policy.Values.Theta[len(a.Policy.Values.Theta)-1] !=
+		b.Policy.Values.Theta[len(b.Policy.Values.Theta)-1] || same(a.Policy.Values.Theta, b.Policy.Values.Theta) {
+		t.Error("workloads differ in the first layer's biases, and in nothing else")
+	}
+}
+
+func same(a, b []float64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// A lesson goes on from a start as it does from the lesson before it.
+func TestALessonGoesOnFromAStart(t *testing.T) {
+	store, _ := record(t, 6)
+	c := config()
+	c.Updates = 1
+	s := start(2)
+	c.Start = &s
+	l, err := c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := s.For(l.Episodes)
+	if err != nil || l.From == nil || !same(agentOf(t, *l.From).Policy.Values.Theta, agentOf(t, want).Policy.Values.Theta) {
+		t.Fatalf("it does not begin with the start (%v)", err)
+	}
+	raw, err := l.Encode()
+	if err == nil {
+		l, err = lesson.Decode(raw) // and in another process, which has no start
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Learn(context.Background(), nil)
+	if err != nil || got.Anew != "" {
+		t.Fatalf("%q, %v", got.Anew, err)
+	}
+	// What was learned before counts more than what everybody begins with.
+	again, err := c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &got.Weights)
+	if err != nil || again.From != &got.Weights {
+		t.Errorf("the next lesson begins anew (%v)", err)
+	}
+}
+
+func TestAStartSurvivesItsFile(t *testing.T) {
+	s := start(3)
+	f, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := weights.Encode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := lesson.DecodeStart(raw)
+	if err != nil || again.Form.Same(s.Form) != nil || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
+		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	for want, spoil := range map[string]func(*weights.File){
+		`kind "policy"`: func(f *weights.File) { f.Meta["kind"] = "policy" },
+		`encoding "9"`:  func(f *weights.File) { f.Meta["encoding"] = "9" },
+		"parameters":    func(f *weights.File) { f.Tensors["values"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
+		"version 1": func(f *weights.File) {
+			f.Meta["start"] = strings.Replace(f.Meta["start"], `"version":2`, `"version":1`, 1)
+		},
+		"meta-learner of": func(f *weights.File) {
+			f.Meta["start"] = strings.Replace(f.Meta["start"], `"observation":`, `"observation":1`, 1)
+		},
+	} {
+		f, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(&f)
+		raw, err := weights.Encode(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lesson.DecodeStart(raw); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
