@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"awarescale.dev/aware/learner/bench/aware"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/policy/central"
+	"awarescale.dev/aware/learner/train/lesson"
 	"github.com/spf13/cobra"
 )
 
@@ -52,17 +55,22 @@ func metaCommand() *cobra.Command {
 	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
 	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")
 	demandFlag(f, &o.setting)
+	f.BoolVar(&o.setting.Central, "central", false, "what the lessons of aware-central begin with: reservations, replicas and memory limits are\n"+
+		"set by choices, behind its guards, and the base-learner is discrete BCQ")
 	f.StringVar(&o.out, "out", madeMeta, "file of the result")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
 }
 
 func (o metaOptions) run(cmd *cobra.Command) error {
+	if o.setting.Central && (o.setting.Demand || o.paper) {
+		return usage(fmt.Errorf("--central: it is neither the second form (--demand) nor of the published shape (--paper)"))
+	}
 	tasks, err := o.setting.Pool(o.apps, o.split, o.seed)
 	if err != nil {
 		return usage(fmt.Errorf("--apps %d: %w", o.apps, err))
 	}
-	shape := meta.Small(meta.FormOf(tasks[0].Env))
+	shape := o.setting.Shape(meta.FormOf(tasks[0].Env))
 	if o.paper {
 		shape = meta.Paper(shape.Form)
 	}
@@ -105,15 +113,24 @@ func (o metaOptions) run(cmd *cobra.Command) error {
 }
 
 func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
+	made := map[string]string{
+		"made": fmt.Sprintf("aware train meta --apps %d --rounds %d --seed %d --split %d --demand=%v --central=%v",
+			o.apps, o.rounds, o.seed, o.split, o.setting.Demand, o.setting.Central),
+		"demand": strconv.FormatBool(o.setting.Demand), "split": fmt.Sprint(o.split),
+		"took": took.Round(time.Second).String(), "paper": strconv.FormatBool(o.paper),
+	}
+	if o.setting.Central {
+		s, err := lesson.NewStart(central.Form(), run)
+		if err != nil {
+			return err
+		}
+		maps.Copy(s.Provenance, made)
+		return s.Write(o.out)
+	}
 	p, err := run.Pretrained()
 	if err != nil {
 		return err
 	}
-	p.Provenance["made"] = fmt.Sprintf("aware train meta --apps %d --rounds %d --seed %d --split %d --demand=%v",
-		o.apps, o.rounds, o.seed, o.split, o.setting.Demand)
-	p.Provenance["demand"] = strconv.FormatBool(o.setting.Demand)
-	p.Provenance["split"] = fmt.Sprint(o.split)
-	p.Provenance["took"] = took.Round(time.Second).String()
-	p.Provenance["paper"] = strconv.FormatBool(o.paper)
+	maps.Copy(p.Provenance, made)
 	return p.Write(o.out)
 }

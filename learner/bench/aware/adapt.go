@@ -77,9 +77,8 @@ func (t *timed) Learn(rows env.Rows) error {
 	return t.time(func() error { return t.Agent.Learn(rows) })
 }
 
-// Adapt trains until the policy has converged to a target, or to the end where stop is false. Progress may be nil.
-func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint64, target float64, stop bool) (Course, error) {
-	out := Course{Converged: -1}
+// begin makes the training of an agent.
+func (c Convergence) begin(b Beginner, s Setting, seed uint64) (*train.Run, *timed, error) {
 	first := true
 	factory := func() (env.Env, error) {
 		if first {
@@ -90,13 +89,37 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	}
 	probe, err := b.Judged()
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
 	config := train.Config{
 		Env: probe.Name(), Steps: c.Most * s.Length, Seed: seed, Evaluate: c.Every * s.Length, Episodes: c.Episodes, Paired: true,
 	}
 	learner := &timed{Agent: b.Agent}
 	run, err := train.New(config, factory, learner)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", probe.Name(), err)
+	}
+	return run, learner, nil
+}
+
+// Judge is what an agent earns a step without any training, and what was seen: an evaluation, the same as the first one of
+// [Convergence.Adapt].
+func (c Convergence) Judge(b Beginner, s Setting, seed uint64) (float64, Figures, error) {
+	run, _, err := c.begin(b, s, seed)
+	was := *b.Seen
+	if err == nil {
+		err = run.Evaluate()
+	}
+	if err != nil {
+		return 0, Figures{}, err
+	}
+	return run.Evaluations[0].Mean / float64(s.Length), b.Seen.Since(was), nil
+}
+
+// Adapt trains until the policy has converged to a target, or to the end where stop is false. Progress may be nil.
+func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint64, target float64, stop bool) (Course, error) {
+	out := Course{Converged: -1}
+	run, learner, err := c.begin(b, s, seed)
 	if err != nil {
 		return out, err
 	}
@@ -116,7 +139,7 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	for episode := 1; episode <= c.Most; episode++ {
 		was, spent := *b.Figures, learner.seconds
 		if err := run.Train(ctx, episode*s.Length); err != nil {
-			return out, fmt.Errorf("%s: %w", probe.Name(), err)
+			return out, err
 		}
 		out.Training = append(out.Training, b.Figures.Since(was))
 		out.Seconds = append(out.Seconds, learner.seconds-spent)

@@ -158,6 +158,7 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	f := Fig8{
 		Setting: Setting{Alpha: 0.5, Length: 20}, Repetitions: 1, Apps: 2, Seed: 1,
 		Convergence: Convergence{Every: 2, Episodes: 2, Within: 0.3, Steady: 2, Most: 6},
+		Trained:     Convergence{Every: 2, Episodes: 2, Most: 4}, Life: UsualLife,
 	}
 	if err := f.Check(); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package aware
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"awarescale.dev/aware/learner/algo/ddpg"
@@ -279,4 +280,13 @@ func (f Fig3) Table3(all []Cost) []Segment {
 		out = append(out, s)
 	}
 	return out
+}
+
+// best is the highest reward of some evaluations.
+func best(evaluations []Point) float64 {
+	most := math.Inf(-1)
+	for _, p := range evaluations {
+		most = max(most, p.Reward)
+	}
+	return most
 }

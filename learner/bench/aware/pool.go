@@ -187,6 +187,15 @@ func (g *guide) choose(wanted mdp.Action, action []float64, r *rand.Rand) {
 	}
 }
 
+// Shape is that of a meta-learner: of central's a smaller one, since it ships with it.
+func (s Setting) Shape(f meta.Form) meta.Config {
+	m := meta.Small(f)
+	if s.Central {
+		m.Hidden, m.Dense, m.Embedding = 32, 32, 8
+	}
+	return m
+}
+
 // Pretraining is the settings of a pretraining over a pool, for rounds of a few episodes each.
 func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrain.Config {
 	c := pretrain.Default(shape.Form)

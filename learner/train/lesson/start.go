@@ -168,3 +168,12 @@ func DecodeStart(raw []byte) (Start, error) {
 	}
 	return s, s.Check()
 }
+
+// Write writes it to a file, whole or not at all.
+func (s Start) Write(path string) error {
+	f, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	return weights.Write(path, f)
+}
