@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/bench/aware"
+	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/policy/central"
@@ -120,7 +121,7 @@ func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
 		"took": took.Round(time.Second).String(), "paper": strconv.FormatBool(o.paper),
 	}
 	if o.setting.Central {
-		s, err := lesson.NewStart(central.Form(), run)
+		s, err := lesson.NewStart(central.Form(), workload.Reserved, run)
 		if err != nil {
 			return err
 		}

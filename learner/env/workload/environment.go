@@ -169,6 +169,7 @@ func (e *episode) sense(ctx context.Context) (set, inForce mdp.State, err error)
 		set.Limit.CPU = ceiling
 		return set, inForce, nil
 	}
+	inForce = inForce.Mask(e.spaces.Signals)
 	inForce.Reservation, inForce.Ceiling = e.reserved, ceiling
 	inForce.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
 	if ok {

@@ -17,8 +17,10 @@ const Seen = mdp.LimitKnobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUP
 	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
 	1<<mdp.Lost | 1<<mdp.BackgroundLate | 1<<mdp.LoadPeak
 
-// reserves is what is seen beside, where actions set reservations.
-const reserves = 1<<mdp.CPUReservation | 1<<mdp.CPUCeiling | 1<<mdp.CPUBurst
+// Reserved is what can be observed where actions set reservations: what central knows. Its readings of a workload are latency and
+// throughput.
+const Reserved = Seen&^(1<<mdp.Arrivals|1<<mdp.Missed|1<<mdp.Lost|1<<mdp.BackgroundLate) | 1<<mdp.CPUReservation |
+	1<<mdp.CPUCeiling | 1<<mdp.CPUBurst
 
 // Options of a simulated environment.
 type Options struct {
@@ -30,7 +32,8 @@ type Options struct {
 	Guards  guard.Settings
 	Beneath Beneath // nil: what actions set is in force. With it the step is of whole seconds, and nothing can be saved.
 	// Reserved lets actions set what central decides: replicas, the CPU reservation and the memory limit. The ceiling is the
-	// upper bound all the time, the policy beneath decides on the limit in force, and what is judged is the reservation.
+	// upper bound all the time, the policy beneath decides on the limit in force, and what is judged is the reservation. What
+	// central does not know is not seen and not judged: which share of the requests was late or lost.
 	Reserved bool
 }
 
@@ -109,7 +112,7 @@ func newApplication(
 			Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
 		}
 		if o.Reserved {
-			spaces.Knobs, spaces.Signals = mdp.ReservedKnobs, Seen|reserves
+			spaces.Knobs, spaces.Signals = mdp.ReservedKnobs, Reserved
 			spaces.Bounds.Reservation = spaces.Bounds.CPU
 		}
 		if err := spaces.Check(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/encode"
 	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
-	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
 )
 
@@ -19,6 +19,7 @@ import (
 // which it knows a new one (AWARE §3.3).
 type Start struct {
 	Form       encode.Form
+	Seen       mdp.Set // signals that the pretraining's worlds have shown; of the others it has learned nothing, and reads none
 	Meta       meta.Config
 	Theta      []float64       // of the meta-learner
 	Base       discrete.Config // its State is a state of the form and an embedding
@@ -27,15 +28,15 @@ type Start struct {
 	Provenance map[string]string
 }
 
-// NewStart is what a pretraining has made of a form's choices.
-func NewStart(form encode.Form, r *pretrain.Run) (Start, error) {
+// NewStart is what a pretraining has made of a form's choices, in worlds that show some signals.
+func NewStart(form encode.Form, seen mdp.Set, r *pretrain.Run) (Start, error) {
 	base, values, behaviour, ok := r.Choosing()
 	if !ok {
 		return Start{}, fmt.Errorf("a start of lessons: the pretraining's actions are numbers, and not choices")
 	}
 	l := r.Learner()
 	s := Start{
-		Form: form, Meta: l.Config, Theta: slices.Clone(l.Theta), Base: base, Values: values, Behaviour: behaviour,
+		Form: form, Seen: seen, Meta: l.Config, Theta: slices.Clone(l.Theta), Base: base, Values: values, Behaviour: behaviour,
 		Provenance: map[string]string{"rounds": strconv.Itoa(r.Rounds)},
 	}
 	return s, s.Check()
@@ -54,6 +55,9 @@ func (s Start) Check() error {
 	if s.Meta.Form != want || s.Base.State != dim+s.Meta.Embedding || s.Base.NumActions != n {
 		return fail(fmt.Errorf("a meta-learner of %+v and a policy of %d numbers and %d choices: the encoding has %d numbers and %d choices",
 			s.Meta.Form, s.Base.State, s.Base.NumActions, dim, n))
+	}
+	if s.Seen == 0 || !mdp.All.Contains(s.Seen) {
+		return fail(fmt.Errorf("signals %#x that its worlds have shown: they must be some of %v", uint32(s.Seen), mdp.All))
 	}
 	params := s.Base.Network().Params()
 	if len(s.Theta) != s.Meta.Params() || len(s.Values) != params || len(s.Behaviour) != params {
@@ -82,9 +86,9 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 	if err != nil {
 		return weights.File{}, err
 	}
-	copy(a.Policy.Values.Theta, folded(s.Base.Network(), s.Values, embedding))
+	copy(a.Policy.Values.Theta, s.folded(s.Values, embedding))
 	copy(a.Policy.Values.Target, a.Policy.Values.Theta)
-	copy(a.Policy.Behaviour.Theta, folded(s.Base.Network(), s.Behaviour, embedding))
+	copy(a.Policy.Behaviour.Theta, s.folded(s.Behaviour, embedding))
 	return a.SavePolicy()
 }
 
@@ -95,7 +99,7 @@ func (s Start) kept(episodes [][]replay.Transition) []meta.Episode {
 		for part := range slices.Chunk(all, s.Meta.Length) {
 			var e meta.Episode
 			for _, t := range part {
-				e.Add(s.Meta.Form, t.State, t.Action, t.Reward, true)
+				e.Add(s.Meta.Form, s.shown(t.State), t.Action, t.Reward, true)
 			}
 			k.Add(e)
 		}
@@ -103,18 +107,37 @@ func (s Start) kept(episodes [][]replay.Transition) []meta.Episode {
 	return k.Episodes
 }
 
-// folded is a network that reads some numbers less: its last inputs, which are constant from now on, are in the biases of its
-// first layer.
-func folded(m kernel.MLP, theta, last []float64) []float64 {
-	first := m[0]
-	keep := first.In - len(last)
+// unseen calls what with each number of a state that is of a signal of which nothing was learned.
+func (s Start) unseen(what func(i int)) {
+	i := 0
+	for one := range s.Form.Signals.Signals() {
+		if !s.Seen.Has(one) {
+			what(i)
+			what(i + 1)
+		}
+		i += 2
+	}
+}
+
+// shown is a state as the pretraining's worlds would have shown it.
+func (s Start) shown(state []float64) []float64 {
+	state = slices.Clone(state)
+	s.unseen(func(i int) { state[i] = 0 })
+	return state
+}
+
+// folded is a network that reads a state alone: the embedding, which is constant from now on, is in the biases of its first
+// layer, and what a state has of signals that were not seen counts for nothing until a lesson learns what it means.
+func (s Start) folded(theta, embedding []float64) []float64 {
+	first, dim := s.Base.Network()[0], s.Form.Dim()
 	var out []float64
 	biases := slices.Clone(theta[first.In*first.Out : first.Params()])
 	for k := range first.Out {
-		row := theta[k*first.In:][:first.In]
-		out = append(out, row[:keep]...)
-		for i, v := range last {
-			biases[k] += row[keep+i] * v
+		row := slices.Clone(theta[k*first.In:][:first.In])
+		s.unseen(func(i int) { row[i] = 0 })
+		out = append(out, row[:dim]...)
+		for i, v := range embedding {
+			biases[k] += row[dim+i] * v
 		}
 	}
 	return append(append(out, biases...), theta[first.Params():]...)
@@ -128,6 +151,7 @@ const (
 // startText is what of a start is not numbers.
 type startText struct {
 	Form encode.Form       `json:"form"`
+	Seen []string          `json:"seen"`
 	Meta meta.Config       `json:"meta"`
 	Base discrete.Config   `json:"base"`
 	Made map[string]string `json:"made"`
@@ -138,7 +162,11 @@ func (s Start) Encode() (weights.File, error) {
 	if err := s.Check(); err != nil {
 		return weights.File{}, err
 	}
-	text, err := json.Marshal(startText{s.Form, s.Meta, s.Base, s.Provenance})
+	var seen []string
+	for one := range s.Seen.Signals() {
+		seen = append(seen, one.String())
+	}
+	text, err := json.Marshal(startText{s.Form, seen, s.Meta, s.Base, s.Provenance})
 	if err != nil {
 		return weights.File{}, fmt.Errorf("a start of lessons: %w", err)
 	}
@@ -162,8 +190,16 @@ func DecodeStart(raw []byte) (Start, error) {
 	if f.Meta["encoding"] != startEncoding {
 		return fail(fmt.Errorf("encoding %q: it must be %s", f.Meta["encoding"], startEncoding))
 	}
+	var seen mdp.Set
+	for _, name := range text.Seen {
+		one, ok := mdp.SignalNamed(name)
+		if !ok {
+			return fail(fmt.Errorf("a signal %q, which nobody knows", name))
+		}
+		seen |= mdp.SetOf(one)
+	}
 	s := Start{
-		Form: text.Form, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
+		Form: text.Form, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
 		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
 	}
 	return s, s.Check()

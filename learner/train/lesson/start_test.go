@@ -9,6 +9,7 @@ import (
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/experience/replay"
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/nn/kernel"
 	"awarescale.dev/aware/learner/nn/weights"
@@ -18,9 +19,9 @@ import (
 // start is one of random numbers.
 func start(seed uint64) lesson.Start {
 	r := rand.New(rand.NewPCG(seed, 7))
-	s := lesson.Start{Form: form, Base: lesson.Base(form), Provenance: map[string]string{"made": "by a test"}}
+	s := lesson.Start{Form: form, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form), Provenance: map[string]string{"made": "by a test"}}
 	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
-	s.Meta.Hidden, s.Meta.Dense, s.Meta.Embedding, s.Meta.Length, s.Meta.Bundle = 5, 6, 4, 10, 3
+	s.Meta.Hidden, s.Meta.Dense, s.Meta.Embedding, s.Meta.Length, s.Meta.Bundle = 8, 16, 4, 10, 3
 	s.Base.State = form.Dim() + s.Meta.Embedding
 	s.Theta = s.Meta.Initial(r)
 	numbers := func(n int) []float64 {
@@ -84,7 +85,7 @@ func TestAStartKnowsItsWorkloadWithoutBeingTold(t *testing.T) {
 		for _, rows := range episodes {
 			var e meta.Episode
 			for _, row := range rows {
-				e.Add(s.Meta.Form, row.State, row.Action, row.Reward, true)
+				e.Add(s.Meta.Form, shown(s, row.State), row.Action, row.Reward, true)
 			}
 			told = append(told, e)
 		}
@@ -103,7 +104,7 @@ func TestAStartKnowsItsWorkloadWithoutBeingTold(t *testing.T) {
 				"values":    {s.Values, a.Policy.Values.Theta, a.Policy.Values.Target},
 				"behaviour": {s.Behaviour, a.Policy.Behaviour.Theta, a.Policy.Behaviour.Theta},
 			} {
-				want := append([]float64(nil), tape.Forward(of[0], obs, 1)...)
+				want := append([]float64(nil), tape.Forward(of[0], append(shown(s, obs[:form.Dim()]), obs[form.Dim():]...), 1)...)
 				for _, theta := range of[1:] {
 					for i, got := range own.Forward(theta, obs[:form.Dim()], 1) {
 						if math.Abs(got-want[i]) > 1e-9 {
@@ -120,6 +121,17 @@ func TestAStartKnowsItsWorkloadWithoutBeingTold(t *testing.T) {
 		b.Policy.Values.Theta[len(b.Policy.Values.Theta)-1] || same(a.Policy.Values.Theta, b.Policy.Values.Theta) {
 		t.Error("workloads differ in the first layer's biases, and in nothing else")
 	}
+}
+
+// shown is a state without what the worlds of the pretraining have not shown: of that it has learned nothing.
+func shown(s lesson.Start, state []float64) []float64 {
+	state = append([]float64(nil), state...)
+	for signal := range form.Signals.Signals() { // all of them
+		if i := 2 * int(signal); !s.Seen.Has(signal) {
+			state[i], state[i+1] = 0, 0
+		}
+	}
+	return state
 }
 
 func same(a, b []float64) bool {
@@ -175,14 +187,17 @@ func TestAStartSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := lesson.DecodeStart(raw)
-	if err != nil || again.Form.Same(s.Form) != nil || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
+	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
 		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
 		t.Errorf("%+v, %v", again, err)
 	}
 	for want, spoil := range map[string]func(*weights.File){
 		`kind "policy"`: func(f *weights.File) { f.Meta["kind"] = "policy" },
 		`encoding "9"`:  func(f *weights.File) { f.Meta["encoding"] = "9" },
-		"parameters":    func(f *weights.File) { f.Tensors["values"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
+		`signal "mood"`: func(f *weights.File) {
+			f.Meta["start"] = strings.Replace(f.Meta["start"], `"load-peak"`, `"mood"`, 1)
+		},
+		"parameters": func(f *weights.File) { f.Tensors["values"] = weights.Tensor{Shape: []int{1}, Data: []float64{1}} },
 		"version 1": func(f *weights.File) {
 			f.Meta["start"] = strings.Replace(f.Meta["start"], `"version":2`, `"version":1`, 1)
 		},
