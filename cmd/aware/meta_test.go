@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"awarescale.dev/aware/learner/bench/aware"
+	"awarescale.dev/aware/learner/policy/central"
+	"awarescale.dev/aware/learner/train/lesson"
 )
 
 // From nothing to the table of fig. 8, as small as it goes: a meta-learner is pretrained, and workloads are adapted to. What
@@ -34,7 +36,7 @@ func TestPretrainAndAdapt(t *testing.T) {
 	}
 	fig8 := []string{
 		"bench", "fig8", "--meta", file, "--out", out, "--json",
-		"--repetitions", "1", "--apps", "1", "--episodes", "2", "--every", "1",
+		"--repetitions", "1", "--apps", "1", "--episodes", "2", "--every", "1", "--train", "5",
 	}
 	first, err := run(fig8...)
 	if err != nil {
@@ -60,15 +62,30 @@ func TestPretrainAndAdapt(t *testing.T) {
 	if _, err := run(append(fig8, "--seed", "2")...); err == nil || !strings.Contains(err.Error(), "may have seen") {
 		t.Errorf("another division: %v", err)
 	}
+	// What central's lessons begin with is another file.
+	start := filepath.Join(dir, "start.safetensors")
+	if said, err := run("train", "meta", "--central", "--apps", "4", "--rounds", "1", "--out", start); err != nil {
+		t.Fatalf("%s (%v)", said, err)
+	}
+	raw, err := os.ReadFile(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := lesson.DecodeStart(raw); err != nil || s.Form.Same(central.Form()) != nil ||
+		!strings.Contains(s.Provenance["made"], "--apps 4 --rounds 1 --seed 1") {
+		t.Errorf("%+v, %v", s.Provenance, err)
+	}
 	for want, args := range map[string][]string{
-		"--apps 801": {"train", "meta", "--apps", "801"},
-		"--out":      {"train", "meta", "--apps", "4", "--rounds", "1000", "--out", filepath.Join(file, "below-a-file")},
-		"apps 0":     {"bench", "fig8", "--meta", file, "--apps", "0"},
-		"seen":       {"bench", "embedding", "--meta", file, "--seed", "2"},
-		"a pair":     {"bench", "embedding", "--meta", file, "--apps", "1"},
-		"early 3":    {"bench", "fig3", "--early", "3"},
-		"episodes 0": {"bench", "fig1", "--episodes", "0"},
-		"--online":   {"bench", "fig9", "--online", "NaN"},
+		"neither":     {"train", "meta", "--central", "--demand"},
+		"aware-start": {"bench", "fig8", "--meta", start},
+		"--apps 801":  {"train", "meta", "--apps", "801"},
+		"--out":       {"train", "meta", "--apps", "4", "--rounds", "1000", "--out", filepath.Join(file, "below-a-file")},
+		"apps 0":      {"bench", "fig8", "--meta", file, "--apps", "0"},
+		"seen":        {"bench", "embedding", "--meta", file, "--seed", "2"},
+		"a pair":      {"bench", "embedding", "--meta", file, "--apps", "1"},
+		"early 3":     {"bench", "fig3", "--early", "3"},
+		"episodes 0":  {"bench", "fig1", "--episodes", "0"},
+		"--online":    {"bench", "fig9", "--online", "NaN"},
 		"[1, ": {
 			"bench", "fig8", "--meta", file, "--trajectories", "1000", "--out", t.TempDir(), "--apps", "1", "--episodes", "1",
 		},
