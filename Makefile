@@ -15,7 +15,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-real bench-foreign bench-link bench-sim bench-learner margins learn baselines anchors clean
+.PHONY: help demo test unit vm node api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-real bench-foreign bench-link bench-sim bench-learner margins start learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -110,6 +110,10 @@ margins: ## learn the margins that ship: of all services of the three applicatio
 	for app in hotel-reservation social-network train-ticket; do \
 		go run ./cmd/aware train margins --app $$app --worlds 4 --rounds 12 --into $(MARGINS) || exit 1; done
 	go run ./cmd/aware train common-margin --apps 800 --into $(MARGINS)
+
+START = cmd/aware-central/start.safetensors
+start: ## what the lessons of central begin with, which ships: a policy and its meta-learner; ten minutes
+	go run ./cmd/aware train meta --central --apps 200 --rounds 300 --out $(START)
 
 bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON
 	go run ./test/perf/learner

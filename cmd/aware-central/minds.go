@@ -69,8 +69,8 @@ type mind struct {
 
 func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *minds {
 	return &minds{
-		lessons: lesson.Default(central.Form(), step), every: 10 * time.Minute, share: 0.5, now: now, deciding: deciding,
-		all: map[string]*mind{},
+		lessons: lesson.Default(central.Form(), step).Begins(shippedStart()), every: 10 * time.Minute, share: 0.5, now: now,
+		deciding: deciding, all: map[string]*mind{},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"awarescale.dev/aware/learner/experience/trajectory"
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
@@ -214,6 +216,57 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 		t.Error("it is still learned")
 	}
 	if err := next.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The first lesson of a workload begins with what ships with this release; the next one with what the first has learned, also
+// after a restart.
+func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.db")
+	s := open(t, path, time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.pass(6)
+	o := s.minds.of(learnedWorkload)
+	begins := func(m *minds) *weights.File {
+		t.Helper()
+		a, err := m.prepare(t.Context(), m.of(learnedWorkload), s.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.lesson.From
+	}
+	first := begins(s.minds)
+	a, err := s.minds.prepare(t.Context(), o, s.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := shippedStart().For(a.lesson.Episodes)
+	if err != nil || first == nil || !slices.Equal(first.Tensors["values"].Data, want.Tensors["values"].Data) ||
+		len(want.Tensors["values"].Data) == 0 {
+		t.Fatalf("it does not begin with what ships: %v", err)
+	}
+	why := shippedStart().Provenance["made"]
+	if !strings.Contains(why, "aware train meta ") || !strings.Contains(why, "--central=true") {
+		t.Errorf("it was made by %q", why)
+	}
+	s.lesson()
+	if l := s.life(); l.Trouble != "" {
+		t.Fatalf("%+v", l)
+	}
+	learned := s.minds.of(learnedWorkload).weights
+	if next := begins(s.minds); next == nil || next != learned {
+		t.Error("the second lesson does not go on from the first one")
+	}
+	s.minds.keepAll()
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, path, s.now)
+	from, err := again.minds.weightsOf(again.minds.of(learnedWorkload))
+	if err != nil || from == nil || !slices.Equal(from.Tensors["values"].Data, learned.Tensors["values"].Data) {
+		t.Errorf("after a restart it begins anew (%v)", err)
+	}
+	if err := again.close(); err != nil {
 		t.Fatal(err)
 	}
 }

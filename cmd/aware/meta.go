@@ -27,6 +27,7 @@ type metaOptions struct {
 	seed    uint64
 	split   uint64
 	paper   bool
+	embed   bool
 	setting aware.Setting
 	out     string
 	json    bool
@@ -56,14 +57,19 @@ func metaCommand() *cobra.Command {
 	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
 	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")
 	demandFlag(f, &o.setting)
-	f.BoolVar(&o.setting.Central, "central", false, "what the lessons of aware-central begin with: reservations, replicas and memory limits are\n"+
-		"set by choices, behind its guards, and the base-learner is discrete BCQ")
+	f.BoolVar(&o.setting.Central, "central", false, "what the lessons of aware-central begin with: reservations, replicas and\n"+
+		"memory limits are set by choices, behind its guards, and the base-learner is discrete BCQ")
+	f.BoolVar(&o.embed, "embed", false, "with --central: lessons begin with the embedding of their workload; without it they\n"+
+		"begin with none, which has earned more in workloads that the pretraining has not seen")
 	f.StringVar(&o.out, "out", madeMeta, "file of the result")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	return cmd
 }
 
 func (o metaOptions) run(cmd *cobra.Command) error {
+	if o.embed && !o.setting.Central {
+		return usage(fmt.Errorf("--embed: it is of what central's lessons begin with (--central)"))
+	}
 	if o.setting.Central && (o.setting.Demand || o.paper) {
 		return usage(fmt.Errorf("--central: it is neither the second form (--demand) nor of the published shape (--paper)"))
 	}
@@ -125,6 +131,7 @@ func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
 		if err != nil {
 			return err
 		}
+		s.Embeds = o.embed
 		maps.Copy(s.Provenance, made)
 		return s.Write(o.out)
 	}

@@ -125,8 +125,8 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 }
 
 // mark is what the converged policy of a workload earns a step, and what is seen of it: the best one of a whole training that
-// begins with the fallback's episodes, as in figures 9 and 10. What a training from nothing reaches is no mark: it uses 11 % of its
-// CPU, and another workload's policy, which uses as little, has converged there before it has learned anything.
+// begins with the fallback's episodes, as in figures 9 and 10. What a training from nothing reaches is no mark: it uses 11 % of
+// its CPU, and another workload's policy, which uses as little, has converged there before it has learned anything.
 func (f Fig8) mark(ctx context.Context, w Workload, seed uint64) (float64, Figures, error) {
 	fail := func(err error) (float64, Figures, error) {
 		return 0, Figures{}, fmt.Errorf("the converged policy of %s: %w", w.Name(), err)

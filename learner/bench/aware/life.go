@@ -34,12 +34,13 @@ var UsualLife = Life{
 	Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 10, Keep: 20, Every: 5, Below: 0.05,
 }
 
-// AdaptedLife is the same for an agent that is pretrained: it need not learn from the fallback before it is worth an evaluation.
+// AdaptedLife is the same for an agent that is pretrained: it need not learn from the fallback before it is worth an evaluation,
+// and so is evaluated as soon as there are episodes to evaluate it in.
 var AdaptedLife = adaptedLife()
 
 func adaptedLife() Life {
 	l := UsualLife
-	l.Least = 5
+	l.Least, l.Every = 2, 2
 	return l
 }
 
@@ -75,6 +76,7 @@ type living struct {
 	wait     int                   // episodes Offline to an evaluation
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
+	untried  bool                  // what it began with so has not driven yet
 	Changes  []Change
 }
 
@@ -206,6 +208,9 @@ func (l *living) changed() error {
 	if was == lifecycle.Online && m.Stage == lifecycle.Offline {
 		l.wait *= 2
 	}
+	if m.Stage == lifecycle.Online {
+		l.untried = false
+	}
 	if workload.Changes == l.changes {
 		return nil
 	}
@@ -223,6 +228,7 @@ func (l *living) changed() error {
 // With one it begins as in any workload that it has not seen.
 func (l *living) forget() error {
 	if l.adapts != nil {
+		l.untried = true
 		l.memory.Forget()
 		return l.agent.Restore(l.adapts.Base)
 	}
@@ -239,7 +245,11 @@ func (l *living) took(d *driven, t taken) error {
 	if l.now == lifecycle.Serving {
 		return nil
 	}
-	if err := l.time(func() error { return l.agent.Learn(t.rows) }); err != nil {
+	learn := l.agent.Learn
+	if l.untried { // of the fallback's first episodes it would learn what is worse than what many workloads have taught
+		learn = l.agent.Remember
+	}
+	if err := l.time(func() error { return learn(t.rows) }); err != nil {
 		return err
 	}
 	if l.now != lifecycle.Offline {

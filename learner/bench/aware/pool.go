@@ -203,7 +203,7 @@ func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrai
 	if s.Central {
 		b := lesson.Base(central.Form())
 		b.State += shape.Embedding
-		b.Batch = 256
+		b.Batch, b.LearningRate, b.Threshold = 256, 1e-3, 0.03
 		c.Choices = &pretrain.Choices{Config: b, Gamma: lesson.Gamma, Tries: 0.1}
 		c.Spread, c.LearningRate = 32, 1e-3
 		return c

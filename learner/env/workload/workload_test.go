@@ -316,7 +316,9 @@ func TestThePeakOfTheLastHoursIsKnownWhenAnEpisodeBegins(t *testing.T) {
 			continue // the burst is now
 		}
 		e, err := workload.OfApplication(func(seed uint64) (sim.Config, error) {
-			return sim.Config{App: app, Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: load, Seed: seed}, nil
+			return sim.Config{
+				App: app, Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: load, Seed: seed,
+			}, nil
 		}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Central})
 		if err != nil {
 			t.Fatal(err)

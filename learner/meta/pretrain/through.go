@@ -105,12 +105,13 @@ func newThroughCritic(of meta.Config, c ddpg.Config, tasks int) (*throughCritic,
 	}
 	critic := c.Critic()
 	t := &throughCritic{Gradients: plain, c: c}
-	t.through, err = newThrough(of, tasks, c.Batch, critic.Params(), func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
+	loss := func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
 		t.action = b.Input("action", c.Batch, c.Action)
 		t.y, t.w = b.Input("target", c.Batch, 1), b.Input("weight", c.Batch, 1)
 		q := b.MLP("critic", critic, b.Join("state and action", s, t.action.Node), begin)
 		return b.Mean(b.Mul(t.w.Node, b.Square(b.Sub(q, t.y.Node))))
-	})
+	}
+	t.through, err = newThrough(of, tasks, c.Batch, critic.Params(), loss)
 	return t, err
 }
 
@@ -138,11 +139,12 @@ func newThroughValues(of meta.Config, c discrete.Config, tasks int) (*throughVal
 	}
 	t := &throughValues{Gradients: plain}
 	values := c.Network()
-	t.through, err = newThrough(of, tasks, c.Batch, values.Params(), func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
+	loss := func(b *graph.Builder[float64], s *graph.Node, begin int) *graph.Node {
 		return b.Loss("values", func(in, grads [][]float64) (float64, error) {
 			return nn.Huber(in[0], t.action, t.y, nil, grads[0], nil), nil
 		}, b.MLP("values", values, s, begin))
-	})
+	}
+	t.through, err = newThrough(of, tasks, c.Batch, values.Params(), loss)
 	return t, err
 }
 

@@ -32,8 +32,10 @@ type Config struct {
 	Least   int     // below which nothing is learned
 	Updates int     // of a lesson
 	Hidden  []int
-	Judge   fqe.Config // of the form's sizes
-	Seed    uint64
+	// Threshold is discrete BCQ's: how likely a choice must be in the data, beside the likeliest one.
+	Threshold float64
+	Judge     fqe.Config // of the form's sizes
+	Seed      uint64
 	// Start is what the first lesson of a workload begins with; nil: it begins with nothing. It is read by [Config.Prepare] alone.
 	Start *Start `json:"-"`
 }
@@ -53,8 +55,9 @@ func Base(form encode.Form) discrete.Config {
 
 // Default is settings for central: a decision every step, of which the consequences are seen within some.
 func Default(form encode.Form, step time.Duration) Config {
+	b := Base(form)
 	return Config{
-		Form: form, Step: step, Gamma: Gamma, Most: 10_000, Least: 500, Updates: 1000, Hidden: Base(form).Hidden,
+		Form: form, Step: step, Gamma: Gamma, Most: 10_000, Least: 500, Updates: 1000, Hidden: b.Hidden, Threshold: b.Threshold,
 		Judge: fqe.Default(form.Dim(), 0, form.NumActions()),
 	}
 }
@@ -83,6 +86,15 @@ func (c Config) Check() error {
 	return c.Judge.Check()
 }
 
+// Begins is the settings of lessons that begin with a start. What it has learned of many workloads holds where this one's data
+// has nothing, so that rare choices are allowed: guards let the fallback's wish for a smaller size take force once in some
+// steps, and in the others nothing takes force; with the authors' threshold of 0.3 what is learned keeps what there is, and
+// shrinks nothing.
+func (c Config) Begins(s *Start) Config {
+	c.Start, c.Threshold = s, s.Base.Threshold
+	return c
+}
+
 // Result is what was learned.
 type Result struct {
 	Policy      learned.File
@@ -107,6 +119,7 @@ type Lesson struct {
 	Workload string
 	Episodes [][]replay.Transition // oldest first
 	From     *weights.File         // of an earlier lesson; nil: it begins anew
+	First    bool                  // From is what a [Start] gives: it is judged as it is, and nothing is learned yet
 }
 
 // Learn prepares a lesson, and gives it.
@@ -149,7 +162,7 @@ func (c Config) Prepare(
 		if err != nil {
 			return fail(err)
 		}
-		l.From = &begin
+		l.From, l.First = &begin, true
 	}
 	return l, nil
 }
@@ -184,7 +197,7 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 		}
 	}
 	b := Base(c.Form)
-	b.Hidden, b.Seed = c.Hidden, c.Seed
+	b.Hidden, b.Threshold, b.Seed = c.Hidden, c.Threshold, c.Seed
 	a, err := discrete.NewWith(b, buffer, w)
 	if err != nil {
 		return fail(err)
@@ -194,12 +207,16 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 			out.Anew = err.Error()
 		}
 	}
+	updates := c.Updates
+	if l.First && out.Anew == "" {
+		updates = 0 // of so little experience it would learn what is worse than what many workloads have taught
+	}
 	// In pieces, so that an end is not waited for.
-	for done := 0; done < c.Updates; done += 100 {
+	for done := 0; done < updates; done += 100 {
 		if err := ctx.Err(); err != nil {
 			return fail(err)
 		}
-		if err := a.Learn(min(100, c.Updates-done)); err != nil {
+		if err := a.Learn(min(100, updates-done)); err != nil {
 			return fail(err)
 		}
 	}
@@ -213,7 +230,7 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 		Form: c.Form, Snapshot: a.Snapshot(), Step: c.Step,
 		Provenance: map[string]string{
 			"algorithm": discrete.Algorithm, "workload": l.Workload,
-			"transitions": strconv.Itoa(out.Transitions), "episodes": strconv.Itoa(out.Episodes),
+			"transitions": strconv.Itoa(out.Transitions), "episodes": strconv.Itoa(out.Episodes), "updates": strconv.Itoa(updates),
 			"worth": fmt.Sprintf("%.4g (%.4g to %.4g) a step", out.Worth.Mean, out.Worth.Low, out.Worth.High),
 		},
 	}

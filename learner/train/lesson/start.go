@@ -18,7 +18,10 @@ import (
 // Start is what the lessons of a workload begin with: a policy that was pretrained over many workloads, and the meta-learner by
 // which it knows a new one (AWARE §3.3).
 type Start struct {
-	Form       encode.Form
+	Form encode.Form
+	// Embeds lets a workload's lessons begin with the workload's embedding. Without it they begin with none, as of a workload of
+	// which nothing is known.
+	Embeds     bool
 	Seen       mdp.Set // signals that the pretraining's worlds have shown; of the others it has learned nothing, and reads none
 	Meta       meta.Config
 	Theta      []float64       // of the meta-learner
@@ -53,7 +56,8 @@ func (s Start) Check() error {
 	dim, n := s.Form.Dim(), s.Form.NumActions()
 	want := meta.Form{Observation: dim, Choices: n}
 	if s.Meta.Form != want || s.Base.State != dim+s.Meta.Embedding || s.Base.NumActions != n {
-		return fail(fmt.Errorf("a meta-learner of %+v and a policy of %d numbers and %d choices: the encoding has %d numbers and %d choices",
+		return fail(fmt.Errorf(
+			"a meta-learner of %+v and a policy of %d numbers and %d choices: the encoding has %d numbers and %d choices",
 			s.Meta.Form, s.Base.State, s.Base.NumActions, dim, n))
 	}
 	if s.Seen == 0 || !mdp.All.Contains(s.Seen) {
@@ -75,7 +79,9 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 		return weights.File{}, err
 	}
 	embedding := make([]float64, s.Meta.Embedding)
-	learner.Embed(s.kept(episodes), embedding)
+	if s.Embeds {
+		learner.Embed(s.kept(episodes), embedding)
+	}
 	b := s.Base
 	b.State = s.Form.Dim()
 	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: b.State, Action: 1, NumActions: b.NumActions})
@@ -150,11 +156,12 @@ const (
 
 // startText is what of a start is not numbers.
 type startText struct {
-	Form encode.Form       `json:"form"`
-	Seen []string          `json:"seen"`
-	Meta meta.Config       `json:"meta"`
-	Base discrete.Config   `json:"base"`
-	Made map[string]string `json:"made"`
+	Form   encode.Form       `json:"form"`
+	Embeds bool              `json:"embeds"`
+	Seen   []string          `json:"seen"`
+	Meta   meta.Config       `json:"meta"`
+	Base   discrete.Config   `json:"base"`
+	Made   map[string]string `json:"made"`
 }
 
 // Encode is its file.
@@ -166,7 +173,7 @@ func (s Start) Encode() (weights.File, error) {
 	for one := range s.Seen.Signals() {
 		seen = append(seen, one.String())
 	}
-	text, err := json.Marshal(startText{s.Form, seen, s.Meta, s.Base, s.Provenance})
+	text, err := json.Marshal(startText{s.Form, s.Embeds, seen, s.Meta, s.Base, s.Provenance})
 	if err != nil {
 		return weights.File{}, fmt.Errorf("a start of lessons: %w", err)
 	}
@@ -199,7 +206,7 @@ func DecodeStart(raw []byte) (Start, error) {
 		seen |= mdp.SetOf(one)
 	}
 	s := Start{
-		Form: text.Form, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
+		Form: text.Form, Embeds: text.Embeds, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
 		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
 	}
 	return s, s.Check()

@@ -19,7 +19,10 @@ import (
 // start is one of random numbers.
 func start(seed uint64) lesson.Start {
 	r := rand.New(rand.NewPCG(seed, 7))
-	s := lesson.Start{Form: form, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form), Provenance: map[string]string{"made": "by a test"}}
+	s := lesson.Start{
+		Form: form, Embeds: true, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
+		Provenance: map[string]string{"made": "by a test"},
+	}
 	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
 	s.Meta.Hidden, s.Meta.Dense, s.Meta.Embedding, s.Meta.Length, s.Meta.Bundle = 8, 16, 4, 10, 3
 	s.Base.State = form.Dim() + s.Meta.Embedding
@@ -115,6 +118,13 @@ func TestAStartKnowsItsWorkloadWithoutBeingTold(t *testing.T) {
 			}
 		}
 	}
+	s.Embeds = false
+	known, _ := s.For(some(1, 3))
+	unknown, _ := s.For(nil)
+	if !same(agentOf(t, known).Policy.Values.Theta, agentOf(t, unknown).Policy.Values.Theta) {
+		t.Error("without embeddings it is another one for a workload that is known")
+	}
+	s.Embeds = true
 	calm, _ := s.For(some(0.2, 3))
 	busy, _ := s.For(some(1, 3))
 	if a, b := agentOf(t, calm), agentOf(t, busy); a.Policy.Values.Theta[len(a.Policy.Values.Theta)-1] !=
@@ -143,36 +153,53 @@ func same(a, b []float64) bool {
 	return true
 }
 
-// A lesson goes on from a start as it does from the lesson before it.
-func TestALessonGoesOnFromAStart(t *testing.T) {
+// The first lesson says what a start is worth as it is: five episodes would teach it worse. The next one goes on from there, and
+// learns.
+func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
 	store, _ := record(t, 6)
 	c := config()
 	c.Updates = 1
 	s := start(2)
-	c.Start = &s
+	s.Base.Threshold = 0.07
+	if c = c.Begins(&s); c.Threshold != 0.07 {
+		t.Errorf("threshold %v: want the start's", c.Threshold)
+	}
 	l, err := c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, err := s.For(l.Episodes)
-	if err != nil || l.From == nil || !same(agentOf(t, *l.From).Policy.Values.Theta, agentOf(t, want).Policy.Values.Theta) {
+	if err != nil || l.From == nil {
 		t.Fatalf("it does not begin with the start (%v)", err)
 	}
-	raw, err := l.Encode()
-	if err == nil {
-		l, err = lesson.Decode(raw) // and in another process, which has no start
+	values := agentOf(t, want).Policy.Values.Theta
+	learn := func(l lesson.Lesson) lesson.Result {
+		t.Helper()
+		raw, err := l.Encode()
+		if err == nil {
+			l, err = lesson.Decode(raw) // in another process, which has no start
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Learn(context.Background(), nil)
+		if err != nil || got.Anew != "" {
+			t.Fatalf("%q, %v", got.Anew, err)
+		}
+		return got
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := l.Learn(context.Background(), nil)
-	if err != nil || got.Anew != "" {
-		t.Fatalf("%q, %v", got.Anew, err)
+	first := learn(l)
+	if !same(agentOf(t, first.Weights).Policy.Values.Theta, values) || first.Policy.Provenance["updates"] != "0" ||
+		!(first.Worth.Low <= first.Worth.High) || first.Worth.Mean == 0 {
+		t.Errorf("it was changed, or not judged: %+v", first.Worth)
 	}
 	// What was learned before counts more than what everybody begins with.
-	again, err := c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &got.Weights)
-	if err != nil || again.From != &got.Weights {
-		t.Errorf("the next lesson begins anew (%v)", err)
+	l, err = c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &first.Weights)
+	if err != nil || l.From != &first.Weights {
+		t.Fatalf("the next lesson begins anew (%v)", err)
+	}
+	if next := learn(l); same(agentOf(t, next.Weights).Policy.Values.Theta, values) || next.Policy.Provenance["updates"] != "1" {
+		t.Error("the next lesson has learned nothing")
 	}
 }
 
@@ -187,7 +214,8 @@ func TestAStartSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := lesson.DecodeStart(raw)
-	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
+	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds ||
+		again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
 		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
 		t.Errorf("%+v, %v", again, err)
 	}

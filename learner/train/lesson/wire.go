@@ -28,6 +28,7 @@ const (
 type lessonText struct {
 	Config   Config `json:"config"`
 	Workload string `json:"workload"`
+	First    bool   `json:"first,omitempty"`
 }
 
 // Encode is the lesson as bytes.
@@ -35,7 +36,7 @@ func (l Lesson) Encode() ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("encoding a lesson of %s: %w", l.Workload, err)
 	}
-	text, err := json.Marshal(lessonText{l.Config, l.Workload})
+	text, err := json.Marshal(lessonText{l.Config, l.Workload, l.First})
 	if err != nil {
 		return fail(err)
 	}
@@ -97,7 +98,7 @@ func Decode(raw []byte) (Lesson, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := Lesson{Config: text.Config, Workload: text.Workload}
+	l := Lesson{Config: text.Config, Workload: text.Workload, First: text.First}
 	if err := l.Config.Check(); err != nil {
 		return fail(err)
 	}
