@@ -295,8 +295,8 @@ func TestAnEpisodeBeginsAnywhereInTheTraceAndNoTimeNamesThePlace(t *testing.T) {
 	}
 }
 
-// A burst of an hour ago is known when an episode begins, as it would be to whoever has metrics of the workload; one of three hours
-// ago is not, and neither is the next one. A service that two in ten requests reach has two tenths of it.
+// A burst of an hour ago is known when an episode begins, as it would be to whoever has metrics of the workload; one of three
+// hours ago is not, and neither is the next one. A service that two in ten requests reach has two tenths of it.
 func TestThePeakOfTheLastHoursIsKnownWhenAnEpisodeBegins(t *testing.T) {
 	day := traces.Trace{Name: "day", Step: time.Minute, Rates: make([]float64, 24*60)}
 	for i := range day.Rates {
