@@ -120,6 +120,7 @@ type Lesson struct {
 	Episodes [][]replay.Transition // oldest first
 	From     *weights.File         // of an earlier lesson; nil: it begins anew
 	First    bool                  // From is what a [Start] gives: it is judged as it is, and nothing is learned yet
+	Anew     string                // why it does not go on from what an earlier lesson gave; empty: it does, or there was none
 }
 
 // Learn prepares a lesson, and gives it.
@@ -157,6 +158,11 @@ func (c Config) Prepare(
 	if n := l.transitions(); n < c.Least {
 		return fail(&TooLittleError{n, c.Least})
 	}
+	if from != nil && c.Start != nil {
+		if err := c.fits(*from); err != nil {
+			l.Anew, from = err.Error(), nil
+		}
+	}
 	if from == nil && c.Start != nil {
 		begin, err := c.Start.For(l.Episodes)
 		if err != nil {
@@ -165,6 +171,17 @@ func (c Config) Prepare(
 		l.From, l.First = &begin, true
 	}
 	return l, nil
+}
+
+// fits is nil for weights that a lesson can go on from. Those of another version of this program do not fit.
+func (c Config) fits(from weights.File) error {
+	b := Base(c.Form)
+	b.Hidden = c.Hidden
+	a, err := blank(b)
+	if err == nil {
+		err = a.Restore(from)
+	}
+	return err
 }
 
 // transitions is how many the lesson has.
@@ -202,13 +219,15 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if l.From != nil {
+	out.Anew = l.Anew
+	goes := l.From != nil // on from there
+	if goes {
 		if err := a.Restore(*l.From); err != nil {
-			out.Anew = err.Error()
+			out.Anew, goes = err.Error(), false
 		}
 	}
 	updates := c.Updates
-	if l.First && out.Anew == "" {
+	if l.First && goes {
 		updates = 0 // of so little experience it would learn what is worse than what many workloads have taught
 	}
 	// In pieces, so that an end is not waited for.

@@ -84,11 +84,7 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 	}
 	b := s.Base
 	b.State = s.Form.Dim()
-	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: b.State, Action: 1, NumActions: b.NumActions})
-	if err != nil {
-		return weights.File{}, err
-	}
-	a, err := discrete.New(b, none)
+	a, err := blank(b)
 	if err != nil {
 		return weights.File{}, err
 	}
@@ -96,6 +92,15 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 	copy(a.Policy.Values.Target, a.Policy.Values.Theta)
 	copy(a.Policy.Behaviour.Theta, s.folded(s.Behaviour, embedding))
 	return a.SavePolicy()
+}
+
+// blank is an agent without data.
+func blank(b discrete.Config) (*discrete.Agent, error) {
+	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: b.State, Action: 1, NumActions: b.NumActions})
+	if err != nil {
+		return nil, err
+	}
+	return discrete.New(b, none)
 }
 
 // kept is the episodes that stand for the workload. A long one is several.

@@ -153,6 +153,15 @@ func same(a, b []float64) bool {
 	return true
 }
 
+// sent is a lesson as it is in another process, which has no start.
+func sent(l lesson.Lesson) (lesson.Lesson, error) {
+	raw, err := l.Encode()
+	if err != nil {
+		return l, err
+	}
+	return lesson.Decode(raw)
+}
+
 // The first lesson says what a start is worth as it is: five episodes would teach it worse. The next one goes on from there, and
 // learns.
 func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
@@ -175,10 +184,7 @@ func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
 	values := agentOf(t, want).Policy.Values.Theta
 	learn := func(l lesson.Lesson) lesson.Result {
 		t.Helper()
-		raw, err := l.Encode()
-		if err == nil {
-			l, err = lesson.Decode(raw) // in another process, which has no start
-		}
+		l, err := sent(l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,8 +204,35 @@ func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
 	if err != nil || l.From != &first.Weights {
 		t.Fatalf("the next lesson begins anew (%v)", err)
 	}
-	if next := learn(l); same(agentOf(t, next.Weights).Policy.Values.Theta, values) || next.Policy.Provenance["updates"] != "1" {
+	next := learn(l)
+	if same(agentOf(t, next.Weights).Policy.Values.Theta, values) || next.Policy.Provenance["updates"] != "1" {
 		t.Error("the next lesson has learned nothing")
+	}
+	// What another version of this program has learned does not fit: it is the first lesson again, and says why.
+	other := s.Base
+	other.State = 3
+	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: 3, Action: 1, NumActions: other.NumActions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := discrete.New(other, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := a.SavePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &old); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = sent(l); err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Learn(context.Background(), nil)
+	if err != nil || got.Anew == "" || got.Policy.Provenance["updates"] != "0" ||
+		!same(agentOf(t, got.Weights).Policy.Values.Theta, values) {
+		t.Errorf("after another version: %q, %v updates, %v", got.Anew, got.Policy.Provenance["updates"], err)
 	}
 }
 

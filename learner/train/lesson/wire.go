@@ -29,6 +29,7 @@ type lessonText struct {
 	Config   Config `json:"config"`
 	Workload string `json:"workload"`
 	First    bool   `json:"first,omitempty"`
+	Anew     string `json:"anew,omitempty"`
 }
 
 // Encode is the lesson as bytes.
@@ -36,7 +37,7 @@ func (l Lesson) Encode() ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("encoding a lesson of %s: %w", l.Workload, err)
 	}
-	text, err := json.Marshal(lessonText{l.Config, l.Workload, l.First})
+	text, err := json.Marshal(lessonText{l.Config, l.Workload, l.First, l.Anew})
 	if err != nil {
 		return fail(err)
 	}
@@ -98,7 +99,7 @@ func Decode(raw []byte) (Lesson, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := Lesson{Config: text.Config, Workload: text.Workload, First: text.First}
+	l := Lesson{Config: text.Config, Workload: text.Workload, First: text.First, Anew: text.Anew}
 	if err := l.Config.Check(); err != nil {
 		return fail(err)
 	}
