@@ -310,7 +310,7 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 // What drives is remembered, whoever it is. In a workload that is another one the agent begins as it was pretrained, and
 // remembers nothing of the one before.
 func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
-	one := newTrial(t, 10)
+	one := newTrial(t, 18)
 	p := pretrained(t)
 	a, memory, err := newAdapted(one.driven, p, 1)
 	if err != nil {
@@ -355,6 +355,19 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	}
 	if !slices.Equal(own(), fresh.Policy.Actor.Theta) {
 		t.Error("it goes on with what it had learned of the workload before")
+	}
+	// What it begins with is judged as it is: nothing is learned of the fallback's episodes before it has driven once.
+	one.play(life, 10, 14)
+	if !slices.Equal(own(), fresh.Policy.Actor.Theta) || len(life.kept) == 0 {
+		t.Errorf("before it has driven it has changed, or no episodes are kept to judge it in (%d)", len(life.kept))
+	}
+	if life.now != lifecycle.Offline {
+		t.Fatalf("it is %v: this test is of the fallback's episodes", life.now)
+	}
+	life.untried = false // as after it has driven
+	one.play(life, 14, 18)
+	if slices.Equal(own(), fresh.Policy.Actor.Theta) {
+		t.Error("it learns nothing after it has driven")
 	}
 }
 
