@@ -310,7 +310,7 @@ func TestAfterAnUpdateTheFallbackIsMeasuredAnew(t *testing.T) {
 // What drives is remembered, whoever it is. In a workload that is another one the agent begins as it was pretrained, and
 // remembers nothing of the one before.
 func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
-	one := newTrial(t, 18)
+	one := newTrial(t, 26)
 	p := pretrained(t)
 	a, memory, err := newAdapted(one.driven, p, 1)
 	if err != nil {
@@ -357,7 +357,7 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 		t.Error("it goes on with what it had learned of the workload before")
 	}
 	// What it begins with is judged as it is: nothing is learned of the fallback's episodes before it has driven once.
-	one.play(life, 10, 14)
+	one.play(life, 10, 18)
 	if !slices.Equal(own(), fresh.Policy.Actor.Theta) || len(life.kept) == 0 {
 		t.Errorf("before it has driven it has changed, or no episodes are kept to judge it in (%d)", len(life.kept))
 	}
@@ -365,7 +365,7 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 		t.Fatalf("it is %v: this test is of the fallback's episodes", life.now)
 	}
 	life.untried = false // as after it has driven
-	one.play(life, 14, 18)
+	one.play(life, 18, 26)
 	if slices.Equal(own(), fresh.Policy.Actor.Theta) {
 		t.Error("it learns nothing after it has driven")
 	}

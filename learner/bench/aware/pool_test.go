@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -104,5 +105,52 @@ func TestAGuideTriesWhatIsAroundTheRule(t *testing.T) {
 	}
 	if spread := slices.Max(cores) - slices.Min(cores); spread < 0.3 || still < 120 {
 		t.Errorf("CPU limits over %.2f of the box, %d of 199 steps near the one before", spread, still)
+	}
+}
+
+// Half of a guide's episodes are as HPA and VPA come, and in the others their owner has set minima of everything.
+func TestGuidesHaveMinimaHalfOfTheTimes(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	world, err := Published.World(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGuide(&watched{Simulation: world}, Published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := world.Spaces().Bounds
+	r := rand.New(rand.NewPCG(1, 1))
+	none := 0
+	for range 1000 {
+		if err := g.begin(r); err != nil {
+			t.Fatal(err)
+		}
+		least := mdp.Size{CPU: g.rule.least, Memory: g.rule.memory}
+		if (least == mdp.Size{}) && g.rule.replicas == 0 {
+			none++
+			continue
+		}
+		if least.CPU < most.CPU.Max/17 || least.CPU > most.CPU.Max || least.Memory < most.Memory.Max/65 ||
+			least.Memory > most.Memory.Max || g.rule.replicas < 1 || g.rule.replicas > most.Replicas.Max {
+			t.Fatalf("minima of %v and %d replicas, bounds %v", least, g.rule.replicas, most)
+		}
+	}
+	if none < 440 || none > 560 {
+		t.Errorf("%d of 1000 episodes have no minima", none)
+	}
+	g.rule = rule{config: g.setting.untuned(world.Spaces()), memory: 300 * mdp.MiB}
+	if err := g.rule.begin(); err != nil {
+		t.Fatal(err)
+	}
+	s := mdp.State{
+		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.CPUUsage, mdp.MemoryUsage), Replicas: 1,
+		Limit: mdp.Size{CPU: 1000, Memory: 1024 * mdp.MiB}, Usage: mdp.Size{CPU: 10, Memory: mdp.MiB},
+	}
+	if a, err := g.rule.Decide(s); err != nil || a.Limit.Memory != 300*mdp.MiB {
+		t.Errorf("%v, %v: want the least memory", a, err)
 	}
 }

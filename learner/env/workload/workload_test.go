@@ -268,6 +268,11 @@ func TestAnEpisodeBeginsAnywhereInTheTraceAndNoTimeNamesThePlace(t *testing.T) {
 		if again := workload.Anywhere(ramp, seed); load.Rate(0) != again.Rate(0) {
 			t.Errorf("seed %d begins at two places", seed)
 		}
+		for _, ago := range []time.Duration{time.Minute, 30 * time.Minute, 59 * time.Minute} { // what is before its begin is its end
+			if before, after := load.Rate(-ago), load.Rate(time.Hour-ago); before != after {
+				t.Errorf("seed %d: %v %v ago, and %v an hour after that", seed, before, ago, after)
+			}
+		}
 		rates[float64(load.Rate(0))] = true
 		return sim.Config{App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: load, Seed: seed}, nil
 	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Central})

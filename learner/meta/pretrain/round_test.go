@@ -5,9 +5,39 @@ import (
 	"math"
 	"testing"
 
+	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/meta"
 )
+
+// What an update is given says which choices were legal in the next states.
+func TestUpdatesKnowWhatWasLegal(t *testing.T) {
+	world := &envtest.World{
+		Choices: 3, Limit: 5, Pay: func(int, float64) (float64, bool) { return 1, true },
+		Allow: func(step, choice int) bool { return choice != step%3 },
+	}
+	c := Default(meta.FormOf(world))
+	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
+	b := discrete.Default(c.Meta.Form.Observation+2, 3)
+	b.Hidden, b.Batch = []int{4}, 32
+	c.Choices = &Choices{Config: b, Gamma: 0.5}
+	c.Tasks, c.Spread, c.Updates, c.Rounds, c.Guided = 1, 1, 1, 1, 1
+	run, err := New(c, []Task{{Name: "w", Env: envtest.Masked{World: world}}})
+	if err == nil {
+		err = run.Train(context.Background(), 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.Batch {
+		step := int(math.Round(5 * run.wide.Next[i*b.State])) // the observation is the share of the episode that is over
+		for choice, legal := range run.wide.NextLegal[3*i:][:3] {
+			if want := choice != step%3; legal != want {
+				t.Errorf("row %d, after %d steps, choice %d: legal %v, want %v", i, step, choice, legal, want)
+			}
+		}
+	}
+}
 
 // Guides are imitated while there is hardly anything else, and learning rates fall to a tenth.
 func TestImitationAndRatesFall(t *testing.T) {
