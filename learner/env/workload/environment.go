@@ -243,11 +243,14 @@ func (e *episode) carryOut(ctx context.Context, a mdp.Action) (executed mdp.Acti
 		return e.pair.Actuator.Act(ctx, e.pair.Now(), a)
 	}
 	executed, effect, err = e.pair.Actuator.Act(ctx, e.pair.Now(), a.Without(mdp.SetOf(mdp.CPUReservation)))
+	if err != nil {
+		return executed, effect, err
+	}
 	if effect == mdp.Unchanged && mdp.MilliCPU(reserved) != e.reserved {
 		effect = mdp.Applied
 	}
 	e.reserved = mdp.MilliCPU(reserved)
-	return executed.WithReservation(e.reserved), effect, err
+	return executed.WithReservation(e.reserved), effect, nil
 }
 
 // look is what is seen and judged after a step.

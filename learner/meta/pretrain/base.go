@@ -165,8 +165,8 @@ func (b *choosing) update(batch *replay.Batch, on bool, _ *rand.Rand) (float64, 
 
 func (b *choosing) through() *through { return b.values.through }
 
-// least is a discount that a transition can have: none of it is said by the smallest one.
-func least(gamma float64) float64 { return max(gamma, math.SmallestNonzeroFloat64) }
+// positive is a discount as a transition has it: never zero, so that zero says that there is none.
+func positive(gamma float64) float64 { return max(gamma, math.SmallestNonzeroFloat64) }
 
 // fits is nil where a base-learner's sizes and a meta-learner's fit.
 func (s sizes) fits(m meta.Config) error {

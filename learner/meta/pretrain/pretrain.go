@@ -318,7 +318,7 @@ func (r *Run) play(t *task, seed uint64) (reward float64, err error) {
 		if out.RewardKnown {
 			err := t.replay.Add(replay.Transition{
 				State: obs[:n], Action: executed, Reward: out.Reward, Next: next[:n], NextLegal: legal,
-				Discount: least(r.size.gamma), Terminated: out.Terminated, Truncated: out.Truncated,
+				Discount: positive(r.size.gamma), Terminated: out.Terminated, Truncated: out.Truncated,
 			})
 			if err != nil {
 				return 0, err

@@ -214,7 +214,10 @@ const starting = 20 * time.Second
 // found. It reports whether a canary that is being moved violates the SLO.
 func (p *process) measure(ctx context.Context, now time.Time, mpa *object, t subject) (violated bool) {
 	mpa.Status.Latency = nil
-	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload).Peaked(now, &p.peak)
+	p.reading = p.indicators.read(ctx, now, p.config.Fleet, t.workload)
+	if p.reading.Observed.Has(mdp.Throughput) {
+		p.peak.See(now, p.reading.Throughput)
+	}
 	p.margin.observe(now, p.reading)
 	if !p.indicators.has() {
 		meta.RemoveStatusCondition(&mpa.Status.Conditions, v1alpha1.SLOObserved)

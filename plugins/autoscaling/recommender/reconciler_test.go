@@ -459,4 +459,13 @@ func TestThePeakOfTheLoadIsSeen(t *testing.T) {
 	if !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 || seen.Throughput != 5 {
 		t.Errorf("after 41 minutes: %v/s, and a peak of %v (%v): want 5 and 80", seen.Throughput, seen.LoadPeak, seen.Observed)
 	}
+	// What is remembered is no reading: when nobody reports any more, the owner hears it.
+	c.now = c.now.Add(10 * time.Minute)
+	mpa := c.reconcile("web")
+	if is := meta.FindStatusCondition(mpa.Status.Conditions, v1alpha1.SLOObserved); is == nil || is.Status != metav1.ConditionFalse {
+		t.Errorf("nothing is read any more, and the condition is %+v", is)
+	}
+	if seen.Knows(mdp.Throughput) || !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 {
+		t.Errorf("%v: the peak is still known, and the throughput is not", seen.Observed)
+	}
 }

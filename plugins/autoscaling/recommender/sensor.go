@@ -24,6 +24,7 @@ type Sensor struct {
 
 	Workload *updater.Workload
 	Reading  slo.Reading
+	Peak     mdp.Peak // of the throughput; it outlives the readings, and is none
 	// killed is the OOM kills of the container since the step before, by pod, as the pods'
 	// statuses show them. They count for pods whose agents do not report kills: of a
 	// container that is down there is no report.
@@ -41,7 +42,10 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
-	state.LoadPeak = s.Reading.LoadPeak
+	if highest, ok := s.Peak.Highest(now); ok {
+		state.LoadPeak = highest
+		state.Observed |= mdp.SetOf(mdp.LoadPeak)
+	}
 	reports := merged{}
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]

@@ -41,6 +41,7 @@ func (p *process) step(ctx context.Context, now time.Time, mpa *object, t subjec
 	for _, l := range p.loops {
 		l.sensor.Workload = t.workload
 		l.sensor.Reading = p.reading
+		l.sensor.Peak = p.peak
 		l.updater.Workload = t.workload
 		l.updater.Only = p.canary.pod
 		outcomes = append(outcomes, p.decide(ctx, now, l, idle))

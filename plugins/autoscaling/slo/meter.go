@@ -19,11 +19,10 @@ import (
 
 // Reading is what was measured over a window. What is not in Observed is unknown.
 type Reading struct {
-	Observed   mdp.Set // of Latency, Throughput, LoadChange, LoadPeak
+	Observed   mdp.Set // of Latency, Throughput, LoadChange
 	Latency    time.Duration
 	Throughput mdp.Rate
 	LoadChange mdp.Ratio
-	LoadPeak   mdp.Rate  // of the last hours; who reads again and again adds it ([Reading.Peaked])
 	Requests   float64   // of which Missed is known, since the reading before; 0: it is not known
 	Missed     mdp.Ratio // share of them that took longer than the SLO's latency
 	Problem    string    // why something is unknown or not exact, for people
@@ -58,18 +57,6 @@ type pod struct {
 type step struct {
 	at        time.Time
 	histogram api.Histogram
-}
-
-// Peaked is the reading with the highest throughput of the last hours, which p keeps.
-func (r Reading) Peaked(now time.Time, p *mdp.Peak) Reading {
-	if r.Observed.Has(mdp.Throughput) {
-		p.See(now, r.Throughput)
-	}
-	if highest, ok := p.Highest(now); ok {
-		r.LoadPeak = highest
-		r.Observed |= mdp.SetOf(mdp.LoadPeak)
-	}
-	return r
 }
 
 // NewMeter makes a meter of a percentile, in (0, 100), for an SLO's threshold, with the

@@ -45,22 +45,6 @@ func TestMeterMergesTheNewRequestsOfAllPods(t *testing.T) {
 	}
 }
 
-// The peak of the last hours is that of the throughput: a reading without any adds nothing to it, and has it all the same.
-func TestAReadingHasThePeakOfTheLastHours(t *testing.T) {
-	var p mdp.Peak
-	calm := slo.Reading{Observed: mdp.SetOf(mdp.Throughput), Throughput: 5}
-	if r := (slo.Reading{Observed: calm.Observed, Throughput: 80}).Peaked(noon, &p); r.Observed.Has(mdp.LoadPeak) {
-		t.Errorf("%+v: nobody knows yet what is usual", r)
-	}
-	calm.Peaked(noon.Add(40*time.Minute), &p)
-	if r := (slo.Reading{Throughput: 1000}).Peaked(noon.Add(time.Hour), &p); !r.Observed.Has(mdp.LoadPeak) || r.LoadPeak != 80 {
-		t.Errorf("%+v: the peak was 80", r)
-	}
-	if r := calm.Peaked(noon.Add(150*time.Minute), &p); !r.Observed.Has(mdp.LoadPeak, mdp.Throughput) || r.LoadPeak != 5 {
-		t.Errorf("%+v: the burst is more than two hours ago", r)
-	}
-}
-
 // The error budget counts requests, each once, and few of them count, too.
 func TestMeterSaysWhatShareOfTheNewRequestsMissedTheSLO(t *testing.T) {
 	m := slo.NewMeter(99, 100*time.Millisecond)
