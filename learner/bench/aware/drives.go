@@ -274,7 +274,21 @@ func (d *driven) converged(
 	return d.trained(ctx, c, l, fallback, a, nil, from != nil, seed)
 }
 
-// adapted is the same of a pretrained agent.
+// mastered is a workload, the rule that is tuned for it, and the best policy of a whole training there from nothing.
+func (s Setting) mastered(ctx context.Context, w Workload, c Convergence, l Life, seed uint64) (
+	d *driven, fallback *rule, best *weights.File, err error,
+) {
+	if d, err = s.driven(w); err != nil {
+		return nil, nil, nil, err
+	}
+	if fallback, err = s.tunedRule(ctx, d, c.Episodes, seed); err != nil {
+		return nil, nil, nil, err
+	}
+	best, err = d.converged(ctx, c, l, fallback, nil, seed)
+	return d, fallback, best, err
+}
+
+// adapted is what [driven.converged] is, of a pretrained agent.
 func (d *driven) adapted(
 	ctx context.Context, c Convergence, l Life, fallback *rule, p pretrain.Pretrained, seed uint64,
 ) (best *weights.File, err error) {

@@ -131,15 +131,8 @@ func (e Embedding) Repetition(ctx context.Context, number int, p pretrain.Pretra
 
 // policy is one that has converged in a workload.
 func (e Embedding) policy(ctx context.Context, w Workload, seed uint64) (*weights.File, error) {
-	d, err := e.Setting.driven(w)
-	if err != nil {
-		return nil, err
-	}
-	fallback, err := e.Setting.tunedRule(ctx, d, e.Convergence.Episodes, seed)
-	if err != nil {
-		return nil, err
-	}
-	return d.converged(ctx, e.Convergence, e.Life, fallback, nil, seed)
+	_, _, best, err := e.Setting.mastered(ctx, w, e.Convergence, e.Life, seed)
+	return best, err
 }
 
 // embed plays as many episodes in a workload as the meta-learner reads, by what was pretrained, and returns the embedding in the

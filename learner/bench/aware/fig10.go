@@ -73,15 +73,7 @@ func inWorkloads(ctx context.Context, n int, job func(ctx context.Context, k int
 
 // drives is all arms in a workload.
 func (f Fig10) drives(ctx context.Context, w Workload, number int, seed uint64, done func(string)) ([]Drive, error) {
-	d, err := f.Setting.driven(w)
-	if err != nil {
-		return nil, err
-	}
-	fallback, err := f.Setting.tunedRule(ctx, d, f.Convergence.Episodes, seed)
-	if err != nil {
-		return nil, err
-	}
-	weights, err := d.converged(ctx, f.Convergence, f.Life, fallback, nil, seed)
+	d, fallback, weights, err := f.Setting.mastered(ctx, w, f.Convergence, f.Life, seed)
 	if err != nil {
 		return nil, err
 	}

@@ -118,15 +118,7 @@ func (f Fig3) cost(ctx context.Context, index, other, number int, seed uint64, d
 	if err != nil {
 		return fail(err)
 	}
-	d, err := f.Setting.driven(before)
-	if err != nil {
-		return fail(err)
-	}
-	fallback, err := f.Setting.tunedRule(ctx, d, f.Convergence.Episodes, seed)
-	if err != nil {
-		return fail(err)
-	}
-	policy, err := d.converged(ctx, f.Convergence, f.Life, fallback, nil, seed)
+	d, fallback, policy, err := f.Setting.mastered(ctx, before, f.Convergence, f.Life, seed)
 	if err != nil {
 		return fail(err)
 	}

@@ -131,15 +131,7 @@ func (f Fig8) mark(ctx context.Context, w Workload, seed uint64) (float64, Figur
 	fail := func(err error) (float64, Figures, error) {
 		return 0, Figures{}, fmt.Errorf("the converged policy of %s: %w", w.Name(), err)
 	}
-	d, err := f.Setting.driven(w)
-	if err != nil {
-		return fail(err)
-	}
-	fallback, err := f.Setting.tunedRule(ctx, d, f.Trained.Episodes, seed)
-	if err != nil {
-		return fail(err)
-	}
-	best, err := d.converged(ctx, f.Trained, f.Life, fallback, nil, seed)
+	_, _, best, err := f.Setting.mastered(ctx, w, f.Trained, f.Life, seed)
 	if err != nil {
 		return fail(err)
 	}

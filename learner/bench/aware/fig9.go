@@ -106,15 +106,7 @@ func (f Fig9) drives(
 	if err != nil {
 		return nil, err
 	}
-	first, err := f.Setting.driven(before)
-	if err != nil {
-		return nil, err
-	}
-	fallback, err := f.Setting.tunedRule(ctx, first, f.Convergence.Episodes, seed)
-	if err != nil {
-		return nil, err
-	}
-	best, err := first.converged(ctx, f.Convergence, f.Life, fallback, nil, seed)
+	first, fallback, best, err := f.Setting.mastered(ctx, before, f.Convergence, f.Life, seed)
 	if err != nil {
 		return nil, err
 	}
