@@ -183,3 +183,41 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 		}
 	}
 }
+
+// An action that failed has changed nothing, its reservation neither.
+func TestAReservationThatCouldNotBeSetIsNot(t *testing.T) {
+	cluster := sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30})
+	cluster.Delays.Faults = 0.5
+	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{App: shop(), Cluster: cluster, Load: sim.Steady(60), Seed: seed}, nil
+	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(700)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Reset(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	has := mdp.MilliCPU(1000)
+	failed, set := 0, 0
+	for i := range mdp.MilliCPU(30) {
+		wish := 300 + 10*i
+		out, err := e.Step(t.Context(), mdp.Action{}.WithReservation(wish).WithMemory(mdp.Bytes(200+i)*mdp.MiB))
+		switch {
+		case errors.Is(err, sim.ErrCall):
+			failed++
+			if out, err = e.Step(t.Context(), mdp.Action{}); err != nil || out.State.Reservation != has {
+				t.Errorf("after a call that failed %v is reserved, and was %v (%v)", out.State.Reservation, has, err)
+			}
+		case err != nil:
+			t.Fatal(err)
+		default:
+			set++
+			if has = wish; out.State.Reservation != has {
+				t.Errorf("%v is reserved, want %v", out.State.Reservation, has)
+			}
+		}
+	}
+	if failed < 5 || set < 5 {
+		t.Errorf("%d calls failed, %d did not", failed, set)
+	}
+}
