@@ -404,6 +404,7 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 		o.weights = &w
 		taken, why := o.agent.Offer(policy, a.generation+1, lifecycle.Estimate{
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
+			Proven: a.lesson.First && got.Anew == a.lesson.Anew, // it is what ships, as it is
 		})
 		if taken {
 			o.policy, o.before, o.generation = &file, o.policy, a.generation+1

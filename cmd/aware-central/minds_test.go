@@ -271,9 +271,40 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 	}
 }
 
+// What ships is judged in two episodes of the fallback, and drives where it is not estimated to be much worse: other workloads
+// have proven it. What a lesson has changed of it has to be as good as the fallback for certain. An owner who wants no trial gets
+// none.
+func TestWhatShipsDrivesAfterTwoEpisodes(t *testing.T) {
+	for _, careful := range []bool{false, true} {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+		if careful {
+			wish := wishes()
+			wish.Learner = new(*wish.Learner)
+			wish.Learner.KeepOfflineWhileRetraining = true
+			s.ask(wish)
+		}
+		s.pass(1)
+		s.lesson()
+		if l := s.life(); l.Generation != 0 || !strings.Contains(l.Trouble, "200 are needed") {
+			t.Fatalf("after one episode: %+v", l)
+		}
+		s.pass(2)
+		s.now = s.now.Add(s.minds.every)
+		s.lesson()
+		s.pass(1)
+		if l := s.life(); l.Generation != 1 || l.Learned == careful {
+			t.Errorf("careful %v: %+v", careful, l)
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A workload that has changed while the fallback drives, or during a lesson, is learned of what it has done since.
 func TestOfAWorkloadThatHasChangedNothingOlderIsLearned(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.minds.lessons.Start = nil // which would be judged of two episodes
 	s.pass(8)
 	before := s.minds.of(learnedWorkload).agent.Workload().Changes
 	s.earns = 0.4

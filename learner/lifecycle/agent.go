@@ -21,6 +21,7 @@ type AgentConfig struct {
 	Encoder  *encode.Encoder // of choices, by which other actions are tried
 	Try      mdp.Ratio       // share of the steps in which another action is tried, where the stage wants that
 	Seed     uint64
+	Worst    mdp.Reward // what a step earns at least; zero where requests that are late have no price
 }
 
 // Agent is a workload's policy that acts by the stage of its lifecycle. One goroutine uses it at a time.
@@ -242,6 +243,9 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 	return true, fmt.Sprintf("generation %d is worth %.4g to %.4g a step", generation, worth.Low, worth.High)
 }
 
+// provenEpisodes is how many of the fallback a policy waits for that other workloads have proven: they say what harm is.
+const provenEpisodes = 2
+
 // Tick moves the stage on. It reports whether the stage is another one now, or the workload.
 func (a *Agent) Tick() (changed bool) {
 	settings := a.config.Settings
@@ -253,7 +257,11 @@ func (a *Agent) Tick() (changed bool) {
 	}
 	recent, fallback := a.recent.Summary(), a.fallback.Summary()
 	if settings.Thresholds == (Thresholds{}) {
-		if a.machine.Stage != Initialized && (fallback.Episodes < settings.Episodes || fallback.Coverage < settings.Coverage) {
+		least := settings.Episodes
+		if a.machine.Stage == Offline && a.estimate.Proven {
+			least = min(least, provenEpisodes)
+		}
+		if a.machine.Stage != Initialized && (fallback.Episodes < least || fallback.Coverage < settings.Coverage) {
 			return false // nothing to compare with
 		}
 		settings.Thresholds = a.config.Thresholds(fallback)
@@ -270,17 +278,20 @@ func (a *Agent) Tick() (changed bool) {
 	if next == a.machine {
 		return false
 	}
-	was := a.machine.Stage
+	was, drove := a.machine.Stage, a.recent
 	a.machine = next
-	a.guard()
 	a.recent = NewProfile()
 	a.before = nil
 	if was == Serving && a.learned != nil { // what has served for episodes is not worth less by itself
 		a.Renew(a.now)
 		a.stale = true
 	}
+	a.guard()
 	if next.Stage == Offline && (was == Online || was == Serving) {
-		a.estimate = Estimate{}        // it was of a workload, or of a policy, that is another one now
+		a.estimate = Estimate{} // it was of a workload that is another one now
+		if earned, known := drove.Earned(); known && was == Online {
+			a.estimate = Estimate{Known: true, Mean: earned, Low: earned, High: earned}
+		}
 		a.fallback.Running = Episode{} // begun before the agent drove
 		if a.stale {
 			a.fallback, a.judged, a.odd, a.stale = NewProfile(), 0, false, false
@@ -316,25 +327,38 @@ func (a *Agent) another() bool {
 	return true
 }
 
-// watch makes the detector of drift of what a step has earned lately; it is needed while a policy serves.
+// watch makes the detector of drift of what a step has earned lately; it is needed while a policy serves. Where steps cluster a sum
+// of them goes further by itself, and each busy quarter of an hour would be another workload.
 func (a *Agent) watch(serves bool) {
 	a.detector = nil
 	if mean, deviation, ok := a.recent.Usual(); ok && serves {
 		a.detector = NewDetector(mean, deviation)
+		a.detector.Alarm *= a.recent.clustered()
 	}
 }
 
-// harmAlarm is how many deviations of the fallback's rewards an agent may lose together before it hands back within
-// an episode: far more than drift takes, since what changes the workload changes what the fallback would earn, too.
-const harmAlarm = 20
+// What an agent loses before it hands back within an episode.
+const (
+	// harmAlarm is deviations of the fallback's rewards: far more than drift takes, since what changes the workload changes what the
+	// fallback would earn, too.
+	harmAlarm = 20
+	// harmSteps is steps that are as bad as any: where late requests have a price one burst makes such a step, and a
+	// fallback that was never late would have called each one harm.
+	harmSteps = 2
+)
 
-// guard makes the detector of harm, which is needed while a policy drives.
+// guard makes the detector of harm, which is needed while a policy drives. What the fallback earned before the workload changed
+// says little of what it would earn now: then only steps count that earn less than half of that.
 func (a *Agent) guard() {
 	a.harm = nil
 	mean, deviation, ok := a.fallback.Usual()
-	if ok && a.plan().Driver == Learned {
-		a.harm = NewDetector(mean, deviation)
-		a.harm.Alarm = harmAlarm
+	if !ok || a.plan().Driver != Learned {
+		return
+	}
+	a.harm = NewDetector(mean, deviation)
+	a.harm.Alarm = max(harmAlarm, harmSteps*(mean-float64(a.config.Worst))/a.harm.Deviation)
+	if a.stale {
+		a.harm.Slack = max(a.harm.Slack, math.Abs(mean)/2/a.harm.Deviation)
 	}
 }
 

@@ -164,8 +164,8 @@ func TestALifeOfAnAgent(t *testing.T) {
 	l.in(lifecycle.Online)
 	l.episodes(1, 1.3)
 	l.in(lifecycle.Online)
-	l.episodes(2, 1.2)
-	l.in(lifecycle.Offline) // worse than the fallback
+	l.episodes(3, 1.2)
+	l.in(lifecycle.Offline) // worse than the fallback was
 	if d, _ := l.Drives(); d != lifecycle.Fallback {
 		t.Error("the learned policy still drives")
 	}
@@ -192,6 +192,56 @@ func TestAPolicyThatDoesHarmHandsBackAtOnce(t *testing.T) {
 		l.Tick()
 	}
 	l.in(lifecycle.Offline)
+}
+
+// Where late requests have a price, one burst makes a step that costs as much as an episode earns. A policy hands back for
+// three of these, and not for one, also where the fallback was never late.
+func TestOneStepAsBadAsAnyIsNoHarm(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Worst = -19.5 })
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.steps(2, 1.3) // the first one was decided by the fallback
+	l.in(lifecycle.Online)
+	l.steps(1, -19.5)
+	l.steps(10, 1.5)
+	l.in(lifecycle.Online)
+	l.steps(2, -19.5)
+	l.in(lifecycle.Offline)
+}
+
+// What the fallback earned before the workload changed is no measure of now: a policy that served drives on while it earns
+// somewhat less, and hands back at once where it earns next to nothing.
+func TestAWorkloadThatChangedIsNoHarmByItself(t *testing.T) {
+	for reward, want := range map[mdp.Reward]lifecycle.Stage{1: lifecycle.Online, 0.1: lifecycle.Offline} {
+		l := live(t, nil)
+		l.episodes(3, 1.3)
+		l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+		l.episodes(4, 1.4)
+		l.in(lifecycle.Serving)
+		l.steps(50, reward)
+		l.in(want)
+	}
+}
+
+// What many workloads have proven is tried where its estimate is near what the fallback earns, and not where the stakes are high.
+func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
+	for name, c := range map[string]struct {
+		mean  float64
+		stake bool
+		want  lifecycle.Stage
+	}{
+		"nearly as good":                      {mean: 1.25, want: lifecycle.Online},
+		"so much worse that it hands back":    {mean: 1.2, want: lifecycle.Offline},
+		"nearly as good, but high the stakes": {mean: 1.25, stake: true, want: lifecycle.Offline},
+	} {
+		l := live(t, func(a *lifecycle.AgentConfig) { a.Settings.HighStakes = c.stake })
+		l.episodes(3, 1.3)
+		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: c.mean, Low: c.mean - 1, High: c.mean + 1})
+		l.Tick()
+		if got := l.Stage().Stage; got != c.want {
+			t.Errorf("%s: stage %v, want %v", name, got, c.want)
+		}
+	}
 }
 
 // A rule teaches nothing beyond itself, so other actions are tried: only higher ones, and none where the stakes are high.
@@ -413,7 +463,8 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	}
 	for _, l := range []*living{l, again} {
 		l.at = begin.Add(time.Hour)
-		l.episodes(4, 0.9)
+		l.episodes(2, 0.8)
+		l.episodes(3, 0.9)
 		l.in(lifecycle.Offline)
 		s := l.State()
 		if got := s.Fallback.Summary().Mean; got > 0.91 {

@@ -8,23 +8,27 @@ import (
 )
 
 // Detector sees within an episode that a workload has changed: a policy that was learned for another one is worth less from one
-// step to the next. It is Page's cumulative sum: what each step's reward is below what is usual, less half a deviation, is
-// added up, and never below zero. Where the sum reaches Alarm deviations the workload has changed.
+// step to the next. It is Page's cumulative sum: what each step's reward is below what is usual, less Slack, is
+// added up, and never below zero. Where the sum reaches Alarm the workload has changed.
 //
 // With an Alarm of 8 a drop by two deviations is seen after about six steps: each adds one and a half deviations in the mean.
 type Detector struct {
 	Mean, Deviation float64 // of a step, that are usual
 	Alarm           float64 // in deviations
+	Slack           float64 // in deviations: what a step may earn less than usual before it counts
 
 	sum float64 // in deviations
 }
 
-// alarm is the default of Detector.Alarm.
-const alarm = 8
+// The defaults of Detector.Alarm and Detector.Slack.
+const (
+	alarm = 8
+	slack = 0.5
+)
 
 // NewDetector makes a detector of what is usual: the mean and the deviation of a step's reward.
 func NewDetector(mean, deviation float64) *Detector {
-	return &Detector{Mean: mean, Deviation: max(deviation, 0.01*math.Abs(mean), 1e-9), Alarm: alarm}
+	return &Detector{Mean: mean, Deviation: max(deviation, 0.01*math.Abs(mean), 1e-9), Alarm: alarm, Slack: slack}
 }
 
 // seen is what was seen before, or what the reward of a step shows. A nil Detector sees nothing.
@@ -44,7 +48,7 @@ func (d *Detector) Add(reward float64) (drift string) {
 	if !finite(reward) {
 		return ""
 	}
-	d.sum = max(0, d.sum+(d.Mean-reward)/d.Deviation-0.5)
+	d.sum = max(0, d.sum+(d.Mean-reward)/d.Deviation-d.Slack)
 	if d.sum < d.Alarm {
 		return ""
 	}

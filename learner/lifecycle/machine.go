@@ -99,11 +99,13 @@ type Summary struct {
 	Coverage  mdp.Ratio // share of their steps of which the reward is known
 }
 
-// Estimate is what a policy that does not drive is worth by off-policy evaluation.
+// Estimate is what a policy that does not drive is worth: by off-policy evaluation, or in fact, where it has driven in this
+// workload and handed back.
 type Estimate struct {
 	Known     bool
 	Mean      float64 // of a step
 	Low, High float64 // its interval
+	Proven    bool    // in other workloads, of which an estimate in this one knows nothing
 }
 
 // Evidence is what is known at a tick.
@@ -152,7 +154,9 @@ type Machine struct {
 // Next is one tick. Departures from Algorithm 1, each for safety:
 //
 //  1. T_online is compared with the lower end of an off-policy evaluation's interval: the rewards seen Offline are the
-//     fallback's and say nothing of the agent.
+//     fallback's and say nothing of the agent. A policy that other workloads have proven drives, where the stakes are not high,
+//     unless its estimate is below what it would be handed back for: the fallback's episodes say little of it (ADR 35), and
+//     what it earns in fact is seen within an episode.
 //  2. An agent that is worth less than the fallback by more than Settings.Worse hands back, and one without a policy, too.
 //  3. A judgement needs episodes, and that their rewards are known: a gap is no drift, and no proof either.
 //  4. Where the stakes are high, Serving goes to Offline.
@@ -175,9 +179,13 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 	case m.Stage == Initialized:
 		return to(Online, "the owner wants no bootstrapping")
 	case m.Stage == Offline:
-		if e.Policy && e.Learned.Known && e.Learned.Low >= t.Online {
-			return to(Online, "what was learned is worth %.4g to %.4g a step, and online takes %.4g",
-				e.Learned.Low, e.Learned.High, t.Online)
+		switch l, least := e.Learned, t.Online-float64(s.Worse)*math.Abs(t.Online); {
+		case !e.Policy || !l.Known:
+		case l.Low >= t.Online:
+			return to(Online, "what was learned is worth %.4g to %.4g a step, and online takes %.4g", l.Low, l.High, t.Online)
+		case l.Proven && !s.HighStakes && l.Mean >= least:
+			return to(Online, "what other workloads have taught is tried: it is worth about %.4g a step, and may be worth %.4g",
+				l.Mean, least)
 		}
 	case !e.Policy:
 		return to(Offline, "the policy cannot be used")

@@ -116,6 +116,18 @@ func summary(over []Episode) Summary {
 	return s
 }
 
+// Earned is the mean reward of all steps that are kept, also those of the episode that runs; known is false where none is known.
+func (p *Profile) Earned() (mean float64, known bool) {
+	sum, n := p.Running.Sum, p.Running.Known
+	for _, e := range p.Over {
+		sum, n = sum+e.Sum, n+e.Known
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return sum / float64(n), true
+}
+
 // What shows that a workload is another one, by the rewards of one policy: the means of the last episodes, all of them, are far
 // from those before on the same side. Whole episodes are compared, and not steps: how hours of one workload differ is in their
 // deviation.
@@ -160,4 +172,15 @@ func (p *Profile) Usual() (mean, deviation float64, ok bool) {
 	}
 	mean = all.mean()
 	return mean, math.Sqrt(max(0, all.Squares/float64(all.Known)-mean*mean)), true
+}
+
+// clustered is how many times as much the means of episodes vary as they would if each step were independent of those before: what
+// a step earns follows from the load of minutes. It is at least 1.
+func (p *Profile) clustered() float64 {
+	_, deviation, ok := p.Usual()
+	if !ok || deviation == 0 {
+		return 1
+	}
+	of := summary(p.Over).Deviation
+	return max(1, float64(p.Steps)*of*of/(deviation*deviation))
 }

@@ -122,6 +122,15 @@ const mostMissed = 0.2
 // AWARE's; with them it can be below.
 type Reward float64
 
+// Worst is what a step is worth at least where the shares of missed, lost and late work are observed. Where none of them is, a
+// step is worth at least 0.
+func (o SLO) Worst() Reward {
+	var s State
+	s.Missed, s.Lost, s.BackgroundLate = 1, 1, 1
+	s.Observed = SetOf(Missed, Lost, BackgroundLate)
+	return Reward(-o.excess(s))
+}
+
 // Objective is what the owner of a workload wants.
 type Objective struct {
 	SLO   SLO

@@ -257,19 +257,25 @@ func (d *driven) known(ctx context.Context, by driver, seed uint64) ([]Episode, 
 // Trained is how the converged policies of figures 9 and 10 are trained: with an evaluation every few episodes, to the end.
 var Trained = Convergence{Every: 5, Episodes: 10, Most: 100}
 
+// trainedTo is the best policy of a training, and what it earned a step in the evaluation that chose it.
+type trainedTo struct {
+	best   *weights.File
+	earned float64
+}
+
 // converged is the best policy of a whole training in a workload, from nothing or from saved weights; those are judged, too.
 // Nobody is served by it, so nothing is guarded: the first episodes are the fallback's, with jitter, and from then on the agent
 // drives, with the algorithm's noise in each step. From steps at random the algorithm ends with far too much of everything in
 // many workloads.
 func (d *driven) converged(
 	ctx context.Context, c Convergence, l Life, fallback *rule, from *weights.File, seed uint64,
-) (best *weights.File, err error) {
+) (trainedTo, error) {
 	a, err := newPupil(d, seed)
 	if err == nil && from != nil {
 		err = a.Restore(*from)
 	}
 	if err != nil {
-		return nil, err
+		return trainedTo{}, err
 	}
 	return d.trained(ctx, c, l, fallback, a, nil, from != nil, seed)
 }
@@ -284,17 +290,17 @@ func (s Setting) mastered(ctx context.Context, w Workload, c Convergence, l Life
 	if fallback, err = s.tunedRule(ctx, d, c.Episodes, seed); err != nil {
 		return nil, nil, nil, err
 	}
-	best, err = d.converged(ctx, c, l, fallback, nil, seed)
-	return d, fallback, best, err
+	own, err := d.converged(ctx, c, l, fallback, nil, seed)
+	return d, fallback, own.best, err
 }
 
 // adapted is what [driven.converged] is, of a pretrained agent.
 func (d *driven) adapted(
 	ctx context.Context, c Convergence, l Life, fallback *rule, p pretrain.Pretrained, seed uint64,
-) (best *weights.File, err error) {
+) (trainedTo, error) {
 	a, memory, err := newAdapted(d, p, seed)
 	if err != nil {
-		return nil, err
+		return trainedTo{}, err
 	}
 	return d.trained(ctx, c, l, fallback, a, memory, true, seed)
 }
@@ -302,34 +308,34 @@ func (d *driven) adapted(
 // trained is the best policy of the training of an agent. One that knows something is judged before it, too.
 func (d *driven) trained(
 	ctx context.Context, c Convergence, l Life, fallback *rule, a *ddpg.Agent, memory *meta.Memory, knows bool, seed uint64,
-) (best *weights.File, err error) {
+) (out trainedTo, err error) {
 	first := l
 	first.Least = c.Most + 1 // it is not evaluated, and stays Offline
 	width := len(d.executed)
 	offline, err := newLiving(first, a, width, fallback.again(), nil, seed)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	online, judged := newActor(a, true, width), newActor(a, false, width)
 	offline.memory, online.memory, judged.memory = memory, memory, memory
 	same := episodeSeeds(seed, tuningSeeds, c.Episodes)
-	most := math.Inf(-1)
+	out.earned = math.Inf(-1)
 	judge := func() error {
 		all, err := d.play(ctx, judged, same)
 		if err != nil {
 			return err
 		}
 		f := total(all)
-		if f.Known == 0 || f.Mean() <= most {
+		if f.Known == 0 || f.Mean() <= out.earned {
 			return nil
 		}
 		w, err := a.SavePolicy()
-		best, most = &w, f.Mean()
+		out.best, out.earned = &w, f.Mean()
 		return err
 	}
 	if knows {
 		if err := judge(); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
 	for i, one := range episodeSeeds(seed, trainingSeeds, c.Most) {
@@ -338,17 +344,17 @@ func (d *driven) trained(
 			by = online
 		}
 		if _, err := d.episode(ctx, by, one); err != nil {
-			return nil, err
+			return out, err
 		}
 		if (i+1)%c.Every != 0 {
 			continue
 		}
 		if err := judge(); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
-	if best == nil {
-		return nil, fmt.Errorf("training: in %d episodes the reward of no evaluation was known", c.Most)
+	if out.best == nil {
+		return out, fmt.Errorf("training: in %d episodes the reward of no evaluation was known", c.Most)
 	}
-	return best, nil
+	return out, nil
 }

@@ -136,7 +136,7 @@ func (f Fig9) drives(
 			if arm != Converged {
 				return nil, nil
 			}
-			by, last, err = f.after(ctx, d, own, last, seed+uint64(i))
+			by, last, err = f.after(ctx, d, own, last, p, seed+uint64(i))
 			return by, err
 		})
 		if err != nil {
@@ -184,20 +184,14 @@ func (s Setting) through(
 
 // serving is AWARE with a policy that serves: the pretrained one, adapted to the workload.
 func (f Fig9) serving(ctx context.Context, d *driven, p pretrain.Pretrained, fallback *rule, seed uint64) (*living, error) {
-	best, err := d.adapted(ctx, f.Convergence, f.Life, fallback, p, seed)
+	adapted, err := d.adapted(ctx, f.Convergence, f.Life, fallback, p, seed)
 	if err != nil {
 		return nil, err
 	}
-	a, memory, err := newAdapted(d, p, seed)
-	if err == nil {
-		err = a.Restore(*best)
-	}
+	alone, err := d.alone(p, adapted.best, seed)
 	if err != nil {
 		return nil, err
 	}
-	width := len(d.executed)
-	alone := newActor(a, false, width)
-	alone.memory, alone.keeps = memory, true
 	own, err := d.known(ctx, alone, seed)
 	if err != nil {
 		return nil, err
@@ -206,25 +200,50 @@ func (f Fig9) serving(ctx context.Context, d *driven, p pretrain.Pretrained, fal
 	if err != nil {
 		return nil, err
 	}
-	life, err := newLiving(f.Life, a, width, fallback, own, seed)
+	life, err := newLiving(f.Life, alone.agent, len(d.executed), fallback, own, seed)
 	if err != nil {
 		return nil, err
 	}
-	life.memory, life.adapts = memory, &p
+	life.memory, life.adapts = alone.memory, &p
 	return life, life.serve(d, own, theirs)
 }
 
-// after is the policy that is trained after an update from the one before it, to the end.
-func (f Fig9) after(ctx context.Context, d *driven, own *rule, last *weights.File, seed uint64) (*actor, *weights.File, error) {
-	best, err := d.converged(ctx, f.Convergence, f.Life, own, last, seed)
+// alone is a pretrained agent with the weights of a training, that drives and does not learn.
+func (d *driven) alone(p pretrain.Pretrained, with *weights.File, seed uint64) (*actor, error) {
+	a, memory, err := newAdapted(d, p, seed)
+	if err == nil {
+		err = a.Restore(*with)
+	}
+	if err != nil {
+		return nil, err
+	}
+	by := newActor(a, false, len(d.executed))
+	by.memory, by.keeps = memory, true
+	return by, nil
+}
+
+// after is the best policy that is trained after an update, to the end: from the one before it, or from the pretrained one. The
+// next one goes on from the first of these.
+func (f Fig9) after(
+	ctx context.Context, d *driven, own *rule, last *weights.File, p pretrain.Pretrained, seed uint64,
+) (*actor, *weights.File, error) {
+	gone, err := d.converged(ctx, f.Convergence, f.Life, own, last, seed)
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err := newAgent(d, best, seed)
+	adapted, err := d.adapted(ctx, f.Convergence, f.Life, own, p, seed)
 	if err != nil {
 		return nil, nil, err
 	}
-	return newActor(a, false, len(d.executed)), best, nil
+	if adapted.earned > gone.earned {
+		by, err := d.alone(p, adapted.best, seed)
+		return by, gone.best, err
+	}
+	a, err := newAgent(d, gone.best, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newActor(a, false, len(d.executed)), gone.best, nil
 }
 
 // Claims are the paper's figures (§5.3).

@@ -76,7 +76,7 @@ type living struct {
 	wait     int                   // episodes Offline to an evaluation
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
-	untried  bool                  // what it began with so has not driven yet
+	untried  bool                  // what it began with so has not been offered yet
 	Changes  []Change
 }
 
@@ -85,7 +85,7 @@ type living struct {
 func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode, seed uint64) (*living, error) {
 	serving := lifecycle.Default(profile(best).Summary())
 	cycle, err := lifecycle.NewAgent(lifecycle.AgentConfig{
-		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed,
+		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed, Worst: fallback.config.SLO.Worst(),
 		Thresholds: func(fallback lifecycle.Summary) lifecycle.Thresholds {
 			t := lifecycle.Default(fallback)
 			t.Online += l.Above
@@ -207,9 +207,7 @@ func (l *living) changed() error {
 	l.was, l.steps, l.offline = m.Stage, nil, 0
 	if was == lifecycle.Online && m.Stage == lifecycle.Offline {
 		l.wait *= 2
-	}
-	if m.Stage == lifecycle.Online {
-		l.untried = false
+		l.untried = false // what it is worth is known by what it earned
 	}
 	if workload.Changes == l.changes {
 		return nil
@@ -246,7 +244,7 @@ func (l *living) took(d *driven, t taken) error {
 		return nil
 	}
 	learn := l.agent.Learn
-	if l.untried { // of the fallback's first episodes it would learn what is worse than what many workloads have taught
+	if l.adapts != nil { // of a workload's first episodes it would learn what is worse than what many workloads have taught
 		learn = l.agent.Remember
 	}
 	if err := l.time(func() error { return learn(t.rows) }); err != nil {
@@ -269,7 +267,7 @@ func (l *living) took(d *driven, t taken) error {
 		l.kept = l.kept[max(0, len(l.kept)-l.life.Keep):]
 	}
 	l.steps = nil
-	if l.offline++; len(l.kept) < max(2, l.life.Least) || l.offline < l.wait {
+	if l.offline++; len(l.kept) < max(2, l.life.Least) || l.offline < l.wait || l.adapts != nil && !l.untried {
 		return nil
 	}
 	l.offline = 0
@@ -290,7 +288,8 @@ func (l *living) evaluate(d *driven) error {
 	}
 	earned := l.cycle.State().Fallback.Summary().Mean
 	l.cycle.Offer(l.pilot(), l.cycle.Generation()+1, lifecycle.Estimate{
-		Known: true, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
+		Known: true, Proven: l.untried, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
 	})
+	l.untried = false
 	return nil
 }
