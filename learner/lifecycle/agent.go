@@ -239,6 +239,9 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 		a.before, a.worth = a.learned, now
 		a.recent, a.detector = NewProfile(), nil
 	}
+	if a.config.Settings.Thresholds != (Thresholds{}) {
+		worth.Proven = false // the owner says what it takes
+	}
 	a.learned, a.generation, a.estimate = p, generation, worth
 	return true, fmt.Sprintf("generation %d is worth %.4g to %.4g a step", generation, worth.Low, worth.High)
 }

@@ -226,15 +226,24 @@ func TestAWorkloadThatChangedIsNoHarmByItself(t *testing.T) {
 // What many workloads have proven is tried where its estimate is near what the fallback earns, and not where the stakes are high.
 func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
 	for name, c := range map[string]struct {
-		mean  float64
-		stake bool
-		want  lifecycle.Stage
+		mean   float64
+		change func(*lifecycle.Settings)
+		want   lifecycle.Stage
 	}{
-		"nearly as good":                      {mean: 1.25, want: lifecycle.Online},
-		"so much worse that it hands back":    {mean: 1.2, want: lifecycle.Offline},
-		"nearly as good, but high the stakes": {mean: 1.25, stake: true, want: lifecycle.Offline},
+		"nearly as good":                   {mean: 1.25, want: lifecycle.Online},
+		"so much worse that it hands back": {mean: 1.2, want: lifecycle.Offline},
+		"the stakes are high": {
+			mean: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) { s.HighStakes = true },
+		},
+		"the owner says what it takes": {mean: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) {
+			s.Thresholds = lifecycle.Thresholds{Online: 1.26, Serving: 1.3, Variance: 0.1}
+		}},
 	} {
-		l := live(t, func(a *lifecycle.AgentConfig) { a.Settings.HighStakes = c.stake })
+		l := live(t, func(a *lifecycle.AgentConfig) {
+			if c.change != nil {
+				c.change(&a.Settings)
+			}
+		})
 		l.episodes(3, 1.3)
 		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: c.mean, Low: c.mean - 1, High: c.mean + 1})
 		l.Tick()
