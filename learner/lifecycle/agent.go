@@ -261,7 +261,7 @@ func (a *Agent) Tick() (changed bool) {
 	recent, fallback := a.recent.Summary(), a.fallback.Summary()
 	if settings.Thresholds == (Thresholds{}) {
 		least := settings.Episodes
-		if a.machine.Stage == Offline && a.estimate.Proven {
+		if a.machine.Stage != Offline || a.estimate.Proven { // whoever drives is judged by what there was when it took over
 			least = min(least, provenEpisodes)
 		}
 		if a.machine.Stage != Initialized && (fallback.Episodes < least || fallback.Coverage < settings.Coverage) {

@@ -253,6 +253,29 @@ func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
 	}
 }
 
+// What took over after two episodes of the fallback is judged by these: it serves, hands back when it does harm, and when it earns
+// less.
+func TestWhatTookOverSoonIsJudged(t *testing.T) {
+	for reward, want := range map[mdp.Reward]lifecycle.Stage{1.4: lifecycle.Serving, 1.2: lifecycle.Offline, 0.1: lifecycle.Offline} {
+		l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 5 })
+		l.episodes(2, 1.3)
+		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Mean: 1.3})
+		l.episodes(1, 1.3)
+		l.in(lifecycle.Offline) // nobody has proven it
+		l = live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 5 })
+		l.episodes(2, 1.3)
+		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3})
+		l.steps(2, 1.3)
+		l.in(lifecycle.Online)
+		if reward < 1 {
+			l.steps(20, reward)
+		} else {
+			l.episodes(6, reward)
+		}
+		l.in(want)
+	}
+}
+
 // A rule teaches nothing beyond itself, so other actions are tried: only higher ones, and none where the stakes are high.
 func TestWhileTheFallbackDrivesOnlyRaisesAreTried(t *testing.T) {
 	l := live(t, func(c *lifecycle.AgentConfig) { c.Try = 0.5 })
