@@ -301,6 +301,29 @@ func TestWhatShipsDrivesAfterTwoEpisodes(t *testing.T) {
 	}
 }
 
+// What a lesson has made, and not only judged, is nothing that other workloads have proven: where its estimate is not certain it
+// waits.
+func TestWhatALessonHasMadeIsNotTried(t *testing.T) {
+	for ships, want := range map[bool]bool{true: true, false: false} {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+		if !ships {
+			s.minds.lessons.Start = nil
+		}
+		for i := range 8 {
+			s.earns = 1.2 + 0.02*mdp.Reward(i%2)
+			s.pass(1)
+		}
+		s.lesson()
+		s.pass(1)
+		if l := s.life(); l.Generation != 1 || l.Learned != want {
+			t.Errorf("what ships: %v, %+v", ships, l)
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A workload that has changed while the fallback drives, or during a lesson, is learned of what it has done since.
 func TestOfAWorkloadThatHasChangedNothingOlderIsLearned(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))

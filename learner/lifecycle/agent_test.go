@@ -276,6 +276,68 @@ func TestWhatTookOverSoonIsJudged(t *testing.T) {
 	}
 }
 
+// A policy that has driven in a workload is worth there what it earned, whatever it was estimated to be worth: handed back, it
+// drives again when the fallback earns less than that.
+func TestWhatItEarnedIsWhatItIsWorth(t *testing.T) {
+	l := live(t, nil)
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.5))
+	l.episodes(4, 1.22)
+	l.in(lifecycle.Offline) // by more than a twentieth less than the fallback
+	l.episodes(5, 1.21)     // with those before it earns 1.25 in the mean
+	l.in(lifecycle.Offline)
+	l.episodes(15, 1.21)
+	l.in(lifecycle.Online)
+
+	// Within an episode, too: of the 25 steps that it drove.
+	l = live(t, nil)
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.5))
+	l.steps(20, 1.3)
+	l.steps(5, 0.1)
+	l.in(lifecycle.Offline)
+	for range 300 {
+		if l.steps(1, 0.6); l.Stage().Stage == lifecycle.Online {
+			return
+		}
+	}
+	t.Error("the fallback earns half of what the policy did, and drives")
+}
+
+// What a policy earned in a workload that is another one now is no estimate.
+func TestWhatItEarnedElsewhereIsNoEstimate(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.HighStakes = true })
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.episodes(4, 1.4)
+	l.in(lifecycle.Serving)
+	l.steps(50, 1.3)
+	l.in(lifecycle.Offline)
+	l.episodes(4, 1.2)
+	l.in(lifecycle.Offline)
+}
+
+// Where hours differ, an hour like one that there was is no drift; what is far from all of them is seen within an episode.
+func TestAnHourLikeOthersIsNoDrift(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) {
+		c.Thresholds = func(lifecycle.Summary) lifecycle.Thresholds {
+			return lifecycle.Thresholds{Online: 1.3, Serving: 1.3, Variance: 0.1}
+		}
+	})
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	for _, hour := range []mdp.Reward{1.4, 1.4, 1.45, 1.5, 1.45, 1.4, 1.35, 1.45, 1.5} {
+		l.episodes(1, hour)
+	}
+	l.in(lifecycle.Serving)
+	l.steps(90, 1.36)
+	l.in(lifecycle.Serving)
+	l.steps(90, 0.4)
+	if s := l.Stage().Stage; s == lifecycle.Serving {
+		t.Error("it does not see that the workload is another one")
+	}
+}
+
 // A rule teaches nothing beyond itself, so other actions are tried: only higher ones, and none where the stakes are high.
 func TestWhileTheFallbackDrivesOnlyRaisesAreTried(t *testing.T) {
 	l := live(t, func(c *lifecycle.AgentConfig) { c.Try = 0.5 })

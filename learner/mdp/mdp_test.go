@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -240,6 +241,37 @@ func TestPreservation(t *testing.T) {
 				t.Errorf("Preservation = %v, %v; want %v, %v", got, ok, c.want, c.ok)
 			}
 		})
+	}
+}
+
+// No state is worth less than the worst there is, and one in which everything is late or lost is worth hardly more.
+func TestNothingIsWorthLessThanTheWorst(t *testing.T) {
+	for _, slo := range []mdp.SLO{
+		{}, {Throughput: 10}, {Percentile: 99, Latency: 100 * time.Millisecond},
+		{Percentile: 90, Latency: 100 * time.Millisecond, Lost: 0.005, Background: 0.9},
+	} {
+		o := mdp.Objective{SLO: slo, Alpha: 0.5}
+		judge := func(late, lost, background float64) float64 {
+			t.Helper()
+			r, ok := o.Judge(mdp.State{
+				Observed: mdp.All &^ mdp.SetOf(mdp.OOMKills), Replicas: 1, Limit: mdp.Size{CPU: 1000, Memory: mdp.MiB},
+				Usage: mdp.Size{CPU: 1, Memory: 1}, Latency: time.Second, Throughput: 1, Arrivals: 1,
+				Missed: mdp.Ratio(late), Lost: mdp.Ratio(lost), BackgroundLate: mdp.Ratio(background),
+			})
+			if !ok {
+				t.Fatalf("%+v: the reward is not known", slo)
+			}
+			return float64(r)
+		}
+		worst := float64(slo.Worst())
+		if got := judge(1, 1, 1); got < worst || got > worst+1.01 {
+			t.Errorf("%+v: everything late and lost is worth %v, and the worst %v", slo, got, worst)
+		}
+		for range 100 {
+			if got := judge(rand.Float64(), rand.Float64(), rand.Float64()); got < worst {
+				t.Errorf("%+v: %v is worse than the worst, %v", slo, got, worst)
+			}
+		}
 	}
 }
 

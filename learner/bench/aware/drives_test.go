@@ -366,6 +366,45 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	}
 }
 
+// A pretrained agent that has handed back is not offered again as what other workloads have proven: what it earned is known. One
+// late second does not make it hand back, and three of them do.
+func TestAnAdaptedAgentThatHandedBackIsWorthWhatItEarned(t *testing.T) {
+	one := newTrial(t, 1)
+	p := pretrained(t)
+	life := one.living(untaught, 1)
+	life.adapts, life.untried = &p, true
+	if err := life.begin(); err != nil {
+		t.Fatal(err)
+	}
+	pass := func(steps int, reward mdp.Reward) {
+		t.Helper()
+		for range steps {
+			if _, err := life.cycle.Advise(mdp.State{}); err != nil {
+				t.Fatal(err)
+			}
+			life.cycle.Record(mdp.Transition{Reward: reward, RewardKnown: true})
+			if life.cycle.Tick() {
+				if err := life.changed(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	pass(300, 1.3)
+	pilot := mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, nil })
+	life.cycle.Offer(pilot, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3})
+	pass(50, 1.3)
+	pass(1, -19.5)
+	pass(5, 1.3)
+	if s := life.cycle.Stage(); s.Stage != lifecycle.Online || !life.untried {
+		t.Fatalf("after a late second: %+v", s)
+	}
+	pass(2, -19.5)
+	if s := life.cycle.Stage(); s.Stage != lifecycle.Offline || life.untried {
+		t.Errorf("after three: %+v, and it is to be offered: %v", s, life.untried)
+	}
+}
+
 // AWARE of fig. 9 serves with what was pretrained and adapted, knows the embedding of its workload, and begins so anew when the
 // workload changes.
 func TestAWAREOfFig9IsPretrained(t *testing.T) {
