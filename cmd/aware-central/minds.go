@@ -93,6 +93,7 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	}
 	a, err := lifecycle.NewAgent(lifecycle.AgentConfig{
 		Settings: settings, Fallback: fallback, Encoder: encoder, Try: tries, Seed: uint64(m.now().UnixNano()),
+		Worst: r.Objective.Worst(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spec.learner: %w", err)
@@ -404,7 +405,6 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 		o.weights = &w
 		taken, why := o.agent.Offer(policy, a.generation+1, lifecycle.Estimate{
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
-			Proven: a.lesson.First && got.Anew == a.lesson.Anew, // it is what ships, as it is
 		})
 		if taken {
 			o.policy, o.before, o.generation = &file, o.policy, a.generation+1

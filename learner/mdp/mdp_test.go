@@ -250,7 +250,7 @@ func TestNothingIsWorthLessThanTheWorst(t *testing.T) {
 		{}, {Throughput: 10}, {Percentile: 99, Latency: 100 * time.Millisecond},
 		{Percentile: 90, Latency: 100 * time.Millisecond, Lost: 0.005, Background: 0.9},
 	} {
-		o := mdp.Objective{SLO: slo, Alpha: 0.5}
+		o := mdp.Objective{SLO: slo, Alpha: 0.3}
 		judge := func(late, lost, background float64) float64 {
 			t.Helper()
 			r, ok := o.Judge(mdp.State{
@@ -263,14 +263,24 @@ func TestNothingIsWorthLessThanTheWorst(t *testing.T) {
 			}
 			return float64(r)
 		}
-		worst := float64(slo.Worst())
-		if got := judge(1, 1, 1); got < worst || got > worst+1.01 {
+		worst := float64(o.Worst())
+		if got := judge(1, 1, 1); got < worst || got > worst+1.41 {
 			t.Errorf("%+v: everything late and lost is worth %v, and the worst %v", slo, got, worst)
 		}
 		for range 100 {
 			if got := judge(rand.Float64(), rand.Float64(), rand.Float64()); got < worst {
 				t.Errorf("%+v: %v is worse than the worst, %v", slo, got, worst)
 			}
+		}
+	}
+}
+
+// One late request costs as much as the whole tolerance at most, however few there are; of many requests the share is what it is.
+func TestOneLateRequestOfFewIsNoFifthOfThem(t *testing.T) {
+	slo := mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}
+	for requests, want := range map[float64]mdp.Ratio{1: 0.01, 5: 0.01, 99: 0.01, 100: 0.01, 1000: 0.001} {
+		if got := slo.Counted(mdp.Ratio(1/requests), requests); math.Abs(float64(got-want)) > 1e-9 {
+			t.Errorf("one of %v: %v, want %v", requests, got, want)
 		}
 	}
 }

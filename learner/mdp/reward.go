@@ -113,6 +113,13 @@ func (o SLO) excess(s State) float64 {
 	return worst
 }
 
+// Counted is the share of missed requests that a reward is to count. Where one request is more than the objective tolerates,
+// because there were so few, it counts as the whole tolerance: a step with one late request of five is no step with a fifth of
+// them late.
+func (o SLO) Counted(missed Ratio, requests float64) Ratio {
+	return missed * Ratio(min(1, requests*(1-o.Percentile/100)))
+}
+
 // mostMissed is the share of missed requests above which a step gets no worse.
 // It bounds the reward from below.
 const mostMissed = 0.2
@@ -122,15 +129,6 @@ const mostMissed = 0.2
 // AWARE's; with them it can be below.
 type Reward float64
 
-// Worst is what a step is worth at least where the shares of missed, lost and late work are observed. Where none of them is, a
-// step is worth at least 0.
-func (o SLO) Worst() Reward {
-	var s State
-	s.Missed, s.Lost, s.BackgroundLate = 1, 1, 1
-	s.Observed = SetOf(Missed, Lost, BackgroundLate)
-	return Reward(-o.excess(s))
-}
-
 // Objective is what the owner of a workload wants.
 type Objective struct {
 	SLO   SLO
@@ -139,6 +137,15 @@ type Objective struct {
 	// a node decides. Beneath a ceiling more than it can be used, and costs others of the node what they have reserved: a
 	// reservation that is half of the usage is worth no more than one that is twice as much.
 	Reserved bool
+}
+
+// Worst is what a step is worth at least where the shares of missed, lost and late work are observed. Where none of them is, a
+// step is worth at least 0.
+func (o Objective) Worst() Reward {
+	var s State
+	s.Missed, s.Lost, s.BackgroundLate = 1, 1, 1
+	s.Observed = SetOf(Missed, Lost, BackgroundLate)
+	return Reward(-(1 - float64(o.Alpha)) * resources * o.SLO.excess(s))
 }
 
 // resources is the n of the reward: CPU and memory.

@@ -84,8 +84,9 @@ type living struct {
 // converged policy, of which the thresholds of Serving are made.
 func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode, seed uint64) (*living, error) {
 	serving := lifecycle.Default(profile(best).Summary())
+	objective := mdp.Objective{SLO: fallback.config.SLO, Alpha: Published.Alpha}
 	cycle, err := lifecycle.NewAgent(lifecycle.AgentConfig{
-		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed, Worst: fallback.config.SLO.Worst(),
+		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed, Worst: objective.Worst(),
 		Thresholds: func(fallback lifecycle.Summary) lifecycle.Thresholds {
 			t := lifecycle.Default(fallback)
 			t.Online += l.Above

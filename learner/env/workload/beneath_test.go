@@ -170,6 +170,9 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 			got.Replicas != 3 || got != out.Judged {
 			t.Errorf("%+v", got)
 		}
+		if !got.Knows(mdp.Missed) || got.Knows(mdp.Lost) {
+			t.Errorf("%v is known: of what failed central knows what was late", got.Observed)
+		}
 		objective := mdp.Objective{SLO: shop().SLO, Alpha: 0.5, Reserved: true}
 		if r, _ := objective.Judge(got); r != out.Reward {
 			t.Errorf("reward %v, that of the reservation is %v", out.Reward, r)
@@ -185,6 +188,40 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 }
 
 // An action that failed has changed nothing, its reservation neither.
+// Central counts what was late as a share of at least as many requests as make one late one the objective's tolerance, and so do its
+// worlds.
+func TestWhatWasLateIsCountedAsCentralCountsIt(t *testing.T) {
+	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(2), Seed: seed,
+		}, nil
+	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Reset(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	most := mdp.Ratio(0)
+	for range 20 {
+		out, err := e.Step(t.Context(), mdp.Action{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := out.State
+		if !s.Knows(mdp.Missed, mdp.Throughput) {
+			continue
+		}
+		most = max(most, s.Missed)
+		if counted := shop().SLO.Counted(1, float64(s.Throughput)*10); s.Missed > counted+1e-9 {
+			t.Errorf("%v at %v/s: it counts as %v at most", s.Missed, s.Throughput, counted)
+		}
+	}
+	if most == 0 {
+		t.Error("nothing was late with 4 millicores")
+	}
+}
+
 func TestAReservationThatCouldNotBeSetIsNot(t *testing.T) {
 	cluster := sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30})
 	cluster.Delays.Faults = 0.5

@@ -170,6 +170,10 @@ func (e *episode) sense(ctx context.Context) (set, inForce mdp.State, err error)
 		return set, inForce, nil
 	}
 	inForce = inForce.Mask(e.spaces.Signals)
+	if e.reserved > 0 && inForce.Knows(mdp.Missed, mdp.Throughput) {
+		requests := float64(inForce.Throughput) * e.spaces.Step.Seconds()
+		inForce.Missed = e.objective.SLO.Counted(inForce.Missed, requests)
+	}
 	inForce.Reservation, inForce.Ceiling = e.reserved, ceiling
 	inForce.Observed |= mdp.SetOf(mdp.CPUReservation, mdp.CPUCeiling)
 	if ok {

@@ -17,9 +17,9 @@ const Seen = mdp.LimitKnobs | 1<<mdp.CPUUsage | 1<<mdp.MemoryUsage | 1<<mdp.CPUP
 	1<<mdp.Latency | 1<<mdp.Throughput | 1<<mdp.LoadChange | 1<<mdp.OOMKills | 1<<mdp.Arrivals | 1<<mdp.Missed |
 	1<<mdp.Lost | 1<<mdp.BackgroundLate | 1<<mdp.LoadPeak
 
-// Reserved is what can be observed where actions set reservations: what central knows. Its readings of a workload are latency and
-// throughput.
-const Reserved = Seen&^(1<<mdp.Arrivals|1<<mdp.Missed|1<<mdp.Lost|1<<mdp.BackgroundLate) | 1<<mdp.CPUReservation |
+// Reserved is what can be observed where actions set reservations: what central knows. Its readings of a workload are latency,
+// throughput, and the share of requests that took longer than the SLO's latency.
+const Reserved = Seen&^(1<<mdp.Arrivals|1<<mdp.Lost|1<<mdp.BackgroundLate) | 1<<mdp.CPUReservation |
 	1<<mdp.CPUCeiling | 1<<mdp.CPUBurst
 
 // Options of a simulated environment.
@@ -33,7 +33,8 @@ type Options struct {
 	Beneath Beneath // nil: what actions set is in force. With it the step is of whole seconds, and nothing can be saved.
 	// Reserved lets actions set what central decides: replicas, the CPU reservation and the memory limit. The ceiling is the
 	// upper bound all the time, the policy beneath decides on the limit in force, and what is judged is the reservation. What
-	// central does not know is not seen and not judged: which share of the requests was late or lost.
+	// central does not know is not seen and not judged, such as which share of the requests was lost. What missed the SLO counts as
+	// central counts it ([mdp.SLO.Counted]).
 	Reserved bool
 }
 

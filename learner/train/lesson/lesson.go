@@ -62,9 +62,6 @@ func Default(form encode.Form, step time.Duration) Config {
 	}
 }
 
-// Judged is how many transitions of a workload it takes to judge a [Start] there: two episodes.
-const Judged = 200
-
 // Check is nil for settings that make sense.
 func (c Config) Check() error {
 	if err := c.Form.Check(); err != nil {
@@ -158,6 +155,9 @@ func (c Config) Prepare(
 	if l.Episodes, err = c.read(ctx, store, workload, since, encoder); err != nil {
 		return fail(err)
 	}
+	if n := l.transitions(); n < c.Least {
+		return fail(&TooLittleError{n, c.Least})
+	}
 	if from != nil && c.Start != nil {
 		if err := c.fits(*from); err != nil {
 			l.Anew, from = err.Error(), nil
@@ -169,13 +169,6 @@ func (c Config) Prepare(
 			return fail(err)
 		}
 		l.From, l.First = &begin, true
-	}
-	least := c.Least
-	if l.First {
-		least = min(least, Judged)
-	}
-	if n := l.transitions(); n < least {
-		return fail(&TooLittleError{n, least})
 	}
 	return l, nil
 }

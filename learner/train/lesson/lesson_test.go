@@ -198,15 +198,6 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
 		t.Errorf("%v", err)
 	}
-	// What a start is worth can be judged of two episodes, and not of one.
-	ships := start(2)
-	for episodes, enough := range map[int]bool{1: false, 2: true} {
-		store, _ := record(t, episodes)
-		_, err := config().Begins(&ships).Prepare(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil)
-		if enough != (err == nil) || !enough && (!errors.As(err, &little) || little.Need != lesson.Judged) {
-			t.Errorf("a start, %d episodes: %v", episodes, err)
-		}
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := config().Learn(ctx, store, "shop/Deployment/web", time.Time{}, place, nil, nil); err == nil {

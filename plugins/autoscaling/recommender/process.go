@@ -136,7 +136,7 @@ func (c *Config) newLoops(
 			return nil, fmt.Errorf("the policy of container %s: %w", container.Name, err)
 		}
 		l := &loop{version: version, knobs: knobs, template: updater.Limits(container.Resources)}
-		l.sensor = Sensor{Fleet: c.Fleet, Container: container.Name, MaxAge: maxReportAge}
+		l.sensor = Sensor{Fleet: c.Fleet, Container: container.Name, MaxAge: maxReportAge, SLO: objective.SLO}
 		l.updater = updater.Updater{
 			Client:    c.Client,
 			Container: container.Name,

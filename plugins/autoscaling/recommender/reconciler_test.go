@@ -418,6 +418,51 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	}
 }
 
+// What was late since the decision before is in the State, and so has a price in the reward: as a share of at least as many requests as
+// make one late one the objective's tolerance. Without a bucket at the objective nobody knows it.
+func TestWhatWasLateIsSeen(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	var seen mdp.State
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+			seen = s
+			return mdp.Action{}.WithReservation(200), nil
+		}), "seen/1", nil
+	}
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.SLO = &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{
+			Percentile: 99, Threshold: metav1.Duration{Duration: 100 * time.Millisecond},
+		}}
+	})
+	var soon, all uint64
+	bound := 0.1
+	pass := func(requests, late uint64) {
+		t.Helper()
+		soon, all = soon+requests-late, all+requests
+		s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
+		s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
+		s.Latency = api.Histogram{At: c.now, Upper: []float64{bound, math.Inf(1)}, Counts: []uint64{soon, all}}
+		c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
+		c.reconcile("web")
+		c.now = c.now.Add(10 * time.Second)
+	}
+	pass(100, 0)
+	for _, one := range []struct {
+		requests, late uint64
+		want           mdp.Ratio
+	}{{200, 10, 0.05}, {200, 0, 0}, {50, 1, 0.01}, {5, 5, 0.05}} {
+		pass(one.requests, one.late)
+		if !seen.Knows(mdp.Missed) || math.Abs(float64(seen.Missed-one.want)) > 1e-9 {
+			t.Errorf("%d of %d were late: %v (%v), want %v", one.late, one.requests, seen.Missed, seen.Observed, one.want)
+		}
+	}
+	bound = 0.07
+	pass(100, 0)
+	if pass(200, 10); seen.Knows(mdp.Missed) {
+		t.Errorf("a share of %v was made up: no bucket ends at the objective", seen.Missed)
+	}
+}
+
 // What a workload must be ready for is in the State that its policy sees: the peak of the load of the last hours, which outlives
 // a change of the object's spec.
 func TestThePeakOfTheLoadIsSeen(t *testing.T) {

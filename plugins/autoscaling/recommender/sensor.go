@@ -21,6 +21,7 @@ type Sensor struct {
 	Fleet     *fleet.Fleet
 	Container string
 	MaxAge    time.Duration // of a node's report that counts
+	SLO       mdp.SLO
 
 	Workload *updater.Workload
 	Reading  slo.Reading
@@ -42,6 +43,10 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 	state.Latency = s.Reading.Latency
 	state.Throughput = s.Reading.Throughput
 	state.LoadChange = s.Reading.LoadChange
+	if s.Reading.Requests > 0 {
+		state.Missed = s.SLO.Counted(s.Reading.Missed, s.Reading.Requests)
+		state.Observed |= mdp.SetOf(mdp.Missed)
+	}
 	if highest, ok := s.Peak.Highest(now); ok {
 		state.LoadPeak = highest
 		state.Observed |= mdp.SetOf(mdp.LoadPeak)
