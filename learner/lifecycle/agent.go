@@ -330,8 +330,8 @@ func (a *Agent) another() bool {
 	return true
 }
 
-// watch makes the detector of drift of what a step has earned lately; it is needed while a policy serves. Where steps cluster a sum
-// of them goes further by itself, and each busy quarter of an hour would be another workload.
+// watch makes the detector of drift of what a step has earned lately; it is needed while a policy serves. Where steps cluster a
+// sum of them goes further by itself, and each busy quarter of an hour would be another workload.
 func (a *Agent) watch(serves bool) {
 	a.detector = nil
 	if mean, deviation, ok := a.recent.Usual(); ok && serves {

@@ -253,10 +253,12 @@ func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
 	}
 }
 
-// What took over after two episodes of the fallback is judged by these: it serves, hands back when it does harm, and when it earns
-// less.
+// What took over after two episodes of the fallback is judged by these: it serves, hands back when it does harm, and when it
+// earns less.
 func TestWhatTookOverSoonIsJudged(t *testing.T) {
-	for reward, want := range map[mdp.Reward]lifecycle.Stage{1.4: lifecycle.Serving, 1.2: lifecycle.Offline, 0.1: lifecycle.Offline} {
+	for reward, want := range map[mdp.Reward]lifecycle.Stage{
+		1.4: lifecycle.Serving, 1.2: lifecycle.Offline, 0.1: lifecycle.Offline,
+	} {
 		l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 5 })
 		l.episodes(2, 1.3)
 		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Mean: 1.3})

@@ -174,8 +174,8 @@ func (p *Profile) Usual() (mean, deviation float64, ok bool) {
 	return mean, math.Sqrt(max(0, all.Squares/float64(all.Known)-mean*mean)), true
 }
 
-// clustered is how many times as much the means of episodes vary as they would if each step were independent of those before: what
-// a step earns follows from the load of minutes. It is at least 1.
+// clustered is how many times as much the means of episodes vary as they would if each step were independent of those before:
+// what a step earns follows from the load of minutes. It is at least 1.
 func (p *Profile) clustered() float64 {
 	_, deviation, ok := p.Usual()
 	if !ok || deviation == 0 {

@@ -187,9 +187,8 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 	}
 }
 
-// An action that failed has changed nothing, its reservation neither.
-// Central counts what was late as a share of at least as many requests as make one late one the objective's tolerance, and so do its
-// worlds.
+// Central counts what was late as a share of at least as many requests as make one late one the objective's tolerance, and so
+// do its worlds.
 func TestWhatWasLateIsCountedAsCentralCountsIt(t *testing.T) {
 	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
 		return sim.Config{
@@ -222,6 +221,7 @@ func TestWhatWasLateIsCountedAsCentralCountsIt(t *testing.T) {
 	}
 }
 
+// An action that failed has changed nothing, its reservation neither.
 func TestAReservationThatCouldNotBeSetIsNot(t *testing.T) {
 	cluster := sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30})
 	cluster.Delays.Faults = 0.5

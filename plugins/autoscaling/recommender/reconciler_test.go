@@ -418,8 +418,8 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	}
 }
 
-// What was late since the decision before is in the State, and so has a price in the reward: as a share of at least as many requests as
-// make one late one the objective's tolerance. Without a bucket at the objective nobody knows it.
+// What was late since the decision before is in the State, and so has a price in the reward: as a share of at least as many
+// requests as make one late one the objective's tolerance. Without a bucket at the objective nobody knows it.
 func TestWhatWasLateIsSeen(t *testing.T) {
 	c := newCluster(t, api.Auto)
 	var seen mdp.State
