@@ -15,11 +15,7 @@ import (
 // above is the shop with a policy of its node.
 func above(t *testing.T, step time.Duration, beneath workload.Beneath) (*workload.Simulation, error) {
 	t.Helper()
-	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{
-			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
-		}, nil
-	}, workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published, Beneath: beneath})
+	return workload.OfWorld(steady(60), workload.Options{Alpha: 0.5, Step: step, Guards: guard.Published, Beneath: beneath})
 }
 
 // always is a policy of a node that wants one limit.
@@ -135,11 +131,7 @@ func TestWithoutAPolicyBeneathWhatIsSetIsJudged(t *testing.T) {
 // Where reservations are set, as in central, a ceiling is the upper bound all the time; what is judged is what was reserved, and
 // not what the node let it use.
 func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
-	world := func(seed uint64) (sim.Config, error) {
-		return sim.Config{
-			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
-		}, nil
-	}
+	world := steady(60)
 	o := workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true}
 	if _, err := workload.OfWorld(world, o); err == nil || !strings.Contains(err.Error(), "beneath") {
 		t.Errorf("without a policy beneath: %v", err)
@@ -190,11 +182,7 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 // Central counts what was late as a share of at least as many requests as make one late one the objective's tolerance, and so
 // do its worlds.
 func TestWhatWasLateIsCountedAsCentralCountsIt(t *testing.T) {
-	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{
-			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(2), Seed: seed,
-		}, nil
-	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(4)})
+	e, err := workload.OfWorld(steady(2), workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(4)})
 	if err != nil {
 		t.Fatal(err)
 	}

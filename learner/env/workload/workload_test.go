@@ -39,13 +39,18 @@ func shop() sim.App {
 	}
 }
 
+// steady is worlds of the shop, with room on two nodes, under a load that does not change.
+func steady(rate mdp.Rate) func(seed uint64) (sim.Config, error) {
+	return func(seed uint64) (sim.Config, error) {
+		return sim.Config{
+			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(rate), Seed: seed,
+		}, nil
+	}
+}
+
 func environment(t testing.TB, guards guard.Settings) *workload.Simulation {
 	t.Helper()
-	e, err := workload.OfWorld(func(seed uint64) (sim.Config, error) {
-		return sim.Config{
-			App: shop(), Cluster: sim.Uniform(2, mdp.Size{CPU: 16_000, Memory: 64 << 30}), Load: sim.Steady(60), Seed: seed,
-		}, nil
-	}, workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guards})
+	e, err := workload.OfWorld(steady(60), workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guards})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -418,14 +418,12 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	}
 }
 
-// What was late since the decision before is in the State, and so has a price in the reward: as a share of at least as many
-// requests as make one late one the objective's tolerance. Without a bucket at the objective nobody knows it.
-func TestWhatWasLateIsSeen(t *testing.T) {
-	c := newCluster(t, api.Auto)
-	var seen mdp.State
+// observed is a cluster whose workload has an SLO of 100 ms, and what its policy sees.
+func observed(t *testing.T) (*cluster, *mdp.State) {
+	c, seen := newCluster(t, api.Auto), &mdp.State{}
 	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
 		return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
-			seen = s
+			*seen = s
 			return mdp.Action{}.WithReservation(200), nil
 		}), "seen/1", nil
 	}
@@ -434,17 +432,30 @@ func TestWhatWasLateIsSeen(t *testing.T) {
 			Percentile: 99, Threshold: metav1.Duration{Duration: 100 * time.Millisecond},
 		}}
 	})
+	return c, seen
+}
+
+// answers reports how many requests a pod has answered, and how many of them within a bound in seconds; then central decides, and a
+// step passes.
+func (c *cluster) answers(bound float64, within, all uint64) {
+	s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
+	s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
+	s.Latency = api.Histogram{At: c.now, Upper: []float64{bound, math.Inf(1)}, Counts: []uint64{within, all}}
+	c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
+	c.reconcile("web")
+	c.now = c.now.Add(10 * time.Second)
+}
+
+// What was late since the decision before is in the State, and so has a price in the reward: as a share of at least as many
+// requests as make one late one the objective's tolerance. Without a bucket at the objective nobody knows it.
+func TestWhatWasLateIsSeen(t *testing.T) {
+	c, seen := observed(t)
 	var soon, all uint64
 	bound := 0.1
 	pass := func(requests, late uint64) {
 		t.Helper()
 		soon, all = soon+requests-late, all+requests
-		s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
-		s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
-		s.Latency = api.Histogram{At: c.now, Upper: []float64{bound, math.Inf(1)}, Counts: []uint64{soon, all}}
-		c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
-		c.reconcile("web")
-		c.now = c.now.Add(10 * time.Second)
+		c.answers(bound, soon, all)
 	}
 	pass(100, 0)
 	for _, one := range []struct {
@@ -466,29 +477,12 @@ func TestWhatWasLateIsSeen(t *testing.T) {
 // What a workload must be ready for is in the State that its policy sees: the peak of the load of the last hours, which outlives
 // a change of the object's spec.
 func TestThePeakOfTheLoadIsSeen(t *testing.T) {
-	c := newCluster(t, api.Auto)
-	var seen mdp.State
-	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
-		return mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
-			seen = s
-			return mdp.Action{}.WithReservation(200), nil
-		}), "seen/1", nil
-	}
-	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
-		m.Spec.SLO = &v1alpha1.SLO{Latency: &v1alpha1.LatencySLO{
-			Percentile: 99, Threshold: metav1.Duration{Duration: 100 * time.Millisecond},
-		}}
-	})
+	c, seen := observed(t)
 	requests := uint64(0)
 	pass := func(d time.Duration, perSecond uint64) {
 		for range d / (10 * time.Second) {
 			requests += 10 * perSecond
-			s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
-			s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
-			s.Latency = api.Histogram{At: c.now, Upper: []float64{0.01, math.Inf(1)}, Counts: []uint64{requests, requests}}
-			c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
-			c.reconcile("web")
-			c.now = c.now.Add(10 * time.Second)
+			c.answers(0.01, requests, requests)
 		}
 	}
 	pass(10*time.Minute, 5)
