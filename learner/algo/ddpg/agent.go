@@ -145,9 +145,16 @@ func (a *Agent) disturb(i int, sigma float64) float64 {
 // not stored. An update that fails is counted and learning goes on; the error is
 // of rows that cannot be taken, and then nothing has changed.
 func (a *Agent) Learn(rows env.Rows) error {
-	if err := a.Remember(rows); err != nil {
+	if err := a.shape.Rows(rows); err != nil {
 		return err
 	}
+	if err := a.store(rows); err != nil {
+		return fmt.Errorf("ddpg: %w", err)
+	}
+	if rows.Ended(0) {
+		clear(a.noise)
+	}
+	a.steps++
 	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 ||
 		a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
@@ -162,21 +169,6 @@ func (a *Agent) Learn(rows env.Rows) error {
 			a.Skip(err)
 		}
 	}
-	return nil
-}
-
-// Remember takes the same in, and learns nothing of it yet.
-func (a *Agent) Remember(rows env.Rows) error {
-	if err := a.shape.Rows(rows); err != nil {
-		return err
-	}
-	if err := a.store(rows); err != nil {
-		return fmt.Errorf("ddpg: %w", err)
-	}
-	if rows.Ended(0) {
-		clear(a.noise)
-	}
-	a.steps++
 	return nil
 }
 

@@ -244,12 +244,10 @@ func (l *living) took(d *driven, t taken) error {
 	if l.now == lifecycle.Serving {
 		return nil
 	}
-	learn := l.agent.Learn
-	if l.adapts != nil { // of a workload's first episodes it would learn what is worse than what many workloads have taught
-		learn = l.agent.Remember
-	}
-	if err := l.time(func() error { return learn(t.rows) }); err != nil {
-		return err
+	if l.adapts == nil { // of a workload's first episodes it would learn what is worse than what many workloads have taught
+		if err := l.time(func() error { return l.agent.Learn(t.rows) }); err != nil {
+			return err
+		}
 	}
 	if l.now != lifecycle.Offline {
 		return nil
