@@ -273,6 +273,7 @@ func (a *Agent) Tick() (changed bool) {
 	next := a.machine.Next(settings, Evidence{
 		Policy: a.learned != nil, Learned: a.estimate, Recent: recent, Fallback: fallback, Drift: a.drift, Harm: a.harmful,
 	})
+	drifted := a.drift != ""
 	a.drift, a.harmful = "", ""
 	serves := next.Stage == Serving
 	if !serves || next != a.machine || a.detector == nil && recent.Episodes >= settings.Episodes {
@@ -285,9 +286,11 @@ func (a *Agent) Tick() (changed bool) {
 	a.machine = next
 	a.recent = NewProfile()
 	a.before = nil
-	if was == Serving && a.learned != nil { // what has served for episodes is not worth less by itself
+	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives, that is
+	// chance, or slow: nothing says when the workload would have changed.
+	if was == Serving && a.learned != nil && (drifted || next.Stage == Offline) {
 		a.Renew(a.now)
-		a.stale = true
+		a.stale, a.harm = true, nil
 	}
 	a.guard()
 	if next.Stage == Offline && (was == Online || was == Serving) {
@@ -350,12 +353,16 @@ const (
 	harmSteps = 2
 )
 
-// guard makes the detector of harm, which is needed while a policy drives. What the fallback earned before the workload changed
+// guard makes the detector of harm, which is needed while a policy drives, and keeps the one that there is: what was lost in one
+// stage counts in the next. What the fallback earned before the workload changed
 // says little of what it would earn now: then only steps count that earn less than half of that.
 func (a *Agent) guard() {
-	a.harm = nil
 	mean, deviation, ok := a.fallback.Usual()
-	if !ok || a.plan().Driver != Learned {
+	switch {
+	case !ok || a.plan().Driver != Learned:
+		a.harm = nil
+		return
+	case a.harm != nil:
 		return
 	}
 	a.harm = NewDetector(mean, deviation)
@@ -411,6 +418,7 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.learned, a.generation = learned, s.Generation
 	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
 	a.watch(s.Stage == Serving)
+	a.harm = nil
 	a.guard()
 	return nil
 }

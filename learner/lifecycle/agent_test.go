@@ -575,6 +575,33 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	}
 }
 
+// A policy that is as good as serving takes leaves Serving now and then by chance. That makes no other workload, and what it has
+// just lost counts as before.
+func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) {
+		c.Settings.Thresholds = lifecycle.Thresholds{Online: 1.295, Serving: 1.295, Variance: 1}
+	})
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.steps(2, 1.3)
+	l.in(lifecycle.Online)
+	for range 100 * 3 / 2 { // its steps vary, so that no few of them are a drift
+		l.steps(1, 1.8)
+		l.steps(1, 0.8)
+	}
+	l.in(lifecycle.Serving)
+	for l.Stage().Stage == lifecycle.Serving { // two steps at the end of each episode are worth less: by 2.4, and harm is 2.6
+		l.steps(98, 1.3)
+		l.steps(2, 0.1)
+	}
+	l.in(lifecycle.Online)
+	if w := l.Workload(); w.Changes != 0 {
+		t.Errorf("it is another workload: %s", l.Stage().Why)
+	}
+	l.steps(1, 0.1)
+	l.in(lifecycle.Offline)
+}
+
 // Of episodes of which little is known nobody can tell whether they are of another workload, or what was usual.
 func TestOfWhatIsNotKnownNobodyCanTell(t *testing.T) {
 	for name, known := range map[string][2]int{"before": {4, 10}, "after": {10, 4}} {
