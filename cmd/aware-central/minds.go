@@ -378,7 +378,7 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 	var policy mdp.Policy
 	if err == nil {
 		got.Policy.Snapshot.Version = a.generation + 1
-		policy, err = learned.New(got.Policy, o.place)
+		policy, err = central.Learned(got.Policy, o.place)
 	}
 	var little *lesson.TooLittleError
 	file, w := got.Policy, got.Weights // each alone: who keeps the policy would keep the weights with it, which are far larger
@@ -405,6 +405,7 @@ func (m *minds) finish(ctx context.Context, a assignment, got lesson.Result, err
 		o.weights = &w
 		taken, why := o.agent.Offer(policy, a.generation+1, lifecycle.Estimate{
 			Known: true, Mean: got.Worth.Mean, Low: got.Worth.Low, High: got.Worth.High,
+			Proven: a.lesson.Proven && got.Anew == a.lesson.Anew, // it is what ships, as it is
 		})
 		if taken {
 			o.policy, o.before, o.generation = &file, o.policy, a.generation+1
@@ -541,7 +542,7 @@ func (m *minds) read(o *mind) {
 func (o *mind) restore(s lifecycle.AgentState, policy *learned.File) {
 	var p mdp.Policy
 	if policy != nil {
-		made, err := learned.New(*policy, o.place)
+		made, err := central.Learned(*policy, o.place)
 		if err != nil {
 			o.trouble = err.Error()
 			policy = nil

@@ -59,6 +59,7 @@ func open(t *testing.T, path string, at time.Time) *shop {
 	s.episodes = newEpisodes(10*time.Second, func() time.Time { return s.now }, new(atomic.Bool))
 	s.minds.teaches = true
 	s.minds.lessons.Updates, s.minds.lessons.Judge.Updates = 50, 20 // what is learned is not the question here
+	s.ships(false)
 	if path != "" {
 		if err := s.episodes.open(t.Context(), storeIn(t, path)); err != nil {
 			t.Fatal(err)
@@ -67,6 +68,13 @@ func open(t *testing.T, path string, at time.Time) *shop {
 	s.deciding.Store(true)
 	s.ask(wishes())
 	return s
+}
+
+// ships says whether what ships is proven.
+func (s *shop) ships(proven bool) {
+	start := *shippedStart()
+	start.Proven = proven
+	s.minds.lessons.Start = &start
 }
 
 // ask makes the policy of a wish.
@@ -273,6 +281,47 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 	}
 	if err := again.close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What ships is judged in two episodes of the fallback where other workloads have proven it, and drives where it is not estimated to
+// be much worse. What is not proven needs more, and so does what a lesson has changed. An owner who wants no trial gets none.
+func TestWhatShipsIsTriedWhereItIsProven(t *testing.T) {
+	for name, one := range map[string]struct {
+		proven, careful bool
+		need            int
+		drives          bool
+	}{
+		"proven":                  {true, false, 200, true},
+		"proven, a careful owner": {true, true, 200, false},
+		"not proven":              {false, false, 500, false},
+	} {
+		s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+		s.ships(one.proven)
+		if one.careful {
+			wish := wishes()
+			wish.Learner = new(*wish.Learner)
+			wish.Learner.KeepOfflineWhileRetraining = true
+			s.ask(wish)
+		}
+		s.pass(1)
+		s.lesson()
+		if l := s.life(); l.Generation != 0 || !strings.Contains(l.Trouble, fmt.Sprintf("%d are needed", one.need)) {
+			t.Fatalf("%s, after one episode: %+v", name, l)
+		}
+		for i := range one.need / 100 { // the fallback's rewards vary, so that its estimate is uncertain
+			s.earns = 1.2 + 0.02*mdp.Reward(i%2)
+			s.pass(1)
+		}
+		s.now = s.now.Add(s.minds.every)
+		s.lesson()
+		s.pass(1)
+		if l := s.life(); l.Generation != 1 || l.Learned != one.drives {
+			t.Errorf("%s: %+v", name, l)
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

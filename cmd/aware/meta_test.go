@@ -75,7 +75,20 @@ func TestPretrainAndAdapt(t *testing.T) {
 		!strings.Contains(s.Provenance["made"], "--apps 4 --rounds 1 --seed 1") {
 		t.Errorf("%+v, %v", s.Provenance, err)
 	}
+	// It is compared with the fallback, and the file says with which result.
+	if said, err := run("train", "prove", start, "--workloads", "2"); err != nil || !strings.Contains(said, "proven: false") {
+		t.Errorf("%s (%v)", said, err)
+	}
+	if raw, err = os.ReadFile(start); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := lesson.DecodeStart(raw); err != nil || s.Proven || !strings.HasPrefix(s.Provenance["proof"], "2 workloads ") {
+		t.Errorf("%+v, %v", s.Provenance, err)
+	}
 	for want, args := range map[string][]string{
+		"workloads 1": {"train", "prove", start, "--workloads", "1"},
+		"--split 2":   {"train", "prove", start, "--split", "2"},
+		`kind "`:      {"train", "prove", file},
 		"neither":     {"train", "meta", "--central", "--demand"},
 		"aware-start": {"bench", "fig8", "--meta", start},
 		"--apps 801":  {"train", "meta", "--apps", "801"},

@@ -90,7 +90,7 @@ func trainCommand() *cobra.Command {
 	f.StringVar(&o.blas, "gemm", "", "the former name of --blas")
 	_ = f.MarkHidden("gemm")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
-	cmd.AddCommand(marginsCommand(), commonCommand(), metaCommand())
+	cmd.AddCommand(marginsCommand(), commonCommand(), metaCommand(), proveCommand())
 	return cmd
 }
 

@@ -205,7 +205,7 @@ const (
 	ClippedBudget                     // more than what the node or a permit has left
 	ClippedSLO                        // a shrink while the SLO was violated
 	ClippedPaused                     // the mode or a pause forbids the change
-	ClippedBurst                      // a resize within a burst
+	ClippedBurst                      // a resize within a burst, or less replicas than bursts need
 )
 
 var clipNames = []string{

@@ -9,6 +9,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/policy/heuristic/hpavpa"
+	"awarescale.dev/aware/learner/policy/learned"
 )
 
 // Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
@@ -32,14 +33,28 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 	return c
 }
 
+// Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row.
+func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
+	p, err := learned.New(f, place)
+	if err == nil {
+		p.PassOver()
+	}
+	return p, err
+}
+
 // Guards is the settings of the guards.
 //
 // Three tenths of a reservation may be freed each minute, and of memory each 20 s. VPA goes to its target at once; what
 // protects is the margin above what is in use, and not the pace. But each step is a resize: by fifths, each 10 and 20 s, a
 // new pod was resized seven times on its way down. And what a minute has shown of CPU is not all that bursts ask for.
+//
+// What the rule knows by itself holds for whatever decides: memory that was needed ten minutes ago is needed again, and a removal
+// leaves ceilings that carry the last minutes' bursts (ADR 37).
 func Guards() guard.Settings {
 	s := guard.Central
 	s.Down = 0.7
 	s.MemoryDwell = 20 * time.Second
+	s.MemoryPast = 10 * time.Minute
+	s.BurstShare, s.BurstPast = 0.9, 5*time.Minute // as [Rule] has it
 	return s
 }

@@ -8,15 +8,16 @@
 //  1. legality: a policy that fails, panics or gives an illegal Action is replaced by the fallback
 //  2. knobs: only what may be set is set; a limit that stands outside of its bounds is moved even if the policy is content
 //  3. SLO: nothing shrinks while the SLO is violated
-//  4. burst: nothing is resized within one, except that memory may rise
+//  4. burst: nothing is resized within one, except that memory may rise, and no replica is removed that bursts need
 //  5. steps: no step is larger, and no shrink comes sooner, than the settings allow
-//  6. memory in use: a memory limit stays above it by a margin
+//  6. memory in use: a memory limit stays above it by a margin, also above that of the last minutes
 //  7. budget: no raise beyond what the node has left
 //  8. bounds: the owner's constraints or the container's envelope have the last word
 package guard
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -35,7 +36,10 @@ type Settings struct {
 	MemoryDwell   time.Duration // between two shrinks of memory
 	ReservedDwell time.Duration // between two shrinks of a CPU reservation
 	MemoryMargin  mdp.Ratio     // a memory limit is at least so many times the memory in use; 1.25 leaves a quarter
-	HoldSLO       bool          // nothing shrinks while the SLO is violated
+	MemoryPast    time.Duration // for so long memory in use counts; a container that was killed for memory has used its limit
+	BurstShare    mdp.Ratio     // a removal leaves ceilings of which the largest burst of the last BurstPast needs at most so much
+	BurstPast     time.Duration
+	HoldSLO       bool // nothing shrinks while the SLO is violated
 	// How long a burst, in which more CPU is used than is reserved, keeps the reservation as it is, and memory from
 	// shrinking: a resize takes CPU from it. What goes on for longer is no burst.
 	HoldBurst time.Duration
@@ -84,6 +88,9 @@ func (s Settings) Check() error {
 	case s.ReplicasDwell < 0 || s.MemoryDwell < 0 || s.ReservedDwell < 0 || s.HoldBurst < 0:
 		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v, of a reservation %v, within a burst %v: "+
 			"they must not be negative", s.Name, s.ReplicasDwell, s.MemoryDwell, s.ReservedDwell, s.HoldBurst)
+	case s.MemoryPast < 0 || s.BurstPast < 0 || !(s.BurstShare >= 0 && s.BurstShare <= 1):
+		return fmt.Errorf("guards %s: memory past %v, burst past %v, burst share %v: the times must not be negative, and the share in [0, 1]",
+			s.Name, s.MemoryPast, s.BurstPast, float64(s.BurstShare))
 	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
 		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name,
 			float64(s.MemoryMargin))
@@ -109,6 +116,8 @@ func (s Settings) String() string {
 	add(s.MemoryDwell != 0, "memory down each %v;", s.MemoryDwell)
 	add(s.ReservedDwell != 0, "a reservation down each %v;", s.ReservedDwell)
 	add(s.MemoryMargin != 0, "memory at least x%v of what is in use;", s.MemoryMargin)
+	add(s.MemoryPast != 0, "or was in the last %v;", s.MemoryPast)
+	add(s.BurstShare != 0, "no replica less where bursts would need more than %v of the ceilings;", s.BurstShare)
 	return strings.Join(append(parts, "bounds"), " ")
 }
 
@@ -148,6 +157,8 @@ type chain struct {
 	lastCPU    time.Time // of a reservation's
 	lastScale  time.Time // of the last removal of a replica that was let through
 	burst      time.Time // since when there is a burst; zero: there is none
+	memory     past      // memory in use
+	bursts     past      // CPU that all replicas used in one second
 }
 
 // Decide implements [mdp.Policy].
@@ -160,6 +171,7 @@ func (c *chain) Decide(s mdp.State) (mdp.Action, error) {
 	a = c.settable(s, a, bounds)
 	a = c.holdSLO(s, a)
 	a = c.holdBurst(s, a)
+	a = c.keepForBursts(s, a)
 	a = c.pace(s, a)
 	a = c.aboveUse(s, a)
 	a = c.withinBudget(s, a)
@@ -272,6 +284,29 @@ func (c *chain) holdBurst(s mdp.State, a mdp.Action) mdp.Action {
 	return a
 }
 
+// keepForBursts removes no replica without which the ceilings would not carry the bursts of the last minutes. What a burst of
+// replicas at their ceilings would have needed is not known, but it was more: then the share says that none is removed.
+func (c *chain) keepForBursts(s mdp.State, a mdp.Action) mdp.Action {
+	if c.settings.BurstShare == 0 || !s.Knows(mdp.Replicas) {
+		return a
+	}
+	if s.Knows(mdp.CPUBurst) {
+		c.bursts.see(s.At, int64(s.CPUBurst)*int64(s.Replicas))
+	}
+	want, ok := a.Knob(mdp.Replicas)
+	now := int64(s.Replicas)
+	if !ok || want >= now || !s.Knows(mdp.CPUCeiling) || s.Ceiling <= 0 {
+		return a
+	}
+	most := float64(c.bursts.highest(s.At, c.settings.BurstPast))
+	least := int64(math.Ceil(most / (float64(c.settings.BurstShare) * float64(s.Ceiling))))
+	if want < least {
+		a = a.WithKnob(mdp.Replicas, min(now, least))
+		a.Clipped |= mdp.ClippedBurst
+	}
+	return a
+}
+
 // pace keeps every step within the settings. A knob whose value is not known is
 // not moved: without knowing where one stands there is no small step.
 func (c *chain) pace(s mdp.State, a mdp.Action) mdp.Action {
@@ -349,10 +384,21 @@ func (c *chain) stepReplicas(s mdp.State, want int64) (int64, mdp.Clips) {
 	return want, 0
 }
 
-// aboveUse keeps a memory limit above the memory in use. Memory whose use is
-// unknown is not set at all.
+// aboveUse keeps a memory limit above the memory in use, and above what was in use before: a State shows a moment, and what
+// a few requests need at once shows in few of them. Memory whose use is unknown is not set at all.
 func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
-	if c.settings.MemoryMargin == 0 || !a.Sets.Has(mdp.MemoryLimit) {
+	if c.settings.MemoryMargin == 0 {
+		return a
+	}
+	most := s.Usage.Memory
+	if c.settings.MemoryPast > 0 && s.Knows(mdp.MemoryUsage) {
+		if s.Knows(mdp.OOMKills, mdp.MemoryLimit) && s.OOMKills > 0 {
+			most = max(most, s.Limit.Memory)
+		}
+		c.memory.see(s.At, int64(most))
+		most = mdp.Bytes(c.memory.highest(s.At, c.settings.MemoryPast))
+	}
+	if !a.Sets.Has(mdp.MemoryLimit) {
 		return a
 	}
 	if !s.Knows(mdp.MemoryUsage) {
@@ -360,7 +406,7 @@ func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
 		a.Clipped |= mdp.ClippedStale
 		return a
 	}
-	if least := mdp.Bytes(float64(s.Usage.Memory) * float64(c.settings.MemoryMargin)); a.Limit.Memory < least {
+	if least := mdp.Bytes(float64(most) * float64(c.settings.MemoryMargin)); a.Limit.Memory < least {
 		a.Limit.Memory = least
 		a.Clipped |= mdp.ClippedUsage
 	}

@@ -177,6 +177,88 @@ func TestMemoryShrinksOnceAMinuteAndNeverNearItsUse(t *testing.T) {
 	}
 }
 
+// again is a chain as it is after a restart of its process.
+func again(t *testing.T, chain, fresh mdp.Policy) mdp.Policy {
+	t.Helper()
+	saved, err := chain.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.(encoding.BinaryUnmarshaler).UnmarshalBinary(saved); err != nil {
+		t.Fatal(err)
+	}
+	return fresh
+}
+
+// A State shows a moment. What was in use in the last minutes counts as well, over restarts, too; and a container that was killed
+// for memory has used its limit.
+func TestMemoryStaysAboveWhatWasInUse(t *testing.T) {
+	settings := guard.Settings{Name: "test", MemoryMargin: 1.25, MemoryPast: 10 * time.Minute}
+	fresh := func() mdp.Policy { return guard.Standard(wants(mdp.Action{}.WithMemory(1)), settings, within(wide)) }
+	chain := fresh()
+	for _, one := range []struct {
+		after int // seconds
+		used  mdp.Bytes
+		kills int
+		want  mdp.Bytes
+	}{
+		{0, 80, 0, 100},
+		{300, 40, 0, 100},
+		{590, 20, 0, 100},
+		{600, 20, 0, 50}, // of 40, five minutes ago
+		{700, 24, 0, 50},
+		{900, 20, 0, 30}, // of 24
+		{910, 20, 1, 250},
+		{1500, 20, 0, 250},
+		{1510, 20, 0, 25},
+	} {
+		s := at(100, 200*mdp.MiB)
+		s.At = noon.Add(time.Duration(one.after) * time.Second)
+		s.Usage.Memory, s.OOMKills = one.used*mdp.MiB, one.kills
+		s.Observed |= mdp.SetOf(mdp.OOMKills)
+		a, err := chain.Decide(s)
+		if err != nil || a.Limit.Memory != one.want*mdp.MiB || a.Clipped != mdp.ClippedUsage {
+			t.Errorf("after %d s: %v (%v, %v), want %d MiB", one.after, a.Limit.Memory, a.Clipped, err, one.want)
+		}
+		chain = again(t, chain, fresh())
+	}
+}
+
+// A removal leaves ceilings that carry the largest burst of the last minutes with a tenth to spare, over restarts, too.
+func TestNoReplicaGoesThatBurstsNeed(t *testing.T) {
+	settings := guard.Settings{Name: "test", BurstShare: 0.9, BurstPast: 5 * time.Minute}
+	fresh := func() mdp.Policy { return guard.Standard(wants(mdp.Action{}.WithReplicas(1)), settings, within(wide)) }
+	chain := fresh()
+	for _, one := range []struct {
+		after   time.Duration
+		burst   mdp.MilliCPU // of each of three replicas; 0: not known
+		ceiling mdp.MilliCPU
+		want    int
+	}{
+		{0, 151, 500, 2}, // 453 in one ceiling of 500 are more than nine tenths
+		{time.Second, 150, 500, 2},
+		{time.Minute, 301, 500, 3},
+		{2 * time.Minute, 500, 500, 3}, // never more than there are
+		{3 * time.Minute, 0, 500, 3},
+		{4 * time.Minute, 10, 5000, 1}, // the same bursts beneath larger ceilings
+		{7*time.Minute - time.Second, 10, 500, 3},
+		{7 * time.Minute, 10, 500, 1},
+	} {
+		s := at(100, 200*mdp.MiB)
+		s.At = noon.Add(one.after)
+		s.Ceiling, s.CPUBurst = one.ceiling, one.burst
+		s.Observed |= mdp.SetOf(mdp.CPUCeiling)
+		if one.burst > 0 {
+			s.Observed |= mdp.SetOf(mdp.CPUBurst)
+		}
+		a, err := chain.Decide(s)
+		if err != nil || a.Replicas != one.want || (a.Clipped == mdp.ClippedBurst) != (one.want > 1) {
+			t.Errorf("after %v: %d replicas (%v, %v), want %d", one.after, a.Replicas, a.Clipped, err, one.want)
+		}
+		chain = again(t, chain, fresh())
+	}
+}
+
 // In a burst, for a minute, what is reserved stays, memory does not shrink, and it may rise. Replicas are added. What a shrink
 // has waited for comes when the burst is over, or when it turns out to be none.
 func TestNothingIsResizedWithinABurst(t *testing.T) {
@@ -347,6 +429,9 @@ func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
 		"reservation -1s": func(s *guard.Settings) { s.ReservedDwell = -time.Second },
 		"a burst -1s":     func(s *guard.Settings) { s.HoldBurst = -time.Second },
 		"memory margin 0": func(s *guard.Settings) { s.MemoryMargin = 0.5 },
+		"memory past -1s": func(s *guard.Settings) { s.MemoryPast = -time.Second },
+		"burst past -1s":  func(s *guard.Settings) { s.BurstPast = -time.Second },
+		"burst share 1.1": func(s *guard.Settings) { s.BurstShare = 1.1 },
 	} {
 		s := guard.Central
 		change(&s)
@@ -361,8 +446,12 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 	place := within(wide)
 	place.SLO = mdp.SLO{Percentile: 99, Latency: 5 * time.Millisecond}
 	place.Fallback = wants(mdp.Action{})
-	p := guard.Standard(wants(mdp.Action{}.WithCPU(50).WithMemory(10*mdp.MiB)), guard.Central, place)
+	settings := guard.Central
+	settings.MemoryPast, settings.BurstPast, settings.BurstShare = time.Hour, time.Hour, 0.9
+	p := guard.Standard(wants(mdp.Action{}.WithCPU(50).WithMemory(10*mdp.MiB).WithReplicas(1)), settings, place)
 	s := at(100, 100*mdp.MiB)
+	s.Observed |= mdp.SetOf(mdp.CPUCeiling, mdp.CPUBurst)
+	s.Ceiling, s.CPUBurst = 100, 80
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := p.Decide(s); err != nil {
 			t.Fatal(err)
@@ -407,13 +496,6 @@ func TestAReservationComesDownOnceInItsTime(t *testing.T) {
 		if has = a.Reservation; has != one.gets || (has > wants) != (a.Clipped&(mdp.ClippedDwell|mdp.ClippedRateDown) != 0) {
 			t.Errorf("after %v: %v, want %v for %v", one.after, a, one.gets, one.wants)
 		}
-		saved, err := chain.(encoding.BinaryMarshaler).MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		chain = fresh()
-		if err := chain.(encoding.BinaryUnmarshaler).UnmarshalBinary(saved); err != nil {
-			t.Fatal(err)
-		}
+		chain = again(t, chain, fresh())
 	}
 }

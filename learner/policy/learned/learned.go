@@ -29,6 +29,10 @@ type Policy struct {
 	obs     []float64
 	legal   []bool
 	action  []float64
+
+	passes bool
+	shrank mdp.Set // what the last decision was to shrink
+	from   mdp.State
 }
 
 // File is a policy with what is known of it.
@@ -107,8 +111,47 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		return p.encoder.FromBox(p.action)
 	}
 	p.encoder.Legal(s, p.legal)
+	if p.passes {
+		p.passOver(s)
+	}
 	p.head.Action(out, p.legal, p.action)
-	return p.encoder.Choice(s, int(p.action[0]))
+	a, err := p.encoder.Choice(s, int(p.action[0]))
+	p.shrank, p.from = shrunk(s, a), s
+	return a, err
+}
+
+// PassOver makes a policy whose actions are choices take another choice, for one decision, after a shrink that was in vain. Guards
+// hold a shrink back for a minute, or while memory was in use or bursts need a replica, and a State does not show that: a policy that
+// chooses one step of one knob would choose the same one again and again, and move nothing else (ADR 37). It is for decisions
+// that have taken force by the next one, unless something holds them back.
+func (p *Policy) PassOver() { p.passes = true }
+
+// passOver forbids what was shrunk in vain.
+func (p *Policy) passOver(s mdp.State) {
+	vain := mdp.Set(0)
+	for k := range p.shrank.Signals() {
+		if s.Knob(k) >= p.from.Knob(k) {
+			vain |= mdp.SetOf(k)
+		}
+	}
+	if vain == 0 {
+		return
+	}
+	for i, ok := range p.legal {
+		if a, err := p.encoder.Choice(s, i); ok && err == nil && shrunk(s, a)&vain != 0 {
+			p.legal[i] = false
+		}
+	}
+}
+
+// shrunk is the knobs that an action makes smaller than they are.
+func shrunk(s mdp.State, a mdp.Action) (knobs mdp.Set) {
+	for k := range (a.Sets & s.Observed).Signals() {
+		if v, _ := a.Knob(k); v < s.Knob(k) {
+			knobs |= mdp.SetOf(k)
+		}
+	}
+	return knobs
 }
 
 const (

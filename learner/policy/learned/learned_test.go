@@ -94,6 +94,58 @@ func TestOnlyLegalChoicesAreTaken(t *testing.T) {
 	}
 }
 
+// likes is a policy that likes some choices, the first one most.
+func likes(t *testing.T, names ...string) *learned.Policy {
+	t.Helper()
+	f := all()["argmax"]
+	clear(f.Snapshot.Theta)
+	bias := f.Snapshot.Theta[len(f.Snapshot.Theta)-f.Snapshot.MLP.Out():]
+	for i, name := range names {
+		bias[slices.Index(f.Form.Names(), name)] = float64(len(names) - i)
+	}
+	p, err := learned.New(f, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A shrink that guards have held back is passed over for one decision, with all others of its knob, so that other knobs move. One
+// that has taken force is not, nor is a raise; and who has not asked for that gets what the network likes.
+func TestAShrinkInVainIsPassedOver(t *testing.T) {
+	present := mdp.State{Observed: mdp.LimitKnobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 500 * mdp.MiB}}
+	cpu, memory := (mdp.Action{}).WithCPU(900), (mdp.Action{}).WithMemory(400*mdp.MiB)
+	decide := func(p *learned.Policy, s mdp.State, want mdp.Action) {
+		t.Helper()
+		if a, err := p.Decide(s); err != nil || a != want {
+			t.Errorf("%v (%v), want %v", a, err, want)
+		}
+	}
+	for _, passes := range []bool{false, true} {
+		p := likes(t, "memory-limit x0.8", "memory-limit x0.9", "cpu-limit x0.9")
+		if passes {
+			p.PassOver()
+		}
+		for range 3 {
+			decide(p, present, memory)
+			if passes {
+				decide(p, present, cpu)
+			}
+		}
+		less := present
+		less.Limit.Memory = 400 * mdp.MiB
+		decide(p, present, memory)
+		decide(p, less, (mdp.Action{}).WithMemory(320*mdp.MiB)) // the last one has taken force
+		p = likes(t, "memory-limit x2", "cpu-limit x0.9")
+		if passes {
+			p.PassOver()
+		}
+		for range 3 {
+			decide(p, present, (mdp.Action{}).WithMemory(1000*mdp.MiB))
+		}
+	}
+}
+
 func TestAPolicySurvivesItsFile(t *testing.T) {
 	for name, f := range all() {
 		path := filepath.Join(t.TempDir(), "policy.safetensors")

@@ -62,6 +62,9 @@ func Default(form encode.Form, step time.Duration) Config {
 	}
 }
 
+// judged is how many transitions of a workload it takes to judge a proven [Start] there: two episodes.
+const judged = 200
+
 // Check is nil for settings that make sense.
 func (c Config) Check() error {
 	if err := c.Form.Check(); err != nil {
@@ -120,6 +123,7 @@ type Lesson struct {
 	Episodes [][]replay.Transition // oldest first
 	From     *weights.File         // of an earlier lesson; nil: it begins anew
 	First    bool                  // From is what a [Start] gives: it is judged as it is, and nothing is learned yet
+	Proven   bool                  // so is the [Start]: other workloads have proven what is judged
 	Anew     string                // why it does not go on from what an earlier lesson gave; empty: it does, or there was none
 }
 
@@ -155,9 +159,6 @@ func (c Config) Prepare(
 	if l.Episodes, err = c.read(ctx, store, workload, since, encoder); err != nil {
 		return fail(err)
 	}
-	if n := l.transitions(); n < c.Least {
-		return fail(&TooLittleError{n, c.Least})
-	}
 	if from != nil && c.Start != nil {
 		if err := c.fits(*from); err != nil {
 			l.Anew, from = err.Error(), nil
@@ -168,7 +169,14 @@ func (c Config) Prepare(
 		if err != nil {
 			return fail(err)
 		}
-		l.From, l.First = &begin, true
+		l.From, l.First, l.Proven = &begin, true, c.Start.Proven
+	}
+	least := c.Least
+	if l.Proven {
+		least = min(least, judged)
+	}
+	if n := l.transitions(); n < least {
+		return fail(&TooLittleError{n, least})
 	}
 	return l, nil
 }

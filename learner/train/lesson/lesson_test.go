@@ -198,6 +198,16 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
 		t.Errorf("%v", err)
 	}
+	// What is proven elsewhere can be judged of two episodes, and not of one.
+	for episodes, proven := range []bool{false, true, true, false} {
+		ships := start(2)
+		ships.Proven = proven
+		store, _ := record(t, max(1, min(episodes, 2)))
+		l, err := config().Begins(&ships).Prepare(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil)
+		if enough := episodes == 2; enough != (err == nil) || enough != l.Proven || !enough && !errors.As(err, &little) {
+			t.Errorf("a start, proven %v, %d episodes: %v", proven, max(1, min(episodes, 2)), err)
+		}
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := config().Learn(ctx, store, "shop/Deployment/web", time.Time{}, place, nil, nil); err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/encode"
@@ -13,6 +14,7 @@ import (
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/learned"
 )
 
 // Start is what the lessons of a workload begin with: a policy that was pretrained over many workloads, and the meta-learner by
@@ -21,7 +23,10 @@ type Start struct {
 	Form encode.Form
 	// Embeds lets a workload's lessons begin with the workload's embedding. Without it they begin with none, as of a workload of
 	// which nothing is known.
-	Embeds     bool
+	Embeds bool
+	// Proven says that it is better than the fallback in workloads that its pretraining has not seen: then it is tried in a new one
+	// (see [lifecycle.Estimate]).
+	Proven     bool
 	Seen       mdp.Set // signals that the pretraining's worlds have shown; of the others it has learned nothing, and reads none
 	Meta       meta.Config
 	Theta      []float64       // of the meta-learner
@@ -94,6 +99,25 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 	return a.SavePolicy()
 }
 
+// Policy is what it decides by in a workload of which nothing is known, each step.
+func (s Start) Policy(step time.Duration) (learned.File, error) {
+	w, err := s.For(nil)
+	if err != nil {
+		return learned.File{}, err
+	}
+	b := s.Base
+	b.State = s.Form.Dim()
+	a, err := blank(b)
+	if err != nil {
+		return learned.File{}, err
+	}
+	if err := a.Restore(w); err != nil {
+		return learned.File{}, err
+	}
+	f := learned.File{Form: s.Form, Snapshot: a.Snapshot(), Step: step, Provenance: s.Provenance}
+	return f, f.Check()
+}
+
 // blank is an agent without data.
 func blank(b discrete.Config) (*discrete.Agent, error) {
 	none, err := replay.NewUniform(replay.Config{Capacity: 1, State: b.State, Action: 1, NumActions: b.NumActions})
@@ -163,6 +187,7 @@ const (
 type startText struct {
 	Form   encode.Form       `json:"form"`
 	Embeds bool              `json:"embeds"`
+	Proven bool              `json:"proven,omitempty"`
 	Seen   []string          `json:"seen"`
 	Meta   meta.Config       `json:"meta"`
 	Base   discrete.Config   `json:"base"`
@@ -178,7 +203,7 @@ func (s Start) Encode() (weights.File, error) {
 	for one := range s.Seen.Signals() {
 		seen = append(seen, one.String())
 	}
-	text, err := json.Marshal(startText{s.Form, s.Embeds, seen, s.Meta, s.Base, s.Provenance})
+	text, err := json.Marshal(startText{s.Form, s.Embeds, s.Proven, seen, s.Meta, s.Base, s.Provenance})
 	if err != nil {
 		return weights.File{}, fmt.Errorf("a start of lessons: %w", err)
 	}
@@ -211,7 +236,7 @@ func DecodeStart(raw []byte) (Start, error) {
 		seen |= mdp.SetOf(one)
 	}
 	s := Start{
-		Form: text.Form, Embeds: text.Embeds, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
+		Form: text.Form, Embeds: text.Embeds, Proven: text.Proven, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
 		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
 	}
 	return s, s.Check()

@@ -20,7 +20,7 @@ import (
 func start(seed uint64) lesson.Start {
 	r := rand.New(rand.NewPCG(seed, 7))
 	s := lesson.Start{
-		Form: form, Embeds: true, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
+		Form: form, Embeds: true, Proven: true, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
 		Provenance: map[string]string{"made": "by a test"},
 	}
 	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
@@ -247,7 +247,7 @@ func TestAStartSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := lesson.DecodeStart(raw)
-	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds ||
+	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds || again.Proven != s.Proven ||
 		again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
 		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
 		t.Errorf("%+v, %v", again, err)
