@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/bench/aware"
-	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/policy/central"
@@ -127,7 +126,7 @@ func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
 		"took": took.Round(time.Second).String(), "paper": strconv.FormatBool(o.paper),
 	}
 	if o.setting.Central {
-		s, err := lesson.NewStart(central.Form(), workload.Reserved, run)
+		s, err := lesson.NewStart(central.Form(), aware.Shown, run)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ func (s Setting) Pool(n int, split, seed uint64) ([]pretrain.Task, error) {
 	if n < 1 || n > len(seen) {
 		return nil, fmt.Errorf("a pool of %d applications: it must be in [1, %d]", n, len(seen))
 	}
+	s.taught = true
 	r := rand.New(rand.NewPCG(seed, 0x9e7))
 	var tasks []pretrain.Task
 	for _, i := range r.Perm(len(seen))[:n] {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -152,5 +153,47 @@ func TestGuidesHaveMinimaHalfOfTheTimes(t *testing.T) {
 	}
 	if a, err := g.rule.Decide(s); err != nil || a.Limit.Memory != 300*mdp.MiB {
 		t.Errorf("%v, %v: want the least memory", a, err)
+	}
+}
+
+// What central's choices are pretrained in has no price of late requests, and guards that do not look back; what they are proven in
+// has both.
+func TestAPretrainingOfChoicesSeesWhatTheyLeadTo(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, taught := range []bool{false, true} {
+		s := Setting{Alpha: 0.5, Length: 10, Central: true, taught: taught}
+		world, err := s.World(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := world.Spaces()
+		if of.Signals.Has(mdp.Missed) == taught || (of.Guards.MemoryPast == 0) != taught || (of.Guards.BurstShare == 0) != taught {
+			t.Errorf("taught %v: %v, %v", taught, of.Signals, of.Guards)
+		}
+	}
+	tasks, err := Setting{Alpha: 0.5, Length: 50, Central: true}.Pool(4, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 2 * slices.Index(slices.Collect(central.Form().Signals.Signals()), mdp.Missed) // its value, and whether it is known
+	for _, one := range tasks {
+		obs := make([]float64, one.Env.Observation().Dim())
+		if err := one.Env.Reset(1, obs); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			if _, err := one.Env.Step([]float64{0}, obs); err != nil {
+				t.Fatal(err)
+			}
+			if obs[at] != 0 || obs[at+1] != 0 {
+				t.Fatalf("%s: it is seen which share was late: %v", one.Name, obs[at:at+2])
+			}
+		}
+	}
+	if Shown.Has(mdp.Missed) || !Shown.Has(mdp.OOMKills) {
+		t.Errorf("it shows %v", Shown)
 	}
 }

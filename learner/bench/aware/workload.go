@@ -81,7 +81,16 @@ type Setting struct {
 	// Central makes the worlds those of central: reservations, replicas and memory limits are set by choices, behind its guards,
 	// and the demand policy decides on the CPU limit in force beneath the upper bound.
 	Central bool `json:",omitempty"`
+
+	taught bool // of a pretraining: see hidden
 }
+
+// hidden is what the worlds of a pretraining of central's choices do not show: late requests have no price there, and guards do not look
+// back. Rewards of -19 hide all others, and what guards hold back hides what a choice leads to (ADR 37).
+var hidden = mdp.SetOf(mdp.Missed)
+
+// Shown is the signals that the worlds of a pretraining of central's choices show.
+var Shown = workload.Reserved.Without(hidden)
 
 // Published is the paper's setting, with the SLO and utilisation of equal weight.
 var Published = Setting{Alpha: 0.5, Length: workload.Length}
@@ -98,6 +107,10 @@ func (s Setting) World(w Workload) (*workload.Simulation, error) {
 	}
 	if s.Central {
 		o.Guards, o.Reserved = central.Guards(), true
+	}
+	if s.Central && s.taught {
+		o.Guards.MemoryPast, o.Guards.BurstPast, o.Guards.BurstShare = 0, 0, 0
+		o.Hidden = hidden
 	}
 	return workload.OfWorld(func(seed uint64) (sim.Config, error) {
 		return sim.Config{App: cell.App, Cluster: simulated.Machines, Load: workload.Anywhere(w.Trace, seed), Seed: seed}, nil

@@ -36,6 +36,7 @@ type Options struct {
 	// central does not know is not seen and not judged, such as which share of the requests was lost. What missed the SLO counts as
 	// central counts it ([mdp.SLO.Counted]).
 	Reserved bool
+	Hidden   mdp.Set // signals that are neither seen nor judged by, of those with Reserved
 }
 
 // Application is a [Joint] of every service of a simulated application, in a new
@@ -113,7 +114,7 @@ func newApplication(
 			Signals: Seen, Step: o.Step, SLO: c.App.SLO, Guards: o.Guards,
 		}
 		if o.Reserved {
-			spaces.Knobs, spaces.Signals = mdp.ReservedKnobs, Reserved
+			spaces.Knobs, spaces.Signals = mdp.ReservedKnobs, Reserved.Without(o.Hidden)
 			spaces.Bounds.Reservation = spaces.Bounds.CPU
 		}
 		if err := spaces.Check(); err != nil {
