@@ -288,16 +288,20 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 // be much worse. What is not proven needs more, and so does what a lesson has changed. An owner who wants no trial gets none.
 func TestWhatShipsIsTriedWhereItIsProven(t *testing.T) {
 	for name, one := range map[string]struct {
-		proven, careful bool
-		need            int
-		drives          bool
+		proven, careful, other bool // another shape is learned than that of what ships
+		need                   int
+		drives                 bool
 	}{
-		"proven":                  {true, false, 200, true},
-		"proven, a careful owner": {true, true, 200, false},
-		"not proven":              {false, false, 500, false},
+		"proven":                      {true, false, false, 200, true},
+		"proven, a careful owner":     {true, true, false, 200, false},
+		"proven, but it does not fit": {true, false, true, 200, false},
+		"not proven":                  {false, false, false, 500, false},
 	} {
 		s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
 		s.ships(one.proven)
+		if one.other {
+			s.minds.lessons.Hidden = []int{8}
+		}
 		if one.careful {
 			wish := wishes()
 			wish.Learner = new(*wish.Learner)

@@ -575,9 +575,9 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	}
 }
 
-// A policy that is as good as serving takes leaves Serving now and then by chance. That makes no other workload, and what it has
-// just lost counts as before.
-func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
+// varied is an agent in Serving, whose steps earned 1.3 in the mean, and vary so that no few of them are a drift.
+func varied(t *testing.T) *living {
+	t.Helper()
 	l := live(t, func(c *lifecycle.AgentConfig) {
 		c.Settings.Thresholds = lifecycle.Thresholds{Online: 1.295, Serving: 1.295, Variance: 1}
 	})
@@ -585,11 +585,18 @@ func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
 	l.steps(2, 1.3)
 	l.in(lifecycle.Online)
-	for range 100 * 3 / 2 { // its steps vary, so that no few of them are a drift
+	for range 100 * 3 / 2 {
 		l.steps(1, 1.8)
 		l.steps(1, 0.8)
 	}
 	l.in(lifecycle.Serving)
+	return l
+}
+
+// A policy that is as good as serving takes leaves Serving now and then by chance. That makes no other workload, and what it has
+// just lost counts as before.
+func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
+	l := varied(t)
 	for l.Stage().Stage == lifecycle.Serving { // two steps at the end of each episode are worth less: by 2.4, and harm is 2.6
 		l.steps(98, 1.3)
 		l.steps(2, 0.1)
@@ -600,6 +607,19 @@ func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 	}
 	l.steps(1, 0.1)
 	l.in(lifecycle.Offline)
+}
+
+// One that has served, and is worth so much less that it hands back, is in another workload, also where nobody saw a drift.
+func TestWhatServedIsNotWorseByItself(t *testing.T) {
+	l := varied(t)
+	for l.Stage().Stage == lifecycle.Serving {
+		l.steps(1, 1.7)
+		l.steps(1, 0.7)
+	}
+	l.in(lifecycle.Offline)
+	if w := l.Workload(); w.Changes != 1 || strings.Contains(l.Stage().Why, "1.3, which was usual, by more than its deviation of 0.5") {
+		t.Errorf("%+v (%s), want one change without a drift", w, l.Stage().Why)
+	}
 }
 
 // Of episodes of which little is known nobody can tell whether they are of another workload, or what was usual.

@@ -391,7 +391,7 @@ func (c *chain) aboveUse(s mdp.State, a mdp.Action) mdp.Action {
 		return a
 	}
 	most := s.Usage.Memory
-	if c.settings.MemoryPast > 0 && s.Knows(mdp.MemoryUsage) {
+	if c.settings.MemoryPast > 0 {
 		if s.Knows(mdp.OOMKills, mdp.MemoryLimit) && s.OOMKills > 0 {
 			most = max(most, s.Limit.Memory)
 		}

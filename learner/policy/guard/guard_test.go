@@ -224,6 +224,35 @@ func TestMemoryStaysAboveWhatWasInUse(t *testing.T) {
 	}
 }
 
+// What was in use counts also where no memory was set then, and a kill where nobody knew what was in use.
+func TestMemoryIsRememberedWhateverIsDecided(t *testing.T) {
+	settings := guard.Settings{Name: "test", MemoryMargin: 1.25, MemoryPast: 10 * time.Minute}
+	var want mdp.Action
+	chain := guard.Standard(mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return want, nil }), settings, within(wide))
+	decide := func(after time.Duration, used mdp.Bytes, kills int, known mdp.Set) mdp.Action {
+		t.Helper()
+		s := at(100, 200*mdp.MiB)
+		s.At, s.Usage.Memory, s.OOMKills = noon.Add(after), used*mdp.MiB, kills
+		s.Observed = mdp.LimitKnobs | known
+		a, err := chain.Decide(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	decide(0, 80, 0, mdp.SetOf(mdp.MemoryUsage))
+	want = want.WithMemory(1)
+	if a := decide(time.Minute, 20, 1, mdp.SetOf(mdp.MemoryUsage)); a.Limit.Memory != 100*mdp.MiB {
+		t.Errorf("%v: 80 MiB were in use, and nobody knows of a kill", a)
+	}
+	if a := decide(2*time.Minute, 0, 1, mdp.SetOf(mdp.OOMKills)); a.Sets.Has(mdp.MemoryLimit) {
+		t.Errorf("%v: nobody knows what is in use", a)
+	}
+	if a := decide(3*time.Minute, 20, 0, mdp.SetOf(mdp.MemoryUsage)); a.Limit.Memory != 250*mdp.MiB {
+		t.Errorf("%v: a container with 200 MiB was killed", a)
+	}
+}
+
 // A removal leaves ceilings that carry the largest burst of the last minutes with a tenth to spare, over restarts, too.
 func TestNoReplicaGoesThatBurstsNeed(t *testing.T) {
 	settings := guard.Settings{Name: "test", BurstShare: 0.9, BurstPast: 5 * time.Minute}
@@ -241,13 +270,16 @@ func TestNoReplicaGoesThatBurstsNeed(t *testing.T) {
 		{2 * time.Minute, 500, 500, 3}, // never more than there are
 		{3 * time.Minute, 0, 500, 3},
 		{4 * time.Minute, 10, 5000, 1}, // the same bursts beneath larger ceilings
+		{5 * time.Minute, 10, 0, 1},    // beneath what nobody knows
 		{7*time.Minute - time.Second, 10, 500, 3},
 		{7 * time.Minute, 10, 500, 1},
 	} {
 		s := at(100, 200*mdp.MiB)
 		s.At = noon.Add(one.after)
 		s.Ceiling, s.CPUBurst = one.ceiling, one.burst
-		s.Observed |= mdp.SetOf(mdp.CPUCeiling)
+		if one.ceiling > 0 {
+			s.Observed |= mdp.SetOf(mdp.CPUCeiling)
+		}
 		if one.burst > 0 {
 			s.Observed |= mdp.SetOf(mdp.CPUBurst)
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/experience/replay"
@@ -70,6 +72,23 @@ func agentOf(t *testing.T, w weights.File) *discrete.Agent {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// What a start does in a workload of which nothing is known is what its weights for that do, at its own threshold.
+func TestAStartIsAPolicy(t *testing.T) {
+	s := start(1)
+	s.Base.Threshold = 0.03
+	f, err := s.Policy(10 * time.Second)
+	if err != nil || f.Snapshot.Head.Threshold != 0.03 || f.Step != 10*time.Second || f.Form.Same(form) != nil {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	w, err := s.For(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := agentOf(t, w).Snapshot(); !slices.Equal(f.Snapshot.Theta, want.Theta) {
+		t.Error("its numbers are others than those of its weights")
+	}
 }
 
 // The weights for a workload have the workload's embedding in them: without reading it they give the values that the pretrained

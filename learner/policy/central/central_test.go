@@ -1,0 +1,48 @@
+package central_test
+
+import (
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/learner/encode"
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/nn/kernel"
+	"awarescale.dev/aware/learner/policy/central"
+	"awarescale.dev/aware/learner/policy/learned"
+)
+
+// A learned policy that wants nothing but less memory does not stop at the guards: what they hold back is not asked for in each
+// step.
+func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
+	form := central.Form()
+	mlp := kernel.NewMLP(kernel.ReLU, kernel.Linear, form.Dim(), 2, form.NumActions())
+	theta := make([]float64, mlp.Params())
+	for i, name := range form.Names() {
+		if name == "memory-limit x0.8" {
+			theta[len(theta)-form.NumActions()+i] = 1
+		}
+	}
+	p, err := central.Learned(learned.File{
+		Form: form, Step: 10 * time.Second,
+		Snapshot: kernel.Snapshot{Version: 1, MLP: mlp, Theta: theta, Head: kernel.Head{Kind: kernel.Argmax}},
+	}, encode.Place{Bounds: mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 8}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 1024 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mdp.State{
+		Observed: mdp.ReservedKnobs, Replicas: 2, Reservation: 500, Ceiling: 1000, Limit: mdp.Size{Memory: 512 * mdp.MiB},
+	}
+	for step := range 4 {
+		a, err := p.Decide(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Sets.Has(mdp.MemoryLimit) != (step%2 == 0) {
+			t.Errorf("step %d: %v", step, a)
+		}
+	}
+}
