@@ -286,11 +286,12 @@ func (a *Agent) Tick() (changed bool) {
 	a.machine = next
 	a.recent = NewProfile()
 	a.before = nil
-	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives, that is
-	// chance, or slow: nothing says when the workload would have changed.
-	if was == Serving && a.learned != nil && (drifted || next.Stage == Offline) {
+	if was == Serving && a.learned != nil { // what has served for episodes is not worth less by itself
 		a.Renew(a.now)
-		a.stale, a.harm = true, nil
+		a.stale = true
+	}
+	if drifted {
+		a.harm = nil
 	}
 	a.guard()
 	if next.Stage == Offline && (was == Online || was == Serving) {
@@ -353,22 +354,22 @@ const (
 	harmSteps = 2
 )
 
-// guard makes the detector of harm, which is needed while a policy drives, and keeps the one that there is: what was lost in one
-// stage counts in the next. What the fallback earned before the workload changed
-// says little of what it would earn now: then only steps count that earn less than half of that.
+// guard makes the detector of harm, which is needed while a policy drives. What was lost until now counts on. What the fallback earned
+// before the workload changed says little of what it would earn now: then only steps count that earn less than half of that.
 func (a *Agent) guard() {
+	before := a.harm
+	a.harm = nil
 	mean, deviation, ok := a.fallback.Usual()
-	switch {
-	case !ok || a.plan().Driver != Learned:
-		a.harm = nil
-		return
-	case a.harm != nil:
+	if !ok || a.plan().Driver != Learned {
 		return
 	}
 	a.harm = NewDetector(mean, deviation)
 	a.harm.Alarm = max(harmAlarm, harmSteps*(mean-float64(a.config.Worst))/a.harm.Deviation)
 	if a.stale {
 		a.harm.Slack = max(a.harm.Slack, math.Abs(mean)/2/a.harm.Deviation)
+	}
+	if before != nil { // of the same fallback, so in the same deviations
+		a.harm.sum = before.sum
 	}
 }
 
