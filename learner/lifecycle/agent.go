@@ -44,6 +44,7 @@ type Agent struct {
 	recent   *Profile  // of who drives, since the stage or the policy changed
 	fallback *Profile  // of the fallback
 	workload Workload  // that the agent knows
+	served   bool      // the policy that drives has served, in the workload that it is
 	stale    bool      // fallback is of the workload before it changed: it begins anew when the fallback drives
 	judged   int       // complete episodes of the fallback, of which it was asked whether they are of another workload
 	odd      bool      // the last ones might be
@@ -286,13 +287,14 @@ func (a *Agent) Tick() (changed bool) {
 	a.machine = next
 	a.recent = NewProfile()
 	a.before = nil
-	if was == Serving && a.learned != nil { // what has served for episodes is not worth less by itself
+	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives, that may
+	// be chance: only if it hands back after that the workload was another one.
+	another := a.served && a.learned != nil && (drifted || next.Stage == Offline)
+	if another {
 		a.Renew(a.now)
-		a.stale = true
+		a.stale, a.harm = true, nil
 	}
-	if drifted {
-		a.harm = nil
-	}
+	a.served = serves || a.served && !another && next.Stage != Offline
 	a.guard()
 	if next.Stage == Offline && (was == Online || was == Serving) {
 		a.estimate = Estimate{} // it was of a workload that is another one now
@@ -354,22 +356,22 @@ const (
 	harmSteps = 2
 )
 
-// guard makes the detector of harm, which is needed while a policy drives. What was lost until now counts on. What the fallback earned
-// before the workload changed says little of what it would earn now: then only steps count that earn less than half of that.
+// guard makes the detector of harm, which is needed while a policy drives, and keeps the one that there is: what was lost in one
+// stage counts in the next. What the fallback earned before the workload changed says little of what it would earn now: then only steps
+// count that earn less than half of that.
 func (a *Agent) guard() {
-	before := a.harm
-	a.harm = nil
 	mean, deviation, ok := a.fallback.Usual()
-	if !ok || a.plan().Driver != Learned {
+	switch {
+	case !ok || a.plan().Driver != Learned:
+		a.harm = nil
+		return
+	case a.harm != nil:
 		return
 	}
 	a.harm = NewDetector(mean, deviation)
 	a.harm.Alarm = max(harmAlarm, harmSteps*(mean-float64(a.config.Worst))/a.harm.Deviation)
 	if a.stale {
 		a.harm.Slack = max(a.harm.Slack, math.Abs(mean)/2/a.harm.Deviation)
-	}
-	if before != nil { // of the same fallback, so in the same deviations
-		a.harm.sum = before.sum
 	}
 }
 
@@ -394,14 +396,15 @@ type AgentState struct {
 	Recent     *Profile `json:"recent"`
 	Fallback   *Profile `json:"fallback"`
 	Workload   Workload `json:"workload"`
-	Stale      bool     `json:"stale,omitempty"` // Fallback is of an earlier workload
+	Stale      bool     `json:"stale,omitempty"`  // Fallback is of an earlier workload
+	Served     bool     `json:"served,omitempty"` // the policy that drives has, in the workload that it is
 }
 
 // State is what outlives the process. It shares nothing with the agent.
 func (a *Agent) State() AgentState {
 	return AgentState{
 		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
-		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale,
+		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale, Served: a.served,
 	}
 }
 
@@ -418,6 +421,7 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
 	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
+	a.served = s.Served || s.Stage == Serving
 	a.watch(s.Stage == Serving)
 	a.harm = nil
 	a.guard()

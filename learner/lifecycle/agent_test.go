@@ -593,7 +593,8 @@ func varied(t *testing.T) *living {
 	return l
 }
 
-// A policy that is as good as serving takes leaves Serving now and then by chance. What it has just lost counts on.
+// A policy that is as good as serving takes leaves Serving now and then by chance. That makes no other workload, and what it has
+// just lost counts on. If it hands back after that it was another one.
 func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 	l := varied(t)
 	for l.Stage().Stage == lifecycle.Serving { // two steps at the end of each episode are worth less: by 2.4, and harm is 2.6
@@ -601,8 +602,14 @@ func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 		l.steps(2, 0.1)
 	}
 	l.in(lifecycle.Online)
+	if w := l.Workload(); w.Changes != 0 {
+		t.Errorf("it is another workload: %s", l.Stage().Why)
+	}
 	l.steps(1, 0.1)
 	l.in(lifecycle.Offline)
+	if w := l.Workload(); w.Changes != 1 {
+		t.Errorf("%+v (%s): what has served is not that much worse by itself", w, l.Stage().Why)
+	}
 }
 
 // One that has served, and is worth so much less that it hands back, is in another workload, also where nobody saw a drift.
