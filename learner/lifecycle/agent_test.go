@@ -223,19 +223,19 @@ func TestAWorkloadThatChangedIsNoHarmByItself(t *testing.T) {
 	}
 }
 
-// What many workloads have proven is tried where its estimate is near what the fallback earns, and not where the stakes are high.
+// What many workloads have proven is tried unless it is certain to be handed back again, and not where the stakes are high.
 func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
 	for name, c := range map[string]struct {
-		mean   float64
+		high   float64
 		change func(*lifecycle.Settings)
 		want   lifecycle.Stage
 	}{
-		"nearly as good":                   {mean: 1.25, want: lifecycle.Online},
-		"so much worse that it hands back": {mean: 1.2, want: lifecycle.Offline},
+		"perhaps nearly as good":                     {high: 1.25, want: lifecycle.Online},
+		"certainly so much worse that it hands back": {high: 1.2, want: lifecycle.Offline},
 		"the stakes are high": {
-			mean: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) { s.HighStakes = true },
+			high: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) { s.HighStakes = true },
 		},
-		"the owner says what it takes": {mean: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) {
+		"the owner says what it takes": {high: 1.25, want: lifecycle.Offline, change: func(s *lifecycle.Settings) {
 			s.Thresholds = lifecycle.Thresholds{Online: 1.26, Serving: 1.3, Variance: 0.1}
 		}},
 	} {
@@ -245,7 +245,7 @@ func TestWhatManyWorkloadsHaveProvenIsTried(t *testing.T) {
 			}
 		})
 		l.episodes(3, 1.3)
-		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: c.mean, Low: c.mean - 1, High: c.mean + 1})
+		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: c.high - 1, Low: c.high - 2, High: c.high})
 		l.Tick()
 		if got := l.Stage().Stage; got != c.want {
 			t.Errorf("%s: stage %v, want %v", name, got, c.want)
@@ -266,7 +266,7 @@ func TestWhatTookOverSoonIsJudged(t *testing.T) {
 		l.in(lifecycle.Offline) // nobody has proven it
 		l = live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 5 })
 		l.episodes(2, 1.3)
-		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3})
+		l.Offer(&rule{cpu: 500}, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3, High: 1.4})
 		l.steps(2, 1.3)
 		l.in(lifecycle.Online)
 		if reward < 1 {

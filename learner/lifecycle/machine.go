@@ -155,8 +155,8 @@ type Machine struct {
 //
 //  1. T_online is compared with the lower end of an off-policy evaluation's interval: the rewards seen Offline are the
 //     fallback's and say nothing of the agent. A policy that other workloads have proven drives, where the stakes are not high,
-//     unless its estimate is below what it would be handed back for: the fallback's episodes say little of it (ADR 35), and
-//     what it earns in fact is seen within an episode.
+//     unless the upper end of its estimate is below what it would be handed back for: the fallback's episodes say little of it
+//     (ADR 35), and what it earns in fact is seen within an episode.
 //  2. An agent that is worth less than the fallback by more than Settings.Worse hands back, and one without a policy, too.
 //  3. A judgement needs episodes, and that their rewards are known: a gap is no drift, and no proof either.
 //  4. Where the stakes are high, Serving goes to Offline.
@@ -183,9 +183,9 @@ func (m Machine) Next(s Settings, e Evidence) Machine {
 		case !e.Policy || !l.Known:
 		case l.Low >= t.Online:
 			return to(Online, "what was learned is worth %.4g to %.4g a step, and online takes %.4g", l.Low, l.High, t.Online)
-		case l.Proven && !s.HighStakes && l.Mean >= least:
-			return to(Online, "what other workloads have taught is tried: it is worth about %.4g a step, and may be worth %.4g",
-				l.Mean, least)
+		case l.Proven && !s.HighStakes && l.High >= least:
+			return to(Online, "what other workloads have taught is tried: it may be worth %.4g a step, and has to be worth %.4g",
+				l.High, least)
 		}
 	case !e.Policy:
 		return to(Offline, "the policy cannot be used")

@@ -392,7 +392,7 @@ func TestAnAdaptedAgentThatHandedBackIsWorthWhatItEarned(t *testing.T) {
 	}
 	pass(300, 1.3)
 	pilot := mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, nil })
-	life.cycle.Offer(pilot, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3})
+	life.cycle.Offer(pilot, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3, High: 1.4})
 	pass(50, 1.3)
 	pass(1, -19.5)
 	pass(5, 1.3)
