@@ -293,12 +293,12 @@ func (c *chain) keepForBursts(s mdp.State, a mdp.Action) mdp.Action {
 	if s.Knows(mdp.CPUBurst) {
 		c.bursts.see(s.At, int64(s.CPUBurst)*int64(s.Replicas))
 	}
+	most := float64(c.bursts.highest(s.At, c.settings.BurstPast))
 	want, ok := a.Knob(mdp.Replicas)
 	now := int64(s.Replicas)
 	if !ok || want >= now || !s.Knows(mdp.CPUCeiling) || s.Ceiling <= 0 {
 		return a
 	}
-	most := float64(c.bursts.highest(s.At, c.settings.BurstPast))
 	least := int64(math.Ceil(most / (float64(c.settings.BurstShare) * float64(s.Ceiling))))
 	if want < least {
 		a = a.WithKnob(mdp.Replicas, min(now, least))

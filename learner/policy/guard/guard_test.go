@@ -291,6 +291,28 @@ func TestNoReplicaGoesThatBurstsNeed(t *testing.T) {
 	}
 }
 
+// What is older than the guards look back is forgotten, also where nothing is ever shrunk.
+func TestWhatIsRememberedStaysSmall(t *testing.T) {
+	settings := guard.Settings{
+		Name: "test", MemoryMargin: 1.25, MemoryPast: 10 * time.Minute, BurstShare: 0.9, BurstPast: 10 * time.Minute,
+	}
+	chain := guard.Standard(wants(mdp.Action{}), settings, within(wide))
+	s := at(100, 200*mdp.MiB)
+	s.Observed |= mdp.SetOf(mdp.CPUBurst, mdp.CPUCeiling)
+	s.CPUBurst, s.Ceiling = 10_000, 10_000
+	for range 5000 { // both fall all the time, so that each value could be the highest one still
+		s.At = s.At.Add(10 * time.Second)
+		s.CPUBurst, s.Usage.Memory = s.CPUBurst-1, s.Usage.Memory-1
+		if _, err := chain.Decide(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved, err := chain.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil || len(saved) > 10_000 {
+		t.Errorf("%d bytes after 14 hours (%v)", len(saved), err)
+	}
+}
+
 // In a burst, for a minute, what is reserved stays, memory does not shrink, and it may rise. Replicas are added. What a shrink
 // has waited for comes when the burst is over, or when it turns out to be none.
 func TestNothingIsResizedWithinABurst(t *testing.T) {
