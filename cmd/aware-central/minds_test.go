@@ -284,8 +284,9 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 	}
 }
 
-// What ships is judged in two episodes of the fallback where other workloads have proven it, and drives where it is not estimated to
-// be much worse. What is not proven needs more, and so does what a lesson has changed. An owner who wants no trial gets none.
+// What ships is judged in two episodes of the fallback where other workloads have proven it, and drives where it is not
+// estimated to be much worse. What is not proven needs more, and so does what a lesson has changed. An owner who wants no trial
+// gets none.
 func TestWhatShipsIsTriedWhereItIsProven(t *testing.T) {
 	for name, one := range map[string]struct {
 		proven, careful, other bool // another shape is learned than that of what ships

@@ -23,8 +23,8 @@ func proveCommand() *cobra.Command {
 		Use:   "prove FILE",
 		Short: "Compare what central's lessons begin with with central's rule, in workloads that its pretraining has not seen",
 		Args:  cobra.ExactArgs(1),
-		Long: "FILE is of aware train meta --central. It plays as it is, before any lesson, beside central's rule in the same episodes:\n" +
-			"half of the workloads are as published, and half after some of the seven updates.\n\n" +
+		Long: "FILE is of aware train meta --central. It plays as it is, before any lesson, beside central's rule in the same\n" +
+			"episodes: half of the workloads are as published, and half after some of the seven updates.\n\n" +
 			"Where it earns more in the mean, and for certain (95 %) in more than half of the workloads, FILE is marked as proven,\n" +
 			"and central tries it in a new workload after two episodes; otherwise the mark is removed. What was found is written\n" +
 			"to FILE, too.",

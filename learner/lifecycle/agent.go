@@ -287,8 +287,8 @@ func (a *Agent) Tick() (changed bool) {
 	a.machine = next
 	a.recent = NewProfile()
 	a.before = nil
-	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives, that may
-	// be chance: only if it hands back after that the workload was another one.
+	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives,
+	// that may be chance: only if it hands back after that the workload was another one.
 	another := a.served && a.learned != nil && (drifted || next.Stage == Offline)
 	if another {
 		a.Renew(a.now)
@@ -357,8 +357,8 @@ const (
 )
 
 // guard makes the detector of harm, which is needed while a policy drives, and keeps the one that there is: what was lost in one
-// stage counts in the next. What the fallback earned before the workload changed says little of what it would earn now: then only steps
-// count that earn less than half of that.
+// stage counts in the next. What the fallback earned before the workload changed says little of what it would earn now: then
+// only steps count that earn less than half of that.
 func (a *Agent) guard() {
 	mean, deviation, ok := a.fallback.Usual()
 	switch {

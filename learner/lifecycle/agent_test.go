@@ -620,7 +620,8 @@ func TestWhatServedIsNotWorseByItself(t *testing.T) {
 		l.steps(1, 0.7)
 	}
 	l.in(lifecycle.Offline)
-	if w := l.Workload(); w.Changes != 1 || strings.Contains(l.Stage().Why, "1.3, which was usual, by more than its deviation of 0.5") {
+	drift := "1.3, which was usual, by more than its deviation of 0.5"
+	if w := l.Workload(); w.Changes != 1 || strings.Contains(l.Stage().Why, drift) {
 		t.Errorf("%+v (%s), want one change without a drift", w, l.Stage().Why)
 	}
 }

@@ -156,8 +156,8 @@ func TestGuidesHaveMinimaHalfOfTheTimes(t *testing.T) {
 	}
 }
 
-// What central's choices are pretrained in has no price of late requests, and guards that do not look back; what they are proven in
-// has both.
+// What central's choices are pretrained in has no price of late requests, and guards that do not look back; what they are proven
+// in has both.
 func TestAPretrainingOfChoicesSeesWhatTheyLeadTo(t *testing.T) {
 	w, err := Of(3)
 	if err != nil {

@@ -34,8 +34,8 @@ func (p Proof) Holds() bool { return p.Gain.Mean > 0 && p.Better.Low != nil && *
 
 func (p Proof) String() string {
 	seen := func(f Figures) string {
-		return fmt.Sprintf("%.3f a step, %.1f %% of the windows late, %.2f cores reserved, %.0f %% of these used, %.0f %% of the memory",
-			f.Mean(), 100*f.mean(float64(f.Violations)), f.mean(f.Cores), 100*f.mean(f.CPU), 100*f.mean(f.Memory))
+		const form = "%.3f a step, %.1f %% of the windows late, %.2f cores reserved, %.0f %% of these used, %.0f %% of the memory"
+		return fmt.Sprintf(form, f.Mean(), 100*f.mean(float64(f.Violations)), f.mean(f.Cores), 100*f.mean(f.CPU), 100*f.mean(f.Memory))
 	}
 	return fmt.Sprintf("%d workloads that were not seen: better than the rule in %v of them, by %v a step; %s; the rule %s",
 		p.Workloads, p.Better, p.Gain, seen(p.Start), seen(p.Rule))
@@ -95,8 +95,8 @@ func (s Setting) Prove(
 	return proofOf(mine, rules), nil
 }
 
-// proofOf is what follows from the figures of each workload. They are of all its steps: where hardly any reward is known the mean of
-// the others says hardly anything.
+// proofOf is what follows from the figures of each workload. They are of all its steps: where hardly any reward is known the
+// mean of the others says hardly anything.
 func proofOf(mine, rules []Figures) Proof {
 	p := Proof{Workloads: len(mine)}
 	gains, better := make([]float64, len(mine)), make([]float64, len(mine))

@@ -85,8 +85,8 @@ type Setting struct {
 	taught bool // of a pretraining: see hidden
 }
 
-// hidden is what the worlds of a pretraining of central's choices do not show: late requests have no price there, and guards do not look
-// back. Rewards of -19 hide all others, and what guards hold back hides what a choice leads to (ADR 37).
+// hidden is what the worlds of a pretraining of central's choices do not show: late requests have no price there, and guards do
+// not look back. Rewards of -19 hide all others, and what guards hold back hides what a choice leads to (ADR 37).
 var hidden = mdp.SetOf(mdp.Missed)
 
 // Shown is the signals that the worlds of a pretraining of central's choices show.

@@ -182,7 +182,9 @@ func TestReservationsAreSetBeneathTheUpperBound(t *testing.T) {
 // Central counts what was late as a share of at least as many requests as make one late one the objective's tolerance, and so
 // do its worlds.
 func TestWhatWasLateIsCountedAsCentralCountsIt(t *testing.T) {
-	e, err := workload.OfWorld(steady(2), workload.Options{Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(4)})
+	e, err := workload.OfWorld(steady(2), workload.Options{
+		Alpha: 0.5, Step: 10 * time.Second, Guards: guard.Published, Reserved: true, Beneath: always(4),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

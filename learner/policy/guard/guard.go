@@ -89,8 +89,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("guards %s: dwell of replicas %v, of memory %v, of a reservation %v, within a burst %v: "+
 			"they must not be negative", s.Name, s.ReplicasDwell, s.MemoryDwell, s.ReservedDwell, s.HoldBurst)
 	case s.MemoryPast < 0 || s.BurstPast < 0 || !(s.BurstShare >= 0 && s.BurstShare <= 1):
-		return fmt.Errorf("guards %s: memory past %v, burst past %v, burst share %v: the times must not be negative, and the share in [0, 1]",
-			s.Name, s.MemoryPast, s.BurstPast, float64(s.BurstShare))
+		return fmt.Errorf("guards %s: memory past %v, burst past %v, burst share %v: "+
+			"the times must not be negative, and the share in [0, 1]", s.Name, s.MemoryPast, s.BurstPast, float64(s.BurstShare))
 	case s.MemoryMargin != 0 && !(s.MemoryMargin >= 1):
 		return fmt.Errorf("guards %s: memory margin %v: it must be at least 1, or 0 for none", s.Name,
 			float64(s.MemoryMargin))

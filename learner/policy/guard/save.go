@@ -17,7 +17,9 @@ type saved struct {
 
 // MarshalBinary saves what the chain remembers.
 func (c *chain) MarshalBinary() ([]byte, error) {
-	return json.Marshal(saved{LastMemory: c.lastMemory, LastCPU: c.lastCPU, LastScale: c.lastScale, Memory: c.memory, Bursts: c.bursts})
+	return json.Marshal(saved{
+		LastMemory: c.lastMemory, LastCPU: c.lastCPU, LastScale: c.lastScale, Memory: c.memory, Bursts: c.bursts,
+	})
 }
 
 // UnmarshalBinary restores what a chain remembers. On an error nothing has

@@ -120,10 +120,10 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, err
 }
 
-// PassOver makes a policy whose actions are choices take another choice, for one decision, after a shrink that was in vain. Guards
-// hold a shrink back for a minute, or while memory was in use or bursts need a replica, and a State does not show that: a policy that
-// chooses one step of one knob would choose the same one again and again, and move nothing else (ADR 37). It is for decisions
-// that have taken force by the next one, unless something holds them back.
+// PassOver makes a policy whose actions are choices take another choice, for one decision, after a shrink that was in vain.
+// Guards hold a shrink back for a minute, or while memory was in use or bursts need a replica, and a State does not show that: a
+// policy that chooses one step of one knob would choose the same one again and again, and move nothing else (ADR 37). It is for
+// decisions that have taken force by the next one, unless something holds them back.
 func (p *Policy) PassOver() { p.passes = true }
 
 // passOver forbids what was shrunk in vain.

@@ -266,8 +266,8 @@ func TestAStartSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := lesson.DecodeStart(raw)
-	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds || again.Proven != s.Proven ||
-		again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
+	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds ||
+		again.Proven != s.Proven || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
 		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
 		t.Errorf("%+v, %v", again, err)
 	}

@@ -435,8 +435,8 @@ func observed(t *testing.T) (*cluster, *mdp.State) {
 	return c, seen
 }
 
-// answers reports how many requests a pod has answered, and how many of them within a bound in seconds; then central decides, and a
-// step passes.
+// answers reports how many requests a pod has answered, and how many of them within a bound in seconds; then central decides,
+// and a step passes.
 func (c *cluster) answers(bound float64, within, all uint64) {
 	s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
 	s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
