@@ -44,6 +44,7 @@ type Agent struct {
 	recent   *Profile  // of who drives, since the stage or the policy changed
 	fallback *Profile  // of the fallback
 	workload Workload  // that the agent knows
+	proven   bool      // the policy that there is has been, in other workloads
 	served   bool      // the policy that drives has served, in the workload that it is
 	stale    bool      // fallback is of the workload before it changed: it begins anew when the fallback drives
 	judged   int       // complete episodes of the fallback, of which it was asked whether they are of another workload
@@ -240,6 +241,7 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 		a.before, a.worth = a.learned, now
 		a.recent, a.detector = NewProfile(), nil
 	}
+	a.proven = worth.Proven
 	if a.config.Settings.Thresholds != (Thresholds{}) {
 		worth.Proven = false // the owner says what it takes
 	}
@@ -287,9 +289,10 @@ func (a *Agent) Tick() (changed bool) {
 	a.machine = next
 	a.recent = NewProfile()
 	a.before = nil
-	// What has served for episodes is not worth less by itself. Where it is hardly less over many episodes, and still drives,
-	// that may be chance: only if it hands back after that the workload was another one.
-	another := a.served && a.learned != nil && (drifted || next.Stage == Offline)
+	// What has served for episodes is not worth less by itself, least of all where other workloads have proven it. What was learned
+	// here alone, is hardly worth less over many episodes, and still drives may be so by chance: only if it hands back after
+	// that the workload was another one.
+	another := a.served && a.learned != nil && (drifted || a.proven || next.Stage == Offline)
 	if another {
 		a.Renew(a.now)
 		a.stale, a.harm = true, nil
@@ -381,7 +384,7 @@ func (a *Agent) rollback(s Settings, recent Summary) {
 		return
 	}
 	if least := a.worth.Mean - float64(s.Worse)*math.Abs(a.worth.Mean); recent.Mean < least {
-		a.learned = a.before
+		a.learned, a.proven = a.before, false
 		a.generation++
 		a.recent, a.detector = NewProfile(), nil
 	}
@@ -396,6 +399,7 @@ type AgentState struct {
 	Recent     *Profile `json:"recent"`
 	Fallback   *Profile `json:"fallback"`
 	Workload   Workload `json:"workload"`
+	Proven     bool     `json:"proven,omitempty"` // in other workloads: so is the policy of the generation
 	Stale      bool     `json:"stale,omitempty"`  // Fallback is of an earlier workload
 	Served     bool     `json:"served,omitempty"` // the policy that drives has, in the workload that it is
 }
@@ -405,6 +409,7 @@ func (a *Agent) State() AgentState {
 	return AgentState{
 		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
 		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale, Served: a.served,
+		Proven: a.proven,
 	}
 }
 
@@ -421,7 +426,7 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
 	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
-	a.served = s.Served || s.Stage == Serving
+	a.served, a.proven = s.Served || s.Stage == Serving, s.Proven
 	a.watch(s.Stage == Serving)
 	a.harm = nil
 	a.guard()

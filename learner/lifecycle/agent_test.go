@@ -576,13 +576,15 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 }
 
 // varied is an agent in Serving, whose steps earned 1.3 in the mean, and vary so that no few of them are a drift.
-func varied(t *testing.T) *living {
+func varied(t *testing.T, proven bool) *living {
 	t.Helper()
 	l := live(t, func(c *lifecycle.AgentConfig) {
 		c.Settings.Thresholds = lifecycle.Thresholds{Online: 1.295, Serving: 1.295, Variance: 1}
 	})
 	l.episodes(3, 1.3)
-	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	estimate := worth(1.4)
+	estimate.Proven = proven
+	l.Offer(&rule{cpu: 500}, 1, estimate)
 	l.steps(2, 1.3)
 	l.in(lifecycle.Online)
 	for range 100 * 3 / 2 {
@@ -594,9 +596,26 @@ func varied(t *testing.T) *living {
 }
 
 // A policy that is as good as serving takes leaves Serving now and then by chance. That makes no other workload, and what it has
-// just lost counts on. If it hands back after that it was another one.
+// just lost counts on. If it hands back after that it was another one. One that other workloads have proven is not worth less by
+// chance: then it is another workload at once, of which what the fallback earned before is a mild measure; over a restart, too.
 func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
-	l := varied(t)
+	tried := varied(t, true)
+	restarted := live(t, nil)
+	if err := restarted.Restore(tried.State(), &rule{cpu: 500}); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*living{tried, restarted} {
+		for l.Stage().Stage == lifecycle.Serving {
+			l.steps(98, 1.3)
+			l.steps(2, 0.1)
+		}
+		l.steps(1, 0.1)
+		l.in(lifecycle.Online)
+		if w := l.Workload(); w.Changes != 1 {
+			t.Errorf("%+v (%s): it was proven", w, l.Stage().Why)
+		}
+	}
+	l := varied(t, false)
 	for l.Stage().Stage == lifecycle.Serving { // two steps at the end of each episode are worth less: by 2.4, and harm is 2.6
 		l.steps(98, 1.3)
 		l.steps(2, 0.1)
@@ -614,7 +633,7 @@ func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 
 // One that has served, and is worth so much less that it hands back, is in another workload, also where nobody saw a drift.
 func TestWhatServedIsNotWorseByItself(t *testing.T) {
-	l := varied(t)
+	l := varied(t, false)
 	for l.Stage().Stage == lifecycle.Serving {
 		l.steps(1, 1.7)
 		l.steps(1, 0.7)

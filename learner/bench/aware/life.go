@@ -119,6 +119,7 @@ func (l *living) serve(d *driven, own, fallback []Episode) error {
 	l.driven, l.was, l.now = d, lifecycle.Serving, lifecycle.Serving
 	return l.cycle.Restore(lifecycle.AgentState{
 		Stage: lifecycle.Serving, Why: "it has converged", Generation: 1, Recent: profile(own), Fallback: profile(fallback),
+		Proven: l.adapts != nil,
 	}, l.pilot())
 }
 
