@@ -1,6 +1,7 @@
 package central_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mdp.State{
-		Observed: mdp.ReservedKnobs, Replicas: 2, Reservation: 500, Ceiling: 1000, Limit: mdp.Size{Memory: 512 * mdp.MiB},
+		Observed: mdp.ReservedKnobs | mdp.SetOf(mdp.LoadPeak), Replicas: 2, Reservation: 500, Ceiling: 1000, Limit: mdp.Size{Memory: 512 * mdp.MiB},
 	}
 	for step := range 4 {
 		a, err := p.Decide(s)
@@ -44,5 +45,10 @@ func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
 		if a.Sets.Has(mdp.MemoryLimit) != (step%2 == 0) {
 			t.Errorf("step %d: %v", step, a)
 		}
+	}
+	s.Observed = mdp.ReservedKnobs // as after a restart of central
+	var unknown *mdp.UnknownError
+	if a, err := p.Decide(s); !errors.As(err, &unknown) || unknown.Missing != mdp.SetOf(mdp.LoadPeak) {
+		t.Errorf("%v (%v): it does not know the peak of the load", a, err)
 	}
 }

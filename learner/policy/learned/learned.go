@@ -25,7 +25,7 @@ type Policy struct {
 	scratch kernel.Scratch
 	head    kernel.Head
 	encoder *encode.Encoder
-	knobs   mdp.Set
+	needs   mdp.Set
 	obs     []float64
 	legal   []bool
 	action  []float64
@@ -53,7 +53,7 @@ func New(f File, place encode.Place) (*Policy, error) {
 		return nil, fmt.Errorf("learned policy: %w", err)
 	}
 	p := &Policy{
-		head: f.Snapshot.Head, encoder: e, knobs: f.Form.Knobs,
+		head: f.Snapshot.Head, encoder: e, needs: f.Form.Knobs,
 		obs: make([]float64, f.Form.Dim()), action: make([]float64, f.Form.ActionDim()),
 	}
 	if n := f.Form.NumActions(); n > 0 {
@@ -92,10 +92,13 @@ func (f File) Check() error {
 	return nil
 }
 
-// Decide implements [mdp.Policy]. Without knowing the knobs that it moves it
+// Needs lets it decide only where these signals are known, beside the knobs that it moves.
+func (p *Policy) Needs(signals mdp.Set) { p.needs |= signals }
+
+// Decide implements [mdp.Policy]. Without knowing the knobs that it moves, and what else it [Policy.Needs], it
 // decides nothing.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
-	if missing := p.knobs.Without(s.Observed); missing != 0 {
+	if missing := p.needs.Without(s.Observed); missing != 0 {
 		return mdp.Action{}, &mdp.UnknownError{Who: "learned policy", Missing: missing}
 	}
 	if err := p.encoder.Observe(s, p.obs); err != nil {
