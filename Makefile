@@ -114,7 +114,7 @@ margins: ## learn the margins that ship: of all services of the three applicatio
 START = cmd/aware-central/start.safetensors
 start: ## what the lessons of central begin with, which ships: a policy and its meta-learner; ten minutes
 	go run ./cmd/aware train meta --central --apps 200 --rounds 300 --out $(START)
-	go run ./cmd/aware train prove $(START)
+	go run ./cmd/aware train prove --workloads 200 $(START)
 
 bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON
 	go run ./test/perf/learner

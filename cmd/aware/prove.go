@@ -58,7 +58,10 @@ func proveCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(proof)
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+					aware.Proof
+					Proven bool `json:"proven"`
+				}{proof, start.Proven})
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%v\nproven: %v\n", proof, start.Proven)
 			return err

@@ -15,8 +15,8 @@ import (
 	"awarescale.dev/aware/learner/train/lesson"
 )
 
-// provenEpisodes is how many of each workload a start of lessons is proven in.
-const provenEpisodes = 5
+// proofEpisodes is how many of each workload a start of lessons is proven in.
+const proofEpisodes = 5
 
 // Proof is what a start of lessons earns as it is, before any lesson, beside central's rule in the same episodes.
 type Proof struct {
@@ -80,7 +80,7 @@ func (s Setting) Prove(
 				return central.Learned(file, encode.Place{Bounds: of.Bounds, SLO: of.SLO})
 			}},
 		} {
-			if *one.to, err = s.played(ctx, w, one.with, episodeSeeds(seed+uint64(k), scoredSeeds, provenEpisodes)); err != nil {
+			if *one.to, err = s.played(ctx, w, one.with, episodeSeeds(seed+uint64(k), scoredSeeds, proofEpisodes)); err != nil {
 				return fmt.Errorf("%s: %w", w.Name(), err)
 			}
 		}

@@ -33,9 +33,9 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 	return c
 }
 
-// Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row. Where the peak of the
-// load is not known, in the first half hour of an object or of a process, it decides nothing: in all worlds of its pretraining it
-// was, and without it what ships doubled reservations on pods (ADR 37).
+// Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row. Where the peak of
+// the load is not known, in the first half hour of an object or of a process, it decides nothing: in all worlds of its
+// pretraining the peak is known, and without it what ships doubled reservations on pods (ADR 37).
 func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	p, err := learned.New(f, place)
 	if err == nil {

@@ -35,7 +35,8 @@ func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mdp.State{
-		Observed: mdp.ReservedKnobs | mdp.SetOf(mdp.LoadPeak), Replicas: 2, Reservation: 500, Ceiling: 1000, Limit: mdp.Size{Memory: 512 * mdp.MiB},
+		Observed: mdp.ReservedKnobs | mdp.SetOf(mdp.LoadPeak), Replicas: 2, Reservation: 500, Ceiling: 1000,
+		Limit: mdp.Size{Memory: 512 * mdp.MiB},
 	}
 	for step := range 4 {
 		a, err := p.Decide(s)

@@ -199,13 +199,16 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// What is proven elsewhere can be judged of two episodes, and not of one.
-	for episodes, proven := range []bool{false, true, true, false} {
+	for _, one := range []struct {
+		proven, enough bool
+		episodes       int
+	}{{true, true, 2}, {true, false, 1}, {false, false, 2}} {
 		ships := start(2)
-		ships.Proven = proven
-		store, _ := record(t, max(1, min(episodes, 2)))
+		ships.Proven = one.proven
+		store, _ := record(t, one.episodes)
 		l, err := config().Begins(&ships).Prepare(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil)
-		if enough := episodes == 2; enough != (err == nil) || enough != l.Proven || !enough && !errors.As(err, &little) {
-			t.Errorf("a start, proven %v, %d episodes: %v", proven, max(1, min(episodes, 2)), err)
+		if one.enough != (err == nil) || one.enough != l.Proven || !one.enough && !errors.As(err, &little) {
+			t.Errorf("a start, %+v: %v", one, err)
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())

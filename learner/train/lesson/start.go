@@ -79,9 +79,28 @@ func (s Start) Check() error {
 // For is the weights with which the lessons of a workload begin, of whose episodes there are some: those of a policy that reads
 // no embedding any more, since the workload's is in them.
 func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
-	learner, err := meta.New(s.Meta, s.Theta)
+	a, err := s.agent(episodes)
 	if err != nil {
 		return weights.File{}, err
+	}
+	return a.SavePolicy()
+}
+
+// Policy is what it decides by in a workload of which nothing is known, each step.
+func (s Start) Policy(step time.Duration) (learned.File, error) {
+	a, err := s.agent(nil)
+	if err != nil {
+		return learned.File{}, err
+	}
+	f := learned.File{Form: s.Form, Snapshot: a.Snapshot(), Step: step, Provenance: s.Provenance}
+	return f, f.Check()
+}
+
+// agent is what chooses in a workload of whose episodes there are some.
+func (s Start) agent(episodes [][]replay.Transition) (*discrete.Agent, error) {
+	learner, err := meta.New(s.Meta, s.Theta)
+	if err != nil {
+		return nil, err
 	}
 	embedding := make([]float64, s.Meta.Embedding)
 	if s.Embeds {
@@ -91,31 +110,12 @@ func (s Start) For(episodes [][]replay.Transition) (weights.File, error) {
 	b.State = s.Form.Dim()
 	a, err := blank(b)
 	if err != nil {
-		return weights.File{}, err
+		return nil, err
 	}
 	copy(a.Policy.Values.Theta, s.folded(s.Values, embedding))
 	copy(a.Policy.Values.Target, a.Policy.Values.Theta)
 	copy(a.Policy.Behaviour.Theta, s.folded(s.Behaviour, embedding))
-	return a.SavePolicy()
-}
-
-// Policy is what it decides by in a workload of which nothing is known, each step.
-func (s Start) Policy(step time.Duration) (learned.File, error) {
-	w, err := s.For(nil)
-	if err != nil {
-		return learned.File{}, err
-	}
-	b := s.Base
-	b.State = s.Form.Dim()
-	a, err := blank(b)
-	if err != nil {
-		return learned.File{}, err
-	}
-	if err := a.Restore(w); err != nil {
-		return learned.File{}, err
-	}
-	f := learned.File{Form: s.Form, Snapshot: a.Snapshot(), Step: step, Provenance: s.Provenance}
-	return f, f.Check()
+	return a, nil
 }
 
 // blank is an agent without data.
