@@ -415,6 +415,9 @@ func TestAWAREOfFig9IsPretrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !life.cycle.State().Proven {
+		t.Error("other workloads have proven what it begins with, and its life does not know that")
+	}
 	if life.now != lifecycle.Serving || life.adapts == nil || len(life.memory.Episodes()) != p.Meta.Bundle {
 		t.Errorf("it is %v, pretrained %v, and remembers %d episodes", life.now, life.adapts != nil, len(life.memory.Episodes()))
 	}

@@ -276,7 +276,7 @@ func TestNoReplicaGoesThatBurstsNeed(t *testing.T) {
 	} {
 		s := at(100, 200*mdp.MiB)
 		s.At = noon.Add(one.after)
-		s.Ceiling, s.CPUBurst = one.ceiling, one.burst
+		s.Ceiling, s.CPUBurst = max(1, one.ceiling), one.burst
 		if one.ceiling > 0 {
 			s.Observed |= mdp.SetOf(mdp.CPUCeiling)
 		}
