@@ -62,6 +62,7 @@ type mind struct {
 	weights    *weights.File // of the last lesson, until they are in their file: of a thousand agents they are a gibibyte
 	taught     time.Time     // when the last lesson ended
 	away       time.Time     // until then a learner has its lesson, and no other one gets it
+	peak       mdp.Peak      // of the throughput
 	steps      int           // that were recorded since the agent was kept
 	changed    bool          // the files are older than the stage, the policy or the weights
 	trouble    string        // of the last lesson or of keeping; empty: none
@@ -103,7 +104,7 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	defer m.mu.Unlock()
 	if before := m.all[r.Workload]; before != nil {
 		before.mu.Lock()
-		one.weights = before.weights
+		one.weights, one.peak = before.weights, before.peak
 		same := before.place == place && before.objective == r.Objective
 		state, policy := before.agent.State(), before.policy
 		before.mu.Unlock()
@@ -139,11 +140,15 @@ func settingsOf(l v1alpha1.Learner) (lifecycle.Settings, error) {
 	return s, nil
 }
 
-// forget ends the agent of a workload that is not learned any more. Its file stays.
+// forget ends the agent of a workload that is not learned any more. Its files stay, with all that it has lived.
 func (m *minds) forget(workload string) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	o := m.all[workload]
 	delete(m.all, workload)
+	m.mu.Unlock()
+	if o != nil {
+		m.keep(o, true)
+	}
 }
 
 func (m *minds) of(workload string) *mind {
@@ -156,6 +161,9 @@ func (m *minds) of(workload string) *mind {
 func (o *mind) Decide(s mdp.State) (mdp.Action, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if s.Knows(mdp.Throughput) {
+		o.peak.See(s.At, s.Throughput)
+	}
 	if !o.acting {
 		return o.agent.Advise(s)
 	}
@@ -201,7 +209,7 @@ func (m *minds) life(workload string) (recommender.Life, bool) {
 	driver, wrong := o.agent.Drives()
 	l := recommender.Life{
 		Stage: stage.Stage.String(), Why: stage.Why, Learned: driver == lifecycle.Learned,
-		Generation: o.agent.Generation(), Trouble: o.trouble,
+		Generation: o.agent.Generation(), Trouble: o.trouble, Peak: o.peak,
 	}
 	switch {
 	case wrong != nil:
@@ -273,10 +281,10 @@ func (m *minds) teach(ctx context.Context, store trajectory.Store) error {
 				pause = time.Duration(float64(took) * (1/m.share - 1))
 			}
 		}
-		m.keepAll()
+		m.keepAll(false)
 		select {
 		case <-ctx.Done():
-			m.keepAll()
+			m.keepAll(true)
 			return ctx.Err()
 		case <-time.After(pause):
 		}
@@ -442,6 +450,7 @@ type kept struct {
 	Place    encode.Place         `json:"place"`
 	Judged   mdp.Objective        `json:"judged"` // by which its rewards are
 	Agent    lifecycle.AgentState `json:"agent"`
+	Peak     mdp.Peak             `json:"peak"`
 }
 
 // path is a file of a workload's. The name of a workload can be longer than that of a file.
@@ -449,26 +458,26 @@ func (m *minds) path(workload, ending string) string {
 	return filepath.Join(m.folder, fmt.Sprintf("%x%s", sha256.Sum256([]byte(workload)), ending))
 }
 
-// keepAll writes the agents that have changed to their files.
-func (m *minds) keepAll() {
+// keepAll writes the agents that have changed to their files; the last time also what did not change an agent.
+func (m *minds) keepAll(last bool) {
 	m.mu.Lock()
 	all := slices.Collect(maps.Values(m.all))
 	m.mu.Unlock()
 	for _, o := range all {
-		m.keep(o)
+		m.keep(o, last)
 	}
 }
 
 // keep writes an agent that has changed to its files. What cannot be written is said, and tried again. Decisions do not wait
 // for it.
-func (m *minds) keep(o *mind) {
+func (m *minds) keep(o *mind, last bool) {
 	o.mu.Lock()
-	changed, w, policy := o.changed, o.weights, o.policy
+	changed, w, policy := o.changed || last && o.steps > 0, o.weights, o.policy
 	if !changed || m.folder == "" {
 		o.mu.Unlock()
 		return
 	}
-	state := kept{o.workload, m.lessons.Form, o.place, o.objective, o.agent.State()}
+	state := kept{o.workload, m.lessons.Form, o.place, o.objective, o.agent.State(), o.peak}
 	o.changed, o.steps = false, 0
 	o.mu.Unlock()
 	err := m.write(state, w, policy)
@@ -525,6 +534,9 @@ func (m *minds) read(o *mind) {
 	if err := json.Unmarshal(text, &k); err != nil {
 		fail(err)
 		return
+	}
+	if k.Peak.Last <= m.now().Unix() { // of a clock that was ahead nothing is known
+		o.peak = k.Peak
 	}
 	if k.Place != o.place || k.Judged != o.objective || m.lessons.Form.Same(k.Form) != nil {
 		return

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -135,6 +136,16 @@ func (s *shop) lesson() {
 	s.minds.lesson(s.t.Context(), o, s.store, agent.NewWorkspace())
 }
 
+// end ends central.
+func (s *shop) end() {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	cancel()
+	if err := errors.Join(s.minds.teach(ctx, s.store), s.close()); !errors.Is(err, context.Canceled) {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *shop) life() recommender.Life {
 	s.t.Helper()
 	l, ok := s.Life(s.name)
@@ -183,7 +194,7 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	}
 	s.handed()
 	before := s.life()
-	s.minds.keepAll()
+	s.minds.keepAll(false)
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +209,7 @@ func TestARestartOfCentralLosesNothing(t *testing.T) {
 	}
 
 	// A file that is of another objective is not gone on with.
-	next.minds.keepAll()
+	next.minds.keepAll(false)
 	next.minds.all = map[string]*mind{}
 	other := wishes()
 	other.Objective.Alpha = 0.9
@@ -270,7 +281,7 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 	if next := begins(s.minds); next == nil || next != learned {
 		t.Error("the second lesson does not go on from the first one")
 	}
-	s.minds.keepAll()
+	s.minds.keepAll(false)
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +463,7 @@ func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "t.db")
 		s := open(t, path, begin)
 		s.handed()
-		s.minds.keepAll()
+		s.minds.keepAll(false)
 		file := s.minds.path(learnedWorkload, ".policy")
 		if err := s.close(); err != nil {
 			t.Fatal(err)
@@ -504,12 +515,12 @@ func TestWhateverIsLostTheFallbackDecides(t *testing.T) {
 		s.handed()
 		folder := s.minds.folder
 		s.minds.folder = filepath.Join(folder, "no")
-		s.minds.keepAll()
+		s.minds.keepAll(false)
 		if l := s.life(); !strings.Contains(l.Trouble, "would not outlive central") {
 			t.Errorf("%+v", l)
 		}
 		s.minds.folder = folder // it is tried again
-		s.minds.keepAll()
+		s.minds.keepAll(false)
 		if _, err := os.Stat(s.minds.path(learnedWorkload, ".json")); err != nil {
 			t.Error(err)
 		}
@@ -561,6 +572,47 @@ func TestRecommendationsAreNotVaried(t *testing.T) {
 	}
 }
 
+// What a workload has lived until its object is deleted, or central ends, is not lost, also where it is less than what is
+// written now and then: the peak of its load, and its agent's steps.
+func TestTheLastStepsOutliveTheirObjectAndCentral(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.db")
+	s := open(t, path, time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.pass(3)
+	s.minds.keepAll(false)
+	s.steps(40)
+	is := func(when string, s *shop, steps int) {
+		t.Helper()
+		life := s.life()
+		if highest, ok := life.Peak.Highest(s.now); !ok || highest != 100 {
+			t.Errorf("%s the peak is %v (%v), want 100", when, highest, ok)
+		}
+		if state := s.minds.of(s.name).agent.State(); state.Fallback.Running.Steps != steps {
+			t.Errorf("%s the fallback's episode has %d steps, want %d", when, state.Fallback.Running.Steps, steps)
+		}
+	}
+	is("before anything ends", s, 40)
+	s.Forget(s.name)
+	s.ask(wishes())
+	is("of the next object", s, 40)
+
+	other := wishes() // it is the workload's, whatever its owner wants
+	other.Objective.Alpha = 0.9
+	s.ask(other)
+	is("with another objective", s, 0)
+	s.ask(wishes())
+
+	s.steps(40)
+	s.end()
+	next := open(t, path, s.now)
+	is("after a restart", next, 40)
+	next.end()
+	before := open(t, path, s.now.Add(-time.Hour))
+	if (before.life().Peak != mdp.Peak{}) {
+		t.Error("a peak of a clock that was an hour ahead is believed")
+	}
+	before.end()
+}
+
 // A lesson can outlast the agent that it was begun for: what it has learned must not be written over the next one's files.
 func TestALessonOfAForgottenAgentIsNotKept(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
@@ -568,9 +620,11 @@ func TestALessonOfAForgottenAgentIsNotKept(t *testing.T) {
 	o := s.minds.due()
 	s.Forget(learnedWorkload)
 	s.minds.lesson(t.Context(), o, s.store, agent.NewWorkspace())
-	s.minds.keepAll()
-	if _, err := os.Stat(s.minds.path(learnedWorkload, ".json")); err == nil {
-		t.Error("its files were written")
+	s.minds.keepAll(true)
+	for _, file := range []string{".weights", ".policy"} {
+		if _, err := os.Stat(s.minds.path(learnedWorkload, file)); err == nil {
+			t.Errorf("its file %s was written", file)
+		}
 	}
 	if _, ok := s.Life(learnedWorkload); ok {
 		t.Error("it lives")
@@ -617,7 +671,7 @@ func TestAThousandAgentsFitIntoCentral(t *testing.T) {
 		if o := s.minds.of(name); o.weights == nil {
 			t.Fatalf("%s has learned nothing: %+v", name, s.life())
 		}
-		s.minds.keepAll()
+		s.minds.keepAll(false)
 	}
 	heap := func() uint64 {
 		runtime.GC()

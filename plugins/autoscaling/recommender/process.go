@@ -99,6 +99,9 @@ func (p *process) rebuild(now time.Time, mpa *object, w *updater.Workload) error
 		return err
 	}
 	p.loops = loops
+	if p.peak == (mdp.Peak{}) {
+		p.peak = p.life().Peak
+	}
 	p.madeAt = now
 	p.indicators = newIndicators(mpa, objective.SLO.Percentile, p.config.Servers)
 	p.madeFor = made

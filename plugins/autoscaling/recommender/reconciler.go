@@ -64,6 +64,8 @@ type Life struct {
 	Learned    bool   // the learned policy decided last
 	Generation uint64 // of the learned policy; 0: there is none
 	Trouble    string // what went wrong lately; empty: nothing
+	// Peak is of the workload's throughput, also of before this object and this process.
+	Peak mdp.Peak
 }
 
 // Config is what a Reconciler works with. All fields are needed, except for

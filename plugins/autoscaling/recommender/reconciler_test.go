@@ -498,6 +498,14 @@ func TestThePeakOfTheLoadIsSeen(t *testing.T) {
 	if !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 || seen.Throughput != 5 {
 		t.Errorf("after 41 minutes: %v/s, and a peak of %v (%v): want 5 and 80", seen.Throughput, seen.LoadPeak, seen.Observed)
 	}
+	// An agent's peak is of before the object and the process.
+	policies, peak := c.r.config.Policies, c.r.processes[client.ObjectKey{Namespace: "shop", Name: "web"}].peak
+	c.start()
+	c.r.config.Policies, c.r.config.Episodes = policies, &learner{life: Life{Peak: peak}, known: true}
+	pass(time.Minute, 5)
+	if !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 {
+		t.Errorf("after a restart: a peak of %v (%v): want 80", seen.LoadPeak, seen.Observed)
+	}
 	// What is remembered is no reading: when nobody reports any more, the owner hears it.
 	c.now = c.now.Add(10 * time.Minute)
 	mpa := c.reconcile("web")
