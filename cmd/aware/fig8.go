@@ -22,7 +22,7 @@ func fig8Command() *cobra.Command {
 		meta: madeMeta,
 		fig: aware.Fig8{
 			Setting: aware.Published, Convergence: aware.Usual, Trained: aware.Trained, Life: aware.UsualLife,
-			Repetitions: 20, Apps: 10, Seed: 1,
+			Repetitions: 20, Apps: 10, Fine: aware.UsualFine, Seed: 1,
 		},
 	}
 	cmd := &cobra.Command{
@@ -34,7 +34,8 @@ func fig8Command() *cobra.Command {
 			"what was pretrained (aware train meta), and has the meta-learner's embedding in its state. All have the same\n" +
 			"algorithm, seeds and traces.\n\n" +
 			"A policy has converged when the mean reward of ten evaluation episodes stays within 2 % of that of the converged\n" +
-			"policy for 20 episodes of training. That is the best one of a whole training that begins with the episodes of HPA and\n" +
+			"policy for 20 episodes of training. An arm's policy is the one that was the best so far in ten other episodes, which\n" +
+			"are not scored. The converged policy is the best one of a whole training that begins with the episodes of HPA and\n" +
 			"VPA, as in figures 9 and 10.\n\n" +
 			"Each repetition is kept in the folder of the report when it is done, and is not run again.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },

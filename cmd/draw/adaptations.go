@@ -23,7 +23,7 @@ func Adaptations(dir string, made aware.Fig8, all []aware.Adaptation) error {
 	for _, s := range summaries {
 		curves = append(curves, Line{string(s.Arm), mean(all, s.Arm, func(a aware.Adaptation) plotter.XYs {
 			var xy plotter.XYs
-			for _, p := range a.Course.Evaluations {
+			for _, p := range a.Course.Promoted() {
 				xy = append(xy, plotter.XY{X: float64(p.Episode), Y: p.Reward / a.Target})
 			}
 			return xy
@@ -42,7 +42,7 @@ func Adaptations(dir string, made aware.Fig8, all []aware.Adaptation) error {
 		level    *float64
 		lines    []Line
 	}{
-		{"reward in evaluation episodes", "share of the converged policy's", &one, curves},
+		{"reward of the best policy so far, in evaluation episodes", "share of the converged policy's", &one, curves},
 		{"steps over the SLO in training", "%", nil, violations},
 	} {
 		p, err := Lines(c.title, "episodes of training", c.y, c.level, c.lines...)

@@ -53,6 +53,9 @@ func (m *Memory) Forget() {
 	m.Refresh()
 }
 
+// Most is how many episodes the embedding is made of, at most (M).
+func (m *Memory) Most() int { return m.kept.Most }
+
 // Episodes are those that are kept, at most M, the oldest first. They are for reading.
 func (m *Memory) Episodes() []Episode { return m.kept.Episodes }
 

@@ -1,17 +1,21 @@
 package aware
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
 )
 
 // Convergence is how it is found out that a policy has converged (design before the first run): the mean reward of Episodes
-// evaluation episodes, without exploration, stays within Within of a target for Steady episodes of training.
+// evaluation episodes, without exploration, stays within Within of a target for Steady episodes of training. The policy of an arm
+// is the one that was promoted last, see [Course.Promoted].
 type Convergence struct {
 	Every    int     `json:"every"`    // episodes of training from one evaluation to the next
 	Episodes int     `json:"episodes"` // of an evaluation
@@ -26,6 +30,7 @@ var Usual = Convergence{Every: 5, Episodes: 10, Within: 0.02, Steady: 20, Most: 
 // Course is how an agent did in a workload.
 type Course struct {
 	Evaluations []Point   `json:"evaluations"` // the first is before any training
+	Chosen      []Point   `json:"chosen"`      // of the same policies in episodes that are not scored: what promotes them
 	Evaluated   []Figures `json:"evaluated"`   // of the same evaluations
 	Training    []Figures `json:"training"`    // of each episode of training
 	Seconds     []float64 `json:"seconds"`     // CPU time of learning in each of them; it is measured, and not the same in each run
@@ -36,6 +41,19 @@ type Course struct {
 type Point struct {
 	Episode int     `json:"episode"` // of training that were over
 	Reward  float64 `json:"reward"`  // mean of a step
+}
+
+// Promoted is what the policy that serves earns: each one that is better than all before it, in episodes that are not scored, is
+// promoted. So the converged policy is chosen, too.
+func (c Course) Promoted() []Point {
+	out, best := slices.Clone(c.Evaluations), 0
+	for i := range out {
+		if c.Chosen[i].Reward > c.Chosen[best].Reward {
+			best = i
+		}
+		out[i].Reward = c.Evaluations[best].Reward
+	}
+	return out
 }
 
 // Converged is the first evaluation from which on all those of the next Steady episodes reach the target; -1 where there is none.
@@ -60,20 +78,31 @@ func (c Convergence) Converged(evaluations []Point, target float64) int {
 // Beginner is an agent and the environments that it learns and is judged in.
 type Beginner struct {
 	Agent    *ddpg.Agent
+	Looks    int // first episodes of which nothing is learned but what the workload is like
 	Training func() (env.Env, error)
 	Judged   func() (env.Env, error)
 	Figures  *Figures // to which the training's environment adds
 	Seen     *Figures // to which the environment adds that it is judged in
 }
 
+// notScored makes another seed: of episodes by which policies are promoted.
+const notScored = 0x5c0ed << 40
+
 // timed is an agent of which the CPU time of learning is known.
 type timed struct {
 	*ddpg.Agent
 	meter
+	looks int // episodes that are left, of those of which it learns nothing
 }
 
 // Learn implements [train.Learner].
 func (t *timed) Learn(rows env.Rows) error {
+	if t.looks > 0 {
+		if rows.Ended(0) {
+			t.looks--
+		}
+		return nil
+	}
 	return t.time(func() error { return t.Agent.Learn(rows) })
 }
 
@@ -92,9 +121,9 @@ func (c Convergence) begin(b Beginner, s Setting, seed uint64) (*train.Run, *tim
 		return nil, nil, err
 	}
 	config := train.Config{
-		Env: probe.Name(), Steps: c.Most * s.Length, Seed: seed, Evaluate: c.Every * s.Length, Episodes: c.Episodes, Paired: true,
+		Env: probe.Name(), Steps: c.Most * s.Length, Seed: seed, Episodes: c.Episodes, Paired: true,
 	}
-	learner := &timed{Agent: b.Agent}
+	learner := &timed{Agent: b.Agent, looks: b.Looks}
 	run, err := train.New(config, factory, learner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", probe.Name(), err)
@@ -116,26 +145,44 @@ func (c Convergence) Judge(b Beginner, s Setting, seed uint64) (float64, Figures
 	return run.Evaluations[0].Mean / float64(s.Length), b.Seen.Since(was), nil
 }
 
-// Adapt trains until the policy has converged to a target, or to the end where stop is false. Progress may be nil.
+// Adapt trains until the policy has converged to a target, or to the end where stop is false. The agent has the policy then that
+// was promoted last.
 func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint64, target float64, stop bool) (Course, error) {
 	out := Course{Converged: -1}
 	run, learner, err := c.begin(b, s, seed)
 	if err != nil {
 		return out, err
 	}
-	seen := *b.Seen
-	take := func() { // the evaluation that there may be since the last time
-		figures := b.Seen.Since(seen)
-		seen = *b.Seen
-		for _, p := range run.Evaluations[len(out.Evaluations):] {
-			out.Evaluations = append(out.Evaluations, Point{p.Step / s.Length, p.Mean / float64(s.Length)})
-			out.Evaluated = append(out.Evaluated, figures)
-		}
-	}
-	if err := run.Evaluate(); err != nil { // before any training
+	choosing, _, err := c.begin(b, s, seed^notScored)
+	if err != nil {
 		return out, err
 	}
-	take()
+	var promoted weights.File
+	judge := func(episode int) (err error) {
+		was := *b.Seen
+		if err := run.Evaluate(); err != nil {
+			return err
+		}
+		figures := b.Seen.Since(was)
+		if err := choosing.Evaluate(); err != nil {
+			return err
+		}
+		if n := len(out.Evaluations); len(run.Evaluations) == n || len(choosing.Evaluations) == n {
+			return fmt.Errorf("evaluating after %d episodes: no reward was known", episode)
+		}
+		of := func(r *train.Run) Point {
+			return Point{episode, r.Evaluations[len(r.Evaluations)-1].Mean / float64(s.Length)}
+		}
+		out.Evaluations, out.Chosen = append(out.Evaluations, of(run)), append(out.Chosen, of(choosing))
+		out.Evaluated = append(out.Evaluated, figures)
+		if n := len(out.Chosen) - 1; n == 0 || out.Chosen[n].Reward > slices.MaxFunc(out.Chosen[:n], byReward).Reward {
+			promoted, err = b.Agent.SavePolicy()
+		}
+		return err
+	}
+	if err := judge(0); err != nil { // before any training
+		return out, err
+	}
 	for episode := 1; episode <= c.Most; episode++ {
 		was, spent := *b.Figures, learner.seconds
 		if err := run.Train(ctx, episode*s.Length); err != nil {
@@ -143,10 +190,17 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		}
 		out.Training = append(out.Training, b.Figures.Since(was))
 		out.Seconds = append(out.Seconds, learner.seconds-spent)
-		take()
-		if out.Converged = c.Converged(out.Evaluations, target); stop && out.Converged >= 0 {
+		if episode%c.Every != 0 {
+			continue
+		}
+		if err := judge(episode); err != nil {
+			return out, err
+		}
+		if out.Converged = c.Converged(out.Promoted(), target); stop && out.Converged >= 0 {
 			break
 		}
 	}
-	return out, nil
+	return out, b.Agent.Restore(promoted)
 }
+
+func byReward(a, b Point) int { return cmp.Compare(a.Reward, b.Reward) }

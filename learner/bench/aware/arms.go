@@ -41,12 +41,35 @@ func Settings(observation, action int) ddpg.Config {
 	return c
 }
 
+// Fine is how an agent that has learned in other workloads goes on from there. It knows more than its first episodes can teach,
+// and with the settings of a beginner it loses that in them.
+type Fine struct {
+	Actor     float64 `json:"actor"`     // share of the actor's step size
+	Critic    float64 `json:"critic"`    // of the critics'
+	Imitation float64 `json:"imitation"` // of its own actions (ddpg.Config.Imitation)
+}
+
+// UsualFine is that of the arms that are better with it, found in eight workloads (ADR 38).
+var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 1.5}}
+
 // Source is what an arm begins with.
 type Source struct {
 	Weights    *weights.File        // of TL and TL+: another workload's agent
 	Pretrained *pretrain.Pretrained // of AWARE
 	// Trajectories is how many episodes its embedding is made of, at most (M); 0: as many as it was pretrained with.
 	Trajectories int
+	Fine         Fine // none: the settings of a beginner
+}
+
+// continued is settings of an agent that goes on from what it has learned already: it tries nothing at random.
+func (s Source) continued(c ddpg.Config) ddpg.Config {
+	c.Warmup = 0
+	if s.Fine != (Fine{}) {
+		c.ActorLearningRate *= s.Fine.Actor
+		c.CriticLearningRate *= s.Fine.Critic
+		c.Imitation = s.Fine.Imitation
+	}
+	return c
 }
 
 // Begin makes an arm's agent for a workload.
@@ -111,6 +134,7 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 			}
 		}
 		b.Training, b.Judged = of(figures, true), of(seen, false)
+		b.Looks = memory.Most()
 	default:
 		return fail(fmt.Errorf("known are %s, %s, %s and %s", Scratch, TL, TLPlus, AWARE))
 	}
@@ -122,11 +146,9 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 	c.Seed = seed
 	switch {
 	case arm == AWARE:
-		c.Warmup = 0 // it has learned already, and tries nothing at random
-		b.Agent, err = from.Pretrained.Agent(c)
+		b.Agent, err = from.Pretrained.Agent(from.continued(c))
 	case from.Weights != nil && arm != Scratch:
-		c.Warmup = 0
-		if b.Agent, err = ddpg.New(c); err == nil {
+		if b.Agent, err = ddpg.New(from.continued(c)); err == nil {
 			err = b.Agent.Restore(*from.Weights)
 		}
 	default:

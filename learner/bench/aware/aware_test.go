@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,54 @@ func TestConvergenceIsReachedAndKept(t *testing.T) {
 	}
 	if got := c.Converged(at(1, 1, 1), math.Inf(1)); got != -1 {
 		t.Errorf("without a target: %d", got)
+	}
+}
+
+// A policy is promoted by episodes that are not scored, and what it earns is that of those that are: who is better by chance in the
+// scored ones is not chosen for that. It stays until a better one comes.
+func TestAPolicyIsPromotedByEpisodesThatAreNotScored(t *testing.T) {
+	course := Course{}
+	for i, p := range [][2]float64{{1.0, 1.1}, {0.9, 1.5}, {1.2, 1.3}, {0.2, 0.1}, {1.2, 1.4}, {1.3, 1.25}} {
+		course.Chosen = append(course.Chosen, Point{5 * i, p[0]})
+		course.Evaluations = append(course.Evaluations, Point{5 * i, p[1]})
+	}
+	want := []Point{{0, 1.1}, {5, 1.1}, {10, 1.3}, {15, 1.3}, {20, 1.3}, {25, 1.25}}
+	if got := course.Promoted(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as it
+// is for so long, and then it learns.
+func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
+	p := pretrained(t)
+	w, err := Of(17)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, c := Setting{Alpha: 0.5, Length: 20}, Convergence{Every: 1, Episodes: 1}
+	theta := func(episodes, trajectories int) []float64 {
+		b, err := s.Begin(AWARE, w, Source{Pretrained: &p, Trajectories: trajectories, Fine: UsualFine[AWARE]}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Most = episodes
+		run, _, err := c.begin(b, s, 1)
+		if err == nil {
+			err = run.Train(t.Context(), episodes*s.Length)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(b.Agent.Policy.Actor.Theta)
+	}
+	first := theta(0, 0)
+	if most := p.Meta.Bundle; !slices.Equal(theta(most, 0), first) {
+		t.Errorf("its weights move within %d episodes", most)
+	}
+	const batches = 8 // episodes of 20 steps: it learns of a whole batch
+	if slices.Equal(theta(1+batches, 1), first) {
+		t.Error("it does not learn after one episode, of which its embedding is")
 	}
 }
 
@@ -158,7 +207,7 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	f := Fig8{
 		Setting: Setting{Alpha: 0.5, Length: 20}, Repetitions: 1, Apps: 2, Seed: 1,
 		Convergence: Convergence{Every: 2, Episodes: 2, Within: 0.3, Steady: 2, Most: 6},
-		Trained:     Convergence{Every: 2, Episodes: 2, Most: 4}, Life: UsualLife,
+		Trained:     Convergence{Every: 2, Episodes: 2, Most: 4}, Life: UsualLife, Fine: UsualFine,
 	}
 	if err := f.Check(); err != nil {
 		t.Fatal(err)
@@ -196,6 +245,11 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	}
 	if _, err := json.Marshal(s); err != nil {
 		t.Error(err)
+	}
+	wrong := f
+	wrong.Fine = map[Arm]Fine{TL: {Actor: 1, Imitation: 1}}
+	if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), "Critic:0") || !strings.Contains(err.Error(), "of TL") {
+		t.Errorf("%v", err)
 	}
 	f.Apps = 201
 	if err := f.Check(); err == nil || !strings.Contains(err.Error(), "apps 201") {

@@ -22,8 +22,9 @@ type Fig8 struct {
 	Repetitions int         `json:"repetitions"`
 	Apps        int         `json:"apps"` // unseen ones in each repetition
 	// Trajectories is how many episodes AWARE's embedding is made of, at most (M); 0: as many as it was pretrained with.
-	Trajectories int    `json:"trajectories,omitempty"`
-	Seed         uint64 `json:"seed"`
+	Trajectories int          `json:"trajectories,omitempty"`
+	Fine         map[Arm]Fine `json:"fine"` // of arms that begin with what was learned elsewhere
+	Seed         uint64       `json:"seed"`
 }
 
 // Check is nil for settings that make sense.
@@ -36,6 +37,11 @@ func (f Fig8) Check() error {
 		return fmt.Errorf("fig8: apps %d: it must be in [1, %d]", f.Apps, len(unseen))
 	case f.Trajectories < 0:
 		return fmt.Errorf("fig8: trajectories %d: it must be at least 1, or 0 for as many as were pretrained with", f.Trajectories)
+	}
+	for arm, fine := range f.Fine {
+		if !(fine.Actor > 0 && fine.Critic > 0 && fine.Imitation >= 0) {
+			return fmt.Errorf("fig8: settings %+v of %s: the step sizes must be above 0, and imitation at least 0", fine, arm)
+		}
 	}
 	return nil
 }
@@ -72,9 +78,9 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 		return nil, err
 	}
 	targets := r.Perm(len(unseen))[:f.Apps]
-	from := map[Arm]Source{AWARE: {Pretrained: &p, Trajectories: f.Trajectories}}
+	from := map[Arm]Source{AWARE: {Pretrained: &p, Trajectories: f.Trajectories, Fine: f.Fine[AWARE]}}
 	first := []Arm{TL, TLPlus}
-	sources := make([]Source, len(first))
+	sources := []Source{{Fine: f.Fine[TL]}, {Fine: f.Fine[TLPlus]}}
 	if err := bench.InParallel(ctx, len(first), func(ctx context.Context, k int) error {
 		b, err := f.Setting.Begin(first[k], source, Source{}, uint64(number))
 		if err != nil {

@@ -33,14 +33,19 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 	return c
 }
 
-// Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row. Where the peak of
-// the load is not known, in the first half hour of an object or of a process, it decides nothing: in all worlds of its
-// pretraining the peak is known, and without it what ships doubled reservations on pods (ADR 37).
+// Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row. It decides nothing
+// where it is not known how the workload does, as in the first seconds of its pods, nor where the peak of its load is not, as in
+// the first half hour of a new workload. In all worlds of its pretraining both are known; without one of them what ships doubled
+// reservations on pods (ADR 37).
 func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	p, err := learned.New(f, place)
 	if err == nil {
 		p.PassOver()
-		p.Needs(f.Form.Signals & mdp.SetOf(mdp.LoadPeak))
+		needs := mdp.SetOf(mdp.Throughput, mdp.LoadPeak)
+		if place.SLO.Latency > 0 {
+			needs |= mdp.SetOf(mdp.Latency)
+		}
+		p.Needs(f.Form.Signals & needs)
 	}
 	return p, err
 }
