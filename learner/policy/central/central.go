@@ -12,8 +12,17 @@ import (
 	"awarescale.dev/aware/learner/policy/learned"
 )
 
-// Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
-func Form() encode.Form { return encode.Discrete(mdp.ReservedKnobs) }
+// Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small. It
+// sees sizes as they are, and not as shares of the owner's bounds, which differ: all workloads of its pretraining have the same
+// ones (ADR 39).
+func Form() encode.Form {
+	f := encode.Discrete(mdp.ReservedKnobs)
+	f.Scale = &mdp.Bounds{
+		Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
+		Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 8 << 30},
+	}
+	return f
+}
 
 // Rule is the settings of HPA's and VPA's arithmetic for a workload.
 func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {

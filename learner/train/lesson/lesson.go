@@ -8,6 +8,7 @@ package lesson
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -181,8 +182,18 @@ func (c Config) Prepare(
 	return l, nil
 }
 
+// formOf names what a lesson's weights read and choose.
+const formOf = "form"
+
 // fits is nil for weights that a lesson can go on from. Those of another version of this program do not fit.
 func (c Config) fits(from weights.File) error {
+	var form encode.Form
+	if err := json.Unmarshal([]byte(from.Meta[formOf]), &form); err != nil {
+		return fmt.Errorf("weights of an unknown encoding: %w", err)
+	}
+	if err := c.Form.Same(form); err != nil {
+		return fmt.Errorf("weights of another encoding: %w", err)
+	}
 	b := Base(c.Form)
 	b.Hidden = c.Hidden
 	a, err := blank(b)
@@ -264,6 +275,11 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 	if out.Weights, err = a.SavePolicy(); err != nil {
 		return fail(err)
 	}
+	form, err := json.Marshal(c.Form)
+	if err != nil {
+		return fail(err)
+	}
+	out.Weights.Meta[formOf] = string(form)
 	return out, out.Policy.Check()
 }
 
