@@ -71,10 +71,10 @@ func open(t *testing.T, path string, at time.Time) *shop {
 	return s
 }
 
-// ships says whether what ships is proven.
+// ships says whether what ships is proven, within the workload's bounds.
 func (s *shop) ships(proven bool) {
 	start := *shippedStart()
-	start.Proven = proven
+	start.Proven, start.Within = proven, wishes().Bounds
 	s.minds.lessons.Start = &start
 }
 
@@ -301,25 +301,27 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 func TestWhatShipsIsTriedWhereItIsProven(t *testing.T) {
 	for name, one := range map[string]struct {
 		proven, careful, other bool // another shape is learned than that of what ships
+		most                   int  // replicas
 		need                   int
 		drives                 bool
 	}{
-		"proven":                      {true, false, false, 200, true},
-		"proven, a careful owner":     {true, true, false, 200, false},
-		"proven, but it does not fit": {true, false, true, 200, false},
-		"not proven":                  {false, false, false, 500, false},
+		"proven":                      {true, false, false, 10, 200, true},
+		"proven, and wider bounds":    {true, false, false, 20, 200, true},
+		"proven within wider bounds":  {true, false, false, 9, 500, false},
+		"proven, a careful owner":     {true, true, false, 10, 200, false},
+		"proven, but it does not fit": {true, false, true, 10, 200, false},
+		"not proven":                  {false, false, false, 10, 500, false},
 	} {
 		s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
 		s.ships(one.proven)
 		if one.other {
 			s.minds.lessons.Hidden = []int{8}
 		}
-		if one.careful {
-			wish := wishes()
-			wish.Learner = new(*wish.Learner)
-			wish.Learner.KeepOfflineWhileRetraining = true
-			s.ask(wish)
-		}
+		wish := wishes()
+		wish.Learner = new(*wish.Learner)
+		wish.Learner.KeepOfflineWhileRetraining = one.careful
+		wish.Bounds.Replicas.Max = one.most
+		s.ask(wish)
 		s.pass(1)
 		s.lesson()
 		if l := s.life(); l.Generation != 0 || !strings.Contains(l.Trouble, fmt.Sprintf("%d are needed", one.need)) {

@@ -53,7 +53,7 @@ func proveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			start.Proven, start.Provenance["proof"] = proof.Holds(), proof.String()
+			start.Proven, start.Within, start.Provenance["proof"] = proof.Holds(), proof.Within, proof.String()
 			if err := start.Write(args[0]); err != nil {
 				return err
 			}

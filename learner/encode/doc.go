@@ -7,8 +7,7 @@
 // form is the same for all workloads, so that a policy that learned on one can
 // serve another; policy files carry it, and a policy whose form differs is
 // refused. A [Place] is one workload: its bounds and its SLO are the scales of
-// the vector, so that "half of what it may have" looks the same everywhere. A form with a Scale of its own takes that for sizes
-// instead: "half a core" looks the same everywhere then.
+// the vector, so that "half of what it may have" looks the same everywhere.
 //
 // An [Encoder] is a form at a place:
 //

@@ -73,7 +73,7 @@ func (e *Encoder) Observe(s mdp.State, obs []float64) error {
 	for i, one := range e.signals {
 		obs[2*i], obs[2*i+1] = 0, 0
 		if v, ok := one.Get(&e.state); ok {
-			obs[2*i], obs[2*i+1] = min(farthest, max(-farthest, e.scale(one).to(v))), 1
+			obs[2*i], obs[2*i+1] = min(farthest, max(-farthest, e.scale(one.Unit()).to(v))), 1
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func (e *Encoder) State(obs []float64) (mdp.State, error) {
 				known,
 			)
 		default:
-			one.Set(&e.state, e.scale(one).from(v))
+			one.Set(&e.state, e.scale(one.Unit()).from(v))
 		}
 	}
 	return e.state, nil
@@ -142,14 +142,11 @@ func (s scale) from(x float64) float64 {
 	return x * s.unit
 }
 
-// scale is the scale of a signal at this place: replicas, limits and usages on the scale of a box's actions or of the form, and
-// latency against the SLO. A policy that sets a limit at a multiple of the usage then is a sum, whatever the workload's size.
-func (e *Encoder) scale(one mdp.Signal) scale {
-	b := &e.place.Bounds
-	if e.form.Scale != nil && one != mdp.CPUCeiling {
-		b = e.form.Scale
-	}
-	switch one.Unit() {
+// scale is the scale of a unit at this place: replicas, limits and usages on the scale of a box's actions, and latency against
+// the SLO. A policy that sets a limit at a multiple of the usage then is a sum, whatever the workload's size.
+func (e *Encoder) scale(u mdp.Unit) scale {
+	b := e.place.Bounds
+	switch u {
 	case mdp.ReplicaCount:
 		return geometric(b.Knob(mdp.Replicas))
 	case mdp.Millicores:

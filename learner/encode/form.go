@@ -25,10 +25,6 @@ type Form struct {
 	Factors []float64
 	// Replicas are the steps of the number of replicas, as differences.
 	Replicas []int
-	// Scale is the bounds on whose scale the vector has replicas, limits and usages; nil: the place's own. A ceiling is always on
-	// that of the place: it is what a replica may have. It is for choices, which are steps from a size: so a policy that was
-	// trained within some bounds sees the same size alike within others (ADR 39).
-	Scale *mdp.Bounds
 	// Corrections are what actions correct in the demand policy, by choices; nil for actions that set knobs.
 	// A [Corrector] encodes such a form.
 	Corrections *Corrections
@@ -73,16 +69,6 @@ func (f Form) Check() error {
 	for _, d := range f.Replicas {
 		if d == 0 {
 			return fmt.Errorf("encoding: a step of 0 replicas: it must not be 0")
-		}
-	}
-	if f.Scale != nil {
-		if len(f.choices()) == 0 {
-			return fmt.Errorf("encoding: a scale of its own without factors and replicas: the numbers of a box are shares of the bounds")
-		}
-		for _, k := range []mdp.Signal{mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit} {
-			if r := f.Scale.Knob(k); r.Min < 1 || r.Max <= r.Min {
-				return fmt.Errorf("encoding: scale of %v %d to %d: it must begin at 1 or more, and end above that", k, r.Min, r.Max)
-			}
 		}
 	}
 	if f.Corrections == nil {
@@ -178,13 +164,12 @@ type saved struct {
 	Factors  []float64 `json:"factors,omitempty"`
 	Replicas []int     `json:"replicas,omitempty"`
 
-	Scale       *mdp.Bounds  `json:"scale,omitempty"`
 	Corrections *Corrections `json:"corrections,omitempty"`
 }
 
 // MarshalJSON writes the form with the names of signals.
 func (f Form) MarshalJSON() ([]byte, error) {
-	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas, Scale: f.Scale, Corrections: f.Corrections}
+	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas, Corrections: f.Corrections}
 	for one := range f.Signals.Signals() {
 		s.Signals = append(s.Signals, one.String())
 	}
@@ -202,7 +187,7 @@ func (f *Form) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&s); err != nil {
 		return fmt.Errorf("encoding: %w", err)
 	}
-	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas, Scale: s.Scale, Corrections: s.Corrections}
+	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas, Corrections: s.Corrections}
 	for names, set := range map[*[]string]*mdp.Set{&s.Signals: &next.Signals, &s.Knobs: &next.Knobs} {
 		for _, name := range *names {
 			one, ok := mdp.SignalNamed(name)

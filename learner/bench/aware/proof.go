@@ -25,7 +25,8 @@ type Proof struct {
 	Start  Figures  `json:"start"`
 	Rule   Figures  `json:"rule"`
 
-	Workloads int `json:"workloads"`
+	Workloads int        `json:"workloads"`
+	Within    mdp.Bounds `json:"within"` // of all of them
 }
 
 // Holds reports whether it earns more in the mean, and for certain in more than half of the workloads. The mean alone says
@@ -57,6 +58,7 @@ func (s Setting) Prove(
 	var mu sync.Mutex
 	order := rand.New(rand.NewPCG(seed, 0x940f)).Perm(len(unseen))
 	mine, rules := make([]Figures, workloads), make([]Figures, workloads)
+	within := make([]mdp.Bounds, workloads)
 	err = bench.InParallel(ctx, workloads, func(ctx context.Context, k int) error {
 		w, err := Of(unseen[order[k]])
 		if err == nil && k%2 == 1 {
@@ -77,6 +79,7 @@ func (s Setting) Prove(
 				return r, r.begin()
 			}},
 			{&mine[k], func(of workload.Spaces) (mdp.Policy, error) {
+				within[k] = of.Bounds
 				return central.Learned(file, encode.Place{Bounds: of.Bounds, SLO: of.SLO})
 			}},
 		} {
@@ -92,7 +95,14 @@ func (s Setting) Prove(
 	if err != nil {
 		return Proof{}, err
 	}
-	return proofOf(mine, rules), nil
+	for k, b := range within {
+		if b != within[0] {
+			return Proof{}, fmt.Errorf("a proof in workloads of bounds %v, and %v of workload %d: it must be of the same ones", within[0], b, k)
+		}
+	}
+	p := proofOf(mine, rules)
+	p.Within = within[0]
+	return p, nil
 }
 
 // proofOf is what follows from the figures of each workload. They are of all its steps: where hardly any reward is known the

@@ -12,17 +12,8 @@ import (
 	"awarescale.dev/aware/learner/policy/learned"
 )
 
-// Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small. It
-// sees sizes as they are, and not as shares of the owner's bounds, which differ: all workloads of its pretraining have the same
-// ones (ADR 39).
-func Form() encode.Form {
-	f := encode.Discrete(mdp.ReservedKnobs)
-	f.Scale = &mdp.Bounds{
-		Replicas: mdp.Range[int]{Min: 1, Max: 10}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 8000},
-		Memory: mdp.Range[mdp.Bytes]{Min: 64 * mdp.MiB, Max: 8 << 30},
-	}
-	return f
-}
+// Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
+func Form() encode.Form { return encode.Discrete(mdp.ReservedKnobs) }
 
 // Rule is the settings of HPA's and VPA's arithmetic for a workload.
 func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
@@ -43,18 +34,14 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 }
 
 // Learned is a learned policy as central asks it: what the guards hold back is not asked for twice in a row. It decides nothing
-// where it is not known how the workload does, as in the first seconds of its pods, nor where the peak of its load is not, as in
-// the first half hour of a new workload. In all worlds of its pretraining both are known; without one of them what ships doubled
-// reservations on pods (ADR 37).
+// where the load is not known, as in the first seconds of pods, nor where the load's peak is not, as in the first half hour of a
+// new workload. In all worlds of its pretraining both are known; without one of them what ships doubled reservations on pods
+// (ADR 37).
 func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	p, err := learned.New(f, place)
 	if err == nil {
 		p.PassOver()
-		needs := mdp.SetOf(mdp.Throughput, mdp.LoadPeak)
-		if place.SLO.Latency > 0 {
-			needs |= mdp.SetOf(mdp.Latency)
-		}
-		p.Needs(f.Form.Signals & needs)
+		p.Needs(f.Form.Signals & mdp.SetOf(mdp.Throughput, mdp.LoadPeak))
 	}
 	return p, err
 }

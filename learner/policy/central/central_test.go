@@ -30,12 +30,12 @@ func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
 		Replicas: mdp.Range[int]{Min: 1, Max: 8}, CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
 		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 1024 * mdp.MiB},
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 4000},
-	}, SLO: mdp.SLO{Latency: time.Second, Percentile: 99}})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := mdp.State{
-		Observed: mdp.ReservedKnobs | mdp.SetOf(mdp.Latency, mdp.Throughput, mdp.LoadPeak), Replicas: 2, Reservation: 500, Ceiling: 1000,
+		Observed: mdp.ReservedKnobs | mdp.SetOf(mdp.Throughput, mdp.LoadPeak), Replicas: 2, Reservation: 500, Ceiling: 1000,
 		Limit: mdp.Size{Memory: 512 * mdp.MiB},
 	}
 	for step := range 4 {
@@ -48,7 +48,7 @@ func TestALearnedPolicyMovesOnAtTheGuards(t *testing.T) {
 		}
 	}
 	known := s.Observed
-	for _, one := range []mdp.Signal{mdp.LoadPeak, mdp.Latency, mdp.Throughput} { // of a new workload, and of new pods
+	for _, one := range []mdp.Signal{mdp.LoadPeak, mdp.Throughput} { // of a new workload, and of new pods
 		s.Observed = known.Without(mdp.SetOf(one))
 		var unknown *mdp.UnknownError
 		if a, err := p.Decide(s); !errors.As(err, &unknown) || unknown.Missing != mdp.SetOf(one) {

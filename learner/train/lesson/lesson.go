@@ -170,7 +170,7 @@ func (c Config) Prepare(
 		if err != nil {
 			return fail(err)
 		}
-		l.From, l.First, l.Proven = &begin, true, c.Start.Proven
+		l.From, l.First, l.Proven = &begin, true, c.Start.holds(place)
 	}
 	least := c.Least
 	if l.Proven {

@@ -198,13 +198,26 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
 		t.Errorf("%v", err)
 	}
-	// What is proven elsewhere can be judged of two episodes, and not of one.
+	// What is proven elsewhere can be judged of two episodes, and not of one: where the workload may have as much of each as those
+	// of the proof, and as little.
+	less := func(change func(*mdp.Bounds)) mdp.Bounds {
+		b := place.Bounds
+		change(&b)
+		return b
+	}
 	for _, one := range []struct {
 		proven, enough bool
 		episodes       int
-	}{{true, true, 2}, {true, false, 1}, {false, false, 2}} {
+		within         mdp.Bounds
+	}{
+		{true, true, 2, place.Bounds}, {true, false, 1, place.Bounds}, {false, false, 2, place.Bounds},
+		{true, true, 2, less(func(b *mdp.Bounds) { b.CPU.Max-- })}, {true, false, 2, less(func(b *mdp.Bounds) { b.CPU.Max++ })},
+		{true, false, 2, less(func(b *mdp.Bounds) { b.CPU.Min-- })}, {true, false, 2, less(func(b *mdp.Bounds) { b.Memory.Max++ })},
+		{true, false, 2, less(func(b *mdp.Bounds) { b.Replicas.Max++ })},
+		{true, true, 2, less(func(b *mdp.Bounds) { b.Reservation.Max++ })},
+	} {
 		ships := start(2)
-		ships.Proven = one.proven
+		ships.Proven, ships.Within = one.proven, one.within
 		store, _ := record(t, one.episodes)
 		l, err := config().Begins(&ships).Prepare(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil)
 		if one.enough != (err == nil) || one.enough != l.Proven || !one.enough && !errors.As(err, &little) {

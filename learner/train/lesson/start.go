@@ -26,7 +26,9 @@ type Start struct {
 	Embeds bool
 	// Proven says that it is better than the fallback in workloads that its pretraining has not seen: then it is tried in a new one
 	// (see [lifecycle.Estimate]).
-	Proven     bool
+	Proven bool
+	// Within is the bounds of the workloads that have proven it: in those that have narrower ones it is proven of nothing (ADR 39).
+	Within     mdp.Bounds
 	Seen       mdp.Set // signals that the pretraining's worlds have shown; of the others it has learned nothing, and reads none
 	Meta       meta.Config
 	Theta      []float64       // of the meta-learner
@@ -74,6 +76,16 @@ func (s Start) Check() error {
 			len(s.Theta), len(s.Values), len(s.Behaviour), s.Meta.Params(), params, params))
 	}
 	return nil
+}
+
+// holds reports whether what was proven holds for a workload: its bounds hold back nothing that those of the proof allow.
+func (s Start) holds(place encode.Place) bool {
+	for _, k := range []mdp.Signal{mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit} { // a reservation is bounded by the limit
+		if own, proof := place.Bounds.Knob(k), s.Within.Knob(k); own.Min > proof.Min || own.Max < proof.Max {
+			return false
+		}
+	}
+	return s.Proven
 }
 
 // For is the weights with which the lessons of a workload begin, of whose episodes there are some: those of a policy that reads
@@ -188,6 +200,7 @@ type startText struct {
 	Form   encode.Form       `json:"form"`
 	Embeds bool              `json:"embeds"`
 	Proven bool              `json:"proven,omitempty"`
+	Within mdp.Bounds        `json:"within"`
 	Seen   []string          `json:"seen"`
 	Meta   meta.Config       `json:"meta"`
 	Base   discrete.Config   `json:"base"`
@@ -203,7 +216,7 @@ func (s Start) Encode() (weights.File, error) {
 	for one := range s.Seen.Signals() {
 		seen = append(seen, one.String())
 	}
-	text, err := json.Marshal(startText{s.Form, s.Embeds, s.Proven, seen, s.Meta, s.Base, s.Provenance})
+	text, err := json.Marshal(startText{s.Form, s.Embeds, s.Proven, s.Within, seen, s.Meta, s.Base, s.Provenance})
 	if err != nil {
 		return weights.File{}, fmt.Errorf("a start of lessons: %w", err)
 	}
@@ -236,7 +249,7 @@ func DecodeStart(raw []byte) (Start, error) {
 		seen |= mdp.SetOf(one)
 	}
 	s := Start{
-		Form: text.Form, Embeds: text.Embeds, Proven: text.Proven, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
+		Form: text.Form, Embeds: text.Embeds, Proven: text.Proven, Within: text.Within, Seen: seen, Meta: text.Meta, Base: text.Base, Provenance: text.Made,
 		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
 	}
 	return s, s.Check()

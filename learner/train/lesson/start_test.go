@@ -2,6 +2,7 @@ package lesson_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -22,7 +23,7 @@ import (
 func start(seed uint64) lesson.Start {
 	r := rand.New(rand.NewPCG(seed, 7))
 	s := lesson.Start{
-		Form: form, Embeds: true, Proven: true, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
+		Form: form, Embeds: true, Proven: true, Within: place.Bounds, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
 		Provenance: map[string]string{"made": "by a test"},
 	}
 	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
@@ -242,16 +243,25 @@ func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err = c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &old); err != nil {
-		t.Fatal(err)
-	}
-	if l, err = sent(l); err != nil {
-		t.Fatal(err)
-	}
-	got, err := l.Learn(context.Background(), nil)
-	if err != nil || got.Anew == "" || got.Policy.Provenance["updates"] != "0" ||
-		!same(agentOf(t, got.Weights).Policy.Values.Theta, values) {
-		t.Errorf("after another version: %q, %v updates, %v", got.Anew, got.Policy.Provenance["updates"], err)
+	// Nor do weights of as many numbers, which are of states that another version wrote.
+	scaled := next.Weights
+	scaled.Meta = maps.Clone(next.Weights.Meta)
+	scaled.Meta["form"] = strings.Replace(scaled.Meta["form"], `"version":2`, `"version":1`, 1)
+	nameless := next.Weights
+	nameless.Meta = maps.Clone(next.Weights.Meta)
+	delete(nameless.Meta, "form")
+	for of, from := range map[string]weights.File{"another shape": old, "another encoding": scaled, "an unknown encoding": nameless} {
+		if l, err = c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &from); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = sent(l); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Learn(context.Background(), nil)
+		if err != nil || got.Anew == "" || got.Policy.Provenance["updates"] != "0" ||
+			!same(agentOf(t, got.Weights).Policy.Values.Theta, values) {
+			t.Errorf("after %s: %q, %v updates, %v", of, got.Anew, got.Policy.Provenance["updates"], err)
+		}
 	}
 }
 
@@ -267,7 +277,7 @@ func TestAStartSurvivesItsFile(t *testing.T) {
 	}
 	again, err := lesson.DecodeStart(raw)
 	if err != nil || again.Form.Same(s.Form) != nil || again.Seen != s.Seen || again.Embeds != s.Embeds ||
-		again.Proven != s.Proven || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
+		again.Proven != s.Proven || again.Within != s.Within || again.Meta != s.Meta || !same(again.Theta, s.Theta) ||
 		!same(again.Values, s.Values) || !same(again.Behaviour, s.Behaviour) || again.Provenance["made"] != "by a test" {
 		t.Errorf("%+v, %v", again, err)
 	}
