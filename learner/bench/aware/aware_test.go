@@ -63,6 +63,50 @@ func TestAPolicyIsPromotedByEpisodesThatAreNotScored(t *testing.T) {
 	}
 }
 
+// An arm has converged when the policy that was promoted has, also where the one in training has left it again. In the end the
+// agent has the promoted one, so that another arm can begin with it.
+func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, c := Setting{Alpha: 0.5, Length: 20}, Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 16}
+	nothing, err := s.Begin(Scratch, w, Source{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := nothing.Agent.SavePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapt := func(target float64) (Course, Beginner) {
+		b, err := s.Begin(TL, w, Source{Weights: &of}, 1) // it learns from the first batch on
+		if err != nil {
+			t.Fatal(err)
+		}
+		course, err := c.Adapt(t.Context(), b, s, 1, target, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return course, b
+	}
+	course, b := adapt(math.Inf(1))
+	if reflect.DeepEqual(course.Chosen, course.Evaluations) {
+		t.Error("it is promoted by the episodes that are scored")
+	}
+	all := course.Promoted()
+	last := all[len(all)-1].Reward
+	if got, _, err := c.Judge(b, s, 1); err != nil || got != last {
+		t.Errorf("the agent earns %v (%v), and what was promoted earned %v", got, err, last)
+	}
+	if course.Evaluations[len(course.Evaluations)-1].Reward >= last {
+		t.Fatal("the policy in training is as good in the end: this test needs another workload")
+	}
+	if again, _ := adapt(last); again.Converged < 0 {
+		t.Errorf("what was promoted stays, and has not converged: %v", all)
+	}
+}
+
 // AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as it
 // is for so long, and then it learns.
 func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
