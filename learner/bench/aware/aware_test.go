@@ -49,8 +49,8 @@ func TestConvergenceIsReachedAndKept(t *testing.T) {
 	}
 }
 
-// A policy is promoted by episodes that are not scored, and what it earns is that of those that are: who is better by chance in the
-// scored ones is not chosen for that. It stays until a better one comes.
+// A policy is promoted by episodes that are not scored, and what it earns is that of those that are: who is better by chance in
+// the scored ones is not chosen for that. It stays until a better one comes.
 func TestAPolicyIsPromotedByEpisodesThatAreNotScored(t *testing.T) {
 	course := Course{}
 	for i, p := range [][2]float64{{1.0, 1.1}, {0.9, 1.5}, {1.2, 1.3}, {0.2, 0.1}, {1.2, 1.4}, {1.3, 1.25}} {
@@ -107,8 +107,8 @@ func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
 	}
 }
 
-// AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as it
-// is for so long, and then it learns.
+// AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as
+// it is for so long, and then it learns.
 func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
 	p := pretrained(t)
 	w, err := Of(17)

@@ -97,7 +97,7 @@ func (s Setting) Prove(
 	}
 	for k, b := range within {
 		if b != within[0] {
-			return Proof{}, fmt.Errorf("a proof in workloads of bounds %v, and %v of workload %d: it must be of the same ones", within[0], b, k)
+			return Proof{}, fmt.Errorf("a proof in workloads of bounds %v, and %v of workload %d: they must be the same", within[0], b, k)
 		}
 	}
 	p := proofOf(mine, rules)

@@ -23,7 +23,8 @@ import (
 func start(seed uint64) lesson.Start {
 	r := rand.New(rand.NewPCG(seed, 7))
 	s := lesson.Start{
-		Form: form, Embeds: true, Proven: true, Within: place.Bounds, Seen: mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak), Base: lesson.Base(form),
+		Form: form, Embeds: true, Proven: true, Within: place.Bounds, Base: lesson.Base(form),
+		Seen:       mdp.LimitKnobs | mdp.SetOf(mdp.Latency, mdp.LoadPeak),
 		Provenance: map[string]string{"made": "by a test"},
 	}
 	s.Meta = meta.Small(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
@@ -250,7 +251,9 @@ func TestTheFirstLessonJudgesAStartAndTheNextOneGoesOn(t *testing.T) {
 	nameless := next.Weights
 	nameless.Meta = maps.Clone(next.Weights.Meta)
 	delete(nameless.Meta, "form")
-	for of, from := range map[string]weights.File{"another shape": old, "another encoding": scaled, "an unknown encoding": nameless} {
+	for of, from := range map[string]weights.File{
+		"another shape": old, "another encoding": scaled, "an unknown encoding": nameless,
+	} {
 		if l, err = c.Prepare(context.Background(), store, "shop/Deployment/web", begin, place, &from); err != nil {
 			t.Fatal(err)
 		}
