@@ -251,7 +251,7 @@ func DecodeStart(raw []byte) (Start, error) {
 	s := Start{
 		Form: text.Form, Embeds: text.Embeds, Proven: text.Proven, Within: text.Within, Seen: seen, Meta: text.Meta, Base: text.Base,
 		Provenance: text.Made,
-		Theta: f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
+		Theta:      f.Tensors["theta"].Data, Values: f.Tensors["values"].Data, Behaviour: f.Tensors["behaviour"].Data,
 	}
 	return s, s.Check()
 }
