@@ -7,8 +7,9 @@
 // trace. Its agent sets replicas, CPU limit and memory limit every 10 s within their bounds, and earns AWARE's reward.
 //
 // An [Arm] is a way to begin: from nothing, from another workload's weights (TL), from these with more features (TL+), or from
-// what the meta-learner was pretrained on (AWARE). All have the same algorithm and settings, the same seeds and traces.
-// [Convergence.Adapt] trains one in a workload until it has converged (fig. 8).
+// what the meta-learner was pretrained on (AWARE). All have the same algorithm, the same seeds and traces, and a beginner's
+// settings, but for AWARE's, which learns in small steps ([Fine]). [Convergence.Adapt] trains one in a workload until it has
+// converged (fig. 8).
 //
 // A [Drive] is an arm that drives a workload for some episodes (fig. 1, 9 and 10): HPA and VPA, an agent, or an agent that lives
 // by Algorithm 1 with HPA and VPA as its fallback ([Life]). Episode i is the same one for all arms.
