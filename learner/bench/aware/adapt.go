@@ -1,7 +1,6 @@
 package aware
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -43,17 +42,24 @@ type Point struct {
 	Reward  float64 `json:"reward"`  // mean of a step
 }
 
-// Promoted is what the policy that serves earns: each one that is better than all before it, in episodes that are not scored, is
-// promoted. So the converged policy is chosen, too.
+// Promoted is what the policy earns that was promoted last, after each evaluation: each one that is better than all before it, in
+// episodes that are not scored, is promoted, with the embedding of then. So the converged policy is chosen, too.
 func (c Course) Promoted() []Point {
-	out, best := slices.Clone(c.Evaluations), 0
+	out := slices.Clone(c.Evaluations)
 	for i := range out {
-		if c.Chosen[i].Reward > c.Chosen[best].Reward {
-			best = i
-		}
-		out[i].Reward = c.Evaluations[best].Reward
+		out[i].Reward = c.Evaluations[promoted(c.Chosen[:i+1])].Reward
 	}
 	return out
+}
+
+// promoted is which of some policies was promoted last: the first one of the best.
+func promoted(chosen []Point) (best int) {
+	for i, p := range chosen {
+		if p.Reward > chosen[best].Reward {
+			best = i
+		}
+	}
+	return best
 }
 
 // Converged is the first evaluation from which on all those of the next Steady episodes reach the target; -1 where there is none.
@@ -157,7 +163,7 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	if err != nil {
 		return out, err
 	}
-	var promoted weights.File
+	var serves weights.File // the policy that was promoted last
 	judge := func(episode int) (err error) {
 		was := *b.Seen
 		if err := run.Evaluate(); err != nil {
@@ -175,8 +181,8 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		}
 		out.Evaluations, out.Chosen = append(out.Evaluations, of(run)), append(out.Chosen, of(choosing))
 		out.Evaluated = append(out.Evaluated, figures)
-		if n := len(out.Chosen) - 1; n == 0 || out.Chosen[n].Reward > slices.MaxFunc(out.Chosen[:n], byReward).Reward {
-			promoted, err = b.Agent.SavePolicy()
+		if promoted(out.Chosen) == len(out.Chosen)-1 {
+			serves, err = b.Agent.SavePolicy()
 		}
 		return err
 	}
@@ -200,7 +206,5 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 			break
 		}
 	}
-	return out, b.Agent.Restore(promoted)
+	return out, b.Agent.Restore(serves)
 }
-
-func byReward(a, b Point) int { return cmp.Compare(a.Reward, b.Reward) }
