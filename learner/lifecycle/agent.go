@@ -111,7 +111,7 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	if a.plan().Driver != Learned {
 		return action, err
 	}
-	chosen, wrong := a.ask(s)
+	chosen, wrong := a.ask(s, action, err == nil)
 	if a.failed = wrong; wrong != nil {
 		return action, err
 	}
@@ -133,8 +133,13 @@ func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	return action, err
 }
 
-// ask is what the learned policy decides.
-func (a *Agent) ask(s mdp.State) (action mdp.Action, err error) {
+// beside is a learned policy that wants to know what the fallback would do.
+type beside interface {
+	Beside(s mdp.State, fallback mdp.Action) (mdp.Action, error)
+}
+
+// ask is what the learned policy decides, beside what the fallback would do, where that is known.
+func (a *Agent) ask(s mdp.State, fallback mdp.Action, known bool) (action mdp.Action, err error) {
 	if a.learned == nil {
 		return action, fmt.Errorf("stage %v without a learned policy", a.machine.Stage)
 	}
@@ -143,7 +148,12 @@ func (a *Agent) ask(s mdp.State) (action mdp.Action, err error) {
 			err = fmt.Errorf("the learned policy panicked: %v", p)
 		}
 	}()
-	if action, err = a.learned.Decide(s); err == nil {
+	if b, ok := a.learned.(beside); ok && known {
+		action, err = b.Beside(s, fallback)
+	} else {
+		action, err = a.learned.Decide(s)
+	}
+	if err == nil {
 		err = action.Check()
 	}
 	return action, err

@@ -394,6 +394,45 @@ func TestWhenTheLearnedPolicyCannotDecideTheFallbackDoes(t *testing.T) {
 	}
 }
 
+// follower is a rule that sets one millicore more than the fallback would, where it is told what that is.
+type follower struct{ rule }
+
+func (f *follower) Beside(_ mdp.State, fallback mdp.Action) (mdp.Action, error) {
+	if f.panic {
+		panic("a defect")
+	}
+	v, _ := fallback.Knob(mdp.CPULimit)
+	return mdp.Action{}.WithKnob(mdp.CPULimit, v+1), f.err
+}
+
+// A learned policy that decides beside the fallback is told what that one would do, in each step; where the fallback does not
+// know it decides alone.
+func TestALearnedPolicyIsToldWhatTheFallbackWouldDo(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
+	learned := &follower{rule{cpu: 500}}
+	l.Offer(learned, 1, worth(1))
+	l.Tick()
+	l.in(lifecycle.Online)
+	decides := func(want int64, by lifecycle.Driver) {
+		t.Helper()
+		action, err := l.Decide(present)
+		v, _ := action.Knob(mdp.CPULimit)
+		if d, _ := l.Drives(); v != want || err != nil || d != by {
+			t.Errorf("%v decided %v (%v), want %v of %v", d, action, err, want, by)
+		}
+	}
+	decides(1001, lifecycle.Learned)
+	l.fallback.cpu = 700
+	decides(701, lifecycle.Learned)
+	l.fallback.err = errors.New("nothing is known")
+	decides(500, lifecycle.Learned)
+	l.fallback.err = nil
+	learned.err = errors.New("nothing")
+	decides(700, lifecycle.Fallback)
+	learned.err, learned.panic = nil, true
+	decides(700, lifecycle.Fallback)
+}
+
 // What the fallback earns while the learned policy cannot decide is not the policy's merit.
 func TestAPolicyThatCannotDecideIsNotJudgedByTheFallback(t *testing.T) {
 	l := live(t, func(c *lifecycle.AgentConfig) {

@@ -81,8 +81,8 @@ func (c Config) critic() ddpg.Config {
 }
 
 // Policy is what is evaluated: it writes its action for an observation, numbers or the index of a choice among the legal
-// ones; nil makes all legal.
-type Policy func(obs []float64, legal []bool, action []float64) error
+// ones; nil makes all legal. taken is what was done there in the data, nil where an episode ends.
+type Policy func(obs []float64, legal []bool, taken, action []float64) error
 
 // Estimate is what the policy is worth: the mean reward of a step in the discounted future of the data's states, and an
 // interval of it. With the data's states it has a part of what led there: a policy that is better than the data's is worth
@@ -121,7 +121,11 @@ func (c Config) data(episodes [][]replay.Transition, policy Policy) (data, error
 			if err := c.check(t, size, d.gamma); err != nil {
 				return d, fmt.Errorf("episode %d, step %d: %w", i, j, err)
 			}
-			if err := policy(t.Next, t.NextLegal, chosen); err != nil {
+			var taken []float64
+			if j+1 < len(e) {
+				taken = e[j+1].Action
+			}
+			if err := policy(t.Next, t.NextLegal, taken, chosen); err != nil {
 				return d, fmt.Errorf("episode %d, step %d: the policy: %w", i, j, err)
 			}
 			if err := c.legal(chosen); err != nil {

@@ -37,7 +37,7 @@ func record(episodes int, one float64) [][]replay.Transition {
 }
 
 func always(choice float64) fqe.Policy {
-	return func(_ []float64, _ []bool, action []float64) error {
+	return func(_ []float64, _ []bool, _, action []float64) error {
 		action[0] = choice
 		return nil
 	}
@@ -55,7 +55,7 @@ func TestWhatOtherPoliciesWouldHaveEarned(t *testing.T) {
 	}{
 		"always": {always(1), 0.7/3 + (0.2*-0.3+0.8*0.7)*2/3},
 		"never":  {always(0), 0.2 / 3},
-		"in turns": {func(obs []float64, _ []bool, action []float64) error {
+		"in turns": {func(obs []float64, _ []bool, _, action []float64) error {
 			action[0] = 1 - obs[1]
 			return nil
 		}, 0.2 * (5.0/3.6*2/3 + (1+0.8*5.0/3.6)/3)},
@@ -123,7 +123,7 @@ func TestThePolicyIsAskedForLegalChoices(t *testing.T) {
 	c := fqe.Default(2, 0, 2)
 	c.Updates = 1
 	asked := 0
-	_, err := fqe.Evaluate(c, episodes, func(_ []float64, legal []bool, action []float64) error {
+	_, err := fqe.Evaluate(c, episodes, func(_ []float64, legal []bool, _, action []float64) error {
 		asked++
 		if legal[1] || !legal[0] {
 			t.Fatalf("legal are %v", legal)
@@ -133,6 +133,22 @@ func TestThePolicyIsAskedForLegalChoices(t *testing.T) {
 	}, nil)
 	if err != nil || asked != 150 {
 		t.Errorf("asked %d times (%v)", asked, err)
+	}
+	// It is told what was done in the state of which it is asked, which is the next transition's.
+	at, i := 0, 0
+	_, err = fqe.Evaluate(c, episodes, func(_ []float64, _ []bool, taken, action []float64) error {
+		e := episodes[at]
+		if i++; i < len(e) && (len(taken) != 1 || taken[0] != e[i].Action[0]) || i == len(e) && taken != nil {
+			t.Fatalf("episode %d, step %d: %v was done", at, i, taken)
+		}
+		if i == len(e) {
+			at, i = at+1, 0
+		}
+		action[0] = 0
+		return nil
+	}, nil)
+	if err != nil || at != len(episodes) {
+		t.Errorf("%d episodes (%v)", at, err)
 	}
 }
 

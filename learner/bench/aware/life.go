@@ -279,7 +279,7 @@ func (l *living) took(d *driven, t taken) error {
 func (l *living) evaluate(d *driven) error {
 	c := fqe.Default(len(d.obs), len(l.numbers), 0)
 	c.Seed = l.seed + uint64(l.episodes)
-	e, err := fqe.Evaluate(c, l.kept, func(obs []float64, _ []bool, action []float64) error {
+	e, err := fqe.Evaluate(c, l.kept, func(obs []float64, _ []bool, _, action []float64) error {
 		l.greedy(obs, action)
 		return nil
 	}, l.graphs)

@@ -30,6 +30,10 @@ type Policy struct {
 	legal   []bool
 	action  []float64
 
+	keeps  bool
+	margin float64
+	out    []float64 // of the last decision
+
 	passes bool
 	shrank mdp.Set // what the last decision was to shrink
 	from   mdp.State
@@ -118,9 +122,37 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 		p.passOver(s)
 	}
 	p.head.Action(out, p.legal, p.action)
+	p.out = out
 	a, err := p.encoder.Choice(s, int(p.action[0]))
 	p.shrank, p.from = shrunk(s, a), s
 	return a, err
+}
+
+// KeepTo lets [Policy.Beside] keep to the other policy's action, unless its own choice is worth more by a margin. The network's
+// output must be values of choices (DQN, discrete BCQ).
+func (p *Policy) KeepTo(margin float64) error {
+	if p.legal == nil || !(margin >= 0) {
+		return fmt.Errorf("learned policy: a margin of %v with head %s: it must be at least 0, and the outputs values of choices",
+			margin, p.head.Kind)
+	}
+	p.keeps, p.margin = true, margin
+	return nil
+}
+
+// Beside is what it decides in a State in which another policy would take an action: that action, unless its own choice is worth
+// more than the choice nearest to that one by the margin of [Policy.KeepTo]. So it departs from a policy that is known to do only
+// where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement with baseline
+// bootstrapping"). Without KeepTo it is [Policy.Decide].
+func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
+	own, err := p.Decide(s)
+	if err != nil || !p.keeps {
+		return own, err
+	}
+	if p.out[int(p.action[0])]-p.out[p.encoder.Nearest(s, other)] >= p.margin {
+		return own, nil
+	}
+	p.shrank = shrunk(s, other)
+	return other, nil
 }
 
 // PassOver makes a policy whose actions are choices take another choice, for one decision, after a shrink that was in vain.

@@ -146,6 +146,42 @@ func TestAShrinkInVainIsPassedOver(t *testing.T) {
 	}
 }
 
+// Beside another policy it keeps to what that one does, all of it, unless its own choice is worth more by the margin than the
+// choice that is nearest. Who has not asked for that gets its own.
+func TestBesideAnotherItDepartsForAGainOnly(t *testing.T) {
+	present := mdp.State{Observed: mdp.LimitKnobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 500 * mdp.MiB}}
+	own, other := (mdp.Action{}).WithCPU(900), (mdp.Action{}).WithMemory(390*mdp.MiB).WithCPU(1005)
+	for _, one := range []struct {
+		margin float64 // the two choices differ by 1
+		want   mdp.Action
+	}{{-1, own}, {0, own}, {0.99, own}, {1, own}, {1.01, other}} {
+		p := likes(t, "cpu-limit x0.9", "memory-limit x0.8")
+		if err := p.KeepTo(one.margin); (err == nil) != (one.margin >= 0) {
+			t.Fatal(err)
+		}
+		if a, err := p.Beside(present, other); err != nil || a != one.want {
+			t.Errorf("margin %v: %v (%v), want %v", one.margin, a, err, one.want)
+		}
+	}
+	// A shrink that it kept to, and that guards have held back, is none of its own choices in the next decision.
+	p := likes(t, "memory-limit x0.8", "memory-limit x0.9", "cpu-limit x0.9")
+	p.PassOver()
+	if err := p.KeepTo(0.5); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := p.Beside(present, other); err != nil || a != other {
+		t.Errorf("%v (%v), want %v", a, err, other)
+	}
+	if a, err := p.Decide(present); err != nil || a != own {
+		t.Errorf("after a shrink in vain: %v (%v), want %v", a, err, own)
+	}
+	// Where it may not decide there is nothing to depart with.
+	p.Needs(mdp.SetOf(mdp.Throughput))
+	if _, err := p.Beside(present, other); err == nil {
+		t.Error("it decides without what it needs")
+	}
+}
+
 func TestAPolicySurvivesItsFile(t *testing.T) {
 	for name, f := range all() {
 		path := filepath.Join(t.TempDir(), "policy.safetensors")

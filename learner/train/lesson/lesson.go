@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -35,8 +36,11 @@ type Config struct {
 	Hidden  []int
 	// Threshold is discrete BCQ's: how likely a choice must be in the data, beside the likeliest one.
 	Threshold float64
-	Judge     fqe.Config // of the form's sizes
-	Seed      uint64
+	// Margin is that of the policy that is made (learned.Policy.KeepTo): it is judged as one that does what was done, which is what
+	// the fallback does, unless its own choice is worth that much more.
+	Margin float64
+	Judge  fqe.Config // of the form's sizes
+	Seed   uint64
 	// Start is what the first lesson of a workload begins with; nil: it begins with nothing. It is read by [Config.Prepare] alone.
 	Start *Start `json:"-"`
 }
@@ -78,6 +82,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("lesson: step %v: it must be above zero", c.Step)
 	case !(c.Gamma > 0 && c.Gamma < 1):
 		return fmt.Errorf("lesson: gamma %v: it must be in (0, 1)", c.Gamma)
+	case !(c.Margin >= 0) || math.IsInf(c.Margin, 0):
+		return fmt.Errorf("lesson: margin %v: it must be finite and at least 0", c.Margin)
 	case c.Least < 1 || c.Most < c.Least || c.Updates < 1:
 		return fmt.Errorf("lesson: least %d, most %d, updates %d: they must be at least 1, and most not below least",
 			c.Least, c.Most, c.Updates)
@@ -287,7 +293,15 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agent.Workspace) (fqe.Estimate, error) {
 	judge := c.Judge
 	judge.Seed = c.Seed
-	return fqe.Evaluate(judge, episodes, a.Act, w)
+	return fqe.Evaluate(judge, episodes, func(obs []float64, legal []bool, taken, action []float64) error {
+		if err := a.Act(obs, legal, action); err != nil || taken == nil || c.Margin == 0 {
+			return err
+		}
+		if a.Gain(obs, int(action[0]), int(taken[0])) < c.Margin {
+			action[0] = taken[0]
+		}
+		return nil
+	}, w)
 }
 
 // read is the newest transitions since a time in episodes, oldest first, as a learner reads them. A transition without a known

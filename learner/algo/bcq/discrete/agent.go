@@ -83,6 +83,12 @@ func (a *Agent) Act(obs []float64, legal []bool, action []float64) error {
 	return nil
 }
 
+// Gain is by how much one choice is worth more than another for an observation.
+func (a *Agent) Gain(obs []float64, one, other int) float64 {
+	values := a.values.Forward(a.Policy.Values.Theta, obs, 1)
+	return values[one] - values[other]
+}
+
 // GreedyAction makes an action of the output of Snapshot's network: values, then
 // the behaviour's logits.
 func (a *Agent) GreedyAction(out []float64, legal []bool, action []float64) {
