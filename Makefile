@@ -112,8 +112,8 @@ margins: ## learn the margins that ship: of all services of the three applicatio
 	go run ./cmd/aware train common-margin --apps 800 --into $(MARGINS)
 
 START = cmd/aware-central/start.safetensors
-start: ## what the lessons of central begin with, which ships: a policy and its meta-learner; ten minutes
-	go run ./cmd/aware train meta --central --apps 200 --rounds 300 --out $(START)
+start: ## what the lessons of central begin with, which ships: a policy and its meta-learner; a quarter of an hour
+	go run ./cmd/aware train meta --central --apps 200 --rounds 1200 --out $(START)
 	go run ./cmd/aware train prove --workloads 200 $(START)
 
 bench-learner: ## updates through gorgonia against hand-written ones, decisions, many agents; the last line is JSON

@@ -69,8 +69,10 @@ type mind struct {
 }
 
 func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *minds {
+	lessons := lesson.Default(central.Form(), step).Begins(shippedStart())
+	lessons.Margin = central.Margin
 	return &minds{
-		lessons: lesson.Default(central.Form(), step).Begins(shippedStart()), every: 10 * time.Minute, share: 0.5, now: now,
+		lessons: lessons, every: 10 * time.Minute, share: 0.5, now: now,
 		deciding: deciding, all: map[string]*mind{},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/nn/weights"
+	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/recommender"
@@ -273,6 +274,9 @@ func TestTheFirstLessonBeginsWithWhatShips(t *testing.T) {
 	if !strings.Contains(why, "aware train meta ") || !strings.Contains(why, "--central=true") {
 		t.Errorf("it was made by %q", why)
 	}
+	if m := s.minds.lessons.Margin; m != central.Margin {
+		t.Errorf("a policy is judged with a margin of %v, and decides with one of %v", m, central.Margin)
+	}
 	s.lesson()
 	if l := s.life(); l.Trouble != "" {
 		t.Fatalf("%+v", l)
@@ -306,8 +310,8 @@ func TestWhatShipsIsTriedWhereItIsProven(t *testing.T) {
 		drives                 bool
 	}{
 		"proven":                      {true, false, false, 10, 200, true},
-		"proven, and wider bounds":    {true, false, false, 20, 200, true},
-		"proven within wider bounds":  {true, false, false, 9, 500, false},
+		"proven in wider ones, too":   {true, false, false, 9, 200, true},
+		"proven within narrower ones": {true, false, false, 11, 500, false},
 		"proven, a careful owner":     {true, true, false, 10, 200, false},
 		"proven, but it does not fit": {true, false, true, 10, 200, false},
 		"not proven":                  {false, false, false, 10, 500, false},

@@ -82,7 +82,7 @@ func TestPretrainAndAdapt(t *testing.T) {
 	if raw, err = os.ReadFile(start); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := lesson.DecodeStart(raw); err != nil || s.Proven || s.Within.CPU.Max != 8000 ||
+	if s, err := lesson.DecodeStart(raw); err != nil || s.Proven || s.Within.CPU.Min < 400 || s.Within.CPU.Max > 16000 ||
 		!strings.HasPrefix(s.Provenance["proof"], "2 workloads ") {
 		t.Errorf("%+v, %v", s.Provenance, err)
 	}

@@ -23,11 +23,11 @@ func proveCommand() *cobra.Command {
 		Use:   "prove FILE",
 		Short: "Compare what central's lessons begin with with central's rule, in workloads that its pretraining has not seen",
 		Args:  cobra.ExactArgs(1),
-		Long: "FILE is of aware train meta --central. It plays as it is, before any lesson, beside central's rule in the same\n" +
+		Long: "FILE is of aware train meta --central. It plays as it is, before any lesson, and central's rule in the same\n" +
 			"episodes: half of the workloads are as published, and half after some of the seven updates.\n\n" +
 			"Where it earns more in the mean, and for certain (95 %) in more than half of the workloads, FILE is marked as proven,\n" +
-			"and central tries it after two episodes in a new workload that may have as much as these, and as little; otherwise the\n" +
-			"mark is removed. What was found, and the bounds of these workloads, are written to FILE, too.",
+			"and central tries it after two episodes in a new workload, where the upper bounds of that one are within the range of\n" +
+			"these; otherwise the mark is removed. What was found, and the range, are written to FILE, too.",
 		Example: "  aware train prove out/start.safetensors",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, unseen := workload.Split(split); workloads < 2 || workloads > len(unseen) {

@@ -111,6 +111,59 @@ func random(r *rand.Rand) mdp.State {
 	return s
 }
 
+// With a span the same share of what a replica may have is the same number, however far down its owner lets it go, and however
+// much it is. What is legal still ends at the owner's bounds.
+func TestASpanDoesNotDependOnTheLowerBound(t *testing.T) {
+	f := encode.Discrete(mdp.LimitKnobs)
+	f.Span = true
+	seen := func(least, most mdp.MilliCPU, half bool) []float64 {
+		t.Helper()
+		p := place
+		p.Bounds.CPU = mdp.Range[mdp.MilliCPU]{Min: least, Max: most}
+		p.Bounds.Memory = mdp.Range[mdp.Bytes]{Min: mdp.Bytes(least) * mdp.MiB, Max: mdp.Bytes(most) * mdp.MiB}
+		e, err := encode.New(f, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mdp.State{
+			Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage), Limit: mdp.Size{CPU: most, Memory: mdp.Bytes(most) * mdp.MiB},
+			Usage: mdp.Size{CPU: most / 160},
+		}
+		if half {
+			s.Limit.CPU, s.Usage.CPU = most/2, most/4
+		}
+		obs := make([]float64, f.Dim())
+		if err := e.Observe(s, obs); err != nil {
+			t.Fatal(err)
+		}
+		legal := make([]bool, f.NumActions())
+		e.Legal(s, legal)
+		for i, name := range f.Names() {
+			if name == "cpu-limit x0.8" && legal[i] == (least == most) {
+				t.Errorf("%s with bounds of %d and %d: legal %v", name, least, most, legal[i])
+			}
+		}
+		return obs
+	}
+	whole := seen(50, 1600, false)
+	if i := 2 * slices.Index(slices.Collect(f.Signals.Signals()), mdp.CPULimit); math.Abs(whole[i]-1) > 1e-9 {
+		t.Errorf("all that a replica may have is %v", whole[i])
+	}
+	if i := 2 * slices.Index(slices.Collect(f.Signals.Signals()), mdp.CPUUsage); math.Abs(whole[i]+1) > 1e-9 {
+		t.Errorf("a 160th part of it is %v", whole[i])
+	}
+	for _, half := range []bool{false, true} {
+		first := seen(50, 1600, half)
+		for _, other := range [][]float64{seen(1, 1600, half), seen(1600, 1600, half), seen(50, 16000, half)} {
+			for i := range first {
+				if math.Abs(first[i]-other[i]) > 1e-9 {
+					t.Errorf("number %d is %v, and %v with other bounds (half: %v)", i, first[i], other[i], half)
+				}
+			}
+		}
+	}
+}
+
 func TestAStateSurvivesTheVector(t *testing.T) {
 	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
 	obs := make([]float64, e.Form().Dim())
@@ -334,7 +387,9 @@ func TestABoxCoversTheBounds(t *testing.T) {
 }
 
 func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
-	for _, f := range []encode.Form{encode.Discrete(mdp.LimitKnobs), encode.Box(mdp.SetOf(mdp.CPULimit))} {
+	spanned := encode.Discrete(mdp.LimitKnobs)
+	spanned.Span = true
+	for _, f := range []encode.Form{encode.Discrete(mdp.LimitKnobs), spanned, encode.Box(mdp.SetOf(mdp.CPULimit))} {
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -343,6 +398,9 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil || f.Same(got) != nil {
 			t.Errorf("%s: %v, %v", text, err, f.Same(got))
 		}
+	}
+	if err := encode.Discrete(mdp.LimitKnobs).Same(spanned); err == nil {
+		t.Error("a form with a span is the same as one without")
 	}
 	err := encode.Discrete(mdp.LimitKnobs).Same(encode.Box(mdp.LimitKnobs))
 	if err == nil || !strings.Contains(err.Error(), "factors") {
@@ -356,6 +414,7 @@ func TestAFormSurvivesJSONAndAnotherIsNamed(t *testing.T) {
 		"knobs":       func(f *encode.Form) { f.Knobs = mdp.SetOf(mdp.Latency) },
 		"not among":   func(f *encode.Form) { f.Signals = mdp.SetOf(mdp.Latency) },
 		"factor +Inf": func(f *encode.Form) { f.Factors = []float64{math.Inf(1)} },
+		"span":        func(f *encode.Form) { f.Factors, f.Replicas, f.Span = nil, nil, true },
 	} {
 		f := encode.Discrete(mdp.LimitKnobs)
 		change(&f)

@@ -142,10 +142,19 @@ func (s scale) from(x float64) float64 {
 	return x * s.unit
 }
 
+// Upper over lower end of the scales with [Form].Span.
+const (
+	spanCPU    = 160
+	spanMemory = 128
+)
+
 // scale is the scale of a unit at this place: replicas, limits and usages on the scale of a box's actions, and latency against
 // the SLO. A policy that sets a limit at a multiple of the usage then is a sum, whatever the workload's size.
 func (e *Encoder) scale(u mdp.Unit) scale {
 	b := e.place.Bounds
+	if e.form.Span {
+		b.CPU.Min, b.Memory.Min = max(1, b.CPU.Max/spanCPU), max(1, b.Memory.Max/spanMemory)
+	}
 	switch u {
 	case mdp.ReplicaCount:
 		return geometric(b.Knob(mdp.Replicas))

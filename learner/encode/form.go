@@ -25,6 +25,9 @@ type Form struct {
 	Factors []float64
 	// Replicas are the steps of the number of replicas, as differences.
 	Replicas []int
+	// Span puts CPU and memory on scales that begin at a share of their upper bound, whatever the lower one is: which part of
+	// what a replica may have is in use does not depend on how far down its owner lets it go. Only choices can have it.
+	Span bool
 	// Corrections are what actions correct in the demand policy, by choices; nil for actions that set knobs.
 	// A [Corrector] encodes such a form.
 	Corrections *Corrections
@@ -70,6 +73,9 @@ func (f Form) Check() error {
 		if d == 0 {
 			return fmt.Errorf("encoding: a step of 0 replicas: it must not be 0")
 		}
+	}
+	if f.Span && f.NumActions() == 0 {
+		return fmt.Errorf("encoding: span: the actions of a box are between the bounds")
 	}
 	if f.Corrections == nil {
 		return nil
@@ -163,13 +169,14 @@ type saved struct {
 	Knobs    []string  `json:"knobs"`
 	Factors  []float64 `json:"factors,omitempty"`
 	Replicas []int     `json:"replicas,omitempty"`
+	Span     bool      `json:"span,omitempty"`
 
 	Corrections *Corrections `json:"corrections,omitempty"`
 }
 
 // MarshalJSON writes the form with the names of signals.
 func (f Form) MarshalJSON() ([]byte, error) {
-	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas, Corrections: f.Corrections}
+	s := saved{Version: f.Version, Factors: f.Factors, Replicas: f.Replicas, Span: f.Span, Corrections: f.Corrections}
 	for one := range f.Signals.Signals() {
 		s.Signals = append(s.Signals, one.String())
 	}
@@ -187,7 +194,7 @@ func (f *Form) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&s); err != nil {
 		return fmt.Errorf("encoding: %w", err)
 	}
-	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas, Corrections: s.Corrections}
+	next := Form{Version: s.Version, Factors: s.Factors, Replicas: s.Replicas, Span: s.Span, Corrections: s.Corrections}
 	for names, set := range map[*[]string]*mdp.Set{&s.Signals: &next.Signals, &s.Knobs: &next.Knobs} {
 		for _, name := range *names {
 			one, ok := mdp.SignalNamed(name)

@@ -207,6 +207,9 @@ func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrai
 		b.Batch, b.LearningRate, b.Threshold = 256, 1e-3, 0.03
 		c.Choices = &pretrain.Choices{Config: b, Gamma: lesson.Gamma, Tries: 0.1}
 		c.Spread, c.LearningRate = 32, 1e-3
+		// Lessons begin without an embedding unless somebody asks for one, so most updates are of the policy. A mean of policies is
+		// steady with steps that stay large (ADR 40).
+		c.Through, c.Final, c.Averaged = 200, 0.5, 0.5
 		return c
 	}
 	c.Spread, c.LearningRate = 32, 1e-3

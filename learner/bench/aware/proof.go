@@ -3,6 +3,7 @@ package aware
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/policy/central"
+	"awarescale.dev/aware/learner/policy/learned"
 	simulated "awarescale.dev/aware/learner/sim/workload"
 	"awarescale.dev/aware/learner/train/lesson"
 )
@@ -26,7 +28,7 @@ type Proof struct {
 	Rule   Figures  `json:"rule"`
 
 	Workloads int        `json:"workloads"`
-	Within    mdp.Bounds `json:"within"` // of all of them
+	Within    mdp.Bounds `json:"within"` // of each knob, the lowest and the highest upper bound of the workloads
 }
 
 // Holds reports whether it earns more in the mean, and for certain in more than half of the workloads. The mean alone says
@@ -58,7 +60,7 @@ func (s Setting) Prove(
 	var mu sync.Mutex
 	order := rand.New(rand.NewPCG(seed, 0x940f)).Perm(len(unseen))
 	mine, rules := make([]Figures, workloads), make([]Figures, workloads)
-	within := make([]mdp.Bounds, workloads)
+	bounds := make([]mdp.Bounds, workloads)
 	err = bench.InParallel(ctx, workloads, func(ctx context.Context, k int) error {
 		w, err := Of(unseen[order[k]])
 		if err == nil && k%2 == 1 {
@@ -79,8 +81,13 @@ func (s Setting) Prove(
 				return r, r.begin()
 			}},
 			{&mine[k], func(of workload.Spaces) (mdp.Policy, error) {
-				within[k] = of.Bounds
-				return central.Learned(file, encode.Place{Bounds: of.Bounds, SLO: of.SLO})
+				bounds[k] = of.Bounds
+				l, err := central.Learned(file, encode.Place{Bounds: of.Bounds, SLO: of.SLO})
+				r := &rule{config: s.untuned(of)}
+				if err == nil {
+					err = r.begin()
+				}
+				return besideRule{l, r}, err
 			}},
 		} {
 			if *one.to, err = s.played(ctx, w, one.with, episodeSeeds(seed+uint64(k), scoredSeeds, proofEpisodes)); err != nil {
@@ -95,14 +102,36 @@ func (s Setting) Prove(
 	if err != nil {
 		return Proof{}, err
 	}
-	for k, b := range within {
-		if b != within[0] {
-			return Proof{}, fmt.Errorf("a proof in workloads of bounds %v, and %v of workload %d: they must be the same", within[0], b, k)
-		}
-	}
 	p := proofOf(mine, rules)
-	p.Within = within[0]
+	p.Within = tops(bounds)
 	return p, nil
+}
+
+// besideRule is a learned policy of central's that is asked as an agent asks it: beside what its fallback would do.
+type besideRule struct {
+	learned *learned.Policy
+	rule    *rule
+}
+
+// Decide implements [mdp.Policy].
+func (b besideRule) Decide(s mdp.State) (mdp.Action, error) {
+	wants, err := b.rule.Decide(s)
+	if err != nil {
+		return wants, err
+	}
+	return b.learned.Beside(s, wants)
+}
+
+// tops is, of each knob, the lowest and the highest upper bound.
+func tops(all []mdp.Bounds) (w mdp.Bounds) {
+	for _, k := range []mdp.Signal{mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit} {
+		r := mdp.Range[int64]{Min: math.MaxInt64}
+		for _, b := range all {
+			r.Min, r.Max = min(r.Min, b.Knob(k).Max), max(r.Max, b.Knob(k).Max)
+		}
+		w = w.WithKnob(k, r)
+	}
+	return w
 }
 
 // proofOf is what follows from the figures of each workload. They are of all its steps: where hardly any reward is known the

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/sim/workload"
@@ -46,6 +47,24 @@ func TestWhatIsProvenIsBetterInMostWorkloads(t *testing.T) {
 	}
 }
 
+// A proof holds between the lowest and the highest upper bound of its workloads, whatever their lower bounds are.
+func TestAProofHoldsBetweenItsUpperBounds(t *testing.T) {
+	of := func(cpu mdp.MilliCPU, memory mdp.Bytes, replicas int) mdp.Bounds {
+		return mdp.Bounds{
+			CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: cpu}, Memory: mdp.Range[mdp.Bytes]{Min: 2, Max: memory},
+			Replicas: mdp.Range[int]{Min: 3, Max: replicas},
+		}
+	}
+	got := tops([]mdp.Bounds{of(500, 70, 9), of(900, 50, 8), of(700, 60, 7)})
+	want := mdp.Bounds{
+		CPU: mdp.Range[mdp.MilliCPU]{Min: 500, Max: 900}, Memory: mdp.Range[mdp.Bytes]{Min: 50, Max: 70},
+		Replicas: mdp.Range[int]{Min: 7, Max: 9},
+	}
+	if got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // What is proven is played in workloads that no pretraining has seen, as published and updated, in the episodes of the rule.
 func TestAProofIsOfUnseenWorkloads(t *testing.T) {
 	setting := Published
@@ -57,7 +76,12 @@ func TestAProofIsOfUnseenWorkloads(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	start.Theta = start.Meta.Initial(r)
 	params := start.Base.Network().Params()
-	start.Values, start.Behaviour = make([]float64, params), make([]float64, params) // it likes all choices alike
+	start.Values, start.Behaviour = make([]float64, params), make([]float64, params)
+	// To whom all choices are worth the same the rule is as good as any: it is followed, and earns the same.
+	if p, err := setting.Prove(t.Context(), start, 4, 1, 1, func(string) {}); err != nil || p.Start != p.Rule || p.Start.Reward == 0 {
+		t.Errorf("%v (%v)", p, err)
+	}
+	start.Values[params-form.NumActions()] = 1 // it likes to keep everything
 	var names []string
 	p, err := setting.Prove(t.Context(), start, 4, 1, 1, func(what string) { names = append(names, what) })
 	if err != nil {
@@ -65,6 +89,9 @@ func TestAProofIsOfUnseenWorkloads(t *testing.T) {
 	}
 	if p.Workloads != 4 || p.Start.Steps != 4*5*20 || p.Rule.Steps != p.Start.Steps || p.Rule.Reward == p.Start.Reward || p.Holds() {
 		t.Errorf("%v", p)
+	}
+	if w := p.Within; w.CPU.Min < 400 || w.CPU.Min == w.CPU.Max || w.CPU.Max > 16000 || w.Replicas.Min < 1 || w.Memory.Min < 256*mdp.MiB {
+		t.Errorf("it holds within %v", w)
 	}
 	all, published := workload.Compositions(), 0
 	_, unseen := workload.Split(1)

@@ -107,6 +107,7 @@ func (s Setting) World(w Workload) (*workload.Simulation, error) {
 	}
 	if s.Central {
 		o.Guards, o.Reserved = central.Guards(), true
+		own(&cell.App.Services[0], w.Name())
 	}
 	if s.Central && s.taught {
 		o.Guards.MemoryPast, o.Guards.BurstPast, o.Guards.BurstShare = 0, 0, 0

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/nn/kernel"
+	"gonum.org/v1/gonum/floats"
 )
 
 // base is the base-learner of a run.
@@ -125,6 +127,33 @@ type choosing struct {
 	plain  *discrete.Updater
 	whole  *discrete.Updater
 	values *throughValues
+
+	// The sums of the parameters of some rounds, and of how many. What a policy chooses moves from round to round more than what it
+	// is worth; the mean of the parameters is steadier, and better than each of them (Polyak and Juditsky 1992; Izmailov et al. 2018).
+	sums  [2][]float64
+	terms int
+}
+
+// average takes the parameters as they are into their mean.
+func (b *choosing) average() {
+	for i, theta := range [][]float64{b.policy.Values.Theta, b.policy.Behaviour.Theta} {
+		if b.sums[i] == nil {
+			b.sums[i] = make([]float64, len(theta))
+		}
+		floats.Add(b.sums[i], theta)
+	}
+	b.terms++
+}
+
+// result is the mean of the parameters of the values and of the behaviour, or the last ones where there is none.
+func (b *choosing) result() (values, behaviour []float64) {
+	if b.terms == 0 {
+		return slices.Clone(b.policy.Values.Theta), slices.Clone(b.policy.Behaviour.Theta)
+	}
+	mean := func(sum []float64) []float64 {
+		return floats.ScaleTo(make([]float64, len(sum)), 1/float64(b.terms), sum)
+	}
+	return mean(b.sums[0]), mean(b.sums[1])
 }
 
 func (b *choosing) actor(_ int, random *rand.Rand) actor {

@@ -120,9 +120,48 @@ func TestChoicesThatAreNotLegalAreNeverTaken(t *testing.T) {
 	}
 }
 
+// The result is the mean of the last rounds' policies, and the training is the same as without a mean.
+func TestTheResultIsTheMeanOfTheLastRounds(t *testing.T) {
+	after := func(averaged float64, rounds int) [2][]float64 {
+		t.Helper()
+		c := choices()
+		c.Rounds, c.Tasks, c.Averaged = 5, 1, averaged
+		run, err := pretrain.New(c, []pretrain.Task{{Name: "w", Env: hiddenChoice(2)}})
+		if err == nil {
+			err = run.Train(context.Background(), rounds)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, values, behaviour, _ := run.Choosing()
+		_, again, _, _ := run.Choosing()
+		if !slices.Equal(values, again) {
+			t.Fatal("the result changes by being asked for")
+		}
+		return [2][]float64{values, behaviour}
+	}
+	fourth, fifth, mean := after(0, 4), after(0, 5), after(0.4, 5)
+	for n := range mean {
+		if slices.Equal(fourth[n], fifth[n]) {
+			t.Fatalf("network %d learns nothing in a round", n)
+		}
+		for i, v := range mean[n] {
+			if want := (fourth[n][i] + fifth[n][i]) / 2; math.Abs(v-want) > 1e-12 {
+				t.Fatalf("parameter %d of network %d is %v, want %v", i, n, v, want)
+			}
+		}
+	}
+	for n, early := range after(0.4, 3) { // there is no mean yet
+		if !slices.Equal(early, after(0, 3)[n]) {
+			t.Errorf("network %d after three rounds of five is not the last one", n)
+		}
+	}
+}
+
 func TestWrongSettingsOfChoicesAreNamed(t *testing.T) {
 	for want, spoil := range map[string]func(*pretrain.Config){
 		"gamma 1":                    func(c *pretrain.Config) { c.Choices.Gamma = 1 },
+		"averaged 1.1":               func(c *pretrain.Config) { c.Averaged = 1.1 },
 		"tries -1":                   func(c *pretrain.Config) { c.Choices.Tries = -1 },
 		"discrete bcq":               func(c *pretrain.Config) { c.Choices.Tau = 0 },
 		"states of 9 numbers":        func(c *pretrain.Config) { c.Choices.State = 9 },

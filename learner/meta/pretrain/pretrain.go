@@ -28,6 +28,7 @@ type Config struct {
 	Updates      int     // of a round: as many as steps are taken makes one per step
 	Through      int     // every how many updates the gradient goes on into the meta-learner
 	LearningRate float64 // of the meta-learner's Adam
+	Averaged     float64 // share of the rounds, the last ones, of whose policies of choices the mean is the result; 0 is the last one alone
 	Final        float64 // share of all learning rates that is left in the last round; they fall linearly
 	Clip         float64 // norm of its gradient, at most
 	Capacity     int     // transitions that are kept of each workload
@@ -80,6 +81,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("pretraining: imitation %v: it must be finite and at least 0", c.Imitation)
 	case c.Capacity < 1:
 		return fmt.Errorf("pretraining: capacity %d: it must be at least 1", c.Capacity)
+	case !(c.Averaged >= 0 && c.Averaged <= 1):
+		return fmt.Errorf("pretraining: averaged %v: it must be in [0, 1]", c.Averaged)
 	case !(c.Final > 0 && c.Final <= 1):
 		return fmt.Errorf("pretraining: final %v: it must be above 0, and at most 1", c.Final)
 	case !(c.LearningRate > 0) || !(c.Clip > 0):
@@ -249,6 +252,9 @@ func (r *Run) round() error {
 	}
 	p.Loss /= float64(max(1, made))
 	r.Rounds++
+	if b, ok := r.base.(*choosing); ok && float64(r.Rounds) > (1-r.c.Averaged)*float64(r.c.Rounds) {
+		b.average()
+	}
 	r.Curve = append(r.Curve, p)
 	return nil
 }
@@ -479,13 +485,14 @@ func (r *Run) Base(seed uint64) (*ddpg.Agent, error) {
 }
 
 // Choosing is what a run's base-learner of choices has learned: its shape, the parameters of its values and those of its
-// behaviour. ok is false where actions are numbers.
+// behaviour, averaged (Config.Averaged). ok is false where actions are numbers.
 func (r *Run) Choosing() (shape discrete.Config, values, behaviour []float64, ok bool) {
 	b, ok := r.base.(*choosing)
 	if !ok {
 		return shape, nil, nil, false
 	}
-	return b.c.Config, slices.Clone(b.policy.Values.Theta), slices.Clone(b.policy.Behaviour.Theta), true
+	values, behaviour = b.result()
+	return b.c.Config, values, behaviour, true
 }
 
 // Familiar is the workloads of the training, of which there are episodes.

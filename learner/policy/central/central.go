@@ -13,7 +13,11 @@ import (
 )
 
 // Form is how a learned policy of central sees and acts. Requests and replicas take seconds to follow, so steps are small.
-func Form() encode.Form { return encode.Discrete(mdp.ReservedKnobs) }
+func Form() encode.Form {
+	f := encode.Discrete(mdp.ReservedKnobs)
+	f.Span = true
+	return f
+}
 
 // Rule is the settings of HPA's and VPA's arithmetic for a workload.
 func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
@@ -39,12 +43,17 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 // (ADR 37).
 func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	p, err := learned.New(f, place)
-	if err == nil {
-		p.PassOver()
-		p.Needs(f.Form.Signals & mdp.SetOf(mdp.Throughput, mdp.LoadPeak))
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	p.PassOver()
+	p.Needs(f.Form.Signals & mdp.SetOf(mdp.Throughput, mdp.LoadPeak))
+	return p, p.KeepTo(Margin)
 }
+
+// Margin is how much more than what the rule would do a choice must be worth, in rewards of a step. Less than that is noise of
+// what was learned (ADR 40).
+const Margin = 0.05
 
 // Guards is the settings of the guards.
 //

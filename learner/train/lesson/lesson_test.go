@@ -3,6 +3,7 @@ package lesson_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -144,6 +145,22 @@ func TestAPolicyIsLearnedOfAStore(t *testing.T) {
 		}
 	}
 
+	// A policy that keeps to what was done, since nothing is worth enough more, is worth what was earned.
+	keeps := config()
+	keeps.Seed, keeps.Margin = 2, 100
+	kept, err := keeps.Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gain := kept.Worth.Mean - chance; math.Abs(gain) > 0.3*(got.Worth.Mean-chance) {
+		t.Errorf("it is worth %.3f, and what it keeps to earned %.3f; without a margin %.3f", kept.Worth.Mean, chance, got.Worth.Mean)
+	}
+	keeps.Margin = 1e-9
+	if free, err := keeps.Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, w); err != nil ||
+		math.Abs(free.Worth.Mean-got.Worth.Mean) > 0.05 {
+		t.Errorf("with hardly a margin it is worth %+v, without one %+v (%v)", free.Worth, got.Worth, err)
+	}
+
 	next, err := config().Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, &got.Weights, w)
 	if err != nil {
 		t.Fatal(err)
@@ -198,9 +215,9 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 	if !errors.As(err, &little) || little.Have != 200 || !strings.Contains(err.Error(), "shop/Deployment/web") {
 		t.Errorf("%v", err)
 	}
-	// What is proven elsewhere can be judged of two episodes, and not of one: where the workload may have as much of each as those
-	// of the proof, and as little.
-	less := func(change func(*mdp.Bounds)) mdp.Bounds {
+	// What is proven elsewhere can be judged of two episodes, and not of one: where the workload may have as much of each as some of
+	// those of the proof.
+	but := func(change func(*mdp.Bounds)) mdp.Bounds {
 		b := place.Bounds
 		change(&b)
 		return b
@@ -211,10 +228,11 @@ func TestTooLittleExperienceIsSaid(t *testing.T) {
 		within         mdp.Bounds
 	}{
 		{true, true, 2, place.Bounds}, {true, false, 1, place.Bounds}, {false, false, 2, place.Bounds},
-		{true, true, 2, less(func(b *mdp.Bounds) { b.CPU.Max-- })}, {true, false, 2, less(func(b *mdp.Bounds) { b.CPU.Max++ })},
-		{true, false, 2, less(func(b *mdp.Bounds) { b.CPU.Min-- })}, {true, false, 2, less(func(b *mdp.Bounds) { b.Memory.Max++ })},
-		{true, false, 2, less(func(b *mdp.Bounds) { b.Replicas.Max++ })},
-		{true, true, 2, less(func(b *mdp.Bounds) { b.Reservation.Max++ })},
+		{true, true, 2, but(func(b *mdp.Bounds) { b.CPU.Max++ })}, {true, false, 2, but(func(b *mdp.Bounds) { b.CPU.Max-- })},
+		{true, true, 2, but(func(b *mdp.Bounds) { b.CPU.Min = b.CPU.Max })},
+		{true, false, 2, but(func(b *mdp.Bounds) { b.CPU = mdp.Range[mdp.MilliCPU]{Min: b.CPU.Max + 1, Max: b.CPU.Max + 2} })},
+		{true, false, 2, but(func(b *mdp.Bounds) { b.Memory.Max-- })}, {true, false, 2, but(func(b *mdp.Bounds) { b.Replicas.Max-- })},
+		{true, true, 2, but(func(b *mdp.Bounds) { b.Reservation.Max++ })},
 	} {
 		ships := start(2)
 		ships.Proven, ships.Within = one.proven, one.within

@@ -27,7 +27,8 @@ type Start struct {
 	// Proven says that it is better than the fallback in workloads that its pretraining has not seen: then it is tried in a new one
 	// (see [lifecycle.Estimate]).
 	Proven bool
-	// Within is the bounds of the workloads that have proven it: in those that have narrower ones it is proven of nothing (ADR 39).
+	// Within is, of each knob, the lowest and the highest upper bound of the workloads that have proven it. In narrower and in wider
+	// ones it is proven of nothing (ADR 40).
 	Within     mdp.Bounds
 	Seen       mdp.Set // signals that the pretraining's worlds have shown; of the others it has learned nothing, and reads none
 	Meta       meta.Config
@@ -78,10 +79,10 @@ func (s Start) Check() error {
 	return nil
 }
 
-// holds reports whether what was proven holds for a workload: its bounds hold back nothing that those of the proof allow.
+// holds reports whether what was proven holds for a workload: it may have as much as some of the workloads of the proof.
 func (s Start) holds(place encode.Place) bool {
 	for _, k := range []mdp.Signal{mdp.Replicas, mdp.CPULimit, mdp.MemoryLimit} { // a reservation is bounded by the limit
-		if own, proof := place.Bounds.Knob(k), s.Within.Knob(k); own.Min > proof.Min || own.Max < proof.Max {
+		if !s.Within.Knob(k).Has(place.Bounds.Knob(k).Max) {
 			return false
 		}
 	}
@@ -192,7 +193,7 @@ func (s Start) folded(theta, embedding []float64) []float64 {
 
 const (
 	startKind     = "aware-start"
-	startEncoding = "1"
+	startEncoding = "2" // in encoding 1 Within was the bounds of all workloads
 )
 
 // startText is what of a start is not numbers.
