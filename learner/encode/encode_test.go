@@ -126,8 +126,8 @@ func TestASpanDoesNotDependOnTheLowerBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := mdp.State{
-			Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage), Limit: mdp.Size{CPU: most, Memory: mdp.Bytes(most) * mdp.MiB},
-			Usage: mdp.Size{CPU: most / 160},
+			Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage),
+			Limit:    mdp.Size{CPU: most, Memory: mdp.Bytes(most) * mdp.MiB}, Usage: mdp.Size{CPU: most / 160},
 		}
 		if half {
 			s.Limit.CPU, s.Usage.CPU = most/2, most/4

@@ -78,8 +78,9 @@ func TestAProofIsOfUnseenWorkloads(t *testing.T) {
 	params := start.Base.Network().Params()
 	start.Values, start.Behaviour = make([]float64, params), make([]float64, params)
 	// To whom all choices are worth the same the rule is as good as any: it is followed, and earns the same.
-	if p, err := setting.Prove(t.Context(), start, 4, 1, 1, func(string) {}); err != nil || p.Start != p.Rule || p.Start.Reward == 0 {
-		t.Errorf("%v (%v)", p, err)
+	same, err := setting.Prove(t.Context(), start, 4, 1, 1, func(string) {})
+	if err != nil || same.Start != same.Rule || same.Start.Reward == 0 {
+		t.Errorf("%v (%v)", same, err)
 	}
 	start.Values[params-form.NumActions()] = 1 // it likes to keep everything
 	var names []string
@@ -90,7 +91,8 @@ func TestAProofIsOfUnseenWorkloads(t *testing.T) {
 	if p.Workloads != 4 || p.Start.Steps != 4*5*20 || p.Rule.Steps != p.Start.Steps || p.Rule.Reward == p.Start.Reward || p.Holds() {
 		t.Errorf("%v", p)
 	}
-	if w := p.Within; w.CPU.Min < 400 || w.CPU.Min == w.CPU.Max || w.CPU.Max > 16000 || w.Replicas.Min < 1 || w.Memory.Min < 256*mdp.MiB {
+	w := p.Within
+	if w.CPU.Min < 400 || w.CPU.Min == w.CPU.Max || w.CPU.Max > 16000 || w.Replicas.Min < 1 || w.Memory.Min < 256*mdp.MiB {
 		t.Errorf("it holds within %v", w)
 	}
 	all, published := workload.Compositions(), 0

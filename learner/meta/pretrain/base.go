@@ -128,8 +128,9 @@ type choosing struct {
 	whole  *discrete.Updater
 	values *throughValues
 
-	// The sums of the parameters of some rounds, and of how many. What a policy chooses moves from round to round more than what it
-	// is worth; the mean of the parameters is steadier, and better than each of them (Polyak and Juditsky 1992; Izmailov et al. 2018).
+	// The sums of the parameters of some rounds, and of how many. What a policy chooses moves from round to round more than what
+	// it is worth; the mean of the parameters is steadier, and better than each of them (Polyak and Juditsky 1992; Izmailov et
+	// al. 2018).
 	sums  [2][]float64
 	terms int
 }

@@ -28,7 +28,7 @@ type Config struct {
 	Updates      int     // of a round: as many as steps are taken makes one per step
 	Through      int     // every how many updates the gradient goes on into the meta-learner
 	LearningRate float64 // of the meta-learner's Adam
-	Averaged     float64 // share of the rounds, the last ones, of whose policies of choices the mean is the result; 0 is the last one alone
+	Averaged     float64 // share of the rounds, the last ones, of whose policies of choices the result is the mean; 0: the last one
 	Final        float64 // share of all learning rates that is left in the last round; they fall linearly
 	Clip         float64 // norm of its gradient, at most
 	Capacity     int     // transitions that are kept of each workload
