@@ -129,8 +129,7 @@ type choosing struct {
 	values *throughValues
 
 	// The sums of the parameters of some rounds, and of how many. What a policy chooses moves from round to round more than what
-	// it is worth; the mean of the parameters is steadier, and better than each of them (Polyak and Juditsky 1992; Izmailov et
-	// al. 2018).
+	// it is worth; the mean of the parameters is steadier (Polyak and Juditsky 1992; Izmailov et al. 2018).
 	sums  [2][]float64
 	terms int
 }
