@@ -30,7 +30,6 @@ type Policy struct {
 	legal   []bool
 	action  []float64
 
-	keeps  bool
 	margin float64
 	out    []float64 // of the last decision
 
@@ -135,17 +134,17 @@ func (p *Policy) KeepTo(margin float64) error {
 		return fmt.Errorf("learned policy: a margin of %v with head %s: it must be at least 0, and the outputs values of choices",
 			margin, p.head.Kind)
 	}
-	p.keeps, p.margin = true, margin
+	p.margin = margin
 	return nil
 }
 
 // Beside is what it decides in a State in which another policy would take an action: that action, unless its own choice is worth
 // more than the choice nearest to that one by the margin of [Policy.KeepTo]. So it departs from a policy that is known to do only
 // where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement with baseline
-// bootstrapping"). Without KeepTo it is [Policy.Decide].
+// bootstrapping"). Actions that are no choices are its own.
 func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
 	own, err := p.Decide(s)
-	if err != nil || !p.keeps {
+	if err != nil || p.legal == nil {
 		return own, err
 	}
 	if p.out[int(p.action[0])]-p.out[p.encoder.Nearest(s, other)] >= p.margin {

@@ -147,7 +147,7 @@ func TestAShrinkInVainIsPassedOver(t *testing.T) {
 }
 
 // Beside another policy it keeps to what that one does, all of it, unless its own choice is worth more by the margin than the
-// choice that is nearest. Who has not asked for that gets its own.
+// choice that is nearest.
 func TestBesideAnotherItDepartsForAGainOnly(t *testing.T) {
 	present := mdp.State{Observed: mdp.LimitKnobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 500 * mdp.MiB}}
 	own, other := (mdp.Action{}).WithCPU(900), (mdp.Action{}).WithMemory(390*mdp.MiB).WithCPU(1005)
@@ -174,6 +174,31 @@ func TestBesideAnotherItDepartsForAGainOnly(t *testing.T) {
 	}
 	if a, err := p.Decide(present); err != nil || a != own {
 		t.Errorf("after a shrink in vain: %v (%v), want %v", a, err, own)
+	}
+	// One of its own that it did not take is not in vain.
+	p = likes(t, "cpu-limit x0.9", "memory-limit x0.8")
+	p.PassOver()
+	if err := p.KeepTo(100); err != nil {
+		t.Fatal(err)
+	}
+	shrink := (mdp.Action{}).WithMemory(390 * mdp.MiB)
+	if a, err := p.Beside(present, shrink); err != nil || a != shrink {
+		t.Errorf("%v (%v), want %v", a, err, shrink)
+	}
+	if a, err := p.Decide(present); err != nil || a != own {
+		t.Errorf("after the other's shrink: %v (%v), want %v", a, err, own)
+	}
+	// Numbers are not compared with another policy's.
+	box, err := learned.New(all()["clamp"], place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := box.Decide(present)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := box.Beside(present, other); err != nil || a != alone || box.KeepTo(0) == nil {
+		t.Errorf("%v (%v), want %v", a, err, alone)
 	}
 	// Where it may not decide there is nothing to depart with.
 	p.Needs(mdp.SetOf(mdp.Throughput))
