@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/sim/workload"
 )
@@ -55,6 +56,18 @@ func TestAPoolHasWorkloadsOfAllKinds(t *testing.T) {
 		if _, err := Published.Pool(n, 1, 1); err == nil || !strings.Contains(err.Error(), "[1, 800]") {
 			t.Errorf("a pool of %d: %v", n, err)
 		}
+	}
+}
+
+// What ships is the mean of the policies of many rounds: one alone was better or worse than the rule by chance (ADR 40).
+func TestAPretrainingOfCentralsEndsWithAMean(t *testing.T) {
+	setting := Published
+	setting.Central = true
+	form := central.Form()
+	shape := setting.Shape(meta.Form{Observation: form.Dim(), Choices: form.NumActions()})
+	c := setting.Pretraining(shape, 1200, 1)
+	if err := c.Check(); err != nil || c.Averaged*float64(c.Rounds) < 100 {
+		t.Errorf("the mean of %v of %d rounds (%v)", c.Averaged, c.Rounds, err)
 	}
 }
 

@@ -104,6 +104,9 @@ func TestWhatIsNoLessonIsRefused(t *testing.T) {
 		"gamma 7": func(f *weights.File) {
 			f.Meta["lesson"] = strings.Replace(f.Meta["lesson"], `"Gamma":0.9`, `"Gamma":7`, 1)
 		},
+		"margin -1": func(f *weights.File) {
+			f.Meta["lesson"] = strings.Replace(f.Meta["lesson"], `"Margin":0`, `"Margin":-1`, 1)
+		},
 		`tensor "next" is missing`: func(f *weights.File) { delete(f.Tensors, "next") },
 		`tensor "state" has shape`: func(f *weights.File) { f.Tensors["state"] = f.Tensors["reward"] },
 		"no transitions":           func(f *weights.File) { delete(f.Tensors, "reward") },
