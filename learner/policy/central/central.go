@@ -51,8 +51,8 @@ func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	return p, p.KeepTo(Margin)
 }
 
-// Margin is how much more than what the rule would do a choice must be worth, in rewards of a step. Less than that is noise of
-// what was learned (ADR 40).
+// Margin is how much more than what the rule would do a choice must be worth: by its value, which is the discounted reward of all
+// that follows, some ten times a step's. Less than that is noise of what was learned (ADR 40).
 const Margin = 0.05
 
 // Guards is the settings of the guards.

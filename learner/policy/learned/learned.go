@@ -127,8 +127,8 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	return a, err
 }
 
-// KeepTo lets [Policy.Beside] keep to the other policy's action, unless its own choice is worth more by a margin. The network's
-// output must be values of choices (DQN, discrete BCQ).
+// KeepTo lets [Policy.Beside] keep to the other policy's action, unless the value of its own choice is higher by a margin. The
+// network's output must be values of choices (DQN, discrete BCQ): discounted sums of rewards.
 func (p *Policy) KeepTo(margin float64) error {
 	if p.legal == nil || !(margin >= 0) {
 		return fmt.Errorf("learned policy: a margin of %v with head %s: it must be at least 0, and the outputs values of choices",
@@ -138,10 +138,10 @@ func (p *Policy) KeepTo(margin float64) error {
 	return nil
 }
 
-// Beside is what it decides in a State in which another policy would take an action: that action, unless its own choice is worth
-// more than the choice nearest to that one by the margin of [Policy.KeepTo]. So it departs from a policy that is known to do only
-// where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement with baseline
-// bootstrapping"). Actions that are no choices are its own.
+// Beside is what it decides in a State in which another policy would take an action: that action, unless the value of its own
+// choice is higher than that of the choice nearest to that one by the margin of [Policy.KeepTo]. So it departs from a policy that
+// is known to do only where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement
+// with baseline bootstrapping"). Actions that are no choices are its own.
 func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
 	own, err := p.Decide(s)
 	if err != nil || p.legal == nil {
