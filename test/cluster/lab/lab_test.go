@@ -733,3 +733,17 @@ func write(t *testing.T, file, content string) {
 		t.Fatal(err)
 	}
 }
+
+// A link ends by itself some time after the network namespace of its other end, so that it
+// may be gone between being found and being removed.
+func TestALinkThatIsGoneIsNoError(t *testing.T) {
+	if err := ip(t.Context(), "link", "delete", "aware-none"); !noDevice(err) {
+		t.Errorf("a link that never was: %v", err)
+	}
+	if err := errors.New("ip link delete awl0: exit status 2: RTNETLINK answers: No such device"); !noDevice(err) {
+		t.Errorf("a link that ended in between: %v", err)
+	}
+	if err := ip(t.Context(), "link", "delete", "lo"); err == nil || noDevice(err) {
+		t.Errorf("a link that is there and refuses: %v", err)
+	}
+}

@@ -219,12 +219,17 @@ func removeLinks(ctx context.Context, owner string) error {
 		if strings.TrimSpace(string(alias)) != owner {
 			continue
 		}
-		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil &&
-			!strings.Contains(err.Error(), "Cannot find device") {
+		if err := ip(ctx, "link", "delete", filepath.Base(link)); err != nil && !noDevice(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// noDevice reports whether ip found no such device. It says so itself when it looks up a
+// name in vain; the kernel says so where the device ends between that and the change.
+func noDevice(err error) bool {
+	return strings.Contains(err.Error(), "Cannot find device") || strings.Contains(err.Error(), "No such device")
 }
 
 func ip(ctx context.Context, args ...string) error {
