@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/experience/trajectory"
+	"awarescale.dev/aware/learner/lifecycle"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/plugins/autoscaling/admission"
 	"awarescale.dev/aware/plugins/fleet"
@@ -114,8 +115,41 @@ func measureStore(store trajectory.Store) {
 	}
 }
 
-// measureMinds registers how many lessons wait for a learner. It is called once in a process.
+// Who a learned workload's decision comes from, as the metric names it.
+const (
+	byRule    = "rule"     // the rule drives
+	asRule    = "as-rule"  // the learned policy drives, and did what the rule wanted
+	byLearned = "departed" // the learned policy drives, and did something else
+	byChance  = "tried"    // another action was tried, whoever drives
+)
+
+// by is whose decision it was.
+func by(c lifecycle.Choice) string {
+	switch {
+	case c.Tried:
+		return byChance
+	case c.Driver == lifecycle.Fallback:
+		return byRule
+	case c.Departs || !c.Known:
+		return byLearned
+	}
+	return asRule
+}
+
+// measureMinds registers how many lessons wait for a learner, and whose the decisions on learned workloads are. It is called once
+// in a process.
 func measureMinds(m *minds) {
+	decisions := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "aware", Subsystem: "learner", Name: "decisions_total",
+		Help: "Decisions on workloads that are learned, by whose they are: the rule's (rule), the learned policy's that did what " +
+			"the rule wanted (as-rule) or something else (departed), or another action that was tried (tried).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"by"})
+	legacyregistry.MustRegister(decisions)
+	for _, whose := range []string{byRule, asRule, byLearned, byChance} {
+		decisions.WithLabelValues(whose)
+	}
+	m.counted = func(c lifecycle.Choice) { decisions.WithLabelValues(by(c)).Inc() }
 	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Namespace: "aware", Subsystem: "learner", Name: "due_lessons",
 		Help:           "Workloads whose lesson is due, and that no learner has. If it stays high, more learners are needed.",

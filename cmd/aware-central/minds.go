@@ -41,6 +41,7 @@ type minds struct {
 	now     func() time.Time
 	// deciding reports whether this instance holds the autoscaler's lease: another one has agents of its own.
 	deciding func() bool
+	counted  func(lifecycle.Choice) // called at each decision that is carried out, for metrics
 
 	mu    sync.Mutex       // taken before that of a mind
 	all   map[string]*mind // by workload
@@ -66,6 +67,7 @@ type mind struct {
 	steps      int           // that were recorded since the agent was kept
 	changed    bool          // the files are older than the stage, the policy or the weights
 	trouble    string        // of the last lesson or of keeping; empty: none
+	counted    func(lifecycle.Choice)
 }
 
 func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *minds {
@@ -73,7 +75,7 @@ func newMinds(step time.Duration, now func() time.Time, deciding func() bool) *m
 	lessons.Margin = central.Margin
 	return &minds{
 		lessons: lessons, every: 10 * time.Minute, share: 0.5, now: now,
-		deciding: deciding, all: map[string]*mind{},
+		deciding: deciding, counted: func(lifecycle.Choice) {}, all: map[string]*mind{},
 	}
 }
 
@@ -101,7 +103,7 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	if err != nil {
 		return nil, fmt.Errorf("spec.learner: %w", err)
 	}
-	one := &mind{workload: r.Workload, agent: a, place: place, objective: r.Objective}
+	one := &mind{workload: r.Workload, agent: a, place: place, objective: r.Objective, counted: m.counted}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if before := m.all[r.Workload]; before != nil {
@@ -169,7 +171,11 @@ func (o *mind) Decide(s mdp.State) (mdp.Action, error) {
 	if !o.acting {
 		return o.agent.Advise(s)
 	}
-	return o.agent.Decide(s)
+	action, err := o.agent.Decide(s)
+	if err == nil {
+		o.counted(o.agent.Choice())
+	}
+	return action, err
 }
 
 // record takes in a transition of a workload, on the way of its decisions: it waits for no disk. What nobody carries out says
@@ -209,9 +215,14 @@ func (m *minds) life(workload string) (recommender.Life, bool) {
 	defer o.mu.Unlock()
 	stage := o.agent.Stage()
 	driver, wrong := o.agent.Drives()
+	choice, lately := o.agent.Choice(), o.agent.Departures()
 	l := recommender.Life{
 		Stage: stage.Stage.String(), Why: stage.Why, Learned: driver == lifecycle.Learned,
 		Generation: o.agent.Generation(), Trouble: o.trouble, Peak: o.peak,
+		Departs: choice.Departs, Tried: choice.Tried, Steps: lately.Steps, Departed: lately.Departed,
+	}
+	if choice.Departs {
+		l.Rule = choice.Fallback
 	}
 	switch {
 	case wrong != nil:

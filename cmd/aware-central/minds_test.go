@@ -179,6 +179,35 @@ func (s *shop) handed() {
 	}
 }
 
+// The metric of decisions says whose they are; what nobody carries out does not count.
+func TestDecisionsAreCountedByWhoseTheyAre(t *testing.T) {
+	for _, c := range []struct {
+		choice lifecycle.Choice
+		want   string
+	}{
+		{lifecycle.Choice{Driver: lifecycle.Fallback, Known: true}, "rule"},
+		{lifecycle.Choice{Driver: lifecycle.Fallback, Known: true, Tried: true, Departs: true}, "tried"},
+		{lifecycle.Choice{Driver: lifecycle.Learned, Known: true}, "as-rule"},
+		{lifecycle.Choice{Driver: lifecycle.Learned, Known: true, Departs: true}, "departed"},
+		{lifecycle.Choice{Driver: lifecycle.Learned}, "departed"}, // the rule knew nothing
+	} {
+		if got := by(c.choice); got != c.want {
+			t.Errorf("%+v is counted as %s, want %s", c.choice, got, c.want)
+		}
+	}
+	s := open(t, filepath.Join(t.TempDir(), "t.db"), time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	n := 0
+	s.minds.of(s.name).counted = func(lifecycle.Choice) { n++ }
+	s.watching = true
+	s.pass(1)
+	watched := n
+	s.watching = false
+	s.pass(1)
+	if watched > 1 || n < 98 {
+		t.Errorf("%d decisions counted of an episode that nobody carried out, %d in all", watched, n)
+	}
+}
+
 func TestARestartOfCentralLosesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.db")
 	s := open(t, path, time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))

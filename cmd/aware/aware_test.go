@@ -44,7 +44,8 @@ func shop() v1alpha1.MultidimPodAutoscaler {
 				},
 				Sets:      map[string]resource.Quantity{"replicas": *q("2"), "memory-limit": *q("96Mi")},
 				ClippedBy: []string{"max"},
-				Policy:    "hpavpa/1",
+				Policy:    "learned/3",
+				Rule:      "replicas=1",
 			}},
 			Conditions: []metav1.Condition{{
 				Type:    v1alpha1.SLOObserved,
@@ -76,7 +77,7 @@ func TestExplainPrintsDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"12:00:00", "web", "replicas=1 cpu-usage=200m latency=12.3ms",
-		"replicas=2 memory-limit=96Mi", "max", "pending", "hpavpa/1"} {
+		"replicas=2 memory-limit=96Mi", "max", "pending", "learned/3, where the rule wanted replicas=1"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("explain does not print %q:\n%s", want, out.String())
 		}

@@ -121,7 +121,7 @@ func follow(
 			return json.NewEncoder(out).Encode(d)
 		}
 		_, err := fmt.Fprintf(out, "%s %s observed %s; decided %s; clipped by %s; %s %s (%s)\n", d.Time.Format("15:04:05"),
-			or(d.Container), observed(d), sets(d), or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), d.Policy)
+			or(d.Container), observed(d), sets(d), or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), policy(d))
 		return err
 	})
 	if cmd.Context().Err() != nil {
@@ -166,9 +166,17 @@ func explain(out io.Writer, m v1alpha1.MultidimPodAutoscaler) error {
 	for _, d := range s.Decisions {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			d.Time.Format("15:04:05"), or(d.Container), observed(d), sets(d),
-			or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), d.Policy)
+			or(strings.Join(d.ClippedBy, ",")), d.Effect, or(d.Reason), policy(d))
 	}
 	return w.Flush()
+}
+
+// policy is whose decision it was, and what the rule would have done, where that is something else.
+func policy(d v1alpha1.DecisionStatus) string {
+	if d.Rule == "" {
+		return d.Policy
+	}
+	return d.Policy + ", where the rule wanted " + d.Rule
 }
 
 // observed is what a decision was made from.

@@ -119,7 +119,7 @@ func TestExplainReadsCentralsStreamAsTheCallerWantsToBeKnown(t *testing.T) {
 			}
 			first, second := strings.Index(out, "two/1"), strings.Index(out, "one/1")
 			streamed := first > 0 && first < second
-			if streamed != (c.token != "") || strings.Contains(out, "hpavpa/1") == streamed {
+			if streamed != (c.token != "") || strings.Contains(out, "learned/3") == streamed {
 				t.Errorf("it printed\n%s", out)
 			}
 		})
@@ -133,7 +133,7 @@ func TestExplainSaysWhyItShowsTheStatus(t *testing.T) {
 	for _, args := range [][]string{{"--send-token"}, {"--send-token", "--follow"}} {
 		out, notes, err := explained(t, kubeconfig, args...)
 		if err != nil || !strings.Contains(notes, "viewer may not get") || !strings.Contains(notes, "those of its status") ||
-			!strings.Contains(out, "hpavpa/1") {
+			!strings.Contains(out, "learned/3") {
 			t.Errorf("%v: notes %q, %v, it printed\n%s", args, notes, err, out)
 		}
 	}

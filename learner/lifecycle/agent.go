@@ -55,7 +55,21 @@ type Agent struct {
 	harmful  string
 	failed   error     // of the learned policy at the last decision
 	now      time.Time // of the last transition's decision
+	last     Choice
+	lately   Departures // since recent began
 }
+
+// Choice is what is known of a decision beside what was decided.
+type Choice struct {
+	Driver   Driver
+	Fallback mdp.Action // what the fallback wanted, before any guards; meaningful when Known
+	Known    bool
+	Departs  bool // what was decided leads to something else than that; false where it is not known
+	Tried    bool // it is not what the driver wanted, but something to see what it leads to
+}
+
+// Departures is in how many of some steps a learned policy did something else than the fallback would have done.
+type Departures struct{ Steps, Departed int }
 
 // Workload is which of the workloads it is that an agent has known: an update makes it another one.
 type Workload struct {
@@ -92,6 +106,12 @@ func (a *Agent) Generation() uint64 { return a.generation }
 // Drives is who decided last, and why the learned policy did not although the stage says so; nil in all other cases.
 func (a *Agent) Drives() (Driver, error) { return a.drove, a.failed }
 
+// Choice is of the last decision.
+func (a *Agent) Choice() Choice { return a.last }
+
+// Departures is how often the learned policy has departed from the fallback since it drives as it is, in this process.
+func (a *Agent) Departures() Departures { return a.lately }
+
 // Training is what is to be learned from now.
 func (a *Agent) Training() Training { return a.plan().Training }
 
@@ -108,6 +128,7 @@ func (a *Agent) plan() Plan { return a.machine.Plan(a.config.Settings) }
 func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	action, err := a.config.Fallback.Decide(s)
 	a.previous, a.drove, a.failed = a.drove, Fallback, nil
+	a.last = Choice{Driver: Fallback, Fallback: action, Known: err == nil}
 	if a.plan().Driver != Learned {
 		return action, err
 	}
@@ -115,14 +136,22 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	if a.failed = wrong; wrong != nil {
 		return action, err
 	}
-	a.drove = Learned
+	a.drove, a.last.Driver = Learned, Learned
+	a.last.Departs = a.departs(s, chosen)
 	return chosen, nil
 }
 
 // Decide implements [mdp.Policy]: what the driver decides, or now and then another action, where the stage wants that.
 func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	action, err := a.Advise(s)
+	if a.drove == Learned {
+		a.lately.Steps++
+		if a.last.Departs {
+			a.lately.Departed++
+		}
+	}
 	plan := a.plan()
+	own := action
 	switch {
 	case err != nil || !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
 	case a.drove == Learned:
@@ -130,7 +159,30 @@ func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	default:
 		action = a.raised(s, action)
 	}
+	a.last.Tried = action != own
+	a.last.Departs = a.departs(s, action)
 	return action, err
+}
+
+// departs reports whether an action leads to something else than what the fallback wants in the State.
+func (a *Agent) departs(s mdp.State, action mdp.Action) bool {
+	if !a.last.Known {
+		return false
+	}
+	for k := range (action.Sets | a.last.Fallback.Sets).Signals() {
+		if value(s, action, k) != value(s, a.last.Fallback, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// value is a knob's after an action.
+func value(s mdp.State, a mdp.Action, k mdp.Signal) int64 {
+	if v, ok := a.Knob(k); ok {
+		return v
+	}
+	return s.Knob(k)
 }
 
 // beside is a learned policy that wants to know what the fallback would do.
@@ -249,7 +301,7 @@ func (a *Agent) Offer(p mdp.Policy, generation uint64, worth Estimate) (taken bo
 				worth.Low, worth.High, now.Mean)
 		}
 		a.before, a.worth = a.learned, now
-		a.recent, a.detector = NewProfile(), nil
+		a.recent, a.lately, a.detector = NewProfile(), Departures{}, nil
 	}
 	a.proven = worth.Proven
 	if a.config.Settings.Thresholds != (Thresholds{}) {
@@ -297,7 +349,7 @@ func (a *Agent) Tick() (changed bool) {
 	}
 	was, drove := a.machine.Stage, a.recent
 	a.machine = next
-	a.recent = NewProfile()
+	a.recent, a.lately = NewProfile(), Departures{}
 	a.before = nil
 	// What has served for episodes is not worth less by itself, least of all where other workloads have proven it. What was learned
 	// here alone, is hardly worth less over many episodes, and still drives may be so by chance: only if it hands back after
@@ -396,7 +448,7 @@ func (a *Agent) rollback(s Settings, recent Summary) {
 	if least := a.worth.Mean - float64(s.Worse)*math.Abs(a.worth.Mean); recent.Mean < least {
 		a.learned, a.proven = a.before, false
 		a.generation++
-		a.recent, a.detector = NewProfile(), nil
+		a.recent, a.lately, a.detector = NewProfile(), Departures{}, nil
 	}
 	a.before = nil
 }

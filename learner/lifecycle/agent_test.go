@@ -433,6 +433,78 @@ func TestALearnedPolicyIsToldWhatTheFallbackWouldDo(t *testing.T) {
 	decides(700, lifecycle.Fallback)
 }
 
+// A person can see where a learned policy did something else than the fallback would have done, and how often. What leads to the
+// same is the same, however it is said, and what the fallback did not know nobody departed from.
+func TestDeparturesFromTheFallbackAreSaid(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
+	if _, err := l.Decide(present); err != nil {
+		t.Fatal(err)
+	}
+	if c := l.Choice(); c.Driver != lifecycle.Fallback || c.Departs || l.Departures().Steps != 0 {
+		t.Errorf("the fallback drives: %+v, %+v", c, l.Departures())
+	}
+	learned := &rule{cpu: 1000}
+	l.Offer(learned, 1, worth(1))
+	l.Tick()
+	l.in(lifecycle.Online)
+	decides := func(departs, known bool) {
+		t.Helper()
+		if _, err := l.Decide(present); err != nil {
+			t.Fatal(err)
+		}
+		c := l.Choice()
+		v, _ := c.Fallback.Knob(mdp.CPULimit)
+		if c.Departs != departs || c.Known != known || known && mdp.MilliCPU(v) != l.fallback.cpu || c.Tried ||
+			c.Driver != lifecycle.Learned {
+			t.Errorf("%+v, want departs %v", c, departs)
+		}
+	}
+	decides(false, true)
+	learned.cpu = 900
+	decides(true, true)
+	l.fallback.cpu = 900
+	decides(false, true)
+	l.fallback.err = errors.New("nothing is known")
+	decides(false, false)
+	l.fallback.err = nil
+	learned.err = errors.New("nothing")
+	if _, err := l.Decide(present); err != nil || l.Choice().Driver != lifecycle.Fallback {
+		t.Errorf("%+v (%v), want the fallback's", l.Choice(), err)
+	}
+	if d := l.Departures(); d != (lifecycle.Departures{Steps: 4, Departed: 1}) {
+		t.Errorf("%+v, want 1 of the 4 steps in which it decided", d)
+	}
+	learned.err = nil
+	if _, err := l.Advise(present); err != nil || l.Departures().Steps != 4 {
+		t.Errorf("what nobody carries out counts: %+v", l.Departures())
+	}
+	l.steps(400, 1)
+	if taken, why := l.Offer(&rule{cpu: 800}, 2, worth(3)); !taken || l.Departures().Steps != 0 {
+		t.Errorf("another policy drives (%v, %s), and of the one before there are %+v", taken, why, l.Departures())
+	}
+}
+
+// Where another action is tried that is said, too, whoever drives.
+func TestATrialIsSaid(t *testing.T) {
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Try = 0.5 })
+	l.episodes(1, 1)
+	tried := 0
+	for range 100 {
+		action, err := l.Decide(present)
+		v, cpu := action.Knob(mdp.CPULimit)
+		other := action.Sets != mdp.SetOf(mdp.CPULimit) || !cpu || v != 1000
+		if c := l.Choice(); err != nil || c.Tried != other || c.Departs && !c.Tried {
+			t.Fatalf("%v was decided (%v), and said is %+v", action, err, c)
+		}
+		if l.Choice().Departs {
+			tried++
+		}
+	}
+	if tried < 20 {
+		t.Errorf("%d trials in 100 steps", tried)
+	}
+}
+
 // What the fallback earns while the learned policy cannot decide is not the policy's merit.
 func TestAPolicyThatCannotDecideIsNotJudgedByTheFallback(t *testing.T) {
 	l := live(t, func(c *lifecycle.AgentConfig) {

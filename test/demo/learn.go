@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -33,12 +34,20 @@ patches:
             type: Directory
 `
 
-// keeping makes the folder on the node, and the overlay. It returns the overlay's folder.
-func (s *stage) keeping(ctx context.Context, manifests string) (string, error) {
+// makeState makes the folder on the node.
+func (s *stage) makeState(ctx context.Context) error {
 	const user = "65532" // of the autoscaler's container
 	install := s.cluster.Command(ctx, "install", "-d", "-o", user, "-g", user, "-m", "700", stateOnNode)
 	if out, err := install.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("making %s on the lab's node: %w: %s", stateOnNode, err, out)
+		return fmt.Errorf("making %s on the lab's node: %w: %s", stateOnNode, err, out)
+	}
+	return nil
+}
+
+// keeping makes the folder on the node, and the overlay. It returns the overlay's folder.
+func (s *stage) keeping(ctx context.Context, manifests string) (string, error) {
+	if err := s.makeState(ctx); err != nil {
+		return "", err
 	}
 	dir := filepath.Join(s.options.out, "manifests", learned)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -51,9 +60,13 @@ func (s *stage) keeping(ctx context.Context, manifests string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, overlay, from), 0o644)
 }
 
-// learn lets central learn the application under the load of the slices, one after the other, for as long as --learn says.
+// learn lets central learn the application under the load of the slices, one after the other, for as long as --learn says, and
+// keeps what it has learned in learned.tar. With --learned it is that of another demo, in place of the load.
 func (s *stage) learn(ctx context.Context) (err error) {
 	const run = learned
+	if from := s.options.learned; from != "" {
+		return s.takeOver(ctx, from)
+	}
 	row := s.screen.begin("learning for " + run)
 	defer func() {
 		if err != nil && ctx.Err() == nil {
@@ -102,7 +115,40 @@ func (s *stage) learn(ctx context.Context) (err error) {
 	if err := s.remove(ctx, run); err != nil {
 		return err
 	}
+	if err := s.keepLearned(ctx, filepath.Join(s.options.out, "learned.tar")); err != nil {
+		return err
+	}
 	row.phase("done")
+	return nil
+}
+
+// keepLearned copies what central has learned from the node to a file.
+func (s *stage) keepLearned(ctx context.Context, to string) error {
+	var wrong bytes.Buffer
+	pack := s.cluster.Command(ctx, "tar", "-C", stateOnNode, "-c", ".")
+	pack.Stderr = &wrong
+	out, err := pack.Output()
+	if err != nil {
+		return fmt.Errorf("reading %s on the lab's node: %w: %s", stateOnNode, err, &wrong)
+	}
+	return os.WriteFile(to, out, 0o600)
+}
+
+// takeOver copies what central has learned in another demo from its file to the node.
+func (s *stage) takeOver(ctx context.Context, from string) error {
+	file, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("flag --learned: %w", err)
+	}
+	defer file.Close()
+	if err := s.makeState(ctx); err != nil {
+		return err
+	}
+	unpack := s.cluster.Command(ctx, "tar", "-C", stateOnNode, "-x")
+	unpack.Stdin = file
+	if out, err := unpack.CombinedOutput(); err != nil {
+		return fmt.Errorf("flag --learned: unpacking %s on the lab's node: %w: %s", from, err, out)
+	}
 	return nil
 }
 

@@ -96,6 +96,7 @@ type options struct {
 	slo       time.Duration // 0: it is fitted
 	rule      string        // of AWARE's nodes; empty: their own
 	learn     time.Duration // how long the application of the learned run lives before the rounds
+	learned   string        // file of what another demo's has learned, in its place; empty: none
 }
 
 // What --neighbour takes.
@@ -142,6 +143,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.rule, "rule", "", "by which AWARE's nodes decide on CPU limits: captain or demand; empty is their own")
 	f.DurationVar(&o.learn, "learn", 100*time.Minute,
 		"how long the application of the run "+learned+" has load before the rounds, for central to learn it")
+	f.StringVar(&o.learned, "learned", "",
+		"in place of --learn, go on from the learned.tar of another demo; it is of no use with another SLO than there (--slo)")
 	return c
 }
 

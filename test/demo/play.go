@@ -106,6 +106,9 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 		return record, nil
 	}
 	row.phase("removing")
+	if withAWARE(run) {
+		s.keepDecisions(ctx, slice)
+	}
 	if err := s.uninstall(ctx, run, record, sampler); err != nil {
 		return nil, err
 	}
@@ -373,6 +376,21 @@ func resizesIn(families map[string]*dto.MetricFamily) (float64, bool) {
 		}
 	}
 	return sum, true
+}
+
+// keepDecisions keeps central's log of a slice, which has all its decisions.
+func (s *stage) keepDecisions(ctx context.Context, slice slice) {
+	file := filepath.Join(s.options.out, "logs", slice.name(), fmt.Sprintf("aware-autoscaler-seed-%d.log", slice.seed))
+	log, err := s.cluster.Kubectl(ctx, "logs", "-n", awareNamespace, "deployment/aware-autoscaler")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(file, log, 0o644)
+	}
+	if err != nil {
+		s.screen.say("keeping the decisions of %s: %v", slice.name(), err)
+	}
 }
 
 // diagnose keeps what one would ask for when a run failed.

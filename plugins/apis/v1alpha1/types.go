@@ -452,6 +452,11 @@ type DecisionStatus struct {
 	ClippedBy []string `json:"clippedBy,omitempty"`
 	// The policy that decided.
 	Policy string `json:"policy"`
+	// What the rule would have done, in words, where a learned policy did
+	// something else, or something else was tried. As the rule wanted it, before
+	// anything was clipped.
+	// +optional
+	Rule string `json:"rule,omitempty"`
 }
 
 // ResizeStatus counts resizes.

@@ -55,6 +55,13 @@ func TestTheStatusSaysWhoDecides(t *testing.T) {
 			Life{Stage: "Serving", Why: "5 episodes are worth 1.4", Learned: true, Generation: 7}, true,
 			"Serving", "learned/7", "learned", metav1.ConditionFalse, "generation 7",
 		},
+		"the learned policy departs": {
+			Life{
+				Stage: "Serving", Learned: true, Generation: 7, Steps: 40, Departed: 9,
+				Departs: true, Rule: mdp.Action{}.WithReplicas(3), Tried: true,
+			}, true,
+			"Serving", "learned/7", "learned", metav1.ConditionFalse, "something else than the rule fixed/1 in 9 of 40 steps",
+		},
 		"it drives, and could not decide": {
 			Life{Stage: "Serving", Generation: 7, Trouble: "its output is not finite"}, true,
 			"Serving", "fixed/1", "rule", metav1.ConditionTrue, "not finite",
@@ -64,8 +71,13 @@ func TestTheStatusSaysWhoDecides(t *testing.T) {
 		c.now = c.now.Add(c.r.config.Step)
 		mpa := c.reconcile("web")
 		f := meta.FindStatusCondition(mpa.Status.Conditions, v1alpha1.FallbackActive)
-		if by := mpa.Status.Decisions[0].Policy; by != one.by {
-			t.Errorf("%s: the decision is said to be of %s", name, by)
+		d := mpa.Status.Decisions[0]
+		if d.Policy != one.by {
+			t.Errorf("%s: the decision is said to be of %s", name, d.Policy)
+		}
+		if departs := name == "the learned policy departs"; departs != (d.Rule == "replicas=3") || !departs && d.Rule != "" ||
+			departs != strings.Contains(d.Reason, "tried") {
+			t.Errorf("%s: the rule is said to have wanted %q (%s)", name, d.Rule, d.Reason)
 		}
 		if mpa.Status.Stage != one.stage || mpa.Status.Policy.Version != one.by || mpa.Status.Policy.Source != one.source {
 			t.Errorf("%s: stage %s, %+v", name, mpa.Status.Stage, mpa.Status.Policy)

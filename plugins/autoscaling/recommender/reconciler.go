@@ -64,6 +64,12 @@ type Life struct {
 	Learned    bool   // the learned policy decided last
 	Generation uint64 // of the learned policy; 0: there is none
 	Trouble    string // what went wrong lately; empty: nothing
+	// Departs says that the last decision leads to something else than what the rule wanted, which is Rule.
+	Departs bool
+	Rule    mdp.Action
+	Tried   bool // the last decision was to see what another action leads to
+	// Steps is in how many steps the policy has decided as it is, and Departed in how many of those it departed from the rule.
+	Steps, Departed int
 	// Peak is of the workload's throughput, also of before this object and this process.
 	Peak mdp.Peak
 }

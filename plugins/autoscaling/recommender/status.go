@@ -88,6 +88,9 @@ func fallbackActive(version string, life Life, why string) condition {
 	case life.Learned:
 		c.is, c.reason = false, life.Stage
 		c.message = fmt.Sprintf("the learned policy of generation %d decides", life.Generation)
+		if life.Steps > 0 {
+			c.message += fmt.Sprintf(", and did something else than the rule %s in %d of %d steps", version, life.Departed, life.Steps)
+		}
 	case life.Stage != "":
 		c.reason = life.Stage
 		c.message = "the rule " + version + " decides"
@@ -120,6 +123,7 @@ func resizeDeferred(all []outcome) condition {
 type outcome struct {
 	container string
 	policy    string // version of the policy that decided
+	rule      string // what the rule wanted, where something else was decided
 	decision  mdp.Decision
 	sets      mdp.Action // what the decision asks for, as they are written to pods
 	template  mdp.Size   // the limits that the template gives the container; 0 is none
@@ -141,6 +145,7 @@ func decided(at time.Time, all []outcome) []v1alpha1.DecisionStatus {
 			Reason:    o.reason,
 			ClippedBy: o.decision.Action.Clipped.Names(),
 			Policy:    o.policy,
+			Rule:      o.rule,
 		}
 		if len(all) > 1 {
 			one.Container = o.container

@@ -83,6 +83,12 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		reason:    l.updater.Reason,
 		resizes:   l.updater.Resizes - resizes,
 	}
+	if life := p.life(); l == p.loops[0] && life.Departs {
+		o.rule = life.Rule.String()
+		if life.Tried && o.reason == "" {
+			o.reason = "another action was tried, to see what it leads to"
+		}
+	}
 	if l.relief.gave && o.reason == "" {
 		o.reason = "memory is held up after OOM kills: see the condition OOMLoop"
 	}
@@ -94,7 +100,7 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 	}
 	logf.FromContext(ctx).Info("Decision", "workload", p.workload, "container", o.container,
 		"inputs", Inputs(d.State), "action", d.Action.String(), "clippedBy", d.Action.Clipped.String(),
-		"effect", d.Effect.String(), "reason", o.reason, "policy", o.policy)
+		"effect", d.Effect.String(), "reason", o.reason, "policy", o.policy, "rule", o.rule)
 	return o
 }
 
