@@ -25,7 +25,7 @@ const (
 	mostGlances = 4
 )
 
-// Due is when Glance is to be called; zero: not before the next sample.
+// Due is when Glance is to be called next; zero: it need not be.
 func (s *Sampler) Due() (due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,14 +34,22 @@ func (s *Sampler) Due() (due time.Time) {
 			due = t.glanceAt
 		}
 	}
+	for _, t := range s.tracks {
+		if at := t.lane.refill.due; !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
 	return due
 }
 
-// Glance looks at the containers that may have used up their quota by now, and relieves them. It reports whether the
-// step is needed, as Sample does.
+// Glance looks at the containers that may have used up their quota by now, and relieves them; and it fills the quotas up whose
+// time it is. It reports whether the step is needed, as Sample does.
 func (s *Sampler) Glance(now time.Time) (wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, t := range s.tracks {
+		t.fill(now)
+	}
 	still := s.surging[:0]
 	for _, t := range s.surging {
 		if now.Before(t.glanceAt) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,70 +12,27 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 )
 
-// kernel is CFS bandwidth control of one group, in steps of a millisecond: a quota in each period, whose begin is
-// somewhere, and work that waits.
+// kernel is one group that is always at work on something.
 type kernel struct {
+	cfs
 	t      *testing.T
-	host   *cgrouptest.Host
-	path   string
 	now    time.Time
 	demand float64 // cores that it could use
-	limit  cgroup.Limits
-	into   time.Duration // of the period
-	got    time.Duration // in it
-	used   time.Duration
-	held   bool // in the period
 	waited time.Duration
-	counts [2]int // periods, throttled
 }
-
-const ms = time.Millisecond
 
 // until works until a time, and writes what the kernel counts.
 func (k *kernel) until(now time.Time) {
 	k.t.Helper()
-	if l := k.host.Limits(k.t, k.path); !l.SameCPU(k.limit) || l.Period != k.limit.Period {
-		k.limit, k.into, k.got = l, 0, 0 // a new limit begins a new period
-	}
-	quota, period := time.Duration(k.limit.Quota)*time.Microsecond, time.Duration(k.limit.Period)*time.Microsecond
+	k.hear(k.t)
 	for ; k.now.Before(now); k.now = k.now.Add(ms) {
 		wants := time.Duration(k.demand * float64(ms))
-		can := min(wants, quota-k.got)
-		k.got += can
-		k.used += can
-		if can < wants {
-			k.held = true
+		if k.take(wants) < wants {
 			k.waited += ms
 		}
-		if k.into += ms; k.into >= period {
-			k.counts[0]++
-			if k.held {
-				k.counts[1]++
-			}
-			k.into, k.got, k.held = 0, 0, false
-		}
+		k.pass()
 	}
-	counted{k.used, k.counts}.write(k.t, k.host, k.path)
-}
-
-// counted is what the kernel counts of a group.
-type counted struct {
-	used   time.Duration
-	counts [2]int // periods, throttled
-}
-
-// write makes a fixture's group say it. The pod's group has the time of the groups below it.
-func (c counted) write(t testing.TB, host *cgrouptest.Host, path string) {
-	t.Helper()
-	for _, path := range []string{path, filepath.Dir(path)} {
-		cfs := fmt.Sprintf("nr_periods %d\nnr_throttled %d\n", c.counts[0], c.counts[1])
-		if host.Tree.Version() == cgroup.V2 {
-			host.Put(t, path, "cpu.stat", fmt.Sprintf("usage_usec %d\n%sthrottled_usec 0\n", c.used.Microseconds(), cfs))
-			continue
-		}
-		host.Put(t, path, "cpuacct/cpuacct.usage", fmt.Sprintln(int64(c.used)))
-		host.Put(t, path, "cpu/cpu.stat", cfs+"throttled_time 0\n")
-	}
+	k.count(k.t)
 }
 
 // looked is a Sampler at work on a kernel: samples each tenth of a second, and glances when they are due.
@@ -86,6 +42,8 @@ type looked struct {
 	track   *Track
 	glances int // between the last two samples, at most
 	never   bool
+	found   bool          // that it is relieved
+	before  time.Duration // that it had waited then
 }
 
 // look makes a container whose target leaves room, with a ceiling of one core, at a random place in its period.
@@ -102,11 +60,11 @@ func look(t *testing.T, version cgroup.Version, rng *rand.Rand, limit mdp.MilliC
 	}
 	s := &Sampler{tree: host.Tree}
 	l := &looked{
-		kernel:  &kernel{t: t, host: host, path: path, now: time.Unix(1000, 0), limit: low, demand: base},
+		kernel:  &kernel{cfs: cfs{host: host, path: path}, t: t, now: time.Unix(1000, 0), demand: base},
 		sampler: s,
 		track:   s.Add(group),
 	}
-	l.into = time.Duration(rng.IntN(int(time.Duration(low.Period)*time.Microsecond/ms))) * ms
+	l.left = microseconds(low.Period) - time.Duration(rng.IntN(int(microseconds(low.Period)/ms)))*ms
 	t.Cleanup(func() { s.Remove(l.track) })
 	s.Open(l.track, lane{has: low, top: top})
 	return l
@@ -134,10 +92,19 @@ func (l *looked) tenth(after time.Duration, demand float64) {
 		if next != end {
 			n++
 			l.sampler.Glance(l.now)
+			l.note()
 		}
 	}
 	l.glances = max(l.glances, n)
 	l.sampler.Sample(l.now)
+	l.note()
+}
+
+// note sets before, once it is relieved.
+func (l *looked) note() {
+	if !l.found && l.relieved() {
+		l.found, l.before = true, l.waited
+	}
 }
 
 func (l *looked) relieved() bool { return l.host.Limits(l.t, l.path).CPU() == 1000 }
@@ -149,8 +116,9 @@ type surge struct {
 	base, burst float64 // cores
 }
 
-// waits is how long a burst waits that begins anywhere between two samples and anywhere in a period.
-func (c surge) waits(t *testing.T, seed uint64, never bool) time.Duration {
+// waits is how long a burst waits that begins anywhere between two samples and anywhere in a period: until it is relieved, and
+// then, where it is beneath the ceiling.
+func (c surge) waits(t *testing.T, seed uint64, never bool) (waited, then time.Duration) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	l := look(t, c.version, rng, c.limit, c.base)
@@ -167,15 +135,19 @@ func (c surge) waits(t *testing.T, seed uint64, never bool) time.Duration {
 			t.Fatalf("seed %d: a burst of %v, and it is not relieved", seed, 600*ms)
 		}
 	}
-	waited := l.waited
-	if l.glances > mostGlances {
+	if l.glances > mostGlances+1 { // one more where the quota is filled up
 		t.Errorf("seed %d: %d glances between two samples", seed, l.glances)
 	}
-	l.glances = 0
-	if l.tenth(0, c.burst); l.glances > 0 {
-		t.Errorf("seed %d: %d glances at what is relieved", seed, l.glances)
+	for range 5 {
+		l.glances = 0
+		if l.tenth(0, min(c.burst, 0.9)); l.glances > 1 {
+			t.Errorf("seed %d: %d glances between two samples at what is relieved", seed, l.glances)
+		}
 	}
-	return waited
+	if l.glances > 0 {
+		t.Errorf("seed %d: %d glances at what was relieved long ago", seed, l.glances)
+	}
+	return l.before, l.waited - l.before
 }
 
 // A sample relieves a burst that has used its quota up before, and never leaves it to the end of a
@@ -192,14 +164,20 @@ func TestABurstIsRelievedWhenItsQuotaIsUsedUp(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v of %v, %v cores after %v", c.version, c.limit, c.burst, c.base), func(t *testing.T) {
 			const bursts = 60
-			var with, without, most time.Duration
+			var with, without, most, then time.Duration
 			for seed := range uint64(bursts) {
-				one, other := c.waits(t, seed, false), c.waits(t, seed, true)
+				one, after := c.waits(t, seed, false)
+				other, _ := c.waits(t, seed, true)
 				with += one
+				then = max(then, after)
 				without += other
 				most = max(most, one, other)
 			}
-			t.Logf("a burst waits for %v in the mean, %v without glances, %v at most", with/bursts, without/bursts, most)
+			t.Logf("a burst waits for %v in the mean, %v without glances, %v at most; %v after its relief", with/bursts,
+				without/bursts, most, then)
+			if c.burst < 1 && then > 0 {
+				t.Errorf("a burst within the ceiling waited for %v after its relief", then)
+			}
 			if most > tenth {
 				t.Errorf("a burst waited for %v: longer than to the next sample", most)
 			}

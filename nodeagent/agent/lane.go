@@ -43,6 +43,7 @@ type lane struct {
 	atTop    time.Time     // of the last sample that was throttled at the ceiling
 	met      bool          // the ceiling is met: throttled there twice within meets; nobody has heard of it
 	metAt    time.Time     // when that was so last
+	refill   refill        // of the quota, after a write
 }
 
 // meets is the time within which a container is throttled twice at its ceiling before
@@ -70,6 +71,10 @@ func (s *Sampler) Open(t *Track, l lane) {
 	l.held = was.held
 	if l.wroteAt = was.wroteAt; !l.has.SameCPU(was.has) && t.count > 0 {
 		l.wroteAt = t.back(0).at
+	}
+	l.refill = was.refill
+	if was.next.Quota > 0 && l.has.SameCPU(was.next) && !l.has.SameCPU(was.has) { // the runtime has written it
+		l.refill = t.refillLater(was.has, l.has)
 	}
 	if was.back.CPU() < min(l.has.CPU(), l.top.CPU()) {
 		l.back = was.back
@@ -140,6 +145,7 @@ func (s *Sampler) Set(t *Track, to cgroup.Limits) (relieved bool, err error) {
 		err = s.tree.Write(t.group.Path(), cgroup.Limits{Quota: to.Quota, Period: to.Period})
 	}
 	if err == nil {
+		t.lane.refill = t.refillLater(t.lane.has, to)
 		t.lane.has.Quota, t.lane.has.Period = to.Quota, to.Period
 		if t.count > 0 {
 			t.lane.wroteAt = t.back(0).at
@@ -392,6 +398,7 @@ func (t *Track) write(now time.Time, inForce, to cgroup.Limits) bool {
 		return false
 	}
 	l.news.at, l.wroteAt = now, now
+	l.refill = l.refill.after(now, inForce, to)
 	l.news.to.Quota, l.news.to.Period = to.Quota, to.Period
 	return true
 }

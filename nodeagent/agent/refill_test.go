@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"awarescale.dev/aware/nodeagent/cgroup"
+	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+)
+
+// What filling up relies on: a container that has used its quota up goes on at the next write of the same limit, while the period
+// that it used it up in goes on.
+func TestAWriteFillsTheQuotaUp(t *testing.T) {
+	host := cgrouptest.Real(t)
+	path := host.Parent + "/pod/c"
+	limit := cgroup.Limits{Quota: 50_000, Period: 1_000_000}
+	host.Add(t, host.Parent+"/pod", cgroup.Limits{})
+	host.Add(t, path, limit)
+	host.Start(t, path, cgrouptest.Burn)
+	group, err := host.Tree.Group(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	read := func() (c cgroup.CPU) {
+		t.Helper()
+		if err := group.ReadCPU(&c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	stands := func() cgroup.CPU { // when it has not moved for some time
+		is := read()
+		for still := time.Now(); time.Since(still) < 50*ms; time.Sleep(5 * ms) {
+			if next := read(); next.Usage != is.Usage {
+				is, still = next, time.Now()
+			}
+		}
+		return is
+	}
+	const tries = 30 // a machine that is busy may take a whole period for one
+	for range tries {
+		before := stands()
+		if err := group.ReplaceCPU(limit, limit); err != nil {
+			t.Fatal(err)
+		}
+		after := stands()
+		if after.Periods != before.Periods || after.Usage == before.Usage {
+			continue
+		}
+		if used := after.Usage - before.Usage; used < microseconds(limit.Quota)/2 || used > 2*microseconds(limit.Quota) {
+			t.Errorf("a write gave it %v, and its quota is %v", used, microseconds(limit.Quota))
+		}
+		return
+	}
+	t.Errorf("%d writes, and none let it go on within the period", tries)
+}
+
+// relieved is a container that was relieved from a limit in a long period a moment ago, and is full on.
+func relieved(t *testing.T, version cgroup.Version) *looked {
+	t.Helper()
+	l := look(t, version, rand.New(rand.NewPCG(1, 6)), 230, 0.12)
+	for range 30 {
+		l.tenth(0, 0.12)
+	}
+	for i := 0; !l.relieved(); i++ {
+		if l.tenth(0, 0.9); i == 6 {
+			t.Fatal("a burst is not relieved")
+		}
+	}
+	if l.sampler.Due().IsZero() {
+		t.Fatal("the old period may go on for 0.3 s, and no refill is due")
+	}
+	return l
+}
+
+// Quotas are filled up once in each new period, until the old one must be over; and only where the limit is the one that was
+// written.
+func TestAQuotaIsFilledUpAsOftenAsItsPeriodBegins(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		l := relieved(t, version)
+		at := []time.Time{l.track.lane.news.at}
+		for end := l.now.Add(time.Second); l.now.Before(end); {
+			due := l.sampler.Due()
+			if due.IsZero() {
+				break
+			}
+			l.now = due
+			l.sampler.Glance(due.Add(-ms))
+			l.sampler.Glance(due)
+			at = append(at, due)
+		}
+		for i := range len(at) - 1 {
+			if d := at[i+1].Sub(at[i]); d < 100*ms {
+				t.Errorf("%v: filled up twice in %v", version, d)
+			}
+		}
+		if whole := at[len(at)-1].Sub(at[0]); len(at) < 4 || whole >= 400*ms {
+			t.Errorf("%v: filled up %d times in %v", version, len(at)-1, whole)
+		}
+	}
+}
+
+func TestNobodyElsesLimitIsFilledUp(t *testing.T) {
+	for name, meanwhile := range map[string]func(l *looked){
+		"somebody else writes": func(l *looked) { l.host.Add(t, l.path, cgroup.Limits{Quota: 33_000, Period: 100_000}) },
+		"it has no limit":      func(l *looked) { l.host.Put(t, l.path, "cpu.max", "max 100000\n") },
+		"it is removed":        func(l *looked) { l.sampler.Remove(l.track) },
+		"it is taken back": func(l *looked) {
+			if !l.track.lower(l.now, stretch(230, 1000, 100_000, longest)) {
+				t.Error("it could not be taken back")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := relieved(t, cgroup.V2)
+			l.t = t
+			meanwhile(l)
+			l.hear(t)
+			for range 5 {
+				l.now = l.now.Add(tenth)
+				l.sampler.Glance(l.now)
+			}
+			l.got = -1
+			if l.hear(t); l.got != -1 {
+				t.Errorf("%+v was written again", l.limit)
+			}
+			if due := l.sampler.Due(); !due.IsZero() {
+				t.Error("a refill is due")
+			}
+		})
+	}
+}
+
+// The step's own writes are followed as relief is: directly, or by the container runtime.
+func TestWhatTheStepRaisesIsFilledUp(t *testing.T) {
+	low, more := stretch(230, 1000, 100_000, longest), stretch(600, 1000, 100_000, longest)
+	for name, raise := range map[string]func(l *looked){
+		"directly": func(l *looked) {
+			if relieved, err := l.sampler.Set(l.track, more); relieved || err != nil {
+				t.Fatal(relieved, err)
+			}
+		},
+		"by the runtime": func(l *looked) {
+			l.sampler.Expect(l.track, more)
+			l.host.Add(t, l.path, more)
+			l.sampler.Open(l.track, lane{has: more, top: limitsOf(web)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := look(t, cgroup.V2, rand.New(rand.NewPCG(1, 7)), 230, 0.01) // too little to be looked at for itself
+			for range 3 {
+				l.tenth(0, 0.01)
+			}
+			if !l.sampler.Due().IsZero() {
+				t.Fatal("a refill is due, and nothing was written")
+			}
+			raise(l)
+			l.hear(t)
+			n := 0
+			for due := l.sampler.Due(); !due.IsZero(); due = l.sampler.Due() {
+				if n++; due.Before(l.now.Add(microseconds(more.Period))) || n > 3 {
+					t.Fatalf("refill %d is due %v after the last sample", n, due.Sub(l.now))
+				}
+				l.got = -1
+				l.sampler.Glance(due)
+				if l.hear(t); l.got == -1 {
+					t.Fatal("it was not filled up")
+				}
+			}
+			if want := int((low.Period - 1) / more.Period); n != want {
+				t.Errorf("%d refills of a limit in %d us, in what was left of %d us: want %d", n, more.Period, low.Period, want)
+			}
+		})
+	}
+}
