@@ -333,6 +333,57 @@ func TestARecommendationIsWhatPodsGot(t *testing.T) {
 	}
 }
 
+// A learned policy moves one knob at a time. What was decided of the others holds, and a new pod starts with all of it; in other
+// bounds as far as they go, and with another template, or where the owner leaves a resource alone, no more.
+func TestWhatWasDecidedHoldsUntilSomethingElseIs(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	var next mdp.Action
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return next, nil }), "fixed/1", nil
+	}
+	recommends := func(when string, a mdp.Action, want mdp.Action) {
+		t.Helper()
+		next = a
+		c.now = c.now.Add(c.r.config.Step)
+		all := c.reconcile("web").Status.Recommendation
+		if want.Sets == 0 {
+			if len(all) != 0 {
+				t.Errorf("%s: the recommendation is %+v, want none", when, all)
+			}
+			return
+		}
+		if len(all) != 1 || Decided(all[0]) != want {
+			t.Errorf("%s: the recommendation is %+v, want %v", when, all, want)
+		}
+	}
+	memory := func(least, most string) {
+		from, to := resource.MustParse(least), resource.MustParse(most)
+		change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+			m.Spec.Constraints.Containers = []v1alpha1.ContainerConstraints{{
+				Name: "*", Min: &v1alpha1.Size{Memory: &from}, Max: &v1alpha1.Size{Memory: &to},
+			}}
+		})
+	}
+	memory("64Mi", "128Mi")
+	both := mdp.Action{}.WithReservation(300).WithMemory(100 * mdp.MiB)
+	recommends("at first", mdp.Action{}.WithReplicas(2), mdp.Action{})
+	recommends("both", both, both)
+	recommends("a replica more", mdp.Action{}.WithReplicas(3), both)
+	recommends("nothing", mdp.Action{}, both)
+	recommends("memory", mdp.Action{}.WithMemory(110*mdp.MiB), both.WithMemory(110*mdp.MiB))
+	recommends("CPU", mdp.Action{}.WithReservation(250), both.WithReservation(250).WithMemory(110*mdp.MiB))
+	memory("64Mi", "105Mi")
+	recommends("in other bounds", mdp.Action{}, both.WithReservation(250).WithMemory(105*mdp.MiB))
+	change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+		m.Spec.Constraints.Containers[0].ControlledResources = []corev1.ResourceName{corev1.ResourceCPU}
+	})
+	recommends("with CPU alone", mdp.Action{}, mdp.Action{}.WithReservation(250))
+	change(c, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("120Mi")
+	})
+	recommends("with another template", mdp.Action{}, mdp.Action{})
+}
+
 // pressing has the node report that the container of a pod is throttled at its ceiling.
 func (c *cluster) pressing(pod string) {
 	s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}

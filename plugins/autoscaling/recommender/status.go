@@ -8,6 +8,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,7 +126,7 @@ type outcome struct {
 	policy    string // version of the policy that decided
 	rule      string // what the rule wanted, where something else was decided
 	decision  mdp.Decision
-	sets      mdp.Action // what the decision asks for, as they are written to pods
+	sets      mdp.Action // what the decision asks for, and what was decided before and holds, as they are written to pods
 	template  mdp.Size   // the limits that the template gives the container; 0 is none
 	reason    string     // of the effect, for people
 	resizes   int64      // through the API, in this step
@@ -163,7 +164,24 @@ func record(status *v1alpha1.MultidimPodAutoscalerStatus, all []v1alpha1.Decisio
 	status.Decisions = status.Decisions[:min(len(status.Decisions), keptDecisions)]
 }
 
-// recommendation is the sizes that a step's decisions set.
+// standing is what a step sets, and what was decided for the container before and still holds: a learned policy moves one knob at
+// a time, and a new pod is to start with all of them.
+func standing(before []v1alpha1.ContainerSize, o outcome, bounds mdp.Bounds, knobs mdp.Set) mdp.Action {
+	a := o.sets
+	for _, one := range before {
+		if one.Name != o.container || !SameLimits(one.Template, TemplateSize(o.template)) {
+			continue
+		}
+		was := updater.Whole(bounds, Decided(one).Only(knobs.Without(a.Sets)))
+		for k := range was.Sets.Signals() {
+			v, _ := was.Knob(k)
+			a = a.WithKnob(k, v)
+		}
+	}
+	return a
+}
+
+// recommendation is the sizes that hold after a step.
 func recommendation(all []outcome) []v1alpha1.ContainerSize {
 	var sizes []v1alpha1.ContainerSize
 	for _, o := range all {

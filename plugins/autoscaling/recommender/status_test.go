@@ -126,6 +126,22 @@ func TestDecisionsAreKeptNewestFirst(t *testing.T) {
 	}
 }
 
+func TestWhatStandsIsOfTheSameContainer(t *testing.T) {
+	wide := mdp.Bounds{
+		CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 1000}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: mdp.Bytes(1) << 40},
+	}
+	wide.Reservation = wide.CPU
+	before := []v1alpha1.ContainerSize{
+		containerSize(outcome{container: "web", sets: mdp.Action{}.WithReservation(250)}),
+		containerSize(outcome{container: "proxy", sets: mdp.Action{}.WithReservation(50)}),
+	}
+	memory := mdp.Action{}.WithMemory(100 * mdp.MiB)
+	got := standing(before, outcome{container: "proxy", sets: memory}, wide, mdp.ReservedKnobs)
+	if want := memory.WithReservation(50); got != want {
+		t.Errorf("%v stands for the proxy, want %v", got, want)
+	}
+}
+
 func TestRecommendationHasOnlyWhatWasDecided(t *testing.T) {
 	got := recommendation([]outcome{
 		{container: "web", sets: mdp.Action{}.WithReservation(250).WithMemory(100 * mdp.MiB),

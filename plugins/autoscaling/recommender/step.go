@@ -107,8 +107,10 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 // publish writes the outcomes of a step into the status.
 func (p *process) publish(ctx context.Context, now time.Time, mpa *object, t subject, outcomes []outcome, acting bool) {
 	status := &mpa.Status
-	for _, o := range outcomes {
+	for i := range outcomes {
+		o, l := &outcomes[i], p.loops[i]
 		p.uncounted += o.resizes
+		o.sets = standing(status.Recommendation, *o, l.updater.Bounds, l.knobs)
 	}
 	all := decided(now, outcomes)
 	record(status, all)
