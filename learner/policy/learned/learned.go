@@ -31,7 +31,9 @@ type Policy struct {
 	action  []float64
 
 	margin float64
-	out    []float64 // of the last decision
+	step   time.Duration // between two decisions, as in training
+	at     time.Time     // of the last decision
+	out    []float64     // of it
 
 	passes bool
 	shrank mdp.Set // what the last decision was to shrink
@@ -56,7 +58,7 @@ func New(f File, place encode.Place) (*Policy, error) {
 		return nil, fmt.Errorf("learned policy: %w", err)
 	}
 	p := &Policy{
-		head: f.Snapshot.Head, encoder: e, needs: f.Form.Knobs,
+		head: f.Snapshot.Head, encoder: e, needs: f.Form.Knobs, step: f.Step,
 		obs: make([]float64, f.Form.Dim()), action: make([]float64, f.Form.ActionDim()),
 	}
 	if n := f.Form.NumActions(); n > 0 {
@@ -101,6 +103,7 @@ func (p *Policy) Needs(signals mdp.Set) { p.needs |= signals }
 // Decide implements [mdp.Policy]. Without knowing the knobs that it moves, and what else it [Policy.Needs], it
 // decides nothing.
 func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
+	p.at = s.At
 	if missing := p.needs.Without(s.Observed); missing != 0 {
 		return mdp.Action{}, &mdp.UnknownError{Who: "learned policy", Missing: missing}
 	}
@@ -142,12 +145,16 @@ func (p *Policy) KeepTo(margin float64) error {
 // choice is higher than that of the choice nearest to that one by the margin of [Policy.KeepTo]. So it departs from a policy that
 // is known to do only where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement
 // with baseline bootstrapping"). Actions that are no choices are its own.
+//
+// A decision that comes before its time is one that something has asked for, such as a container that has met its ceiling. Its State
+// has the use of now and the load of before, and none like it was in the training: there it keeps to the other policy.
 func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
+	early := !p.at.IsZero() && s.At.Sub(p.at) < p.step-p.step/20 // a twentieth: steps jitter
 	own, err := p.Decide(s)
 	if err != nil || p.legal == nil {
 		return own, err
 	}
-	if p.out[int(p.action[0])]-p.out[p.encoder.Nearest(s, other)] >= p.margin {
+	if !early && p.out[int(p.action[0])]-p.out[p.encoder.Nearest(s, other)] >= p.margin {
 		return own, nil
 	}
 	p.shrank = shrunk(s, other)

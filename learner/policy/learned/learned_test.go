@@ -207,6 +207,27 @@ func TestBesideAnotherItDepartsForAGainOnly(t *testing.T) {
 	}
 }
 
+// A decision that something has asked for is the other policy's: the load in its State is of before. It counts as a decision, so
+// that the one after it is early, too, when it is; and who is asked at its time departs as ever.
+func TestADecisionBeforeItsTimeIsTheOthers(t *testing.T) {
+	own, other := (mdp.Action{}).WithCPU(900), (mdp.Action{}).WithMemory(390*mdp.MiB)
+	p := likes(t, "cpu-limit x0.9", "memory-limit x0.8")
+	at := time.Date(2026, 11, 28, 6, 30, 0, 0, time.UTC)
+	for i, one := range []struct {
+		after time.Duration // the decision before; a step takes 10 s
+		want  mdp.Action
+	}{
+		{0, own}, {10 * time.Second, own}, {2 * time.Second, other}, {9400 * time.Millisecond, other},
+		{9900 * time.Millisecond, own}, {time.Hour, own}, {9 * time.Second, other},
+	} {
+		at = at.Add(one.after)
+		s := mdp.State{At: at, Observed: mdp.LimitKnobs, Replicas: 2, Limit: mdp.Size{CPU: 1000, Memory: 500 * mdp.MiB}}
+		if a, err := p.Beside(s, other); err != nil || a != one.want {
+			t.Errorf("decision %d, %v after the one before: %v (%v), want %v", i, one.after, a, err, one.want)
+		}
+	}
+}
+
 func TestAPolicySurvivesItsFile(t *testing.T) {
 	for name, f := range all() {
 		path := filepath.Join(t.TempDir(), "policy.safetensors")
