@@ -51,6 +51,10 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		"--rule":       func(o *options) { o.rule = "magic" },
 		"--learn":      func(o *options) { o.learn = -time.Second },
 		"at-learned":   func(o *options) { o.runs = []string{aware, atLearned} },
+		"no such file": func(o *options) { o.learned = "nowhere/learned.tar" },
+		"which it is for": func(o *options) {
+			o.runs, o.learned = []string{aware}, "demo_test.go"
+		},
 	} {
 		o := good
 		spoil(&o)

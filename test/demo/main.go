@@ -168,6 +168,14 @@ func (o options) validate() error {
 	if len(o.seeds) == 0 {
 		return errors.New("--seeds is empty: a round needs one")
 	}
+	if o.learned != "" {
+		if !slices.Contains(o.runs, learned) {
+			return fmt.Errorf("--learned without the run %s in --runs, which it is for", learned)
+		}
+		if _, err := os.Stat(o.learned); err != nil {
+			return fmt.Errorf("--learned: %w", err)
+		}
+	}
 	switch {
 	case !slices.Contains([]string{"", "captain", "demand"}, o.rule):
 		return fmt.Errorf("--rule %q: must be captain or demand", o.rule)
