@@ -58,6 +58,7 @@ var suites = []suite{
 		"TestACallThatLandsLateIsOursAndIsRestored" + onThisHost,
 		"TestARealBurstIsRelievedInTheSampleThatShowsIt",
 		"TestThrottledPeriodsAreAnsweredByTheNextSample",
+		"TestAWriteFillsTheQuotaUp",
 		"TestFiftyRestarts" + onThisHost,
 		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/restarted,_before_the_call_lands" + onThisHost,
 		"TestAContainerThatEndsDuringAnUpdateLeavesNothing/its_pod_is_deleted,_after_it_has_landed" + onThisHost,
