@@ -14,8 +14,8 @@ import (
 
 const ms = time.Millisecond
 
-// cfs is CFS bandwidth control of one group of a fixture, in steps of a millisecond. Each write of the limit fills the quota up. A
-// period goes on to its end, and the one after it is as long as was written last (kernel/sched/fair.c: tg_set_cfs_bandwidth,
+// cfs is CFS bandwidth control of one group of a fixture, in steps of a millisecond. Each write of the limit fills the quota up.
+// A period goes on to its end, and the one after it is as long as was written last (kernel/sched/fair.c: tg_set_cfs_bandwidth,
 // start_cfs_bandwidth, do_sched_cfs_period_timer).
 type cfs struct {
 	host *cgrouptest.Host

@@ -146,8 +146,8 @@ func (p *Policy) KeepTo(margin float64) error {
 // is known to do only where it has learned that there is something to gain (compare Laroche et al. 2019, "Safe policy improvement
 // with baseline bootstrapping"). Actions that are no choices are its own.
 //
-// A decision that comes before its time is one that something has asked for, such as a container that has met its ceiling. Its State
-// has the use of now and the load of before, and none like it was in the training: there it keeps to the other policy.
+// A decision that comes before its time is one that something has asked for, such as a container that has met its ceiling. Its
+// State has the use of now and the load of before, and none like it was in the training: there it keeps to the other policy.
 func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
 	early := !p.at.IsZero() && s.At.Sub(p.at) < p.step-p.step/20 // a twentieth: steps jitter
 	own, err := p.Decide(s)
