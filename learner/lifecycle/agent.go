@@ -39,8 +39,7 @@ type Agent struct {
 	before     mdp.Policy // what was replaced by learned while it drove; nil: nothing
 	worth      Summary    // of before
 
-	drove    Driver    // at the last decision
-	previous Driver    // at the one before it, to which the next transition belongs
+	previous Driver    // who decided at the one before last, to which the next transition belongs
 	recent   *Profile  // of who drives, since the stage or the policy changed
 	fallback *Profile  // of the fallback
 	workload Workload  // that the agent knows
@@ -53,9 +52,9 @@ type Agent struct {
 	harm     *Detector // against what the fallback earned, while a policy drives
 	drift    string
 	harmful  string
-	failed   error     // of the learned policy at the last decision
-	now      time.Time // of the last transition's decision
-	last     Choice
+	failed   error      // of the learned policy at the last decision
+	now      time.Time  // of the last transition's decision
+	last     Choice     // of the last decision
 	lately   Departures // since recent began
 }
 
@@ -104,7 +103,7 @@ func (a *Agent) Stage() Machine { return a.machine }
 func (a *Agent) Generation() uint64 { return a.generation }
 
 // Drives is who decided last, and why the learned policy did not although the stage says so; nil in all other cases.
-func (a *Agent) Drives() (Driver, error) { return a.drove, a.failed }
+func (a *Agent) Drives() (Driver, error) { return a.last.Driver, a.failed }
 
 // Choice is of the last decision.
 func (a *Agent) Choice() Choice { return a.last }
@@ -127,7 +126,7 @@ func (a *Agent) plan() Plan { return a.machine.Plan(a.config.Settings) }
 // Advise is what the driver decides. When the learned policy gives no legal action that is the fallback.
 func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	action, err := a.config.Fallback.Decide(s)
-	a.previous, a.drove, a.failed = a.drove, Fallback, nil
+	a.previous, a.failed = a.last.Driver, nil
 	a.last = Choice{Driver: Fallback, Fallback: action, Known: err == nil}
 	if a.plan().Driver != Learned {
 		return action, err
@@ -136,7 +135,7 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	if a.failed = wrong; wrong != nil {
 		return action, err
 	}
-	a.drove, a.last.Driver = Learned, Learned
+	a.last.Driver = Learned
 	a.last.Departs = a.departs(s, chosen)
 	return chosen, nil
 }
@@ -144,7 +143,7 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 // Decide implements [mdp.Policy]: what the driver decides, or now and then another action, where the stage wants that.
 func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	action, err := a.Advise(s)
-	if a.drove == Learned {
+	if a.last.Driver == Learned {
 		a.lately.Steps++
 		if a.last.Departs {
 			a.lately.Departed++
@@ -154,7 +153,7 @@ func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	own := action
 	switch {
 	case err != nil || !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
-	case a.drove == Learned:
+	case a.last.Driver == Learned:
 		action = a.other(s, action)
 	default:
 		action = a.raised(s, action)

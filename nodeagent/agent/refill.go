@@ -48,7 +48,8 @@ func (t *Track) fill(now time.Time) {
 		return
 	}
 	inForce, err := t.group.CPULimit()
-	if err != nil || !now.Before(r.until) || !inForce.SameCPU(r.limit) || t.group.ReplaceCPU(inForce, inForce) != nil {
+	same := err == nil && inForce.Period == r.limit.Period && inForce.SameCPU(r.limit)
+	if !same || !now.Before(r.until) || t.group.ReplaceCPU(inForce, inForce) != nil {
 		*r = refill{}
 		return
 	}

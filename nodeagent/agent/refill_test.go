@@ -114,8 +114,11 @@ func TestAQuotaIsFilledUpAsOftenAsItsPeriodBegins(t *testing.T) {
 func TestNobodyElsesLimitIsFilledUp(t *testing.T) {
 	for name, meanwhile := range map[string]func(l *looked){
 		"somebody else writes": func(l *looked) { l.host.Add(t, l.path, cgroup.Limits{Quota: 33_000, Period: 100_000}) },
-		"it has no limit":      func(l *looked) { l.host.Put(t, l.path, "cpu.max", "max 100000\n") },
-		"it is removed":        func(l *looked) { l.sampler.Remove(l.track) },
+		"the same in another period": func(l *looked) {
+			l.host.Add(t, l.path, cgroup.Limits{Quota: 200_000, Period: 200_000})
+		},
+		"it has no limit": func(l *looked) { l.host.Put(t, l.path, "cpu.max", "max 100000\n") },
+		"it is removed":   func(l *looked) { l.sampler.Remove(l.track) },
 		"it is taken back": func(l *looked) {
 			if !l.track.lower(l.now, stretch(230, 1000, 100_000, longest)) {
 				t.Error("it could not be taken back")

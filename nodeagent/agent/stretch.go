@@ -76,7 +76,7 @@ func (t *Track) unused() time.Duration {
 	if !known || used >= span/100 || t.lane.early {
 		return 0
 	}
-	return time.Duration((nearlyAll - mostOfIt) * float64(time.Duration(t.lane.has.Quota)*time.Microsecond))
+	return time.Duration((nearlyAll - mostOfIt) * float64(microseconds(t.lane.has.Quota)))
 }
 
 // left is how much CPU time the container has left of its quota: the least that follows from the use of the last
@@ -86,7 +86,7 @@ func (t *Track) left(newest *sample) (left time.Duration, known bool) {
 	if t.count < 2 || has.Quota <= 0 || has.Period <= 0 {
 		return 0, false
 	}
-	period := time.Duration(has.Period) * time.Microsecond
+	period := microseconds(has.Period)
 	share := nearlyAll
 	if t.lane.early {
 		share = mostOfIt
@@ -95,7 +95,7 @@ func (t *Track) left(newest *sample) (left time.Duration, known bool) {
 	if newest == nil {
 		first = 1
 	}
-	all := share * float64(time.Duration(has.Quota)*time.Microsecond)
+	all := share * float64(microseconds(has.Quota))
 	var most, usedIn, spanOf float64 // the most that was used, and what was used in the last window
 	for i := first; i < t.count; i++ {
 		used, span, ok := t.since(newest, i)
