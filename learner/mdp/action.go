@@ -147,6 +147,16 @@ func (a Action) Without(set Set) Action {
 // Only is the Action with only the given knobs.
 func (a Action) Only(set Set) Action { return a.Without(a.Sets.Without(set)) }
 
+// With is the Action with the knobs of another one, which has those that both set.
+func (a Action) With(other Action) Action {
+	a.Clipped |= other.Clipped
+	for k := range other.Sets.Signals() {
+		v, _ := other.Knob(k)
+		a = a.WithKnob(k, v)
+	}
+	return a
+}
+
 // WithReplicas is the Action with that many replicas.
 func (a Action) WithReplicas(n int) Action { return a.WithKnob(Replicas, int64(n)) }
 

@@ -19,11 +19,7 @@ func (j joined) Decide(s State) (Action, error) {
 			errs = append(errs, err)
 			continue
 		}
-		all.Clipped |= a.Clipped
-		for k := range a.Sets.Signals() {
-			v, _ := a.Knob(k)
-			all = all.WithKnob(k, v)
-		}
+		all = all.With(a)
 	}
 	if len(errs) == len(j) {
 		return Action{}, errors.Join(errs...)

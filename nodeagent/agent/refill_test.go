@@ -111,6 +111,37 @@ func TestAQuotaIsFilledUpAsOftenAsItsPeriodBegins(t *testing.T) {
 	}
 }
 
+// The step opens the lane anew each second, and may set another limit meanwhile: the old period goes on all the same.
+func TestAQuotaIsFilledUpWhateverTheStepDoes(t *testing.T) {
+	top := limitsOf(web)
+	for name, meanwhile := range map[string]func(l *looked){
+		"it opens the lane": func(l *looked) { l.sampler.Open(l.track, lane{has: top, top: top}) },
+		"it sets less": func(l *looked) {
+			l.sampler.Heard(l.track)
+			l.sampler.Open(l.track, lane{has: top, top: top})
+			if _, err := l.sampler.Set(l.track, cgroup.Limits{Quota: 90_000, Period: top.Period}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := relieved(t, cgroup.V2)
+			l.t = t
+			meanwhile(l)
+			l.hear(t)
+			due := l.sampler.Due()
+			if due.IsZero() || due.Sub(l.now) > 200*ms {
+				t.Fatalf("a refill is due in %v", due.Sub(l.now))
+			}
+			l.got = -1
+			l.sampler.Glance(due)
+			if l.hear(t); l.got == -1 {
+				t.Error("it was not filled up")
+			}
+		})
+	}
+}
+
 func TestNobodyElsesLimitIsFilledUp(t *testing.T) {
 	for name, meanwhile := range map[string]func(l *looked){
 		"somebody else writes": func(l *looked) { l.host.Add(t, l.path, cgroup.Limits{Quota: 33_000, Period: 100_000}) },

@@ -172,11 +172,7 @@ func standing(before []v1alpha1.ContainerSize, o outcome, bounds mdp.Bounds, kno
 		if one.Name != o.container || !SameLimits(one.Template, TemplateSize(o.template)) {
 			continue
 		}
-		was := updater.Whole(bounds, Decided(one).Only(knobs.Without(a.Sets)))
-		for k := range was.Sets.Signals() {
-			v, _ := was.Knob(k)
-			a = a.WithKnob(k, v)
-		}
+		a = updater.Whole(bounds, Decided(one).Only(knobs)).With(a)
 	}
 	return a
 }
