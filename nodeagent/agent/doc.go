@@ -9,7 +9,8 @@
 // the results ([Agent.Report]).
 //
 // A burst does not wait for a decision: the Sampler raises the CPU limit of a container
-// that is throttled to its ceiling, in the sample that shows it (lane.go).
+// that is throttled to its ceiling, in the sample that shows it (relief.go), as far as the step
+// has allowed it (lane.go, armed.go), and the limit then comes down slowly (settling.go).
 //
 // What the limits come to in sum is reported, and is within the node's permit, as far as
 // memory goes (permit.go).

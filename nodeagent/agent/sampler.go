@@ -376,6 +376,33 @@ func (t *Track) burst() (highest mdp.MilliCPU, ok bool) {
 	return highest, ok
 }
 
+// use is the mean use of CPU between sample i, where 0 is the newest, and the one n samples before.
+func (t *Track) use(i, n int) (used mdp.MilliCPU, known bool) {
+	spent, span, known := t.spent(i, n)
+	return per(spent, span), known
+}
+
+// spent is the CPU time between the same two samples, and the time between them.
+func (t *Track) spent(i, n int) (used, span time.Duration, known bool) {
+	if i+n >= t.count {
+		return 0, 0, false
+	}
+	newer, older := t.back(i), t.back(i+n)
+	known = newer.Observed.Has(cgroup.CPUUsage) && older.Observed.Has(cgroup.CPUUsage)
+	return newer.Usage - older.Usage, newer.at.Sub(older.at), known
+}
+
+// throttled reports whether the newest sample has more throttled periods than the one
+// before it.
+func (t *Track) throttled() bool {
+	if t.count < 2 {
+		return false
+	}
+	now, before := t.back(0), t.back(1)
+	return now.Observed.Has(cgroup.Throttling) && before.Observed.Has(cgroup.Throttling) &&
+		now.ThrottledPeriods > before.ThrottledPeriods
+}
+
 // change sets what the counters say about the time between two Looks.
 func (t *Track) change(now time.Time, u *cgroup.Usage, state *mdp.State) {
 	before := &t.usage

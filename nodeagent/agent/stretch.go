@@ -59,6 +59,15 @@ const (
 	surgeNext = 2
 )
 
+// nearlyAll is the share of a quota that counts as all of it: the kernel hands it out in slices to each CPU,
+// and what a CPU has left of its slice is not used. mostOfIt is that share where the target has no room:
+// a CPU may have all of a slice left, 5 ms, and nothing else says before the period ends that the container
+// is throttled.
+const (
+	nearlyAll = 0.98
+	mostOfIt  = 0.85
+)
+
 // full reports whether the container has used up its quota: all of it in some of the last samples
 // that a period can cover, or so much that a surge uses up the rest before the next sample.
 // The kernel counts a throttled period when it ends, up to a period after the quota was used up. A
