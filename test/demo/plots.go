@@ -7,8 +7,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -177,7 +177,11 @@ func (c chart) plot(lo, hi float64) (*plot.Plot, error) {
 	p.X.Min = 0
 	p.X.Max = max(end, 1)
 	if len(c.series) > fewSeries {
-		p.X.Max *= 1.35
+		longest := 0
+		for _, s := range c.series {
+			longest = max(longest, len(s.name))
+		}
+		p.X.Max *= 1.15 + 0.025*float64(longest) // a letter is about a fiftieth of what is left
 	}
 	p.Y.Min = lo
 	p.Y.Max = hi
@@ -289,40 +293,48 @@ func (r *Results) overTime() ([][]*plot.Plot, error) {
 	return plots, nil
 }
 
-// bars has one bar for each run, the mean over its seeds, with its value above it and a line
-// from the lowest to the highest.
+// bars has one bar for each run, and a paler one beside it for its slices beside the neighbour: the mean over the seeds, with its
+// value above it and a line from the lowest to the highest.
 func (r *Results) bars(title, unit string, digits int, line *float64,
 	value func(*Record) *float64) (*plot.Plot, error) {
 	p := newPlot()
 	p.Title.Text, p.Y.Label.Text = title, unit
 	top := 0.
-	var names []string
 	var labels plotter.XYLabels
-	for i, name := range r.names() {
-		names = append(names, strings.ReplaceAll(name, "+", "\n+"))
-		all := r.of(name)
-		v, lowest, highest := over(all, value)
-		if v == nil {
-			continue
-		}
-		bar, err := plotter.NewBarChart(plotter.Values{*v}, vg.Points(min(36, 260/float64(len(r.names())))))
-		if err != nil {
-			return nil, fmt.Errorf("drawing %s: %w", title, err)
-		}
-		bar.XMin = float64(i)
-		bar.Color = runColours[all[0].Run]
-		bar.LineStyle.Width = 0
-		p.Add(bar)
-		if *highest > *lowest {
-			whisker, err := plotter.NewLine(plotter.XYs{{X: float64(i), Y: *lowest}, {X: float64(i), Y: *highest}})
-			if err != nil {
-				return nil, err
+	both := r.both()
+	runs := r.runs()
+	for i, run := range runs {
+		for _, neighbour := range []bool{false, true} {
+			v, lowest, highest := over(r.of(slice{run: run, neighbour: neighbour}.name()), value)
+			if v == nil {
+				continue
 			}
-			p.Add(whisker)
+			x, width := float64(i), vg.Points(min(36, 260/float64(len(runs))))
+			if both {
+				x, width = x-0.21, width/2
+			}
+			colour := runColours[run]
+			if both && neighbour {
+				x, colour = x+0.42, pale(colour)
+			}
+			bar, err := plotter.NewBarChart(plotter.Values{*v}, width)
+			if err != nil {
+				return nil, fmt.Errorf("drawing %s: %w", title, err)
+			}
+			bar.XMin = x
+			bar.Color = colour
+			bar.LineStyle.Width = 0
+			p.Add(bar)
+			if *highest > *lowest {
+				whisker, err := plotter.NewLine(plotter.XYs{{X: x, Y: *lowest}, {X: x, Y: *highest}})
+				if err != nil {
+					return nil, err
+				}
+				p.Add(whisker)
+			}
+			labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: x, Y: *highest}), append(labels.Labels, figure(v, digits))
+			top = max(top, *highest)
 		}
-		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: *highest}), append(labels.Labels,
-			figure(v, digits))
-		top = max(top, *highest)
 	}
 	text, err := plotter.NewLabels(labels)
 	if err != nil {
@@ -330,11 +342,14 @@ func (r *Results) bars(title, unit string, digits int, line *float64,
 	}
 	for i := range text.TextStyle {
 		text.TextStyle[i].XAlign = draw.XCenter
+		if len(labels.Labels) > 8 {
+			text.TextStyle[i].Font.Size = vg.Points(6.5)
+		}
 	}
 	text.Offset.Y = vg.Points(2)
 	p.Add(text)
 	if line != nil {
-		l, err := plotter.NewLine(plotter.XYs{{X: -0.5, Y: *line}, {X: float64(len(names)) - 0.5, Y: *line}})
+		l, err := plotter.NewLine(plotter.XYs{{X: -0.5, Y: *line}, {X: float64(len(runs)) - 0.5, Y: *line}})
 		if err != nil {
 			return nil, err
 		}
@@ -342,16 +357,43 @@ func (r *Results) bars(title, unit string, digits int, line *float64,
 		p.Add(l)
 		top = max(top, *line)
 	}
-	p.NominalX(names...)
-	if len(names) > 4 {
+	p.NominalX(runs...)
+	if len(runs) > 4 {
 		p.X.Tick.Label.Rotation = math.Pi / 5
 		p.X.Tick.Label.XAlign = draw.XRight
 	}
+	if both {
+		p.X.Label.Text = "pale: beside the neighbour"
+	}
 	p.X.Min = -0.6
-	p.X.Max = float64(len(names)) - 0.4
+	p.X.Max = float64(len(runs)) - 0.4
 	p.Y.Min = 0
 	p.Y.Max = max(top, 0.1) * 1.15
 	return p, nil
+}
+
+// runs are those of which there are records, in the order of the report.
+func (r *Results) runs() []string {
+	var runs []string
+	for _, record := range r.shown() {
+		runs = append(runs, record.Run)
+	}
+	return runs
+}
+
+// both reports whether there are records with the neighbour and without it.
+func (r *Results) both() bool {
+	with := func(yes bool) bool {
+		return slices.ContainsFunc(r.records, func(record *Record) bool { return record.Neighbour == yes })
+	}
+	return with(true) && with(false)
+}
+
+// pale is half of a colour's way to white.
+func pale(c color.Color) color.Color {
+	red, green, blue, _ := c.RGBA()
+	half := func(v uint32) uint8 { return uint8((v>>8 + 0xff) / 2) }
+	return color.RGBA{half(red), half(green), half(blue), 0xff}
 }
 
 // pareto has the cost along x and the violations along y: best is bottom left.
