@@ -619,6 +619,22 @@ func TestTheLearnedRunIsComparedWithItsOwnMean(t *testing.T) {
 	}
 }
 
+// A slice of the learned run in which the rule decided says nothing of what was learned.
+func TestTheLearnedRunIsNotTheRules(t *testing.T) {
+	for policy, want := range map[string]bool{
+		"policy learned/12, stage Serving": true, "policy hpavpa/1, stage Online": false, "not known: no object": false, "": false,
+	} {
+		r := twoRounds()
+		record := *r.slice(slice{aware, 7, false})
+		record.Run, record.Policy = learned, policy
+		r.add(&record)
+		said := slices.DeleteFunc(r.claims(), func(c Claim) bool { return c.Claim != "aware-learned is decided by what was learned" })
+		if len(said) != 1 || said[0].Holds != want || said[0].Why != policy || said[0].Seed != 7 {
+			t.Errorf("%q: %+v, want one that holds: %v", policy, said, want)
+		}
+	}
+}
+
 func TestTheStaticRunAtTheMeanHasAWAREsCores(t *testing.T) {
 	r := twoRounds()
 	if _, err := r.meanMilli(aware, true); err == nil {

@@ -144,7 +144,8 @@ func command() *cobra.Command {
 	f.DurationVar(&o.learn, "learn", 100*time.Minute,
 		"how long the application of the run "+learned+" has load before the rounds, for central to learn it")
 	f.StringVar(&o.learned, "learned", "",
-		"in place of --learn, go on from the learned.tar of another demo; it is of no use with another SLO than there (--slo)")
+		"in place of --learn, go on from the learned.tar of another demo; it is of no use with another SLO than there (--slo),\n"+
+			"and where it is older than two hours the rule decides for the next half hour: the load's peak is not known then")
 	return c
 }
 

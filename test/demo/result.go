@@ -376,6 +376,11 @@ func (r *Results) claims() []Claim {
 		if own.Run != aware {
 			who = own.Run + " has "
 		}
+		if own.Run == learned { // or its figures are the rule's
+			claims = append(claims, Claim{
+				own.Seed, own.Neighbour, learned + " is decided by what was learned", strings.HasPrefix(own.Policy, "policy learned/"), own.Policy,
+			})
+		}
 		for _, run := range []string{hpaVPA, hpaVPA30, cpuFast, atMean, atLearned} {
 			if whose := meanOf(run); whose != "" && own.Run != whose {
 				continue // it is not at that run's mean

@@ -28,7 +28,7 @@ func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 	// next burst needs it at once: HPA's own default. VPA's own percentile is for the
 	// typical use, too.
 	c.Stabilization = 5 * time.Minute
-	c.BurstUtilization = 90
+	c.BurstUtilization = 100 * burstShare
 	c.Percentile = 0.9
 	// A resize took a busy node of two cores a fifth of its CPU for a second: the API server, the kubelet and the
 	// runtime. What a burst needs it gets from its ceiling at once.
@@ -48,8 +48,12 @@ func Learned(f learned.File, place encode.Place) (*learned.Policy, error) {
 	}
 	p.PassOver()
 	p.Needs(f.Form.Signals & mdp.SetOf(mdp.Throughput, mdp.LoadPeak))
+	p.CarryBursts(burstShare)
 	return p, p.KeepTo(Margin)
 }
+
+// burstShare is the share of the ceilings that a burst may need before there is to be another replica, or one that stays.
+const burstShare = 0.9
 
 // Margin is how much more than what the rule would do a choice must be worth: by its value, which is the discounted reward of all
 // that follows, some ten times a step's. Less than that is noise of what was learned (ADR 40).
@@ -68,6 +72,6 @@ func Guards() guard.Settings {
 	s.Down = 0.7
 	s.MemoryDwell = 20 * time.Second
 	s.MemoryPast = 10 * time.Minute
-	s.BurstShare, s.BurstPast = 0.9, 5*time.Minute // as [Rule] has it
+	s.BurstShare, s.BurstPast = burstShare, 5*time.Minute // as [Rule] has it
 	return s
 }

@@ -31,6 +31,7 @@ type Policy struct {
 	action  []float64
 
 	margin float64
+	burst  mdp.Ratio     // share of the ceilings that a burst may need without another replica
 	step   time.Duration // between two decisions, as in training
 	at     time.Time     // of the last decision
 	out    []float64     // of it
@@ -147,18 +148,39 @@ func (p *Policy) KeepTo(margin float64) error {
 // with baseline bootstrapping"). Actions that are no choices are its own.
 //
 // A decision that comes before its time is one that something has asked for, such as a container that has met its ceiling. Its
-// State has the use of now and the load of before, and none like it was in the training: there it keeps to the other policy.
+// State has the use of now and the load of before, and none like it was in the training: there it keeps to the other policy. So
+// it does where it would add a replica that a burst does not need, see [Policy.CarryBursts].
 func (p *Policy) Beside(s mdp.State, other mdp.Action) (mdp.Action, error) {
 	early := !p.at.IsZero() && s.At.Sub(p.at) < p.step-p.step/20 // a twentieth: steps jitter
 	own, err := p.Decide(s)
 	if err != nil || p.legal == nil {
 		return own, err
 	}
-	if !early && p.out[int(p.action[0])]-p.out[p.encoder.Nearest(s, other)] >= p.margin {
+	gain := p.out[int(p.action[0])] - p.out[p.encoder.Nearest(s, other)]
+	if !early && gain >= p.margin && !(p.carried(s) && replicas(s, own) > replicas(s, other)) {
 		return own, nil
 	}
 	p.shrank = shrunk(s, other)
 	return other, nil
+}
+
+// CarryBursts lets [Policy.Beside] add no replica of its own within a burst, in which more CPU is used than is reserved, as long
+// as the highest second of it needed at most a share of the ceilings. A replica that starts takes CPU from the burst, and is
+// ready when that is over.
+func (p *Policy) CarryBursts(share mdp.Ratio) { p.burst = share }
+
+// carried reports whether there is a burst, and the ceilings carry it.
+func (p *Policy) carried(s mdp.State) bool {
+	return s.Knows(mdp.CPUUsage, mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUBurst) && s.Usage.CPU > s.Reservation &&
+		float64(s.CPUBurst) <= float64(p.burst)*float64(s.Ceiling)
+}
+
+// replicas is how many an action leads to.
+func replicas(s mdp.State, a mdp.Action) int64 {
+	if n, ok := a.Knob(mdp.Replicas); ok {
+		return n
+	}
+	return s.Knob(mdp.Replicas)
 }
 
 // PassOver makes a policy whose actions are choices take another choice, for one decision, after a shrink that was in vain.

@@ -228,6 +228,42 @@ func TestADecisionBeforeItsTimeIsTheOthers(t *testing.T) {
 	}
 }
 
+// Another replica for a burst that the ceilings carry comes when that is over. What the other policy wants is done in any case, and
+// so is whatever else its own choice is.
+func TestABurstThatTheCeilingsCarryGetsNoReplicaOfItsOwn(t *testing.T) {
+	burst := mdp.State{
+		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.CPUUsage, mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUBurst), Replicas: 2,
+		Limit: mdp.Size{CPU: 900, Memory: 500 * mdp.MiB}, Usage: mdp.Size{CPU: 390}, Reservation: 280, Ceiling: 900, CPUBurst: 470,
+	}
+	keep, three := mdp.Action{}, (mdp.Action{}).WithReplicas(3)
+	for name, one := range map[string]struct {
+		likes string
+		other mdp.Action
+		state func(s *mdp.State)
+		want  mdp.Action
+	}{
+		"within it":                        {"replicas +1", keep, func(*mdp.State) {}, keep},
+		"at nine tenths of the ceiling":    {"replicas +1", keep, func(s *mdp.State) { s.CPUBurst = 810 }, keep},
+		"above them":                       {"replicas +1", keep, func(s *mdp.State) { s.CPUBurst = 811 }, three},
+		"within what is reserved":          {"replicas +1", keep, func(s *mdp.State) { s.Usage.CPU = 280 }, three},
+		"of which nothing is known":        {"replicas +1", keep, func(s *mdp.State) { s.Observed = mdp.LimitKnobs }, three},
+		"that the other has a replica for": {"replicas +1", three, func(*mdp.State) {}, three},
+		"of fewer replicas": {"replicas -1", keep, func(*mdp.State) {},
+			(mdp.Action{}).WithReplicas(1)},
+	} {
+		p := likes(t, one.likes, "memory-limit x0.8")
+		p.CarryBursts(0.9)
+		if err := p.KeepTo(0.01); err != nil {
+			t.Fatal(err)
+		}
+		s := burst
+		one.state(&s)
+		if a, err := p.Beside(s, one.other); err != nil || a != one.want {
+			t.Errorf("a burst %s: %v (%v), want %v", name, a, err, one.want)
+		}
+	}
+}
+
 func TestAPolicySurvivesItsFile(t *testing.T) {
 	for name, f := range all() {
 		path := filepath.Join(t.TempDir(), "policy.safetensors")
