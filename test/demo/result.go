@@ -378,7 +378,8 @@ func (r *Results) claims() []Claim {
 		}
 		if own.Run == learned { // or its figures are the rule's
 			claims = append(claims, Claim{
-				own.Seed, own.Neighbour, learned + " is decided by what was learned", strings.HasPrefix(own.Policy, "policy learned/"), own.Policy,
+				own.Seed, own.Neighbour, learned + " is decided by what was learned",
+				strings.HasPrefix(own.Policy, "policy learned/"), own.Policy,
 			})
 		}
 		for _, run := range []string{hpaVPA, hpaVPA30, cpuFast, atMean, atLearned} {

@@ -228,8 +228,8 @@ func TestADecisionBeforeItsTimeIsTheOthers(t *testing.T) {
 	}
 }
 
-// Another replica for a burst that the ceilings carry comes when that is over. What the other policy wants is done in any case, and
-// so is whatever else its own choice is.
+// Another replica for a burst that the ceilings carry comes when that is over. What the other policy wants is done in any case,
+// and so is whatever else its own choice is.
 func TestABurstThatTheCeilingsCarryGetsNoReplicaOfItsOwn(t *testing.T) {
 	burst := mdp.State{
 		Observed: mdp.LimitKnobs | mdp.SetOf(mdp.CPUUsage, mdp.CPUReservation, mdp.CPUCeiling, mdp.CPUBurst), Replicas: 2,
