@@ -38,6 +38,20 @@ func BenchmarkApplication(b *testing.B) {
 	benchmarkStep(b, app, trace)
 }
 
+// One operation makes a world of an application that others have been made of, as each episode does.
+func BenchmarkNew(b *testing.B) {
+	app, err := workload.NamedApp("social-network")
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := sim.Config{App: app, Cluster: sim.Uniform(5, mdp.Size{CPU: 32_000, Memory: 1 << 40}), Load: sim.Steady(10), Seed: 1}
+	for b.Loop() {
+		if _, err := sim.New(c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func benchmarkStep(b *testing.B, app sim.App, load sim.Load) {
 	w, err := sim.New(sim.Config{
 		App:     app,

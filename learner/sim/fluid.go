@@ -130,11 +130,7 @@ func newFluid(w *World) *fluid {
 	for k := range f.arrivals {
 		f.arrivals[k] = make([]float64, len(f.moves)+1)
 	}
-	tables := map[float64]*[tableSize]float64{}
 	for i, s := range w.graph.Services {
-		if tables[s.Variation] == nil {
-			tables[s.Variation] = gammaTable(s.Variation)
-		}
 		// A service that nobody waits for keeps its work for as long as
 		// background work may take.
 		timeout := w.within
@@ -146,7 +142,7 @@ func newFluid(w *World) *fluid {
 		f.stations[i] = station{
 			crowds:  make([]crowd, slots(w.window+foresight)),
 			crowded: -1,
-			shape:   tables[s.Variation],
+			shape:   gammaTable(s.Variation),
 			timeout: timeout,
 			granule: max(1, int64(math.Round(timeout*slicesPerSecond/pasts))),
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
+	"k8s.io/utils/lru"
 )
 
 // Random numbers come from tables: a random number of 12 bits selects a
@@ -26,14 +27,24 @@ var normalTable, expTable = func() (n, e [tableSize]float64) {
 	return n, e
 }()
 
+// gammaTables holds the tables that were used last, at most 8 MiB of them: one
+// takes longer to make than an episode of a hundred steps to simulate.
+var gammaTables = lru.New(keptTables)
+
+const keptTables = 256
+
 // gammaTable returns the quantiles of a gamma distribution with mean 1 and the
-// given coefficient of variation.
+// given coefficient of variation. Worlds share it: nobody writes to it.
 func gammaTable(variation float64) *[tableSize]float64 {
+	if t, ok := gammaTables.Get(variation); ok {
+		return t.(*[tableSize]float64)
+	}
 	k := 1 / (variation * variation)
 	t := new([tableSize]float64)
 	for i := range t {
 		t[i] = mathext.GammaIncRegInv(k, (float64(i)+0.5)/tableSize) / k
 	}
+	gammaTables.Add(variation, t)
 	return t
 }
 

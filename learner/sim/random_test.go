@@ -33,3 +33,29 @@ func TestAChanceIsABinomialNumber(t *testing.T) {
 		}
 	}
 }
+
+// A table takes longer to make than an episode to simulate, so worlds share it; and there are no more of them than are kept.
+func TestTablesAreMadeOnce(t *testing.T) {
+	first := gammaTable(0.37)
+	if gammaTable(0.37) != first {
+		t.Error("it is made again")
+	}
+	for i := range keptTables {
+		gammaTables.Add(-1-float64(i), first)
+	}
+	if n := gammaTables.Len(); n > keptTables {
+		t.Errorf("%d tables are kept, want %d at most", n, keptTables)
+	}
+	again := gammaTable(0.37)
+	if again == first || *again != *first {
+		t.Error("it is not made again, the same, when others have been used for long")
+	}
+	sum, squares := 0.0, 0.0
+	for _, v := range again {
+		sum += v / tableSize
+		squares += v * v / tableSize
+	}
+	if deviation := math.Sqrt(squares - sum*sum); math.Abs(sum-1) > 1e-3 || math.Abs(deviation-0.37) > 2e-3 {
+		t.Errorf("mean %v, deviation %v", sum, deviation)
+	}
+}
