@@ -12,6 +12,7 @@ import (
 // fig8Options are the flags of bench fig8.
 type fig8Options struct {
 	fig  aware.Fig8
+	arms []string
 	meta string
 	out  string
 	json bool
@@ -41,9 +42,14 @@ func fig8Command() *cobra.Command {
 			"Each repetition is kept in the folder of the report when it is done, and is not run again.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	var all []string
+	for _, arm := range aware.Arms {
+		all = append(all, string(arm))
+	}
 	f := cmd.Flags()
 	f.IntVar(&o.fig.Repetitions, "repetitions", o.fig.Repetitions, "how often")
 	f.IntVar(&o.fig.Apps, "apps", o.fig.Apps, "unseen workloads in each repetition")
+	f.StringSliceVar(&o.arms, "arms", all, "which arms; what is claimed beside one that is not run cannot be said")
 	f.IntVar(&o.fig.Convergence.Most, "episodes", o.fig.Convergence.Most, "episodes of training, at most")
 	f.IntVar(&o.fig.Trained.Most, "train", o.fig.Trained.Most, "episodes of training of the converged policies")
 	f.IntVar(&o.fig.Convergence.Every, "every", o.fig.Convergence.Every, "episodes of training from one evaluation to the next")
@@ -58,6 +64,9 @@ func fig8Command() *cobra.Command {
 }
 
 func (o fig8Options) run(cmd *cobra.Command) error {
+	for _, arm := range o.arms {
+		o.fig.Arms = append(o.fig.Arms, aware.Arm(arm))
+	}
 	if err := o.fig.Check(); err != nil {
 		return usage(err)
 	}
@@ -68,7 +77,7 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	made := o.fig
 	made.Repetitions = 0
 	all, err := repetitions[aware.Adaptation]{
-		out: o.out, made: map[string]any{"fig8": made, "meta": p.Provenance}, n: o.fig.Repetitions, steps: 2 + 5*o.fig.Apps,
+		out: o.out, made: map[string]any{"fig8": made, "meta": p.Provenance}, n: o.fig.Repetitions, steps: o.fig.Steps(),
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Adaptation, error) {
 			return o.fig.Repetition(ctx, i, p, done)
 		},

@@ -95,6 +95,8 @@ func TestPretrainAndAdapt(t *testing.T) {
 		"--apps 801":  {"train", "meta", "--apps", "801"},
 		"--out":       {"train", "meta", "--apps", "4", "--rounds", "1000", "--out", filepath.Join(file, "below-a-file")},
 		"apps 0":      {"bench", "fig8", "--meta", file, "--apps", "0"},
+		`arm "hope"`:  {"bench", "fig8", "--meta", file, "--arms", "AWARE,hope"},
+		"no arms":     {"bench", "fig8", "--meta", file, "--arms", ""},
 		"seen":        {"bench", "embedding", "--meta", file, "--seed", "2"},
 		"a pair":      {"bench", "embedding", "--meta", file, "--apps", "1"},
 		"early 3":     {"bench", "fig3", "--early", "3"},

@@ -47,10 +47,11 @@ type Fine struct {
 	Actor     float64 `json:"actor"`     // share of the actor's step size
 	Critic    float64 `json:"critic"`    // of the critics'
 	Imitation float64 `json:"imitation"` // of its own actions (ddpg.Config.Imitation)
+	Noise     float64 `json:"noise"`     // share of the noise of exploration
 }
 
 // UsualFine is that of the arms that are better with it, found in eight workloads (ADR 38).
-var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 1.5}}
+var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 1.5, Noise: 1}}
 
 // Source is what an arm begins with.
 type Source struct {
@@ -68,6 +69,8 @@ func (s Source) continued(c ddpg.Config) ddpg.Config {
 		c.ActorLearningRate *= s.Fine.Actor
 		c.CriticLearningRate *= s.Fine.Critic
 		c.Imitation = s.Fine.Imitation
+		c.Noise.Sigma *= s.Fine.Noise
+		c.Noise.Final *= s.Fine.Noise
 	}
 	return c
 }

@@ -257,7 +257,7 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 	}
 	p := pretrained(t)
 	f := Fig8{
-		Setting: Setting{Alpha: 0.5, Length: 20}, Repetitions: 1, Apps: 2, Seed: 1,
+		Setting: Setting{Alpha: 0.5, Length: 20}, Repetitions: 1, Apps: 2, Arms: Arms, Seed: 1,
 		Convergence: Convergence{Every: 2, Episodes: 2, Within: 0.3, Steady: 2, Most: 6},
 		Trained:     Convergence{Every: 2, Episodes: 2, Most: 4}, Life: UsualLife, Fine: UsualFine,
 	}
@@ -290,6 +290,13 @@ func TestAFewRepetitionsOfFig8(t *testing.T) {
 			len(a.Course.Evaluated) != len(a.Course.Evaluations) || a.Course.Evaluated[1].Steps != 40 || a.Best.Steps != 40 {
 			t.Errorf("%+v", a)
 		}
+	}
+	few := f
+	few.Arms = []Arm{TLPlus}
+	alone, err := few.Repetition(context.Background(), 0, p, nil)
+	if err != nil || len(alone) != 2 || alone[1].Arm != TLPlus || alone[1].Workload != got[6].Workload ||
+		!reflect.DeepEqual(alone[1].Course.Evaluations, got[6].Course.Evaluations) {
+		t.Errorf("without the others an arm does something else (%v)", err)
 	}
 	s := Summarise(got)
 	if len(s) != 4 || s[0].Arm != Scratch || s[0].Runs != 2 || s[0].Episodes.Low != nil {

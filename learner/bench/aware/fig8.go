@@ -10,6 +10,7 @@ import (
 
 	"awarescale.dev/aware/learner/bench"
 	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -21,6 +22,7 @@ type Fig8 struct {
 	Life        Life        `json:"life"`    // the same
 	Repetitions int         `json:"repetitions"`
 	Apps        int         `json:"apps"` // unseen ones in each repetition
+	Arms        []Arm       `json:"arms"` // that are run, of [Arms]
 	// Trajectories is how many episodes AWARE's embedding is made of, at most (M); 0: as many as it was pretrained with.
 	Trajectories int          `json:"trajectories,omitempty"`
 	Fine         map[Arm]Fine `json:"fine"` // of arms that begin with what was learned elsewhere
@@ -35,12 +37,19 @@ func (f Fig8) Check() error {
 		return fmt.Errorf("fig8: repetitions %d: it must be at least 1", f.Repetitions)
 	case f.Apps < 1 || f.Apps > len(unseen):
 		return fmt.Errorf("fig8: apps %d: it must be in [1, %d]", f.Apps, len(unseen))
+	case len(f.Arms) == 0:
+		return fmt.Errorf("fig8: there are no arms: known are %v", Arms)
 	case f.Trajectories < 0:
 		return fmt.Errorf("fig8: trajectories %d: it must be at least 1, or 0 for as many as were pretrained with", f.Trajectories)
 	}
+	for i, arm := range f.Arms {
+		if !slices.Contains(Arms, arm) || slices.Contains(f.Arms[:i], arm) {
+			return fmt.Errorf("fig8: arm %q: it must be one of %v, and there once", arm, Arms)
+		}
+	}
 	for arm, fine := range f.Fine {
-		if !(fine.Actor > 0 && fine.Critic > 0 && fine.Imitation >= 0) {
-			return fmt.Errorf("fig8: settings %+v of %s: the step sizes must be above 0, and imitation at least 0", fine, arm)
+		if !(fine.Actor > 0 && fine.Critic > 0 && fine.Imitation >= 0 && fine.Noise >= 0) {
+			return fmt.Errorf("fig8: settings %+v of %s: the step sizes must be above 0, imitation and noise at least 0", fine, arm)
 		}
 	}
 	return nil
@@ -62,8 +71,16 @@ type Adaptation struct {
 	Seconds  float64 `json:"seconds"`  // CPU time of learning
 }
 
-// arms in the order in which they are run.
-var arms = []Arm{Scratch, TL, TLPlus, AWARE}
+// Arms are those of the experiment, in the order in which they are reported.
+var Arms = []Arm{Scratch, TL, TLPlus, AWARE}
+
+// transferred is the arms that begin with another workload's policy.
+func (f Fig8) transferred() []Arm {
+	return slices.DeleteFunc(slices.Clone(f.Arms), func(arm Arm) bool { return arm != TL && arm != TLPlus })
+}
+
+// Steps is how many things a repetition tells of that it has done.
+func (f Fig8) Steps() int { return len(f.transferred()) + (1+len(f.Arms))*f.Apps }
 
 // Repetition runs one repetition: a source of transfer, and workloads that are adapted to. done is called after each run; it
 // may be nil.
@@ -79,24 +96,25 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 	}
 	targets := r.Perm(len(unseen))[:f.Apps]
 	from := map[Arm]Source{AWARE: {Pretrained: &p, Trajectories: f.Trajectories, Fine: f.Fine[AWARE]}}
-	first := []Arm{TL, TLPlus}
-	sources := []Source{{Fine: f.Fine[TL]}, {Fine: f.Fine[TLPlus]}}
-	if err := bench.InParallel(ctx, len(first), func(ctx context.Context, k int) error {
-		b, err := f.Setting.Begin(first[k], source, Source{}, uint64(number))
+	transferred := f.transferred()
+	sources := make([]weights.File, len(transferred))
+	if err := bench.InParallel(ctx, len(transferred), func(ctx context.Context, k int) error {
+		b, err := f.Setting.Begin(transferred[k], source, Source{}, uint64(number))
 		if err != nil {
 			return err
 		}
 		if _, err = f.Convergence.Adapt(ctx, b, f.Setting, uint64(number), math.Inf(1), false); err != nil {
 			return err
 		}
-		w, err := b.Agent.SavePolicy()
-		sources[k].Weights = &w
-		done(fmt.Sprintf("source %s for %s", source.Name(), first[k]))
+		sources[k], err = b.Agent.SavePolicy()
+		done(fmt.Sprintf("source %s for %s", source.Name(), transferred[k]))
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	from[TL], from[TLPlus] = sources[0], sources[1]
+	for k, arm := range transferred {
+		from[arm] = Source{Weights: &sources[k], Fine: f.Fine[arm]}
+	}
 	all := make([][]Adaptation, f.Apps)
 	err = bench.InParallel(ctx, f.Apps, func(ctx context.Context, k int) error {
 		w, err := Of(unseen[targets[k]])
@@ -109,7 +127,7 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 			return err
 		}
 		done(fmt.Sprintf("%s: the converged policy earns %.3f a step", w.Name(), target))
-		for _, arm := range arms {
+		for _, arm := range f.Arms {
 			b, err := f.Setting.Begin(arm, w, from[arm], seed)
 			if err != nil {
 				return err
@@ -249,7 +267,7 @@ type Summary struct {
 // Summarise is the arms' summaries.
 func Summarise(all []Adaptation) []Summary {
 	var out []Summary
-	for _, arm := range arms {
+	for _, arm := range Arms {
 		s := Summary{Arm: arm}
 		by := map[int][]Adaptation{}
 		for _, a := range all {
