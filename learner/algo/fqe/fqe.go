@@ -34,7 +34,10 @@ type Config struct {
 	Updates      int     // of each network
 	Resamples    int     // networks, each of its own draw of episodes with replacement; the interval is of their differences
 	Confidence   float64 // of the interval, in (0, 1)
-	Seed         uint64
+	// Gamma is the discount of a step's future, in (0, 1), where transitions last for other times than a step: one of k steps has the
+	// discount Gamma^k, and of what it earns in each of them the reward (1 - Gamma^k) / (1 - Gamma). 0: all have the same discount.
+	Gamma float64 `json:",omitempty"`
+	Seed  uint64
 }
 
 // Default is settings for episodes of a hundred steps, with actions of numbers or of choices; the other is 0.
@@ -59,6 +62,8 @@ func (c Config) Check() error {
 		return bad("resamples", c.Resamples, "at least 2")
 	case !(c.Confidence > 0 && c.Confidence < 1):
 		return bad("confidence", c.Confidence, "in (0, 1)")
+	case !(c.Gamma >= 0 && c.Gamma < 1):
+		return bad("gamma", c.Gamma, "in [0, 1)")
 	}
 	return c.critic().Check()
 }
@@ -106,15 +111,17 @@ type data struct {
 	all    []replay.Transition
 	action []float64 // [transitions][width] that took force
 	next   []float64 // [transitions][width] that the policy would take in Next
+	length []float64 // [transitions] in steps, of which later ones count for less: (1 - Gamma^k) / (1 - Gamma)
 	of     [][2]int  // each episode's first transition, and the one after its last
-	mean   float64   // of the rewards
-	gamma  float64   // of all transitions
+	mean   float64   // reward of a step
+	gamma  float64   // of a step
 }
 
 func (c Config) data(episodes [][]replay.Transition, policy Policy) (data, error) {
-	var d data
+	d := data{gamma: c.Gamma}
 	size := max(c.Action, 1)
 	chosen := make([]float64, size)
+	steps := 0.0
 	for i, e := range episodes {
 		begin := len(d.all)
 		for j, t := range e {
@@ -131,8 +138,12 @@ func (c Config) data(episodes [][]replay.Transition, policy Policy) (data, error
 			if err := c.legal(chosen); err != nil {
 				return d, fmt.Errorf("episode %d, step %d: the policy's %w", i, j, err)
 			}
-			d.gamma = t.Discount
-			d.all = append(d.all, t)
+			if d.gamma == 0 {
+				d.gamma = t.Discount
+			}
+			length := (1 - t.Discount) / (1 - d.gamma)
+			steps += length
+			d.all, d.length = append(d.all, t), append(d.length, length)
 			d.action, d.next = c.append(d.action, t.Action), c.append(d.next, chosen)
 			d.mean += t.Reward
 		}
@@ -143,19 +154,19 @@ func (c Config) data(episodes [][]replay.Transition, policy Policy) (data, error
 	if len(d.of) < 2 {
 		return d, fmt.Errorf("%d episodes: there must be two at least, of which an interval can be made", len(d.of))
 	}
-	d.mean /= float64(len(d.all))
+	d.mean /= steps
 	return d, nil
 }
 
-// check is nil for a transition that can be learned from; gamma is that of the ones before, or 0.
+// check is nil for a transition that can be learned from; gamma is that of a step, or 0 where it is not known yet.
 func (c Config) check(t replay.Transition, size int, gamma float64) error {
 	switch {
 	case len(t.State) != c.State || len(t.Next) != c.State || len(t.Action) != size || !nn.Finite(t.State, t.Next, t.Action):
 		return fmt.Errorf("it must have finite states of %d numbers and an action of %d", c.State, size)
 	case math.IsNaN(t.Reward) || math.IsInf(t.Reward, 0):
 		return fmt.Errorf("reward %v: it must be finite", t.Reward)
-	case !(t.Discount > 0 && t.Discount < 1) || gamma != 0 && t.Discount != gamma:
-		return fmt.Errorf("discount %v: it must be in (0, 1), and the same everywhere", t.Discount)
+	case !(t.Discount > 0 && t.Discount < 1) || c.Gamma == 0 && gamma != 0 && t.Discount != gamma:
+		return fmt.Errorf("discount %v: it must be in (0, 1), and the same everywhere unless that of a step is given", t.Discount)
 	case t.Terminated:
 		return fmt.Errorf("it terminates, and there is no reward of a step in what goes on for ever")
 	}
@@ -184,8 +195,8 @@ func (c Config) append(to, action []float64) []float64 {
 	return to
 }
 
-// Evaluate estimates what a policy is worth in the states of the episodes. All transitions must have the same discount, below
-// 1, and none terminates. The same settings and data give the same estimate.
+// Evaluate estimates what a policy is worth in the states of the episodes. All transitions must have a discount below 1, the
+// same one unless Config.Gamma is given, and none terminates. The same settings and data give the same estimate.
 func Evaluate(c Config, episodes [][]replay.Transition, policy Policy, w *agent.Workspace) (Estimate, error) {
 	fail := func(err error) (Estimate, error) {
 		return Estimate{}, fmt.Errorf("evaluating a policy by fitted q: %w", err)
@@ -228,11 +239,13 @@ const clip = 10
 // mean, and not zero.
 func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (worth, earned float64, err error) {
 	var drawn []int
+	steps := 0.0
 	for range d.of {
 		e := d.of[r.IntN(len(d.of))]
 		for i := e[0]; i < e[1]; i++ {
 			drawn = append(drawn, i)
 			earned += d.all[i].Reward
+			steps += d.length[i]
 		}
 	}
 	m := c.critic().Critic()
@@ -240,7 +253,7 @@ func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (worth, earned float
 	tape := kernel.NewTape[float64](m, c.Batch)
 	n, a, b := c.State, c.width(), c.Batch
 	sa, next := make([]float64, b*(n+a)), make([]float64, b*(n+a))
-	y, weight, grad := make([]float64, b), make([]float64, b), make([]float64, m.Params())
+	y, discount, weight, grad := make([]float64, b), make([]float64, b), make([]float64, b), make([]float64, m.Params())
 	for i := range weight {
 		weight[i] = 1
 	}
@@ -251,10 +264,11 @@ func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (worth, earned float
 			copy(row, d.all[at].State)
 			copy(row[n:], d.action[at*a:][:a])
 			d.then(next[i*(n+a):][:n+a], at, a)
-			y[i] = d.all[at].Reward - d.mean
+			discount[i] = d.all[at].Discount
+			y[i] = d.all[at].Reward - d.mean*d.length[at]
 		}
 		for i, q := range tape.Forward(net.Target, next, b) {
-			y[i] += d.gamma * q
+			y[i] += discount[i] * q
 		}
 		loss, err := g.Critic(net.Theta, sa, y, weight, grad)
 		if err := nn.CheckGradient(loss, grad, err); err != nil {
@@ -270,8 +284,7 @@ func (c Config) fit(d data, g ddpg.Gradients, r *rand.Rand) (worth, earned float
 		d.then(row, at, a)
 		sum += one.Forward(net.Theta, row, 1)[0]
 	}
-	steps := float64(len(drawn))
-	return d.mean + (1-d.gamma)*sum/steps, earned / steps, nil
+	return d.mean + (1-d.gamma)*sum/float64(len(drawn)), earned / steps, nil
 }
 
 // then writes the next state of a transition, and what the policy would do there.

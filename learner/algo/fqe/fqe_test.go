@@ -1,6 +1,7 @@
 package fqe_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -160,6 +161,8 @@ func TestDataThatMakesNoSenseIsNamed(t *testing.T) {
 		"states of 2":  func(_ *fqe.Config, t *replay.Transition) { t.Next = []float64{1} },
 		"and not both": func(c *fqe.Config, _ *replay.Transition) { c.Action = 1 },
 		"resamples 1":  func(c *fqe.Config, _ *replay.Transition) { c.Resamples = 1 },
+		"gamma 1":      func(c *fqe.Config, _ *replay.Transition) { c.Gamma = 1 },
+		"is given":     func(_ *fqe.Config, t *replay.Transition) { t.Discount = 0.5 },
 	} {
 		c, episodes := fqe.Default(2, 0, 2), record(3, 0.5)
 		change(&c, &episodes[1][7])
@@ -193,6 +196,43 @@ func TestPoliciesWithActionsOfNumbers(t *testing.T) {
 		}
 		if got.Mean < want-0.08 || got.Mean > want+0.08 {
 			t.Errorf("always %v: %+v, and it earns %v", action, got, want)
+		}
+	}
+}
+
+// What a step earns does not depend on how long steps are. Here bad actions last for half a step, and good ones for two:
+// whoever counts each transition once believes that most of the time is bad.
+func TestStepsOfDifferentLengths(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 9))
+	var episodes [][]replay.Transition
+	earned, steps := 0.0, 0.0
+	for range 20 {
+		var e []replay.Transition
+		for range 50 {
+			a := 2*r.Float64() - 1
+			k := 2.0
+			if a < 0 {
+				k = 0.5
+			}
+			discount := math.Pow(gamma, k)
+			length := (1 - discount) / (1 - gamma)
+			one := replay.Transition{
+				State: []float64{1}, Action: []float64{a}, Reward: length * (1 - (a-0.5)*(a-0.5)), Next: []float64{1}, Discount: discount,
+			}
+			earned, steps = earned+one.Reward, steps+length
+			e = append(e, one)
+		}
+		episodes = append(episodes, e)
+	}
+	c := fqe.Default(1, 1, 0)
+	c.Gamma, c.Tau = gamma, 0.05 // of half steps more counts, which takes longer to learn
+	for action, want := range map[float64]float64{0.5: 1, -0.5: 0, 0.2: 0.91} {
+		got, err := fqe.Evaluate(c, episodes, always(action), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Mean-want) > 0.08 || math.Abs(got.Gain.Mean-(want-earned/steps)) > 0.08 {
+			t.Errorf("always %v: %+v, and it earns %v, where the data earned %v", action, got, want, earned/steps)
 		}
 	}
 }

@@ -292,7 +292,7 @@ func (l Lesson) Learn(ctx context.Context, w *agent.Workspace) (Result, error) {
 // judge estimates what the learned policy is worth.
 func (c Config) judge(a *discrete.Agent, episodes [][]replay.Transition, w *agent.Workspace) (fqe.Estimate, error) {
 	judge := c.Judge
-	judge.Seed = c.Seed
+	judge.Seed, judge.Gamma = c.Seed, c.Gamma
 	return fqe.Evaluate(judge, episodes, func(obs []float64, legal []bool, taken, action []float64) error {
 		if err := a.Act(obs, legal, action); err != nil || taken == nil || c.Margin == 0 {
 			return err
@@ -350,11 +350,20 @@ func (c Config) read(
 	return episodes, nil
 }
 
-// row is a transition as a learner reads it. Its choice is the nearest one to what took force.
+// longest is for how many steps a transition counts, at most.
+const longest = 100
+
+// row is a transition as a learner reads it. Its choice is the nearest one to what took force. What a decision earned that came
+// before its time counts for as long as it stood: gamma is of a time (Sutton, Precup and Singh 1999, "Between MDPs and semi-MDPs").
 func (c Config) row(t mdp.Transition, encoder *encode.Encoder) (replay.Transition, error) {
+	steps := 1.0
+	if took := t.Next.At.Sub(t.State.At); took > 0 { // no clock has gone back
+		steps = min(longest, took.Seconds()/c.Step.Seconds())
+	}
+	discount := math.Pow(c.Gamma, steps)
 	one := replay.Transition{
 		State: make([]float64, c.Form.Dim()), Next: make([]float64, c.Form.Dim()), NextLegal: make([]bool, c.Form.NumActions()),
-		Reward: float64(t.Reward), Discount: c.Gamma, Truncated: t.Truncated,
+		Reward: float64(t.Reward) * (1 - discount) / (1 - c.Gamma), Discount: discount, Truncated: t.Truncated,
 	}
 	if err := encoder.Observe(t.State, one.State); err != nil {
 		return one, err

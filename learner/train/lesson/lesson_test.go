@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,50 @@ func TestAGapCutsAnEpisode(t *testing.T) {
 	got, err := c.Learn(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil, nil)
 	if err != nil || got.Episodes != 3 || got.Transitions != 59 {
 		t.Errorf("%d transitions of %d episodes (%v), want 59 of 3", got.Transitions, got.Episodes, err)
+	}
+}
+
+// A decision that comes before its time ends the step of the one before: what that earned counts for as long as it stood, and so
+// does what follows. Central asks for one in each burst, so that there are many of them.
+func TestADecisionCountsForAsLongAsItStands(t *testing.T) {
+	store, _ := record(t, 0)
+	recorder := lifecycle.NewRecorder(0)
+	c := config()
+	c.Least = 1
+	var w world
+	w.begin(1000, begin)
+	took := []time.Duration{2 * time.Second, 10 * time.Second, 25 * time.Second, 10 * time.Hour, -5 * time.Second}
+	var rewards []float64
+	for _, d := range took {
+		one := w.step(mdp.Action{})
+		one.Next.At = one.State.At.Add(d)
+		w.now = one.Next
+		rewards = append(rewards, float64(one.Reward))
+		numbered, episode, step := recorder.Add(one)
+		if err := store.Append(t.Context(), "shop/Deployment/web", episode, step, numbered); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := c.Prepare(t.Context(), store, "shop/Deployment/web", time.Time{}, place, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := slices.Concat(l.Episodes...)
+	if len(rows) != len(took) {
+		t.Fatalf("%d transitions, want %d", len(rows), len(took))
+	}
+	g := c.Gamma
+	for i, want := range []float64{math.Pow(g, 0.2), g, math.Pow(g, 2.5), math.Pow(g, 100), g} {
+		reward := rewards[i] * (1 - want) / (1 - g)
+		if math.Abs(rows[i].Discount-want) > 1e-12 || math.Abs(rows[i].Reward-reward) > 1e-12 {
+			t.Errorf("a step of %v: reward %v, discount %v, want %v and %v", took[i], rows[i].Reward, rows[i].Discount, reward, want)
+		}
+	}
+	// It is judged by such data, too.
+	l.Config.Updates, l.Config.Judge.Updates = 1, 1
+	l.Episodes = append(l.Episodes, l.Episodes...)
+	if _, err := l.Learn(t.Context(), nil); err != nil {
+		t.Error(err)
 	}
 }
 
