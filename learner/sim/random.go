@@ -3,8 +3,8 @@ package sim
 import (
 	"math"
 
+	"github.com/hashicorp/golang-lru/v2"
 	"gonum.org/v1/gonum/mathext"
-	"k8s.io/utils/lru"
 )
 
 // Random numbers come from tables: a random number of 12 bits selects a
@@ -29,7 +29,7 @@ var normalTable, expTable = func() (n, e [tableSize]float64) {
 
 // gammaTables holds the tables that were used last, at most 8 MiB of them: one
 // takes longer to make than an episode of a hundred steps to simulate.
-var gammaTables = lru.New(keptTables)
+var gammaTables, _ = lru.New[float64, *[tableSize]float64](keptTables) // an error is of a size below 1
 
 const keptTables = 256
 
@@ -37,7 +37,7 @@ const keptTables = 256
 // given coefficient of variation. Worlds share it: nobody writes to it.
 func gammaTable(variation float64) *[tableSize]float64 {
 	if t, ok := gammaTables.Get(variation); ok {
-		return t.(*[tableSize]float64)
+		return t
 	}
 	k := 1 / (variation * variation)
 	t := new([tableSize]float64)
