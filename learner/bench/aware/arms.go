@@ -51,7 +51,7 @@ type Fine struct {
 }
 
 // UsualFine is that of the arms that are better with it, found in eight workloads (ADR 38).
-var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 1.5, Noise: 1}}
+var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 0.5, Noise: 0.3}}
 
 // Source is what an arm begins with.
 type Source struct {

@@ -212,7 +212,7 @@ func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrai
 		c.Through, c.Final, c.Averaged = 200, 0.5, 0.5
 		return c
 	}
-	c.Spread, c.LearningRate = 32, 1e-3
+	c.Spread, c.LearningRate, c.Averaged = 32, 1e-3, 0.5
 	batch := c.Base.Batch
 	c.Base = Settings(shape.Form.Observation+shape.Embedding, shape.Form.Action)
 	c.Base.Batch, c.Base.Seed = batch, seed

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/meta"
+	"awarescale.dev/aware/learner/nn"
 	"awarescale.dev/aware/learner/nn/kernel"
-	"gonum.org/v1/gonum/floats"
 )
 
 // base is the base-learner of a run.
@@ -25,6 +24,8 @@ type base interface {
 	update(batch *replay.Batch, on bool, random *rand.Rand) (loss float64, err error)
 	// through is what such an update goes through.
 	through() *through
+	// average takes the parameters as they are into the mean that is the result.
+	average()
 }
 
 // actor writes an action, with exploration.
@@ -73,6 +74,33 @@ type continuous struct {
 	plain  *ddpg.Updater // embeddings as they are
 	whole  *ddpg.Updater // through the meta-learner
 	critic *throughCritic
+	means  []mean // of the actor and the critics
+}
+
+// networks are the actor and the critics.
+func networks(p *ddpg.Policy) []*nn.Network { return append([]*nn.Network{p.Actor}, p.Critics...) }
+
+func (b *continuous) average() {
+	all := networks(b.policy)
+	if b.means == nil {
+		b.means = make([]mean, len(all))
+	}
+	for i, n := range all {
+		b.means[i].add(n.Theta)
+	}
+}
+
+// result writes the mean of the parameters into a policy, or the last ones where there is none.
+func (b *continuous) result(into *ddpg.Policy) {
+	to := networks(into)
+	for i, n := range networks(b.policy) {
+		copy(to[i].Theta, n.Theta)
+		copy(to[i].Target, n.Target)
+		if b.means != nil {
+			copy(to[i].Theta, b.means[i].or(nil))
+			copy(to[i].Target, to[i].Theta)
+		}
+	}
 }
 
 func (b *continuous) actor(steps int, random *rand.Rand) actor {
@@ -128,32 +156,17 @@ type choosing struct {
 	whole  *discrete.Updater
 	values *throughValues
 
-	// The sums of the parameters of some rounds, and of how many. What a policy chooses moves from round to round more than what
-	// it is worth; the mean of the parameters is steadier (Polyak and Juditsky 1992; Izmailov et al. 2018).
-	sums  [2][]float64
-	terms int
+	means [2]mean // of the values and the behaviour
 }
 
-// average takes the parameters as they are into their mean.
 func (b *choosing) average() {
-	for i, theta := range [][]float64{b.policy.Values.Theta, b.policy.Behaviour.Theta} {
-		if b.sums[i] == nil {
-			b.sums[i] = make([]float64, len(theta))
-		}
-		floats.Add(b.sums[i], theta)
-	}
-	b.terms++
+	b.means[0].add(b.policy.Values.Theta)
+	b.means[1].add(b.policy.Behaviour.Theta)
 }
 
 // result is the mean of the parameters of the values and of the behaviour, or the last ones where there is none.
 func (b *choosing) result() (values, behaviour []float64) {
-	if b.terms == 0 {
-		return slices.Clone(b.policy.Values.Theta), slices.Clone(b.policy.Behaviour.Theta)
-	}
-	mean := func(sum []float64) []float64 {
-		return floats.ScaleTo(make([]float64, len(sum)), 1/float64(b.terms), sum)
-	}
-	return mean(b.sums[0]), mean(b.sums[1])
+	return b.means[0].or(b.policy.Values.Theta), b.means[1].or(b.policy.Behaviour.Theta)
 }
 
 func (b *choosing) actor(_ int, random *rand.Rand) actor {

@@ -59,6 +59,10 @@ func TestAWorkloadOfChoicesIsKnownByAFewEpisodes(t *testing.T) {
 	if _, err := run.Base(1); err == nil || !strings.Contains(err.Error(), "chooses") {
 		t.Errorf("it gives a DDPG: %v", err)
 	}
+	learner, err := run.Learner()
+	if err != nil {
+		t.Fatal(err)
+	}
 	q, likely := kernel.NewTape[float64](shape.Network(), 1), kernel.NewTape[float64](shape.Network(), 1)
 	r := rand.New(rand.NewPCG(1, 1))
 	all := 0.0
@@ -82,7 +86,7 @@ func TestAWorkloadOfChoicesIsKnownByAFewEpisodes(t *testing.T) {
 			}
 			episodes = append(episodes, e)
 		}
-		run.Learner().Embed(episodes, obs[1:])
+		learner.Embed(episodes, obs[1:])
 		legal := []bool{false, true, true, true, true}
 		chosen := shape.Choose(q.Forward(values, obs, 1), likely.Forward(behaviour, obs, 1), legal)
 		earned := 1 - math.Abs(float64(chosen)-goal)/2
@@ -120,41 +124,104 @@ func TestChoicesThatAreNotLegalAreNeverTaken(t *testing.T) {
 	}
 }
 
-// The result is the mean of the last rounds' policies, and the training is the same as without a mean.
+// The result is the mean of the last rounds' parameters, of the meta-learner's, too, and the training is the same as without a
+// mean.
 func TestTheResultIsTheMeanOfTheLastRounds(t *testing.T) {
-	after := func(averaged float64, rounds int) [2][]float64 {
+	run := func(c pretrain.Config, world env.Env, averaged float64, rounds int) *pretrain.Run {
 		t.Helper()
-		c := choices()
 		c.Rounds, c.Tasks, c.Averaged = 5, 1, averaged
-		run, err := pretrain.New(c, []pretrain.Task{{Name: "w", Env: hiddenChoice(2)}})
+		run, err := pretrain.New(c, []pretrain.Task{{Name: "w", Env: world}})
 		if err == nil {
-			err = run.Train(context.Background(), rounds)
+			err = run.Train(t.Context(), rounds)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, values, behaviour, _ := run.Choosing()
-		_, again, _, _ := run.Choosing()
-		if !slices.Equal(values, again) {
-			t.Fatal("the result changes by being asked for")
-		}
-		return [2][]float64{values, behaviour}
+		return run
 	}
-	fourth, fifth, mean := after(0, 4), after(0, 5), after(0.4, 5)
-	for n := range mean {
-		if slices.Equal(fourth[n], fifth[n]) {
-			t.Fatalf("network %d learns nothing in a round", n)
+	learner := func(r *pretrain.Run) []float64 {
+		l, err := r.Learner()
+		if err != nil {
+			t.Fatal(err)
 		}
-		for i, v := range mean[n] {
-			if want := (fourth[n][i] + fifth[n][i]) / 2; math.Abs(v-want) > 1e-12 {
-				t.Fatalf("parameter %d of network %d is %v, want %v", i, n, v, want)
+		return l.Theta
+	}
+	for kind, after := range map[string]func(averaged float64, rounds int) [][]float64{
+		"choices": func(averaged float64, rounds int) [][]float64 {
+			r := run(choices(), hiddenChoice(2), averaged, rounds)
+			_, values, behaviour, _ := r.Choosing()
+			return [][]float64{values, behaviour, learner(r)}
+		},
+		"numbers": func(averaged float64, rounds int) [][]float64 {
+			r := run(config(), hidden(0.3), averaged, rounds)
+			a, err := r.Base(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if averaged > 0 && rounds == 5 && !slices.Equal(a.Policy.Critics[0].Target, a.Policy.Critics[0].Theta) {
+				t.Error("a target is none of a mean")
+			}
+			return [][]float64{a.Policy.Actor.Theta, a.Policy.Critics[0].Theta, learner(r)}
+		},
+		"a file": func(averaged float64, rounds int) [][]float64 {
+			p, err := run(config(), hidden(0.3), averaged, rounds).Pretrained()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := p.Learner()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return [][]float64{p.Theta, l.Theta}
+		},
+	} {
+		fourth, fifth, mean := after(0, 4), after(0, 5), after(0.4, 5)
+		for n := range mean {
+			if slices.Equal(fourth[n], fifth[n]) {
+				t.Fatalf("%s: network %d learns nothing in a round", kind, n)
+			}
+			for i, v := range mean[n] {
+				if want := (fourth[n][i] + fifth[n][i]) / 2; math.Abs(v-want) > 1e-12 {
+					t.Fatalf("%s: parameter %d of network %d is %v, want %v", kind, i, n, v, want)
+				}
+			}
+		}
+		for n, early := range after(0.4, 3) { // there is no mean yet
+			if !slices.Equal(early, after(0, 3)[n]) {
+				t.Errorf("%s: network %d after three rounds of five is not the last one", kind, n)
 			}
 		}
 	}
-	for n, early := range after(0.4, 3) { // there is no mean yet
-		if !slices.Equal(early, after(0, 3)[n]) {
-			t.Errorf("network %d after three rounds of five is not the last one", n)
+}
+
+// The embeddings of a file are those of its meta-learner, and asking for it changes nothing of the training.
+func TestAFileKnowsItsWorkloads(t *testing.T) {
+	c := config()
+	c.Rounds, c.Averaged = 6, 0.5
+	train := func(ask bool) pretrain.Pretrained {
+		t.Helper()
+		run, err := pretrain.New(c, pool())
+		for i := 0; err == nil && i < c.Rounds; i++ {
+			if err = run.Train(t.Context(), i+1); err == nil && ask {
+				_, err = run.Pretrained()
+			}
 		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := run.Pretrained()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := run.Familiar()
+		if err != nil || len(p.Names) < 4 || !slices.Equal(f.Names, p.Names) {
+			t.Fatalf("the file knows %v, the run %v (%v)", p.Names, f, err)
+		}
+		return p
+	}
+	asked, alone := train(true), train(false)
+	if !slices.Equal(asked.Theta, alone.Theta) || !slices.EqualFunc(asked.Embeddings, alone.Embeddings, slices.Equal) {
+		t.Error("who asks for a result in between gets another one in the end")
 	}
 }
 

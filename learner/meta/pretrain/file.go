@@ -28,22 +28,21 @@ func (r *Run) Pretrained() (Pretrained, error) {
 	if err != nil {
 		return Pretrained{}, err
 	}
+	learner, err := r.Learner()
+	if err != nil {
+		return Pretrained{}, err
+	}
 	base, err := a.SavePolicy()
 	if err != nil {
 		return Pretrained{}, err
 	}
 	p := Pretrained{
-		Meta: r.c.Meta, Theta: slices.Clone(r.learner.Theta), BaseConfig: r.c.Base, Base: base,
+		Meta: r.c.Meta, Theta: learner.Theta, BaseConfig: r.c.Base, Base: base,
 		Provenance: map[string]string{
 			"workloads": strconv.Itoa(len(r.tasks)), "rounds": strconv.Itoa(r.Rounds), "seed": fmt.Sprint(r.c.Seed),
 		},
 	}
-	for _, t := range r.tasks {
-		if len(t.kept.Episodes) > 0 {
-			r.learner.Embed(t.kept.Episodes, t.embedding)
-			p.Names, p.Embeddings = append(p.Names, t.Name), append(p.Embeddings, slices.Clone(t.embedding))
-		}
-	}
+	p.Names, p.Embeddings = r.known(learner)
 	return p, nil
 }
 

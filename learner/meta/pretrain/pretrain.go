@@ -28,7 +28,7 @@ type Config struct {
 	Updates      int     // of a round: as many as steps are taken makes one per step
 	Through      int     // every how many updates the gradient goes on into the meta-learner
 	LearningRate float64 // of the meta-learner's Adam
-	Averaged     float64 // share of the rounds, the last ones, of whose policies of choices the result is the mean; 0: the last one
+	Averaged     float64 // share of the rounds, the last ones, of whose parameters the result is the mean; 0: those of the last one
 	Final        float64 // share of all learning rates that is left in the last round; they fall linearly
 	Clip         float64 // norm of its gradient, at most
 	Capacity     int     // transitions that are kept of each workload
@@ -120,6 +120,7 @@ type Run struct {
 	tasks   []*task
 	order   []int // in which workloads take their turns
 	learner *meta.Learner
+	theta   mean // of its parameters
 	adam    *nn.Adam
 	base    base
 	size    sizes
@@ -252,8 +253,9 @@ func (r *Run) round() error {
 	}
 	p.Loss /= float64(max(1, made))
 	r.Rounds++
-	if b, ok := r.base.(*choosing); ok && float64(r.Rounds) > (1-r.c.Averaged)*float64(r.c.Rounds) {
-		b.average()
+	if float64(r.Rounds) > (1-r.c.Averaged)*float64(r.c.Rounds) {
+		r.base.average()
+		r.theta.add(r.learner.Theta)
 	}
 	r.Curve = append(r.Curve, p)
 	return nil
@@ -459,8 +461,10 @@ func (r *Run) widen(from *replay.Batch, number int, t *task) {
 	copy(r.wide.Truncated[begin:], from.Truncated)
 }
 
-// Learner is the meta-learner as it is now. Its parameters are the run's own.
-func (r *Run) Learner() *meta.Learner { return r.learner }
+// Learner is the meta-learner of the result so far.
+func (r *Run) Learner() (*meta.Learner, error) {
+	return meta.New(r.c.Meta, r.theta.or(r.learner.Theta))
+}
 
 // Base is a base-learner that begins with what the policies of the workloads have learned, and no experience. It is for
 // environments conditioned on the meta-learner's embeddings.
@@ -475,12 +479,7 @@ func (r *Run) Base(seed uint64) (*ddpg.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	copy(a.Policy.Actor.Theta, b.policy.Actor.Theta)
-	copy(a.Policy.Actor.Target, b.policy.Actor.Target)
-	for i, critic := range b.policy.Critics {
-		copy(a.Policy.Critics[i].Theta, critic.Theta)
-		copy(a.Policy.Critics[i].Target, critic.Target)
-	}
+	b.result(a.Policy)
 	return a, nil
 }
 
@@ -497,12 +496,21 @@ func (r *Run) Choosing() (shape discrete.Config, values, behaviour []float64, ok
 
 // Familiar is the workloads of the training, of which there are episodes.
 func (r *Run) Familiar() (*meta.Familiar, error) {
-	var names []string
-	var embeddings [][]float64
+	learner, err := r.Learner()
+	if err != nil {
+		return nil, err
+	}
+	return meta.NewFamiliar(r.known(learner))
+}
+
+// known is the names and the embeddings of the workloads of which there are episodes.
+func (r *Run) known(learner *meta.Learner) (names []string, embeddings [][]float64) {
 	for _, t := range r.tasks {
 		if len(t.kept.Episodes) > 0 {
-			names, embeddings = append(names, t.Name), append(embeddings, append([]float64(nil), t.embedding...))
+			embedding := make([]float64, r.c.Meta.Embedding)
+			learner.Embed(t.kept.Episodes, embedding)
+			names, embeddings = append(names, t.Name), append(embeddings, embedding)
 		}
 	}
-	return meta.NewFamiliar(names, embeddings)
+	return names, embeddings
 }

@@ -58,10 +58,14 @@ func TestAWorkloadNeverSeenIsKnownByAFewEpisodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	learner, err := run.Learner()
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := 0.0
 	goals := []float64{-0.7, -0.1, 0.5} // their variance is 0.24
 	for _, goal := range goals {
-		m := meta.NewMemory(run.Learner())
+		m := meta.NewMemory(learner)
 		world := hidden(goal)
 		e, err := meta.Condition(world, m, true)
 		if err != nil {
@@ -177,7 +181,11 @@ func TestTheSameSeedGivesTheSameMetaLearner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return run.Learner().Theta
+		l, err := run.Learner()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Theta
 	}
 	one := train(1)
 	if !slices.Equal(one, train(1)) {

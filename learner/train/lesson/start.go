@@ -45,9 +45,12 @@ func NewStart(form encode.Form, seen mdp.Set, r *pretrain.Run) (Start, error) {
 	if !ok {
 		return Start{}, fmt.Errorf("a start of lessons: the pretraining's actions are numbers, and not choices")
 	}
-	l := r.Learner()
+	l, err := r.Learner()
+	if err != nil {
+		return Start{}, fmt.Errorf("a start of lessons: %w", err)
+	}
 	s := Start{
-		Form: form, Seen: seen, Meta: l.Config, Theta: slices.Clone(l.Theta), Base: base, Values: values, Behaviour: behaviour,
+		Form: form, Seen: seen, Meta: l.Config, Theta: l.Theta, Base: base, Values: values, Behaviour: behaviour,
 		Provenance: map[string]string{"rounds": strconv.Itoa(r.Rounds)},
 	}
 	return s, s.Check()
