@@ -149,6 +149,23 @@ func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
 	}
 }
 
+// Who goes on from what was learned elsewhere has steps and noise that are shares of a beginner's, and tries nothing at random.
+func TestWhoGoesOnIsNoBeginner(t *testing.T) {
+	c := Settings(5, 2)
+	c.Warmup = 1000
+	got := Source{Fine: Fine{Actor: 0.5, Critic: 0.25, Imitation: 3, Noise: 0.1}}.continued(c)
+	want := c
+	want.Warmup, want.Imitation = 0, 3
+	want.ActorLearningRate, want.CriticLearningRate = c.ActorLearningRate/2, c.CriticLearningRate/4
+	want.Noise.Sigma, want.Noise.Final = 0.1*c.Noise.Sigma, 0.1*c.Noise.Final
+	if !reflect.DeepEqual(got, want) || c.Noise.Sigma == 0 || c.Noise.Final == 0 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if plain := (Source{}).continued(c); plain.Warmup != 0 || plain.Noise != c.Noise || plain.Imitation != c.Imitation {
+		t.Errorf("without settings of its own: %+v", plain)
+	}
+}
+
 // A workload is always the same one, and an update changes what a request takes and not how many there are.
 func TestAWorkloadFollowsFromItsIndex(t *testing.T) {
 	a, err := Of(17)
