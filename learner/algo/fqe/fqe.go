@@ -34,8 +34,9 @@ type Config struct {
 	Updates      int     // of each network
 	Resamples    int     // networks, each of its own draw of episodes with replacement; the interval is of their differences
 	Confidence   float64 // of the interval, in (0, 1)
-	// Gamma is the discount of a step's future, in (0, 1), where transitions last for other times than a step: one of k steps has the
-	// discount Gamma^k, and of what it earns in each of them the reward (1 - Gamma^k) / (1 - Gamma). 0: all have the same discount.
+	// Gamma is the discount of a step's future, in (0, 1), where transitions last for other times than a step: one of k steps
+	// has the discount Gamma^k, and as its reward what a step of it earns times (1 - Gamma^k) / (1 - Gamma). 0: all have the
+	// same discount.
 	Gamma float64 `json:",omitempty"`
 	Seed  uint64
 }

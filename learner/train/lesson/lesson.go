@@ -353,8 +353,9 @@ func (c Config) read(
 // longest is for how many steps a transition counts, at most.
 const longest = 100
 
-// row is a transition as a learner reads it. Its choice is the nearest one to what took force. What a decision earned that came
-// before its time counts for as long as it stood: gamma is of a time (Sutton, Precup and Singh 1999, "Between MDPs and semi-MDPs").
+// row is a transition as a learner reads it. Its choice is the nearest one to what took force. A decision counts for as long as
+// it stood, where the next one came before its time: gamma is of a time (Sutton, Precup and Singh 1999, "Between MDPs and
+// semi-MDPs").
 func (c Config) row(t mdp.Transition, encoder *encode.Encoder) (replay.Transition, error) {
 	steps := 1.0
 	if took := t.Next.At.Sub(t.State.At); took > 0 { // no clock has gone back
