@@ -8,6 +8,8 @@
 // workloads is learned from many of them in each update (Config.Spread), what tells them apart from a few (Config.Tasks), for the
 // gradient through the recurrent layers takes as long as dozens of the other updates.
 //
+// The result is the mean of the parameters over the last rounds (Config.Averaged); the training goes on with its own.
+//
 // The base-learner is DDPG or TD3 (package ddpg), in environments conditioned by [meta.Condition]; its own update is used
 // as it is. Only the gradient of the critic's loss goes on into the meta-learner, as in PEARL (Rakelly et al. 2019): what a
 // workload is worth is learned sooner and with less noise than what to do there. The paper feeds the embedding to the actor,
