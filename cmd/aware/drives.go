@@ -36,13 +36,14 @@ type drives struct {
 func (d drives) command(short, long string) *cobra.Command {
 	var out string
 	var asJSON bool
+	var first uint
 	cmd := &cobra.Command{
 		Use: d.name, Short: short, Args: cobra.NoArgs,
 		Long: long + "\n\nEach repetition is kept in the folder of the report when it is done, and is not run again.",
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return d.do(cmd, out, asJSON) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return d.do(cmd, out, first, asJSON) }
 	f := cmd.Flags()
-	f.IntVar(d.repetitions, "repetitions", *d.repetitions, "how often")
+	repetitionFlags(f, d.repetitions, &first)
 	f.IntVar(d.apps, "apps", *d.apps, "workloads in each repetition")
 	f.IntVar(d.episodes, "episodes", *d.episodes, "episodes that are measured, of all arms; of fig1 and fig9 in each phase")
 	if d.training != nil {
@@ -75,7 +76,7 @@ func demandFlag(f *pflag.FlagSet, s *aware.Setting) {
 		"ceilings that all arms set; without it they set the limits themselves, as in the paper")
 }
 
-func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
+func (d drives) do(cmd *cobra.Command, out string, first uint, asJSON bool) error {
 	if err := d.check(); err != nil {
 		return usage(err)
 	}
@@ -100,7 +101,7 @@ func (d drives) do(cmd *cobra.Command, out string, asJSON bool) error {
 		File: d.name + ".json", Title: d.title, About: d.about, Made: made(*d.repetitions), Arms: d.arms, Claims: d.claims,
 	}
 	all, err := repetitions[aware.Drive]{
-		out: out, made: made(0), n: *d.repetitions, steps: len(d.arms) * *d.apps,
+		out: out, made: made(0), first: first, n: *d.repetitions, steps: len(d.arms) * *d.apps,
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Drive, error) {
 			return d.run(ctx, i, p, done)
 		},

@@ -19,6 +19,7 @@ func embeddingCommand() *cobra.Command {
 	}
 	out, file := "", madeMeta
 	var asJSON bool
+	var first uint
 	cmd := &cobra.Command{
 		Use:   "embedding",
 		Short: "What the meta-learner's embeddings foretell: lost reward, retraining, workloads unlike those of the training",
@@ -39,7 +40,8 @@ func embeddingCommand() *cobra.Command {
 			made := fig
 			made.Repetitions = 0
 			all, err := repetitions[aware.Embedded]{
-				out: out, made: map[string]any{"embedding": made, "meta": p.Provenance}, n: fig.Repetitions, steps: fig.Runs(),
+				out: out, made: map[string]any{"embedding": made, "meta": p.Provenance}, first: first,
+				n: fig.Repetitions, steps: fig.Runs(),
 				run: func(ctx context.Context, i int, done func(string)) ([]aware.Embedded, error) {
 					one, err := fig.Repetition(ctx, i, p, done)
 					return []aware.Embedded{one}, err
@@ -56,7 +58,7 @@ func embeddingCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&fig.Repetitions, "repetitions", fig.Repetitions, "how often")
+	repetitionFlags(f, &fig.Repetitions, &first)
 	f.IntVar(&fig.Apps, "apps", fig.Apps, "unseen workloads in each repetition, of which all pairs are made")
 	f.IntVar(&fig.Convergence.Most, "train", fig.Convergence.Most, "episodes of training, and of each retraining, at most")
 	f.Uint64Var(&fig.Seed, "seed", fig.Seed, "of the division of the applications, and of all that is drawn")

@@ -15,6 +15,7 @@ func fig3Command() *cobra.Command {
 	}
 	var out string
 	var asJSON bool
+	var first uint
 	cmd := &cobra.Command{
 		Use:   "fig3",
 		Short: "What learning costs: other applications, updates, and the begin of training (fig. 3, table 3)",
@@ -32,7 +33,7 @@ func fig3Command() *cobra.Command {
 			made := fig
 			made.Repetitions = 0
 			all, err := repetitions[aware.Cost]{
-				out: out, made: made, n: fig.Repetitions, steps: fig.Runs() * fig.Apps,
+				out: out, made: made, first: first, n: fig.Repetitions, steps: fig.Runs() * fig.Apps,
 				run: func(ctx context.Context, i int, done func(string)) ([]aware.Cost, error) {
 					return fig.Repetition(ctx, i, done)
 				},
@@ -48,7 +49,7 @@ func fig3Command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&fig.Repetitions, "repetitions", fig.Repetitions, "how often")
+	repetitionFlags(f, &fig.Repetitions, &first)
 	f.IntVar(&fig.Apps, "apps", fig.Apps, "workloads in each repetition")
 	f.IntVar(&fig.Convergence.Most, "train", fig.Convergence.Most, "episodes of training, and of each retraining, at most")
 	f.IntVar(&fig.Early, "early", fig.Early, "episodes of the begin of training; table 3 has them in four parts")

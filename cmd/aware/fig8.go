@@ -11,11 +11,12 @@ import (
 
 // fig8Options are the flags of bench fig8.
 type fig8Options struct {
-	fig  aware.Fig8
-	arms []string
-	meta string
-	out  string
-	json bool
+	fig   aware.Fig8
+	first uint
+	arms  []string
+	meta  string
+	out   string
+	json  bool
 }
 
 func fig8Command() *cobra.Command {
@@ -47,7 +48,7 @@ func fig8Command() *cobra.Command {
 		all = append(all, string(arm))
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.fig.Repetitions, "repetitions", o.fig.Repetitions, "how often")
+	repetitionFlags(f, &o.fig.Repetitions, &o.first)
 	f.IntVar(&o.fig.Apps, "apps", o.fig.Apps, "unseen workloads in each repetition")
 	f.StringSliceVar(&o.arms, "arms", all, "which arms; what is claimed beside one that is not run cannot be said")
 	f.IntVar(&o.fig.Convergence.Most, "episodes", o.fig.Convergence.Most, "episodes of training, at most")
@@ -77,7 +78,8 @@ func (o fig8Options) run(cmd *cobra.Command) error {
 	made := o.fig
 	made.Repetitions = 0
 	all, err := repetitions[aware.Adaptation]{
-		out: o.out, made: map[string]any{"fig8": made, "meta": p.Provenance}, n: o.fig.Repetitions, steps: o.fig.Steps(),
+		out: o.out, made: map[string]any{"fig8": made, "meta": p.Provenance}, first: o.first,
+		n: o.fig.Repetitions, steps: o.fig.Steps(),
 		run: func(ctx context.Context, i int, done func(string)) ([]aware.Adaptation, error) {
 			return o.fig.Repetition(ctx, i, p, done)
 		},

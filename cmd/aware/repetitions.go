@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // repetitions is an experiment that is repeated. Each repetition is kept in the folder of the report when it is done, and is
@@ -21,10 +22,17 @@ import (
 type repetitions[T any] struct {
 	out    string // folder of the report
 	made   any    // what tells the files of another run: all settings but the number of repetitions
+	first  uint   // number of the first one: what it draws depends on its number
 	n      int
 	steps  int // of each repetition, of which progress is told
 	run    func(ctx context.Context, i int, done func(what string)) ([]T, error)
 	report func(all []T) error // writes the report of what is done
+}
+
+// repetitionFlags are which repetitions are run.
+func repetitionFlags(f *pflag.FlagSet, n *int, first *uint) {
+	f.IntVar(n, "repetitions", *n, "how often")
+	f.UintVar(first, "first", *first, "number of the first repetition, for others than those that something was chosen by")
 }
 
 // keptRepetition is the file of a repetition that is done.
@@ -40,7 +48,8 @@ func (r repetitions[T]) all(cmd *cobra.Command) ([]T, error) {
 	var all []T
 	var one sync.Mutex
 	progress := newProgress(cmd.ErrOrStderr(), r.n*r.steps)
-	for i := range r.n {
+	for k := range r.n {
+		i := int(r.first) + k
 		done, err := r.kept(i)
 		if err != nil {
 			return nil, err
