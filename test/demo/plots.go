@@ -24,7 +24,7 @@ var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
 
-// Colours for all kinds of colour vision (Okabe and Ito).
+// Colours for all kinds of colour vision (Okabe and Ito). Brown is the ninth: the pale form of black is grey.
 var (
 	runColours = map[string]color.Color{
 		static:   color.RGBA{0x00, 0x72, 0xb2, 0xff},
@@ -36,7 +36,7 @@ var (
 		learned:  color.RGBA{0x00, 0x00, 0x00, 0xff},
 		atMean:   color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 
-		atLearned: color.RGBA{0x80, 0x80, 0x80, 0xff},
+		atLearned: color.RGBA{0x8c, 0x51, 0x0a, 0xff},
 	}
 	sloColour   = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
 	faintColour = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
