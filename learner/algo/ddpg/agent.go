@@ -175,6 +175,16 @@ func (a *Agent) Learn(rows env.Rows) error {
 // Imitate changes Config.Imitation from now on. It is not saved.
 func (a *Agent) Imitate(weight float64) { a.c.Imitation = weight }
 
+// Retune changes the step sizes, the noise of exploration and the imitation to those of c from now on. It is not saved.
+func (a *Agent) Retune(c Config) {
+	a.c.ActorLearningRate, a.c.CriticLearningRate = c.ActorLearningRate, c.CriticLearningRate
+	a.c.Noise, a.c.Imitation = c.Noise, c.Imitation
+	a.Policy.Actor.Adam.LearningRate = c.ActorLearningRate
+	for _, critic := range a.Policy.Critics {
+		critic.Adam.LearningRate = c.CriticLearningRate
+	}
+}
+
 func (a *Agent) store(rows env.Rows) error {
 	if !rows.RewardKnown[0] {
 		a.SkippedRows++

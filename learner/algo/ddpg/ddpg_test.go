@@ -332,6 +332,40 @@ func TestImitationGoesToTheActionsOfTheData(t *testing.T) {
 	}
 }
 
+// Who is retuned explores and learns from then on as who has had the settings from the begin.
+func TestWhoIsRetunedLearnsAsIfItHadBegunSo(t *testing.T) {
+	other := func(c *Config) {
+		c.ActorLearningRate, c.CriticLearningRate, c.Imitation = 0.01, 0.002, 0.7
+		c.Noise = Noise{Sigma: 0.4, Final: 0.1, AnnealSteps: 20}
+	}
+	learned := func(change func(*Config), retune bool) []float64 {
+		a, err := New(small(change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if retune {
+			a.Retune(small(other))
+		}
+		obs, next, action := nntest.Normal(1, 3, 1), nntest.Normal(2, 3, 1), make([]float64, 2)
+		for range 30 {
+			if err := a.Explore(obs, nil, action); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Learn(envtest.Rows(slices.Clone(action), []float64{action[0]}, next, nil, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return slices.Concat(a.Policy.Actor.Theta, a.Policy.Critics[0].Theta)
+	}
+	want := learned(other, false)
+	if got := learned(nil, true); !slices.Equal(got, want) {
+		t.Error("it learns something else")
+	}
+	if slices.Equal(learned(nil, false), want) {
+		t.Error("the settings change nothing: this test needs others")
+	}
+}
+
 // An actor that was sent to a bound finds back when the critics know better: with Inward, and not without, for tanh is flat
 // there.
 func TestAnActorFindsBackFromABound(t *testing.T) {

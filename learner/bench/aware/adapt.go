@@ -85,6 +85,8 @@ func (c Convergence) Converged(evaluations []Point, target float64) int {
 type Beginner struct {
 	Agent    *ddpg.Agent
 	Looks    int // first episodes of which nothing is learned but what the workload is like
+	Patience int // episodes without a better policy after which it has the settings Plain; 0: it has them never
+	Plain    ddpg.Config
 	Training func() (env.Env, error)
 	Judged   func() (env.Env, error)
 	Figures  *Figures // to which the training's environment adds
@@ -204,6 +206,13 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		}
 		if out.Converged = c.Converged(out.Promoted(), target); stop && out.Converged >= 0 {
 			break
+		}
+		if b.Patience > 0 && episode-out.Chosen[promoted(out.Chosen)].Episode >= b.Patience {
+			if err := b.Agent.Restore(serves); err != nil {
+				return out, err
+			}
+			b.Agent.Retune(b.Plain)
+			b.Patience = 0
 		}
 	}
 	return out, b.Agent.Restore(serves)

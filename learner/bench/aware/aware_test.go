@@ -107,6 +107,60 @@ func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
 	}
 }
 
+// Who has had nothing better for as long as its patience goes on from its best policy, with a beginner's settings. Here these have
+// no step size, so that from then on each evaluation is that of the best one.
+func TestWhoIsStuckGoesOnFromItsBestPolicy(t *testing.T) {
+	w, err := Of(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, c := Setting{Alpha: 0.5, Length: 20}, Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 24}
+	nothing, err := s.Begin(Scratch, w, Source{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := nothing.Agent.SavePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapt := func(patience int) Course {
+		b, err := s.Begin(TL, w, Source{Weights: &of, Fine: Fine{Actor: 1, Critic: 1, Noise: 1, Patience: patience}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Patience != patience || b.Plain.ActorLearningRate == 0 {
+			t.Fatalf("patience %d with %+v, want %d with a beginner's settings", b.Patience, b.Plain, patience)
+		}
+		b.Plain.ActorLearningRate, b.Plain.CriticLearningRate = 0, 0
+		course, err := c.Adapt(t.Context(), b, s, 1, math.Inf(1), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return course
+	}
+	const patience = 6
+	ever, stuck := adapt(0), adapt(patience)
+	lost := -1 // the first evaluation at which it has no patience any more
+	for i, p := range ever.Chosen {
+		if best := promoted(ever.Chosen[:i+1]); p.Episode-ever.Chosen[best].Episode >= patience {
+			lost = i
+			break
+		}
+	}
+	if lost < 0 || lost == len(ever.Chosen)-1 {
+		t.Fatalf("it always finds something better: this test needs another workload: %v", ever.Chosen)
+	}
+	if !reflect.DeepEqual(stuck.Chosen[:lost+1], ever.Chosen[:lost+1]) {
+		t.Errorf("until then %v, and without patience %v", stuck.Chosen[:lost+1], ever.Chosen[:lost+1])
+	}
+	best := stuck.Evaluations[promoted(stuck.Chosen[:lost+1])].Reward
+	for _, p := range stuck.Evaluations[lost+1:] {
+		if p.Reward != best {
+			t.Errorf("after %d episodes it earns %v, and its best policy %v", p.Episode, p.Reward, best)
+		}
+	}
+}
+
 // AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as
 // it is for so long, and then it learns in small steps.
 func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {

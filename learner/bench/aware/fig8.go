@@ -48,8 +48,8 @@ func (f Fig8) Check() error {
 		}
 	}
 	for arm, fine := range f.Fine {
-		if !(fine.Actor > 0 && fine.Critic > 0 && fine.Imitation >= 0 && fine.Noise >= 0) {
-			return fmt.Errorf("fig8: settings %+v of %s: the step sizes must be above 0, imitation and noise at least 0", fine, arm)
+		if !(fine.Actor > 0 && fine.Critic > 0 && fine.Imitation >= 0 && fine.Noise >= 0 && fine.Patience >= 0) {
+			return fmt.Errorf("fig8: settings %+v of %s: the step sizes must be above 0, the others at least 0", fine, arm)
 		}
 	}
 	return nil
