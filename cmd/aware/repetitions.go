@@ -35,6 +35,9 @@ func repetitionFlags(f *pflag.FlagSet, n *int, first *uint) {
 	f.UintVar(first, "first", *first, "number of the first repetition, for others than those that something was chosen by")
 }
 
+// mostRepetitions is how many numbers have seeds of their own beside those of other values of --seed.
+const mostRepetitions = 1024
+
 // keptRepetition is the file of a repetition that is done.
 type keptRepetition[T any] struct {
 	Made json.RawMessage `json:"made"`
@@ -45,6 +48,10 @@ type keptRepetition[T any] struct {
 func (r repetitions[T]) all(cmd *cobra.Command) ([]T, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if last := uint64(r.first) + uint64(max(0, r.n)); last < uint64(r.first) || last > mostRepetitions {
+		return nil, usage(fmt.Errorf("--first %d with --repetitions %d: numbers must be below %d, so that no two draw the same",
+			r.first, r.n, mostRepetitions))
+	}
 	var all []T
 	var one sync.Mutex
 	progress := newProgress(cmd.ErrOrStderr(), r.n*r.steps)

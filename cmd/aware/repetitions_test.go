@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,11 @@ func TestRepetitionsAreKept(t *testing.T) {
 	}
 	if all, err := run(1, 2, 2); err != nil || !slices.Equal(all, []int{20, 30}) || ran != 4 {
 		t.Errorf("those from number 2 on: %v, %d were run (%v)", all, ran, err)
+	}
+	for _, first := range []uint{1022, math.MaxUint} {
+		if _, err := run(1, 3, first); err == nil || !strings.Contains(err.Error(), "below 1024") {
+			t.Errorf("three from number %d on: %v", first, err)
+		}
 	}
 	if _, err := run(2, 3, 0); err == nil || !strings.Contains(err.Error(), "another run") {
 		t.Errorf("settings of another seed: %v", err)

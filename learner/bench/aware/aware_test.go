@@ -13,6 +13,7 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/sim/workload"
 )
 
@@ -63,24 +64,33 @@ func TestAPolicyIsPromotedByEpisodesThatAreNotScored(t *testing.T) {
 	}
 }
 
-// An arm has converged when the policy that was promoted has, also where the one in training has left it again. In the end the
-// agent has the promoted one, so that another arm can begin with it.
-func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
+// nothingLearned is a short setting, a workload, and a policy that has learned nothing: an arm that begins with it learns from the
+// first batch on.
+func nothingLearned(t *testing.T) (Setting, Workload, weights.File) {
+	t.Helper()
 	w, err := Of(3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, c := Setting{Alpha: 0.5, Length: 20}, Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 16}
-	nothing, err := s.Begin(Scratch, w, Source{}, 1)
+	s := Setting{Alpha: 0.5, Length: 20}
+	b, err := s.Begin(Scratch, w, Source{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, err := nothing.Agent.SavePolicy()
+	of, err := b.Agent.SavePolicy()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, w, of
+}
+
+// An arm has converged when the policy that was promoted has, also where the one in training has left it again. In the end the
+// agent has the promoted one, so that another arm can begin with it.
+func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
+	s, w, of := nothingLearned(t)
+	c := Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 16}
 	adapt := func(target float64) (Course, Beginner) {
-		b, err := s.Begin(TL, w, Source{Weights: &of}, 1) // it learns from the first batch on
+		b, err := s.Begin(TL, w, Source{Weights: &of}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,19 +120,8 @@ func TestTheAgentEndsWithWhatWasPromoted(t *testing.T) {
 // Who has had nothing better for as long as its patience goes on from its best policy, with a beginner's settings. Here
 // these have no step size, so that from then on each evaluation is that of the best one.
 func TestWhoIsStuckGoesOnFromItsBestPolicy(t *testing.T) {
-	w, err := Of(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, c := Setting{Alpha: 0.5, Length: 20}, Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 32}
-	nothing, err := s.Begin(Scratch, w, Source{}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	of, err := nothing.Agent.SavePolicy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, w, of := nothingLearned(t)
+	c := Convergence{Every: 2, Episodes: 2, Steady: 2, Most: 32}
 	adapt := func(patience int) Course {
 		b, err := s.Begin(TL, w, Source{Weights: &of, Fine: Fine{Actor: 1, Critic: 1, Noise: 1, Patience: patience}}, 1)
 		if err != nil {

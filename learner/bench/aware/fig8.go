@@ -121,7 +121,7 @@ func (f Fig8) Repetition(ctx context.Context, number int, p pretrain.Pretrained,
 		if err != nil {
 			return err
 		}
-		seed := f.Seed<<20 + uint64(number)<<10 + uint64(k)
+		seed := runSeed(f.Seed, number, k)
 		target, converged, err := f.mark(ctx, w, seed)
 		if err != nil {
 			return err
