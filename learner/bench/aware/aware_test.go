@@ -199,6 +199,9 @@ func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
 	if n := p.Meta.Bundle; n < 2 || moved(n, 0, Fine{}) != 0 {
 		t.Errorf("its weights move within %d episodes", n)
 	}
+	if n, patience := p.Meta.Bundle, UsualFine[AWARE].Patience; patience <= n {
+		t.Errorf("its patience ends after %d episodes, and it has learned nothing for %d of them", patience, n)
+	}
 	usual, small := moved(3, 1, Fine{}), moved(3, 1, UsualFine[AWARE])
 	if usual == 0 || small == 0 || small > usual/2 {
 		t.Errorf("after one episode, of which its embedding is, a weight moves by %v, and in small steps by %v", usual, small)
