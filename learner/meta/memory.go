@@ -14,6 +14,7 @@ import (
 type Memory struct {
 	learner   *Learner
 	kept      Kept
+	hidden    bool // it shows no embedding
 	embedding []float64
 }
 
@@ -45,11 +46,24 @@ func (m *Memory) Add(e Episode) {
 }
 
 // Refresh makes the embedding again, by the parameters that the meta-learner has now.
-func (m *Memory) Refresh() { m.learner.Embed(m.kept.Episodes, m.embedding) }
+func (m *Memory) Refresh() {
+	shown := m.kept.Episodes
+	if m.hidden {
+		shown = nil
+	}
+	m.learner.Embed(shown, m.embedding)
+}
 
 // Forget makes it the memory of a workload of which nothing is known.
 func (m *Memory) Forget() {
-	m.kept.Episodes = nil
+	m.kept.Episodes, m.hidden = nil, false
+	m.Refresh()
+}
+
+// Hide makes the embedding that of a workload of which nothing is known, until it forgets: for a policy that is worse with what is
+// known. Episodes are kept all the same.
+func (m *Memory) Hide() {
+	m.hidden = true
 	m.Refresh()
 }
 
@@ -189,6 +203,7 @@ type kept struct {
 	Episode   Episode
 	Keeps     bool
 	Best      []Episode
+	Hidden    bool
 }
 
 const keptHeader = "aware conditioned environment 1\n"
@@ -201,7 +216,7 @@ func (c *conditioned) MarshalBinary() ([]byte, error) {
 	}
 	k := kept{Inner: inner, Embedding: c.embedding, Seen: c.seen, Executed: c.executed, Episode: c.episode, Keeps: c.keep}
 	if c.keep {
-		k.Best = c.memory.kept.Episodes
+		k.Best, k.Hidden = c.memory.kept.Episodes, c.memory.hidden
 	}
 	b := bytes.NewBufferString(keptHeader)
 	if err := gob.NewEncoder(b).Encode(k); err != nil {
@@ -234,7 +249,7 @@ func (c *conditioned) UnmarshalBinary(data []byte) error {
 	c.seen = k.Seen
 	c.episode = k.Episode
 	if c.keep {
-		c.memory.kept.Episodes = k.Best
+		c.memory.kept.Episodes, c.memory.hidden = k.Best, k.Hidden
 		c.memory.Refresh()
 	}
 	return nil

@@ -203,7 +203,8 @@ func TestAWorkloadUnlikeAllOthersIsSaidToBe(t *testing.T) {
 	}
 }
 
-// The embedding of an episode is that of the episodes before it, and does not change within it.
+// The embedding of an episode is that of the episodes before it, and does not change within it. A hidden one is not shown, of
+// whatever is known, until all is forgotten.
 func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
 	world := &envtest.World{Limit: 4, Pay: func(step int, a float64) (float64, bool) { return a, step != 2 }}
 	f := meta.FormOf(world)
@@ -247,6 +248,14 @@ func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
 		}
 	}
 
+	m.Hide()
+	for _, shown := range play() {
+		if slices.ContainsFunc(shown, func(v float64) bool { return v != 0 }) {
+			t.Fatalf("a hidden embedding is shown: %v", shown)
+		}
+	}
+	kept := embed(l, m.Episodes()...)
+
 	saved, err := e.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -259,8 +268,16 @@ func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(again.Embedding(), m.Embedding()) || len(again.Episodes()) != 2 {
+	if !slices.Equal(embed(l, again.Episodes()...), kept) || len(again.Episodes()) != 3 {
 		t.Error("a restored memory is another one")
+	}
+	if again.Add(again.Episodes()[0]); slices.ContainsFunc(again.Embedding(), func(v float64) bool { return v != 0 }) {
+		t.Error("a restored memory does not hide its embedding any more")
+	}
+	episode := again.Episodes()[0]
+	again.Forget()
+	if again.Add(episode); !slices.Equal(again.Embedding(), embed(l, episode)) {
+		t.Error("after it has forgotten all it still hides what is known")
 	}
 	saved[len(saved)/2]++
 	if err := restored.UnmarshalBinary(saved); err == nil {

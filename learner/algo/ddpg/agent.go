@@ -36,6 +36,7 @@ type Agent struct {
 	action  []float64 // in [-1, 1], of the last Explore
 	sent    []float64 // the same in the environment's bounds
 	steps   int
+	retuned int // steps after which the settings changed last
 	tape    *kernel.Tape[float64]
 }
 
@@ -120,7 +121,7 @@ func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 		}
 	} else {
 		copy(a.action, a.tape.Forward(a.Policy.Actor.Theta, obs, 1))
-		sigma := a.c.Noise.After(a.steps)
+		sigma := a.c.Noise.After(a.steps - min(a.retuned, a.steps))
 		for i := range a.action {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
@@ -140,11 +141,10 @@ func (a *Agent) disturb(i int, sigma float64) float64 {
 	return a.noise[i]
 }
 
-// Learn takes what the action of Explore led to, and updates when it is time.
-// The buffer gets the action that took force. A row without a known reward is
-// not stored. An update that fails is counted and learning goes on; the error is
-// of rows that cannot be taken, and then nothing has changed.
-func (a *Agent) Learn(rows env.Rows) error {
+// Watch takes what the action of Explore led to, for later updates. The buffer
+// gets the action that took force. A row without a known reward is not stored.
+// On an error, of rows that cannot be taken, nothing has changed.
+func (a *Agent) Watch(rows env.Rows) error {
 	if err := a.shape.Rows(rows); err != nil {
 		return err
 	}
@@ -155,6 +155,15 @@ func (a *Agent) Learn(rows env.Rows) error {
 		clear(a.noise)
 	}
 	a.steps++
+	return nil
+}
+
+// Learn takes what [Agent.Watch] takes, and updates when it is time. An update
+// that fails is counted and learning goes on; the error is that of Watch.
+func (a *Agent) Learn(rows env.Rows) error {
+	if err := a.Watch(rows); err != nil {
+		return err
+	}
 	if a.steps < max(a.c.Warmup, a.c.Batch) || a.steps%a.c.Every != 0 ||
 		a.buffer.Len() < max(1, min(a.c.Batch, a.c.Warmup)) {
 		return nil
@@ -175,8 +184,10 @@ func (a *Agent) Learn(rows env.Rows) error {
 // Imitate changes Config.Imitation from now on. It is not saved.
 func (a *Agent) Imitate(weight float64) { a.c.Imitation = weight }
 
-// Retune changes the step sizes, the noise of exploration and the imitation to those of c from now on. It is not saved.
+// Retune changes the step sizes, the noise of exploration, which begins anew, and the imitation to those of c from now on. It is
+// not saved.
 func (a *Agent) Retune(c Config) {
+	a.retuned = a.steps
 	a.c.ActorLearningRate, a.c.CriticLearningRate = c.ActorLearningRate, c.CriticLearningRate
 	a.c.Noise, a.c.Imitation = c.Noise, c.Imitation
 	a.Policy.Actor.Adam.LearningRate = c.ActorLearningRate
@@ -221,6 +232,13 @@ func (a *Agent) SavePolicy() (weights.File, error) { return a.checkpoint().SaveP
 // identity: shape, bounds, activation, variant. After SavePolicy the replay
 // buffer is empty. On an error nothing has changed.
 func (a *Agent) Restore(f weights.File) error { return a.checkpoint().Restore(f) }
+
+// GoBack brings back a policy as Restore does, and keeps the replay: what has been seen since is learned from again.
+func (a *Agent) GoBack(f weights.File) error {
+	s := a.checkpoint()
+	s.Replay = nil
+	return s.Restore(f)
+}
 
 func (a *Agent) checkpoint() weights.State {
 	s := weights.NewState(Algorithm, Encoding, a.c.identity(), a.c)

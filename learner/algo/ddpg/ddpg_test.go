@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/env/envtest"
 	"awarescale.dev/aware/learner/experience/replay"
 	"awarescale.dev/aware/learner/nn"
@@ -363,6 +364,88 @@ func TestWhoIsRetunedLearnsAsIfItHadBegunSo(t *testing.T) {
 	}
 	if slices.Equal(learned(nil, false), want) {
 		t.Error("the settings change nothing: this test needs others")
+	}
+}
+
+// The noise of who is retuned begins anew, and does not end at once since its agent is old.
+func TestWhoIsRetunedTriesAsMuchAsABeginner(t *testing.T) {
+	loud := func(c *Config) { c.Noise = Noise{Sigma: 0.5, AnnealSteps: 20} }
+	a, err := New(small(loud))
+	if err != nil {
+		t.Fatal(err)
+	}
+	obs, action := nntest.Normal(1, 3, 1), make([]float64, 2)
+	tries := func() bool {
+		t.Helper()
+		if err := a.Explore(obs, nil, action); err != nil {
+			t.Fatal(err)
+		}
+		greedy := make([]float64, 2)
+		a.GreedyAction(a.tape.Forward(a.Policy.Actor.Theta, obs, 1), nil, greedy)
+		return !slices.Equal(action, greedy)
+	}
+	young, err := a.SavePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := a.Watch(envtest.Rows([]float64{0, 0}, []float64{0}, obs, nil, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tries() {
+		t.Fatal("its noise has not ended: this test needs more steps")
+	}
+	if a.Retune(small(loud)); !tries() {
+		t.Error("it tries nothing")
+	}
+	if err := a.Restore(young); err != nil || !tries() { // fewer steps than when it was retuned
+		t.Errorf("a restored one tries nothing (%v)", err)
+	}
+}
+
+// What is watched is learned from later, and who goes back to a policy learns from all that it has seen since.
+func TestWhatWasSeenStays(t *testing.T) {
+	a, err := New(small(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	obs, next, action := nntest.Normal(1, 3, 1), nntest.Normal(2, 3, 1), make([]float64, 2)
+	see := func(n int, take func(env.Rows) error) {
+		t.Helper()
+		for range n {
+			if err := a.Explore(obs, nil, action); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(envtest.Rows(slices.Clone(action), []float64{action[0]}, next, nil, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	theta := func() []float64 { return slices.Concat(a.Policy.Actor.Theta, a.Policy.Critics[0].Theta) }
+	first := theta()
+	see(20, a.Watch)
+	if !slices.Equal(theta(), first) || a.buffer.Len() != 20 {
+		t.Errorf("it learns while it watches, or has kept %d of 20 steps", a.buffer.Len())
+	}
+	see(1, a.Learn)
+	if a.Policy.Updates != 1 {
+		t.Errorf("%d updates with a batch of 8 and 21 steps", a.Policy.Updates)
+	}
+	before := theta()
+	f, err := a.SavePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	see(9, a.Learn)
+	if slices.Equal(theta(), before) {
+		t.Fatal("it learns nothing")
+	}
+	if err := a.GoBack(f); err != nil || !slices.Equal(theta(), before) || a.buffer.Len() != 30 {
+		t.Errorf("it goes back to another policy, or has %d of 30 steps (%v)", a.buffer.Len(), err)
+	}
+	if err := a.Restore(f); err != nil || a.buffer.Len() != 0 {
+		t.Errorf("restored it has %d steps (%v)", a.buffer.Len(), err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"awarescale.dev/aware/learner/algo/ddpg"
 	"awarescale.dev/aware/learner/env"
+	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/train"
 )
@@ -84,8 +85,9 @@ func (c Convergence) Converged(evaluations []Point, target float64) int {
 // Beginner is an agent and the environments that it learns and is judged in.
 type Beginner struct {
 	Agent    *ddpg.Agent
-	Looks    int // first episodes of which nothing is learned but what the workload is like
-	Patience int // episodes without a better policy after which it has the settings Plain; 0: it has them never
+	Looks    int          // first episodes in which nothing is learned but what the workload is like; what was seen in them is kept
+	Memory   *meta.Memory // whose embedding it reads; nil: it reads none
+	Patience int          // episodes without a better policy after which it goes on from its best one as Plain; 0: never
 	Plain    ddpg.Config
 	Training func() (env.Env, error)
 	Judged   func() (env.Env, error)
@@ -100,7 +102,7 @@ const notScored = 0x5c0ed << 40
 type timed struct {
 	*ddpg.Agent
 	meter
-	looks int // episodes that are left, of those of which it learns nothing
+	looks int // episodes that are left, of those in which it learns nothing
 }
 
 // Learn implements [train.Learner].
@@ -109,7 +111,7 @@ func (t *timed) Learn(rows env.Rows) error {
 		if rows.Ended(0) {
 			t.looks--
 		}
-		return nil
+		return t.Agent.Watch(rows)
 	}
 	return t.time(func() error { return t.Agent.Learn(rows) })
 }
@@ -155,6 +157,9 @@ func (c Convergence) Judge(b Beginner, s Setting, seed uint64) (float64, Figures
 
 // Adapt trains until the policy has converged to a target, or to the end where stop is false. The agent has the policy then that
 // was promoted last.
+//
+// An embedding is promoted as a policy is: where the policy is no better with that of its first episodes than it was without one,
+// it reads none from then on.
 func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint64, target float64, stop bool) (Course, error) {
 	out := Course{Converged: -1}
 	run, learner, err := c.begin(b, s, seed)
@@ -191,6 +196,7 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	if err := judge(0); err != nil { // before any training
 		return out, err
 	}
+	lost := 0 // episodes when it had no patience any more
 	for episode := 1; episode <= c.Most; episode++ {
 		was, spent := *b.Figures, learner.seconds
 		if err := run.Train(ctx, episode*s.Length); err != nil {
@@ -204,15 +210,22 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		if err := judge(episode); err != nil {
 			return out, err
 		}
+		if b.Memory != nil && episode >= b.Looks { // once
+			if promoted(out.Chosen) == 0 {
+				b.Memory.Hide()
+			}
+			b.Memory = nil
+		}
 		if out.Converged = c.Converged(out.Promoted(), target); stop && out.Converged >= 0 {
 			break
 		}
-		if b.Patience > 0 && episode-out.Chosen[promoted(out.Chosen)].Episode >= b.Patience {
-			if err := b.Agent.Restore(serves); err != nil {
+		best := out.Chosen[promoted(out.Chosen)].Episode
+		if b.Patience > 0 && episode-max(best, lost) >= b.Patience {
+			if err := b.Agent.GoBack(serves); err != nil {
 				return out, err
 			}
 			b.Agent.Retune(b.Plain)
-			b.Patience = 0
+			lost = episode
 		}
 	}
 	return out, b.Agent.Restore(serves)

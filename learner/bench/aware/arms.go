@@ -48,13 +48,13 @@ type Fine struct {
 	Critic    float64 `json:"critic"`    // of the critics'
 	Imitation float64 `json:"imitation"` // of its own actions (ddpg.Config.Imitation)
 	Noise     float64 `json:"noise"`     // share of the noise of exploration
-	// Patience is after how many episodes without a better policy it goes on from its best one with the settings of a beginner;
-	// 0: never. Where small steps have gone wrong, they do not come back.
+	// Patience is after how many episodes without a better policy it goes on from its best one with the settings of a beginner,
+	// and after as many again; 0: never. Where small steps have gone wrong, they do not come back.
 	Patience int `json:"patience"`
 }
 
-// UsualFine is that of the arms that are better with it, found in eight workloads (ADR 38).
-var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 0.5, Noise: 0.3, Patience: 30}}
+// UsualFine is that of the arms that are better with it (ADR 38).
+var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.3, Critic: 1, Imitation: 0.5, Noise: 0.3, Patience: 20}}
 
 // Source is what an arm begins with.
 type Source struct {
@@ -140,7 +140,7 @@ func (s Setting) Begin(arm Arm, w Workload, from Source, seed uint64) (Beginner,
 			}
 		}
 		b.Training, b.Judged = of(figures, true), of(seen, false)
-		b.Looks = memory.Most()
+		b.Looks, b.Memory = memory.Most(), memory
 	default:
 		return fail(fmt.Errorf("known are %s, %s, %s and %s", Scratch, TL, TLPlus, AWARE))
 	}

@@ -208,6 +208,40 @@ func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
 	}
 }
 
+// An embedding with which the policy is no better than without one is not read any more, and what was promoted is that policy.
+func TestAnEmbeddingIsPromotedAsAPolicyIs(t *testing.T) {
+	p := pretrained(t)
+	s := Setting{Alpha: 0.5, Length: 20}
+	hidden := map[bool]int{}
+	for i := range 8 {
+		w, err := Of(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := s.Begin(AWARE, w, Source{Pretrained: &p}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Convergence{Every: b.Looks, Episodes: 1, Most: b.Looks}
+		course, err := c.Adapt(t.Context(), b, s, 1, math.Inf(1), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		worse := promoted(course.Chosen) == 0
+		hides := !slices.ContainsFunc(b.Memory.Embedding(), func(v float64) bool { return v != 0 })
+		if hides != worse {
+			t.Errorf("%s: it hides the embedding: %v; without it and with it the policy earns %v", w.Name(), hides, course.Chosen)
+		}
+		hidden[hides]++
+		if got, _, err := c.Judge(b, s, 1); err != nil || got != course.Promoted()[1].Reward {
+			t.Errorf("%s: the agent earns %v (%v), and what was promoted earned %v", w.Name(), got, err, course.Promoted())
+		}
+	}
+	if len(hidden) != 2 {
+		t.Errorf("of eight workloads %v have a hidden embedding: this test needs others", hidden)
+	}
+}
+
 // Who goes on from what was learned elsewhere has steps and noise that are shares of a beginner's, and tries nothing at random.
 func TestWhoGoesOnIsNoBeginner(t *testing.T) {
 	c := Settings(5, 2)
