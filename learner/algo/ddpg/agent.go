@@ -121,7 +121,7 @@ func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 		}
 	} else {
 		copy(a.action, a.tape.Forward(a.Policy.Actor.Theta, obs, 1))
-		sigma := a.c.Noise.After(a.steps - min(a.retuned, a.steps))
+		sigma := a.c.Noise.After(a.steps - a.retuned)
 		for i := range a.action {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}

@@ -402,6 +402,9 @@ func TestWhoIsRetunedTriesAsMuchAsABeginner(t *testing.T) {
 	if err := a.Restore(young); err != nil || !tries() { // fewer steps than when it was retuned
 		t.Errorf("a restored one tries nothing (%v)", err)
 	}
+	if sigma := small(loud).Noise.After(-20); sigma != 0.5 {
+		t.Errorf("it tries with a deviation of %v: more than at its beginning", sigma)
+	}
 }
 
 // What is watched is learned from later, and who goes back to a policy learns from all that it has seen since.

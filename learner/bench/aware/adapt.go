@@ -210,11 +210,8 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		if err := judge(episode); err != nil {
 			return out, err
 		}
-		if b.Memory != nil && episode >= b.Looks { // once
-			if promoted(out.Chosen) == 0 {
-				b.Memory.Hide()
-			}
-			b.Memory = nil
+		if b.Memory != nil && episode >= b.Looks && promoted(out.Chosen) == 0 {
+			b.Memory.Hide()
 		}
 		if out.Converged = c.Converged(out.Promoted(), target); stop && out.Converged >= 0 {
 			break

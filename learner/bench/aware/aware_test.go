@@ -3,6 +3,7 @@ package aware
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
@@ -163,6 +165,64 @@ func TestWhoIsStuckGoesOnFromItsBestPolicy(t *testing.T) {
 	}
 }
 
+// ends is an environment whose training is ended in an episode.
+type ends struct {
+	env.Env
+	episode int // that is left
+	end     func()
+}
+
+func (e *ends) Reset(seed uint64, obs []float64) error {
+	if e.episode--; e.episode == 0 {
+		e.end()
+	}
+	return e.Env.Reset(seed, obs)
+}
+
+// Who goes back learns from all that it has seen, and stays on its way for as long as its patience, before it goes back again.
+func TestWhoGoesBackKeepsWhatItHasSeen(t *testing.T) {
+	s, w, of := nothingLearned(t)
+	const patience, most = 4, 11
+	ctx, cancel := context.WithCancel(t.Context())
+	b, err := s.Begin(TL, w, Source{Weights: &of, Fine: Fine{Actor: 1e-30, Critic: 1e-30, Noise: 1, Patience: patience}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	training := b.Training
+	b.Training = func() (env.Env, error) {
+		e, err := training()
+		return &ends{e, most, cancel}, err
+	}
+	b.Plain.ActorLearningRate, b.Plain.CriticLearningRate = 0, 0
+	c := Convergence{Every: 2, Episodes: 1, Steady: 2, Most: 32}
+	course, err := c.Adapt(ctx, b, s, 1, math.Inf(1), false)
+	if !errors.Is(err, context.Canceled) || len(course.Chosen) != 1+most/2 {
+		t.Fatalf("%v, after the evaluations %v", err, course.Chosen)
+	}
+	f, err := b.Agent.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state struct {
+		Counts struct{ Steps int }
+	}
+	if err := json.Unmarshal([]byte(f.Meta["state"]), &state); err != nil {
+		t.Fatal(err)
+	}
+	// It learns nothing, so it goes back to its beginning after 4 and 8 episodes; ten are over.
+	if want := (most - 1) % patience * s.Length; state.Counts.Steps != want {
+		t.Errorf("it is %d steps from its beginning, want %d", state.Counts.Steps, want)
+	}
+	e, err := b.Judged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 8 // bytes of a number; each step has two observations, and more
+	if n := len(f.Blobs["replay"]); n < (most-1)*s.Length*2*e.Observation().Dim()*size {
+		t.Errorf("its replay has %d bytes: not all of %d steps", n, (most-1)*s.Length)
+	}
+}
+
 // AWARE's agent first sees what its workload is like: as many episodes as make an embedding. What it learned elsewhere stays as
 // it is for so long, and then it learns in small steps.
 func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
@@ -196,8 +256,8 @@ func TestAnEmbeddingIsMadeBeforeWeightsMove(t *testing.T) {
 		}
 		return most
 	}
-	if n := p.Meta.Bundle; n < 2 || moved(n, 0, Fine{}) != 0 {
-		t.Errorf("its weights move within %d episodes", n)
+	if n := p.Meta.Bundle; n < 2 || moved(n, 0, Fine{}) != 0 || moved(n+1, 0, Fine{}) == 0 {
+		t.Errorf("its weights move within %d episodes, or not in the next one, by what was seen until then", n)
 	}
 	if n, patience := p.Meta.Bundle, UsualFine[AWARE].Patience; patience <= n {
 		t.Errorf("its patience ends after %d episodes, and it has learned nothing for %d of them", patience, n)
