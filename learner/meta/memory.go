@@ -60,8 +60,8 @@ func (m *Memory) Forget() {
 	m.Refresh()
 }
 
-// Hide makes the embedding that of a workload of which nothing is known, until it forgets: for a policy that is worse with what is
-// known. Episodes are kept all the same.
+// Hide makes the embedding that of a workload of which nothing is known, until it forgets: for a policy that is worse with what
+// is known. Episodes are kept all the same.
 func (m *Memory) Hide() {
 	m.hidden = true
 	m.Refresh()

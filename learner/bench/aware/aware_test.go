@@ -66,8 +66,8 @@ func TestAPolicyIsPromotedByEpisodesThatAreNotScored(t *testing.T) {
 	}
 }
 
-// nothingLearned is a short setting, a workload, and a policy that has learned nothing: an arm that begins with it learns from the
-// first batch on.
+// nothingLearned is a short setting, a workload, and a policy that has learned nothing: an arm that begins with it learns from
+// the first batch on.
 func nothingLearned(t *testing.T) (Setting, Workload, weights.File) {
 	t.Helper()
 	w, err := Of(3)
