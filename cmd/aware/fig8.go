@@ -36,7 +36,7 @@ func fig8Command() *cobra.Command {
 			"what was pretrained (aware train meta), and has the meta-learner's embedding in its state. All have the same\n" +
 			"algorithm, seeds and traces. AWARE learns nothing in its first episodes, while the embedding is made, and reads no\n" +
 			"embedding from then on where it was better without. It learns in smaller steps than a beginner, and explores with less\n" +
-			"noise. Where 20 episodes have brought nothing better, it goes on from its best policy as a beginner does.\n\n" +
+			"noise. Where 30 episodes have brought nothing better, it goes on from its best policy as a beginner does.\n\n" +
 			"A policy has converged when the mean reward of ten evaluation episodes stays within 2 % of that of the converged\n" +
 			"policy for 20 episodes of training. An arm's policy is the one that was the best so far in ten other episodes, which\n" +
 			"are not scored. The converged policy is the best one of a whole training that begins with the episodes of HPA and\n" +

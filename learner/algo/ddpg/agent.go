@@ -36,7 +36,6 @@ type Agent struct {
 	action  []float64 // in [-1, 1], of the last Explore
 	sent    []float64 // the same in the environment's bounds
 	steps   int
-	retuned int // steps after which the settings changed last
 	tape    *kernel.Tape[float64]
 }
 
@@ -121,7 +120,7 @@ func (a *Agent) Explore(obs []float64, legal []bool, action []float64) error {
 		}
 	} else {
 		copy(a.action, a.tape.Forward(a.Policy.Actor.Theta, obs, 1))
-		sigma := a.c.Noise.After(a.steps - a.retuned)
+		sigma := a.c.Noise.After(a.steps)
 		for i := range a.action {
 			a.action[i] = max(-1, min(1, a.action[i]+a.disturb(i, sigma)))
 		}
@@ -184,10 +183,8 @@ func (a *Agent) Learn(rows env.Rows) error {
 // Imitate changes Config.Imitation from now on. It is not saved.
 func (a *Agent) Imitate(weight float64) { a.c.Imitation = weight }
 
-// Retune changes the step sizes, the noise of exploration, which begins anew, and the imitation to those of c from now on. It is
-// not saved.
+// Retune changes the step sizes, the noise of exploration and the imitation to those of c from now on. It is not saved.
 func (a *Agent) Retune(c Config) {
-	a.retuned = a.steps
 	a.c.ActorLearningRate, a.c.CriticLearningRate = c.ActorLearningRate, c.CriticLearningRate
 	a.c.Noise, a.c.Imitation = c.Noise, c.Imitation
 	a.Policy.Actor.Adam.LearningRate = c.ActorLearningRate

@@ -56,12 +56,12 @@ type Noise struct {
 	AnnealSteps int     // 0 leaves Sigma as it is
 }
 
-// After is the deviation after a number of steps; less than none is none.
+// After is the deviation after a number of steps.
 func (n Noise) After(steps int) float64 {
 	if n.AnnealSteps == 0 {
 		return n.Sigma
 	}
-	share := max(0, min(1, float64(steps)/float64(n.AnnealSteps)))
+	share := min(1, float64(steps)/float64(n.AnnealSteps))
 	return n.Sigma + share*(n.Final-n.Sigma)
 }
 

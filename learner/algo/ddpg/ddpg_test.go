@@ -367,46 +367,6 @@ func TestWhoIsRetunedLearnsAsIfItHadBegunSo(t *testing.T) {
 	}
 }
 
-// The noise of who is retuned begins anew, and does not end at once since its agent is old.
-func TestWhoIsRetunedTriesAsMuchAsABeginner(t *testing.T) {
-	loud := func(c *Config) { c.Noise = Noise{Sigma: 0.5, AnnealSteps: 20} }
-	a, err := New(small(loud))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obs, action := nntest.Normal(1, 3, 1), make([]float64, 2)
-	tries := func() bool {
-		t.Helper()
-		if err := a.Explore(obs, nil, action); err != nil {
-			t.Fatal(err)
-		}
-		greedy := make([]float64, 2)
-		a.GreedyAction(a.tape.Forward(a.Policy.Actor.Theta, obs, 1), nil, greedy)
-		return !slices.Equal(action, greedy)
-	}
-	young, err := a.SavePolicy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		if err := a.Watch(envtest.Rows([]float64{0, 0}, []float64{0}, obs, nil, nil)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if tries() {
-		t.Fatal("its noise has not ended: this test needs more steps")
-	}
-	if a.Retune(small(loud)); !tries() {
-		t.Error("it tries nothing")
-	}
-	if err := a.Restore(young); err != nil || !tries() { // fewer steps than when it was retuned
-		t.Errorf("a restored one tries nothing (%v)", err)
-	}
-	if sigma := small(loud).Noise.After(-20); sigma != 0.5 {
-		t.Errorf("it tries with a deviation of %v: more than at its beginning", sigma)
-	}
-}
-
 // What is watched is learned from later, and who goes back to a policy learns from all that it has seen since.
 func TestWhatWasSeenStays(t *testing.T) {
 	a, err := New(small(nil))

@@ -87,7 +87,7 @@ type Beginner struct {
 	Agent    *ddpg.Agent
 	Looks    int          // first episodes in which nothing is learned but what the workload is like; what was seen in them is kept
 	Memory   *meta.Memory // whose embedding it reads; nil: it reads none
-	Patience int          // episodes without a better policy after which it goes on from its best one as Plain; 0: never
+	Patience int          // episodes without a better policy after which it goes on from its best one as Plain, once; 0: never
 	Plain    ddpg.Config
 	Training func() (env.Env, error)
 	Judged   func() (env.Env, error)
@@ -196,7 +196,6 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 	if err := judge(0); err != nil { // before any training
 		return out, err
 	}
-	lost := 0 // episodes when it had no patience any more
 	for episode := 1; episode <= c.Most; episode++ {
 		was, spent := *b.Figures, learner.seconds
 		if err := run.Train(ctx, episode*s.Length); err != nil {
@@ -216,13 +215,12 @@ func (c Convergence) Adapt(ctx context.Context, b Beginner, s Setting, seed uint
 		if out.Converged = c.Converged(out.Promoted(), target); stop && out.Converged >= 0 {
 			break
 		}
-		best := out.Chosen[promoted(out.Chosen)].Episode
-		if b.Patience > 0 && episode-max(best, lost) >= b.Patience {
+		if b.Patience > 0 && episode-out.Chosen[promoted(out.Chosen)].Episode >= b.Patience {
 			if err := b.Agent.GoBack(serves); err != nil {
 				return out, err
 			}
 			b.Agent.Retune(b.Plain)
-			lost = episode
+			b.Patience = 0
 		}
 	}
 	return out, b.Agent.Restore(serves)

@@ -48,13 +48,13 @@ type Fine struct {
 	Critic    float64 `json:"critic"`    // of the critics'
 	Imitation float64 `json:"imitation"` // of its own actions (ddpg.Config.Imitation)
 	Noise     float64 `json:"noise"`     // share of the noise of exploration
-	// Patience is after how many episodes without a better policy it goes on from its best one with the settings of a beginner,
-	// and after as many again; 0: never. Where small steps have gone wrong, they do not come back.
+	// Patience is after how many episodes without a better policy it goes on from its best one with the settings of a beginner;
+	// 0: never. Where small steps have gone wrong, they do not come back.
 	Patience int `json:"patience"`
 }
 
 // UsualFine is that of the arms that are better with it (ADR 38).
-var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.3, Critic: 1, Imitation: 0.5, Noise: 0.3, Patience: 20}}
+var UsualFine = map[Arm]Fine{AWARE: {Actor: 0.1, Critic: 0.3, Imitation: 0.5, Noise: 0.3, Patience: 30}}
 
 // Source is what an arm begins with.
 type Source struct {
