@@ -14,7 +14,8 @@
 //	targets: soft update by Tau                                  after the actor's
 //
 // An [Agent] joins a Policy with exploration noise and a replay buffer:
-// [Agent.Explore], [Agent.Learn], [Agent.GreedyAction]. The buffer holds the
+// [Agent.Explore], [Agent.Learn], [Agent.GreedyAction]; [Agent.Watch] fills the
+// buffer without learning, and [Agent.GoBack] keeps it. The buffer holds the
 // action that took force, which may differ from the proposed one. Steps whose
 // reward is not known are not stored.
 //

@@ -86,7 +86,7 @@ func (c Convergence) Converged(evaluations []Point, target float64) int {
 type Beginner struct {
 	Agent    *ddpg.Agent
 	Looks    int          // first episodes in which nothing is learned but what the workload is like; what was seen in them is kept
-	Memory   *meta.Memory // whose embedding it reads; nil: it reads none
+	Memory   *meta.Memory // whose embedding it reads, until that is hidden; nil: it reads none
 	Patience int          // episodes without a better policy after which it goes on from its best one as Plain, once; 0: never
 	Plain    ddpg.Config
 	Training func() (env.Env, error)
