@@ -284,17 +284,20 @@ func (a *Agent) Step(ctx context.Context, now time.Time) {
 func (a *Agent) publish(now time.Time, summaries []api.Summary, account api.Account) {
 	slices.SortFunc(summaries, func(x, y api.Summary) int { return x.Container.Compare(y.Container) })
 	a.metrics.containers.Set(float64(len(summaries) - len(a.absent)))
-	stats := a.runtime.Stats()
-	open := 0.0
-	if stats.Breaker != cri.Closed {
+	stats := a.runtime.Stats(now)
+	open, problem := 0.0, ""
+	if stats.Breaker == cri.Open {
 		open = 1
+		if !stats.Stalls {
+			problem = stats.Why
+		}
 	}
 	a.metrics.breaker.Set(open)
 	a.metrics.limits(a.budget.permit, account)
 	a.mu.Lock()
 	a.summaries, a.spare = summaries, a.summaries
 	a.account = &account
-	a.runtimeProblem = stats.Why
+	a.runtimeProblem = problem
 	received := a.grants.receivedAt
 	a.mu.Unlock()
 	if !received.IsZero() {

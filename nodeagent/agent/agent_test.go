@@ -17,6 +17,7 @@ import (
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 	"awarescale.dev/aware/nodeagent/cri"
+	dto "github.com/prometheus/client_model/go"
 )
 
 func TestLimitsFollowTheDemand(t *testing.T) {
@@ -512,6 +513,35 @@ func TestNoLimitIsSetOutsideOfTheEnvelope(t *testing.T) {
 // change is what the kubelet sends for a size.
 func change(s mdp.Size) cri.Change {
 	return cri.Change{Quota: int64(s.CPU) * 100, Period: 100000, Memory: s.Memory}
+}
+
+// Nothing on this node needs a call, so none can show that the runtime is well again. A release is rolled
+// out to it all the same.
+func TestAnAgentWithNothingToDoIsReadyAgain(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.runtime = &late{Runtime: g.client, next: true}
+	g.boot()
+	ready := func(when string, want bool, open float64) {
+		t.Helper()
+		g.run(time.Second)
+		if err := g.agent.Ready(g.now); (err == nil) != want {
+			t.Errorf("%s: %v", when, err)
+		}
+		var is dto.Metric
+		if err := g.agent.metrics.breaker.Write(&is); err != nil || is.GetGauge().GetValue() != open {
+			t.Errorf("%s: aware_agent_breaker_open is %v, %v", when, &is, err)
+		}
+	}
+	ready("quiet", true, 0)
+	g.agent.runtime.Pressure(g.now, 0, 1)
+	ready("the node stalls, and the runtime is spared", true, 1)
+	g.run(time.Minute)
+	if err := g.agent.runtime.Update(t.Context(), g.now, cri.Move{ID: "c0", Change: change(web), Must: true}); err == nil {
+		t.Fatal("the call is not late")
+	}
+	ready("a call was late", false, 1)
+	g.run(time.Minute)
+	ready("a minute later", true, 0)
 }
 
 func TestRunInRealTime(t *testing.T) {

@@ -62,7 +62,7 @@ func (a *Agent) Report(now time.Time) api.Report {
 }
 
 // RuntimeStats is what was measured of the container runtime.
-func (a *Agent) RuntimeStats() cri.Stats { return a.runtime.Stats() }
+func (a *Agent) RuntimeStats(now time.Time) cri.Stats { return a.runtime.Stats(now) }
 
 // maxSilence is how long the loop may make no step before the agent is not alive. A step may
 // wait for two deadlines of the runtime, for the API server, and a little.
@@ -80,8 +80,10 @@ func (a *Agent) Live(now time.Time) error {
 	return nil
 }
 
-// Ready is nil while the loop makes steps, the journal was replayed, and the
-// container runtime may be called.
+// Ready is nil while the loop makes steps, the journal was replayed, and no call of the
+// container runtime has failed lately. A node that stalls does not make its agent unready: it
+// spares the runtime then, which is its work, and whoever rolls out a release must not wait for
+// a disk.
 func (a *Agent) Ready(now time.Time) error {
 	if !a.started.Load() {
 		return errors.New("the journal has not been replayed yet")

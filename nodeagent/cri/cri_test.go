@@ -281,14 +281,14 @@ func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 		t.Errorf("the same at once again: %v, want it refused", err)
 	}
 	calls++
-	if s := d.Stats(); s.Breaker != cri.Open || !strings.Contains(s.Why, "300ms") || len(m.calls) != calls {
+	if s := d.Stats(m.clock()); s.Breaker != cri.Open || !strings.Contains(s.Why, "300ms") || len(m.calls) != calls {
 		t.Errorf("stats %+v after %d calls, want %d", s, len(m.calls), calls)
 	}
 	m.wait(time.Minute)
 	if err := step(0); err != nil {
 		t.Errorf("a minute later one call may try: %v", err)
 	}
-	if s := d.Stats(); s.Breaker != cri.Open {
+	if s := d.Stats(m.clock()); s.Breaker != cri.Open {
 		t.Errorf("that call was slow: breaker %v, want open again", s.Breaker)
 	}
 	m.wait(time.Minute)
@@ -296,7 +296,7 @@ func TestBreakerOpensOnASlowRuntimeAndTriesAgainAfterAMinute(t *testing.T) {
 	if err := step(1); err != nil {
 		t.Error(err)
 	}
-	if s := d.Stats(); s.Breaker != cri.Closed || s.Why != "" {
+	if s := d.Stats(m.clock()); s.Breaker != cri.Closed || s.Why != "" {
 		t.Errorf("breaker %v (%s), want closed", s.Breaker, s.Why)
 	}
 }
@@ -360,8 +360,34 @@ func TestOtherCausesThatOpenTheBreaker(t *testing.T) {
 			d := discipline(m)
 			c.do(m, d)
 			d.Update(t.Context(), noon, cpu("a", 500, 1000))
-			if s := d.Stats(); s.Breaker != c.want {
+			if s := d.Stats(noon); s.Breaker != c.want {
 				t.Errorf("breaker %v (%s), want %v", s.Breaker, s.Why, c.want)
+			}
+		})
+	}
+}
+
+// On a node where nobody wants to call there is no call that could close the breaker.
+func TestAnOpenBreakerCoolsDownWithoutACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		open   func(*machine, *cri.Limiter)
+		stalls bool
+	}{
+		"the node stalled": {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0, 0.3) }, true},
+		"a call failed": {func(m *machine, d *cri.Limiter) {
+			m.fails = cri.ErrUnavailable
+			d.Update(t.Context(), noon, cpu("a", 500, 1000))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &machine{now: noon}
+			d := discipline(m)
+			c.open(m, d)
+			if s := d.Stats(noon.Add(59 * time.Second)); s.Breaker != cri.Open || s.Why == "" || s.Stalls != c.stalls {
+				t.Errorf("within a minute: %+v, want it open, with stalls %v", s, c.stalls)
+			}
+			if s := d.Stats(noon.Add(time.Minute)); s.Breaker != cri.HalfOpen || s.Why != "" || s.Stalls {
+				t.Errorf("after a minute: %+v, want it half-open", s)
 			}
 		})
 	}

@@ -64,13 +64,13 @@ func TestAQuestionWithoutAnAnswerOpensTheBreaker(t *testing.T) {
 	rules := DefaultRules
 	rules.Deadline = time.Millisecond
 	l := NewLimiter(hung{}, rules, time.Now, nil)
-	if _, err := l.Told(t.Context(), time.Now(), "a"); !errors.Is(err, context.DeadlineExceeded) || l.Stats().Breaker != Open {
-		t.Errorf("after %v the breaker is %v", err, l.Stats().Breaker)
+	if _, err := l.Told(t.Context(), time.Now(), "a"); !errors.Is(err, context.DeadlineExceeded) || l.Stats(time.Now()).Breaker != Open {
+		t.Errorf("after %v the breaker is %v", err, l.Stats(time.Now()).Breaker)
 	}
 	l = NewLimiter(hung{}, DefaultRules, time.Now, nil)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Told(ended, time.Now(), "a"); err == nil || l.Stats().Breaker != Closed {
-		t.Errorf("who asks has ended, which says nothing of the runtime: %v, the breaker is %v", err, l.Stats().Breaker)
+	if _, err := l.Told(ended, time.Now(), "a"); err == nil || l.Stats(time.Now()).Breaker != Closed {
+		t.Errorf("who asks has ended, which says nothing of the runtime: %v, the breaker is %v", err, l.Stats(time.Now()).Breaker)
 	}
 }

@@ -139,7 +139,8 @@ type Stats struct {
 	P50     time.Duration // of the recent calls; 0 when there were none
 	P99     time.Duration // of the recent calls; 0 when there were none
 	Breaker Breaker
-	Why     string // the breaker is not closed
+	Why     string // the breaker is open
+	Stalls  bool   // it is open because the node stalls, and not for what the runtime did
 }
 
 // Limiter stands between the agent and its runtime. Its decisions take the time as an
@@ -160,6 +161,7 @@ type Limiter struct {
 	breaker Breaker
 	opened  time.Time // when the breaker opened last
 	why     string    // it opened
+	stalls  bool      // it opened because the node stalls
 	stats   Stats
 }
 
@@ -185,7 +187,7 @@ func (m Move) steps() []Change {
 }
 
 // Allowed is nil when a Move may be made now, and a [*RefusedError] otherwise. It
-// changes nothing, except that an open breaker is half-open after its cooldown.
+// changes nothing.
 func (l *Limiter) Allowed(now time.Time, m Move) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,13 +224,18 @@ func (l *Limiter) allowed(now time.Time, m Move) error {
 
 // pass is nil when the breaker lets a call pass.
 func (l *Limiter) pass(now time.Time) error {
+	l.cool(now)
 	if l.breaker == Open {
-		if now.Sub(l.opened) < l.rules.Cooldown {
-			return fmt.Errorf("%w: %w", ErrOpen, &RefusedError{"runtime breaker is open: " + l.why})
-		}
-		l.breaker = HalfOpen
+		return fmt.Errorf("%w: %w", ErrOpen, &RefusedError{"runtime breaker is open: " + l.why})
 	}
 	return nil
+}
+
+// cool makes an open breaker half-open after its cooldown, also where nobody wants to call.
+func (l *Limiter) cool(now time.Time) {
+	if l.breaker == Open && now.Sub(l.opened) >= l.rules.Cooldown {
+		l.breaker, l.why, l.stalls = HalfOpen, "", false
+	}
 }
 
 // Update makes a Move, in at most two calls. After an error that is not a
@@ -355,7 +362,7 @@ func (l *Limiter) call(ctx context.Context, now time.Time, id string, c Change) 
 	case l.breaker == HalfOpen && took > l.rules.Slow:
 		l.open(now, fmt.Sprintf("the call that tried again took %v", took))
 	case l.breaker == HalfOpen:
-		l.breaker, l.why = Closed, ""
+		l.breaker = Closed
 	}
 	if err != nil {
 		l.stats.Errors++
@@ -372,6 +379,7 @@ func (l *Limiter) Pressure(now time.Time, memory, io mdp.Ratio) {
 	if memory > l.rules.PressureThreshold || io > l.rules.PressureThreshold {
 		l.open(now, fmt.Sprintf("the node stalls %.0f %% for memory and %.0f %% for I/O, above %.0f %%",
 			float64(memory)*100, float64(io)*100, float64(l.rules.PressureThreshold)*100))
+		l.stalls = true
 	}
 }
 
@@ -380,7 +388,7 @@ func (l *Limiter) Pressure(now time.Time, memory, io mdp.Ratio) {
 func (l *Limiter) open(now time.Time, why string) {
 	l.breaker = Open
 	l.opened = now
-	l.why = why
+	l.why, l.stalls = why, false
 	l.recent = l.recent[:0]
 	l.next = 0
 }
@@ -417,13 +425,14 @@ func (l *Limiter) p(percentile int) time.Duration {
 }
 
 // Stats is what was measured until now.
-func (l *Limiter) Stats() Stats {
+func (l *Limiter) Stats(now time.Time) Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.cool(now)
 	s := l.stats
 	s.P50 = l.p(50)
 	s.P99 = l.p(99)
 	s.Breaker = l.breaker
-	s.Why = l.why
+	s.Why, s.Stalls = l.why, l.stalls
 	return s
 }

@@ -410,7 +410,7 @@ func TestABurstWhileTheBreakerIsOpenGetsItsCPU(t *testing.T) {
 		slow.hang(true)
 		n.demand["app"] = 20
 		n.run(70 * time.Second) // a shrink hangs, and opens the breaker
-		if n.agent.RuntimeStats().Breaker == cri.Closed {
+		if n.agent.RuntimeStats(n.now).Breaker == cri.Closed {
 			t.Fatal("the breaker is closed")
 		}
 		n.grant(api.Auto)
