@@ -86,6 +86,9 @@ func (c *managedContainer) Act(ctx context.Context, now time.Time, a mdp.Action)
 // is told later, by commit. While it has not been told in time, nothing is taken away below what it knows.
 func (c *managedContainer) direct(now time.Time, m move) (mdp.Action, mdp.Effect, error) {
 	if m.call.To.CPU < m.call.From.CPU && !m.call.Must && c.late(now) {
+		if err := c.runtime.Allowed(now, m.call); errors.Is(err, cri.ErrOpen) {
+			c.problem = err.Error()
+		}
 		knows := c.ownership.Before
 		if knows.Quota <= 0 || knows.CPU() >= m.call.From.CPU {
 			return mdp.Action{}, mdp.Refused, nil

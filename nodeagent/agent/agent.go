@@ -319,7 +319,7 @@ func (a *Agent) readPressure(now time.Time) mdp.State {
 		a.log.Warn("node pressure is not known", "err", err)
 		n = pressure.Node{}
 	}
-	a.runtime.Pressure(now, n.MemoryFull, n.IOFull)
+	a.runtime.Pressure(now, n.MemoryFull)
 	for _, one := range []struct {
 		signal mdp.Signal
 		name   string

@@ -533,7 +533,7 @@ func TestAnAgentWithNothingToDoIsReadyAgain(t *testing.T) {
 		}
 	}
 	ready("quiet", true, 0)
-	g.agent.runtime.Pressure(g.now, 0, 1)
+	g.agent.runtime.Pressure(g.now, 1)
 	ready("the node stalls, and the runtime is spared", true, 1)
 	g.run(time.Minute)
 	if err := g.agent.runtime.Update(t.Context(), g.now, cri.Move{ID: "c0", Change: change(web), Must: true}); err == nil {

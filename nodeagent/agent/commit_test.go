@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,8 +131,45 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	}
 }
 
-// Relief that ends goes back to what the runtime knows, although that cannot be told anything: otherwise a node whose
-// disk stalls now and then would keep its limits at the ceilings for a minute each time.
+// Somebody's update brings back what the runtime knows, and the runtime is spared: the limit cannot go down to what is
+// decided. What is reported is the limit in force, with the reason.
+func TestALimitThatIsBroughtBackIsReported(t *testing.T) {
+	g := newRig(t, cgroup.V2, 1)
+	wants := mdp.MilliCPU(900)
+	g.policy = func(api.ContainerRef) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(wants), nil })
+	}
+	g.boot()
+	g.demand[0] = 50
+	g.grant(api.Auto)
+	g.run(restsAfter + 2*time.Second)
+	g.told()
+	g.agent.runtime.Pressure(g.now, 1) // the breaker opens
+	wants = 500
+	g.run(commitWithin + 3*time.Second)
+	if s := g.summary(0); s.State.Limit.CPU != 500 || s.Problem != "" {
+		t.Fatalf("%v is reported (%s), want 500m: the first change is not late", s.State.Limit, s.Problem)
+	}
+	if err := g.client.Update(t.Context(), "c0", cri.Change{Memory: web.Memory}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		g.run(time.Second)
+		if s, l := g.summary(0), g.limit(0); l.CPU != 900 || s.State.Limit.CPU != 900 || !strings.Contains(s.Problem, "breaker is open") {
+			t.Errorf("%v is reported (%q), and %v in force, want 900m", s.State.Limit, s.Problem, l)
+		}
+	}
+	for range 70 { // until the breaker is closed
+		g.grant(api.Auto)
+		g.run(time.Second)
+	}
+	if s, l := g.summary(0), g.limit(0); l.CPU != 500 || s.State.Limit.CPU != 500 || s.Problem != "" {
+		t.Errorf("in the end %v is reported (%q), and %v in force, want 500m", s.State.Limit, s.Problem, l)
+	}
+}
+
+// Relief that ends goes back to what the runtime knows, although that cannot be told anything: otherwise a node that
+// stalls now and then would keep its limits at the ceilings for a minute each time.
 func TestReliefEndsAlsoWhereTheRuntimeCannotBeTold(t *testing.T) {
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
 		t.Run(version.String(), func(t *testing.T) {
@@ -142,7 +180,7 @@ func TestReliefEndsAlsoWhereTheRuntimeCannotBeTold(t *testing.T) {
 			g.run(5 * time.Second)
 			g.told()
 			calls := len(g.server.Calls())
-			g.agent.runtime.Pressure(g.now, 0, 1) // the breaker opens
+			g.agent.runtime.Pressure(g.now, 1) // the breaker opens
 			g.demand[0] = 900
 			g.run(commitWithin + 5*time.Second)
 			if l := g.limit(0).CPU; l != web.CPU {
@@ -176,7 +214,7 @@ func TestACPULimitDoesNotWaitForTheCallThatMemoryNeeds(t *testing.T) {
 			g.demand[0] = 50
 			g.grant(api.Auto)
 			g.run(3 * time.Second)
-			g.agent.runtime.Pressure(g.now, 0, 1) // the breaker opens
+			g.agent.runtime.Pressure(g.now, 1) // the breaker opens
 			cpu, memory = 700, web.Memory/2
 			g.run(time.Second) // in later steps the guards hold memory back, and not CPU
 			if l := g.limit(0); l.CPU != 700 || l.Memory != web.Memory {
@@ -433,7 +471,7 @@ func TestACallHasWhatTheRuntimeDoesNotKnowAndNothingElse(t *testing.T) {
 	if last := calls[len(calls)-1]; last.CpuQuota != 0 || last.MemoryLimitInBytes != int64(160*mdp.MiB) {
 		t.Errorf("a raise of memory was sent as %v, and the runtime knows the CPU limit", last)
 	}
-	g.agent.runtime.Pressure(g.now, 1, 0) // the breaker opens: memory is raised directly
+	g.agent.runtime.Pressure(g.now, 1) // the breaker opens: memory is raised directly
 	wants = wants.WithMemory(200 * mdp.MiB)
 	g.run(3 * time.Second)
 	if l := g.limit(0).Memory; l != 200*mdp.MiB || len(g.server.Calls()) != len(calls) {
@@ -459,7 +497,7 @@ func TestWhatMustComeDownComesDown(t *testing.T) {
 	g.wants(900)
 	g.demand[0] = 50
 	g.grant(api.Auto)
-	g.agent.runtime.Pressure(g.now, 1, 0)
+	g.agent.runtime.Pressure(g.now, 1)
 	g.run(commitWithin + 5*time.Second)
 	if l := g.limit(0).CPU; l != 900 {
 		t.Fatalf("the limit is %v", l)

@@ -28,6 +28,9 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	t := o.task(c.envelope.Left, conflict)
 	d, err := a.decide(ctx, now, c, t)
 	s.State = d.State
+	if c.back > 0 && s.State.Knows(mdp.CPULimit) && d.Effect != mdp.Applied {
+		s.State.Limit.CPU = c.inForce.CPU() // it was to go on from another one, and could not
+	}
 	if errors.Is(err, cgroup.ErrGone) {
 		a.detach(c)
 		s.Problem = also(s.Problem, "its cgroup is gone: it ended")

@@ -160,7 +160,7 @@ func TestAnEntryStaysUntilTheRuntimeWasTold(t *testing.T) {
 func TestWhatAnothersUpdateBringsBackIsRestored(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	ours := g.shrunk()
-	g.agent.runtime.Pressure(g.now, 1, 0) // the breaker is open
+	g.agent.runtime.Pressure(g.now, 1) // the breaker is open
 	g.elsewhere(limitsOf(web))
 	g.grant(api.Off)
 	g.run(3 * time.Second)

@@ -350,9 +350,8 @@ func TestOtherCausesThatOpenTheBreaker(t *testing.T) {
 		"no answer":          {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrUnavailable }, cri.Open},
 		"no such container":  {func(m *machine, _ *cri.Limiter) { m.fails = cri.ErrNoContainer }, cri.Closed},
 		"an invalid change":  {func(m *machine, _ *cri.Limiter) { m.fails = errors.New("EINVAL") }, cri.Closed},
-		"memory stalls":      {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.3, 0) }, cri.Open},
-		"I/O stalls":         {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0, 0.21) }, cri.Open},
-		"a little stalling":  {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.1, 0.1) }, cri.Closed},
+		"memory stalls":      {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.21) }, cri.Open},
+		"a little stalling":  {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.2) }, cri.Closed},
 		"one slow first one": {func(m *machine, _ *cri.Limiter) { m.takes = 400 * time.Millisecond }, cri.Closed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +372,7 @@ func TestAnOpenBreakerCoolsDownWithoutACall(t *testing.T) {
 		open   func(*machine, *cri.Limiter)
 		stalls bool
 	}{
-		"the node stalled": {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0, 0.3) }, true},
+		"the node stalled": {func(_ *machine, d *cri.Limiter) { d.Pressure(noon, 0.3) }, true},
 		"a call failed": {func(m *machine, d *cri.Limiter) {
 			m.fails = cri.ErrUnavailable
 			d.Update(t.Context(), noon, cpu("a", 500, 1000))
