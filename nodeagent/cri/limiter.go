@@ -373,7 +373,7 @@ func (l *Limiter) call(ctx context.Context, now time.Time, id string, c Change) 
 // Pressure takes in the node's full pressure for memory: the share of time in which all tasks waited for
 // it. CPU is not taken in: for a whole node the kernel defines no full CPU pressure, and resizing is needed
 // under CPU contention. Nor is I/O: on a node with little to do, one database that waits for its disk is full
-// pressure for I/O. A disk that slows the runtime down shows in how long its calls take (ADR 41).
+// pressure for I/O. A disk that slows the runtime down shows in how long its calls take (ADR 42).
 func (l *Limiter) Pressure(now time.Time, memory mdp.Ratio) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
