@@ -351,31 +351,32 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 	if len(memory.Episodes()) != 0 || !slices.Equal(memory.Embedding(), make([]float64, 4)) {
 		t.Errorf("%d episodes of the workload before are remembered", len(memory.Episodes()))
 	}
-	if !slices.Equal(own(), begin) || !life.untried {
-		t.Errorf("it goes on with what it had learned of the workload before, or is not offered (untried: %v)", life.untried)
+	if !slices.Equal(own(), begin) {
+		t.Error("it goes on with what it had learned of the workload before")
 	}
 	life.life.Least = 2
 	one.play(life, 10, 18)
 	if len(life.kept) == 0 || life.cycle.Generation() == 0 {
 		t.Errorf("it was not offered after %d episodes of the fallback", len(life.kept))
 	}
-	offered := life.cycle.Generation()
-	one.play(life, 18, 26)
-	if life.cycle.Generation() != offered {
-		t.Error("the same policy is offered again and again")
-	}
 }
 
-// A pretrained agent that has handed back is not offered again as what other workloads have proven: what it earned is known. One
-// late second does not make it hand back, and three of them do.
-func TestAnAdaptedAgentThatHandedBackIsWorthWhatItEarned(t *testing.T) {
-	one := newTrial(t, 1)
+// A pretrained agent that has handed back is tried again, after twice as many episodes of the fallback each time, and with what
+// these say of the workload: the workload may have changed a little at a time, which nobody sees. One late second does not make it
+// hand back, and three of them do.
+func TestAnAdaptedAgentThatHandedBackIsTriedAgainLater(t *testing.T) {
+	one := newTrial(t, 26)
 	p := pretrained(t)
-	life := one.living(untaught, 1)
-	life.adapts, life.untried = &p, true
-	if err := life.begin(); err != nil {
+	a, memory, err := newAdapted(one.driven, p, 1)
+	if err != nil {
 		t.Fatal(err)
 	}
+	life, err := newLiving(untaught, a, len(one.driven.executed), one.rule(), nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life.memory, life.adapts = memory, &p
+	one.play(life, 0, 2) // the fallback drives
 	pass := func(steps int, reward mdp.Reward) {
 		t.Helper()
 		for range steps {
@@ -390,18 +391,30 @@ func TestAnAdaptedAgentThatHandedBackIsWorthWhatItEarned(t *testing.T) {
 			}
 		}
 	}
-	pass(300, 1.3)
 	pilot := mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, nil })
-	life.cycle.Offer(pilot, 1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3, High: 1.4})
-	pass(50, 1.3)
-	pass(1, -19.5)
-	pass(5, 1.3)
-	if s := life.cycle.Stage(); s.Stage != lifecycle.Online || !life.untried {
-		t.Fatalf("after a late second: %+v", s)
-	}
-	pass(2, -19.5)
-	if s := life.cycle.Stage(); s.Stage != lifecycle.Offline || life.untried {
-		t.Errorf("after three: %+v, and it is to be offered: %v", s, life.untried)
+	pass(300, 1.3)
+	life.life.Least, life.wait = 2, 2
+	for i, wait := range []int{4, 8} {
+		life.cycle.Offer(pilot, life.cycle.Generation()+1, lifecycle.Estimate{Known: true, Proven: true, Mean: 1.3, High: 1.4})
+		pass(50, 1.3)
+		pass(1, -19.5)
+		pass(5, 1.3)
+		if s := life.cycle.Stage(); s.Stage != lifecycle.Online {
+			t.Fatalf("after a late second: %+v", s)
+		}
+		pass(2, -19.5)
+		if s := life.cycle.Stage(); s.Stage != lifecycle.Offline || life.wait != wait || len(memory.Episodes()) != 0 {
+			t.Fatalf("after three: %+v, tried again after %d episodes, with %d of before", s, life.wait, len(memory.Episodes()))
+		}
+		tried, from := life.cycle.Generation(), 2+8*i
+		one.play(life, from, from+wait-1)
+		if life.cycle.Generation() != tried {
+			t.Fatalf("it is tried again before %d episodes", wait)
+		}
+		one.play(life, from+wait-1, from+wait)
+		if life.cycle.Generation() != tried+1 || life.cycle.Stage().Stage == lifecycle.Offline && life.offline != 0 {
+			t.Fatalf("after %d episodes it is not tried again", wait)
+		}
 	}
 }
 

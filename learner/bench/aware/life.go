@@ -76,7 +76,6 @@ type living struct {
 	wait     int                   // episodes Offline to an evaluation
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
-	untried  bool                  // what it began with so has not been offered yet
 	Changes  []Change
 }
 
@@ -209,7 +208,9 @@ func (l *living) changed() error {
 	l.was, l.steps, l.offline = m.Stage, nil, 0
 	if was == lifecycle.Online && m.Stage == lifecycle.Offline {
 		l.wait *= 2
-		l.untried = false // what it is worth is known by what it earned
+		if l.adapts != nil {
+			l.memory.Forget() // it is tried again with what the fallback's next episodes say of the workload
+		}
 	}
 	if workload.Changes == l.changes {
 		return nil
@@ -228,7 +229,6 @@ func (l *living) changed() error {
 // With one it begins as in any workload that it has not seen.
 func (l *living) forget() error {
 	if l.adapts != nil {
-		l.untried = true
 		l.memory.Forget()
 		return l.agent.Restore(l.adapts.Base)
 	}
@@ -267,7 +267,7 @@ func (l *living) took(d *driven, t taken) error {
 		l.kept = l.kept[max(0, len(l.kept)-l.life.Keep):]
 	}
 	l.steps = nil
-	if l.offline++; len(l.kept) < max(2, l.life.Least) || l.offline < l.wait || l.adapts != nil && !l.untried {
+	if l.offline++; len(l.kept) < max(2, l.life.Least) || l.offline < l.wait {
 		return nil
 	}
 	l.offline = 0
@@ -288,8 +288,7 @@ func (l *living) evaluate(d *driven) error {
 	}
 	earned := l.cycle.State().Fallback.Summary().Mean
 	l.cycle.Offer(l.pilot(), l.cycle.Generation()+1, lifecycle.Estimate{
-		Known: true, Proven: l.untried, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
+		Known: true, Proven: l.adapts != nil, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
 	})
-	l.untried = false
 	return nil
 }
