@@ -412,8 +412,8 @@ func TestAnAdaptedAgentThatHandedBackIsTriedAgainLater(t *testing.T) {
 			t.Fatalf("it is tried again before %d episodes", wait)
 		}
 		one.play(life, from+wait-1, from+wait)
-		if life.cycle.Generation() != tried+1 || life.cycle.Stage().Stage == lifecycle.Offline && life.offline != 0 {
-			t.Fatalf("after %d episodes it is not tried again", wait)
+		if life.cycle.Generation() != tried+1 || !life.cycle.State().Proven {
+			t.Fatalf("after %d episodes it is not offered again, as what other workloads have proven", wait)
 		}
 	}
 }
