@@ -96,10 +96,7 @@ func TestALimitThatKeepsMovingIsToldInTime(t *testing.T) {
 func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	wants := mdp.MilliCPU(900)
-	g.policy = func(api.ContainerRef) mdp.Policy {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(wants), nil })
-	}
-	g.boot()
+	g.follows(&wants)
 	g.demand[0] = 50
 	g.grant(api.Auto)
 	g.run(restsAfter + 2*time.Second)
@@ -136,10 +133,7 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 func TestALimitThatIsBroughtBackIsReported(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)
 	wants := mdp.MilliCPU(900)
-	g.policy = func(api.ContainerRef) mdp.Policy {
-		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithCPU(wants), nil })
-	}
-	g.boot()
+	g.follows(&wants)
 	g.demand[0] = 50
 	g.grant(api.Auto)
 	g.run(restsAfter + 2*time.Second)
@@ -155,7 +149,8 @@ func TestALimitThatIsBroughtBackIsReported(t *testing.T) {
 	}
 	for range 5 {
 		g.run(time.Second)
-		if s, l := g.summary(0), g.limit(0); l.CPU != 900 || s.State.Limit.CPU != 900 || !strings.Contains(s.Problem, "breaker is open") {
+		s, l := g.summary(0), g.limit(0)
+		if l.CPU != 900 || s.State.Limit.CPU != 900 || !strings.Contains(s.Problem, "breaker is open: refused: the node stalls") {
 			t.Errorf("%v is reported (%q), and %v in force, want 900m", s.State.Limit, s.Problem, l)
 		}
 	}

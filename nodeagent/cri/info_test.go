@@ -64,7 +64,8 @@ func TestAQuestionWithoutAnAnswerOpensTheBreaker(t *testing.T) {
 	rules := DefaultRules
 	rules.Deadline = time.Millisecond
 	l := NewLimiter(hung{}, rules, time.Now, nil)
-	if _, err := l.Told(t.Context(), time.Now(), "a"); !errors.Is(err, context.DeadlineExceeded) || l.Stats(time.Now()).Breaker != Open {
+	_, err := l.Told(t.Context(), time.Now(), "a")
+	if !errors.Is(err, context.DeadlineExceeded) || l.Stats(time.Now()).Breaker != Open {
 		t.Errorf("after %v the breaker is %v", err, l.Stats(time.Now()).Breaker)
 	}
 	l = NewLimiter(hung{}, DefaultRules, time.Now, nil)

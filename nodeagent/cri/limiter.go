@@ -226,7 +226,7 @@ func (l *Limiter) allowed(now time.Time, m Move) error {
 func (l *Limiter) pass(now time.Time) error {
 	l.cool(now)
 	if l.breaker == Open {
-		return fmt.Errorf("%w: %w", ErrOpen, &RefusedError{"runtime breaker is open: " + l.why})
+		return fmt.Errorf("%w: %w", ErrOpen, &RefusedError{l.why})
 	}
 	return nil
 }

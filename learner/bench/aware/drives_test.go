@@ -362,8 +362,8 @@ func TestAnAdaptedAgentBeginsAnewInAnotherWorkload(t *testing.T) {
 }
 
 // A pretrained agent that has handed back is tried again, after twice as many episodes of the fallback each time, and with what
-// these say of the workload: the workload may have changed a little at a time, which nobody sees. One late second does not make it
-// hand back, and three of them do.
+// these say of the workload: the workload may have changed a little at a time, which nobody sees. One late second does not make
+// it hand back, and three of them do.
 func TestAnAdaptedAgentThatHandedBackIsTriedAgainLater(t *testing.T) {
 	one := newTrial(t, 26)
 	p := pretrained(t)
