@@ -110,7 +110,7 @@ func Test00MetricsAreForWhoeverMayReadThem(t *testing.T) {
 		// A part may be starting, or the API server too busy to review a token in time: the
 		// part then says 503. Nobody may get the metrics while we wait.
 		gets := func(who, token string, wanted ...int) {
-			eventually(t, time.Minute, fmt.Sprintf("%s answers %s with %v", part, who, wanted), func() (bool, string) {
+			eventually(t, patience, fmt.Sprintf("%s answers %s with %v", part, who, wanted), func() (bool, string) {
 				status, text, err := metrics(t.Context(), part, token)
 				if status == http.StatusOK && !slices.Contains(wanted, status) {
 					t.Fatalf("%s gives its metrics to %s: %.80s", part, who, text)
@@ -124,7 +124,7 @@ func Test00MetricsAreForWhoeverMayReadThem(t *testing.T) {
 		gets("a stranger", stranger, http.StatusForbidden)
 		gets("a reader", reader, http.StatusOK)
 	}
-	eventually(t, time.Minute, "the scheduler hears from the autoscaler what pods can use", func() (bool, string) {
+	eventually(t, patience, "the scheduler hears from the autoscaler what pods can use", func() (bool, string) {
 		families, err := families(t.Context(), "aware-scheduler", reader)
 		if err != nil || families["aware_scheduler_snapshot_age_seconds"] == nil {
 			return false, fmt.Sprint("no age in the scheduler's metrics: ", err)
@@ -140,5 +140,5 @@ func placed(t *testing.T, name string) {
 	must(t, "run", name, "--image=none", "--image-pull-policy=Never", "--restart=Never",
 		"--overrides", `{"spec":{"schedulerName":"aware-scheduler"}}`)
 	t.Cleanup(func() { kubectl(context.Background(), "delete", "pod", name, "--now", "--wait=false") })
-	must(t, "wait", "--for=condition=PodScheduled", "pod/"+name, "--timeout=60s")
+	must(t, "wait", "--for=condition=PodScheduled", "pod/"+name, "--timeout=180s")
 }

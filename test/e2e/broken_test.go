@@ -138,7 +138,7 @@ func recovered(t *testing.T) {
 		}
 		return false, "no condition"
 	})
-	eventually(t, 3*time.Minute, "the journal knows all that is in force", func() (bool, string) {
+	eventually(t, patience, "the journal knows all that is in force", func() (bool, string) {
 		err := consistent(t)
 		return err == nil, fmt.Sprint(err)
 	})
@@ -170,7 +170,7 @@ func belowAgain(t *testing.T) {
 // signalNode sends a signal to a program of the workload's node, and waits for there to be one.
 func signalNode(t *testing.T, signal, program string) {
 	t.Helper()
-	eventually(t, time.Minute, program+" gets SIG"+signal, func() (bool, string) {
+	eventually(t, patience, program+" gets SIG"+signal, func() (bool, string) {
 		out, err := where().Command(context.Background(), "sh", "-c",
 			`kill -s "$0" $(pgrep -x "$1")`, signal, program).CombinedOutput()
 		return err == nil, string(out)
@@ -182,7 +182,7 @@ const failed = "aware_agent_restore_failures_total" // calls of the runtime
 // gauge is a gauge of the agent of the workload's node.
 func gauge(t *testing.T, name, token string) (value float64) {
 	t.Helper()
-	eventually(t, time.Minute, "the agent says "+name, func() (bool, string) {
+	eventually(t, patience, "the agent says "+name, func() (bool, string) {
 		all, err := families(t.Context(), "aware-agent", token)
 		if err != nil || all[name] == nil {
 			return false, fmt.Sprint("no such metric: ", err)
@@ -407,7 +407,7 @@ func TestFault6ContainersComeAndGo(t *testing.T) {
 		return err == nil && len(all.Items) == 0, fmt.Sprintf("%d pods, %v", len(all.Items), err)
 	})
 	now := map[string]float64{}
-	eventually(t, 3*time.Minute, "the agent keeps nothing of them", func() (bool, string) {
+	eventually(t, patience, "the agent keeps nothing of them", func() (bool, string) {
 		for _, name := range names {
 			now[name] = gauge(t, name, token)
 		}
@@ -462,7 +462,7 @@ func TestFault7TheAgentIsKilledAgainAndAgain(t *testing.T) {
 	for range 3 {
 		_, pid := process(t, "aware-agent")
 		kill(t, pid)
-		eventually(t, 3*time.Minute, "there is another agent", func() (bool, string) {
+		eventually(t, patience, "there is another agent", func() (bool, string) {
 			p, err := podOf(t.Context(), "aware-agent")
 			if err != nil {
 				return false, err.Error()

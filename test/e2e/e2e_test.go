@@ -38,7 +38,7 @@ func object(t *testing.T) (*v1alpha1.MultidimPodAutoscaler, error) {
 func acting(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, time.Minute, "AWARE acts on the workload", func() (bool, string) {
+	eventually(t, patience, "AWARE acts on the workload", func() (bool, string) {
 		m, err := object(t)
 		if err != nil || len(m.Status.Decisions) == 0 {
 			return false, fmt.Sprint("no decision: ", err)
@@ -52,7 +52,7 @@ func acting(t *testing.T) {
 // there is something to restore.
 func belowAPI(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, "the agent holds a container below its API limit", func() (bool, string) {
+	eventually(t, patience, "the agent holds a container below its API limit", func() (bool, string) {
 		pods, err := shop(t.Context())
 		if err != nil {
 			return false, err.Error()
@@ -126,7 +126,7 @@ func Test01TheWorkloadIsScheduledByAWAREAndResized(t *testing.T) {
 	}
 	acting(t)
 	wait := play(t, 40, 40)
-	eventually(t, emulated[time.Duration](3, 1)*time.Minute, "resizes of both levels", func() (bool, string) {
+	eventually(t, patience, "resizes of both levels", func() (bool, string) {
 		m, err := object(t)
 		if err != nil {
 			return false, err.Error()
@@ -140,7 +140,7 @@ func Test01TheWorkloadIsScheduledByAWAREAndResized(t *testing.T) {
 	r := wait()
 	checkAnswers(t, r)
 	// After the load, limits no longer change.
-	eventually(t, 90*time.Second, "the object reports the limits in force", func() (bool, string) {
+	eventually(t, patience, "the object reports the limits in force", func() (bool, string) {
 		return reportsLimitsInForce(t)
 	})
 	out, err := exec.Command(filepath.Join(bin, "aware"), "status",
@@ -239,7 +239,7 @@ func Test01bABurstIsRelievedByADirectWrite(t *testing.T) {
 	})
 	took := time.Since(began)
 	signalRuntime(t, "CONT")
-	eventually(t, time.Minute, "the agent counts the relief", func() (bool, string) {
+	eventually(t, patience, "the agent counts the relief", func() (bool, string) {
 		after := counted(t, reliefs, token)
 		return after > before, fmt.Sprintf("%v, then %v", before, after)
 	})
@@ -322,19 +322,19 @@ func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
 	belowAPI(t)
 	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=0")
 	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-autoscaler",
-		"--timeout=60s")
+		"--timeout=180s")
 	belowAPI(t) // central is gone, and its grants still hold
 	_, agent := process(t, "aware-agent")
 	kill(t, agent)
 	// The new agent has no grant, because central is gone. It restores the limits and
 	// changes nothing.
-	within := time.Minute
+	within := patience
 	if *faults { // the kubelet waits before it starts again what was killed several times
 		within = 5 * time.Minute
 	}
 	atAPI(t, within)
 	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=1")
-	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=60s")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=180s")
 	belowAPI(t)
 }
 
@@ -344,7 +344,7 @@ func Test03TheAgentWorksOnForAMinuteWithoutCentral(t *testing.T) {
 	before := must(t, "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}")
 	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=0")
 	must(t, "-n", "aware-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=aware-autoscaler",
-		"--timeout=60s")
+		"--timeout=180s")
 	placed(t, "without-autoscaler") // scheduling goes on
 	samples, moved, _, _ := watch.verdict()
 	wait := play(t, 60, 30)
@@ -359,7 +359,7 @@ func Test03TheAgentWorksOnForAMinuteWithoutCentral(t *testing.T) {
 		t.Errorf("replicas changed from %s to %s without central", before, after)
 	}
 	must(t, "-n", "aware-system", "scale", "deployment/aware-autoscaler", "--replicas=1")
-	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=60s")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-autoscaler", "--timeout=180s")
 	acting(t)
 }
 
@@ -500,7 +500,7 @@ func Test05bHostileNodesStopNobody(t *testing.T) {
 	autoscaler, pid := process(t, "aware-autoscaler")
 	limit := uint64(autoscaler.Spec.Containers[0].Resources.Limits.Memory().Value())
 	ofLab, ofFake, stop := attackers(t)
-	eventually(t, time.Minute, "both agents report", func() (bool, string) {
+	eventually(t, patience, "both agents report", func() (bool, string) {
 		one, ended, _, _ := ofLab.counts()
 		two, others, _, _ := ofFake.counts()
 		return one > 0 && two > 0, fmt.Sprintf("%d and %d reports; streams ended %v, %v", one, two, ended, others)
@@ -510,13 +510,13 @@ func Test05bHostileNodesStopNobody(t *testing.T) {
 		p := idle("default", "placed-by-"+scheduler)
 		p.Spec.SchedulerName = scheduler
 		create(t, p)
-		eventually(t, time.Minute, scheduler+" places a pod", func() (bool, string) {
+		eventually(t, patience, scheduler+" places a pod", func() (bool, string) {
 			err := kube.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 			return err == nil && p.Spec.NodeName != "", fmt.Sprintf("%v, %+v", err, p.Status.Conditions)
 		})
 	}
 	most := uint64(0)
-	eventually(t, 3*time.Minute, "20 s of it, and every lie of another node is refused", func() (bool, string) {
+	eventually(t, patience, "20 s of it, and every lie of another node is refused", func() (bool, string) {
 		checkShopStays(t)
 		if most = max(most, resident(t, pid)); most > limit {
 			t.Fatalf("the autoscaler has %d bytes of memory, and its limit is %d", most, limit)
@@ -529,7 +529,7 @@ func Test05bHostileNodesStopNobody(t *testing.T) {
 	_, seen := refused(ofLab, ofFake)
 	t.Logf("the autoscaler had up to %d MiB in %v: %s", most>>20, time.Since(began).Round(time.Second), seen)
 	acting(t)
-	eventually(t, 90*time.Second, "the object reports the limits in force again", func() (bool, string) {
+	eventually(t, patience, "the object reports the limits in force again", func() (bool, string) {
 		return reportsLimitsInForce(t)
 	})
 	after, same := process(t, "aware-autoscaler")
@@ -543,7 +543,7 @@ func Test05bHostileNodesStopNobody(t *testing.T) {
 func Test05cANewPodStartsAtThePresentSize(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
-	eventually(t, 90*time.Second, "a new pod has the size of the running one", func() (bool, string) {
+	eventually(t, patience, "a new pod has the size of the running one", func() (bool, string) {
 		pods, err := shop(t.Context())
 		var d appsv1.Deployment
 		err2 := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &d)
@@ -574,7 +574,7 @@ func Test05dLearnersOfTheirOwnReachTheAutoscaler(t *testing.T) {
 	must(t, "apply", "-k", learners)
 	t.Cleanup(func() { kubectl(context.Background(), "delete", "-k", learners, "--wait=false") })
 	must(t, "-n", "aware-system", "scale", "deployment/aware-learner", "--replicas=2")
-	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-learner", "--timeout=90s")
+	must(t, "-n", "aware-system", "rollout", "status", "deployment/aware-learner", "--timeout=180s")
 }
 
 // The deployment is paused, so that removing the label from its template does not
@@ -586,7 +586,7 @@ func Test06OptingOutRestoresTheTemplatesSizes(t *testing.T) {
 	must(t, "rollout", "pause", "deployment/shop")
 	must(t, "patch", "deployment", "shop", "--type=json",
 		"-p", `[{"op":"remove","path":"/spec/template/metadata/labels/awarescale.dev~1managed"}]`)
-	atAPI(t, time.Minute)
+	atAPI(t, patience)
 	pods, err := shop(t.Context())
 	if err != nil || len(pods) == 0 {
 		t.Fatal(err)
@@ -626,8 +626,8 @@ func Test07UninstallingRestoresEveryContainer(t *testing.T) {
 	checkInvariants(t)
 	acting(t)
 	belowAPI(t)
-	must(t, "delete", "-k", "../../manifests/default", "--timeout=90s")
-	atAPI(t, time.Minute)
+	must(t, "delete", "-k", "../../manifests/default", "--timeout=180s")
+	atAPI(t, patience)
 	_, moved, _, _ := watch.verdict()
 	if moved == 0 {
 		t.Error("no limit was ever changed: nothing was tested")

@@ -51,7 +51,7 @@ func fakeNode(t *testing.T, name string) *corev1.Pod {
 		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 	}}
 	// Controllers write the new node, too.
-	eventually(t, time.Minute, "the node's status is written", func() (bool, string) {
+	eventually(t, patience, "the node's status is written", func() (bool, string) {
 		var now corev1.Node
 		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(n), &now); err != nil {
 			return false, err.Error()

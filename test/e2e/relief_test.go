@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/test/cluster/groups"
@@ -29,7 +28,7 @@ func heldMemory(t *testing.T) *corev1.Pod {
 
 func heldAt(t *testing.T, what string, is func(force, api mdp.Size) bool) (held *corev1.Pod) {
 	t.Helper()
-	eventually(t, 3*time.Minute, "a container's "+what+" is held below what was given", func() (bool, string) {
+	eventually(t, patience, "a container's "+what+" is held below what was given", func() (bool, string) {
 		pods, err := shop(t.Context())
 		if err != nil {
 			return false, err.Error()
@@ -81,7 +80,7 @@ const (
 // counted is a counter of the agent of the workload's node.
 func counted(t *testing.T, counter, token string) (count float64) {
 	t.Helper()
-	eventually(t, time.Minute, "the agent says "+counter, func() (bool, string) {
+	eventually(t, patience, "the agent says "+counter, func() (bool, string) {
 		all, err := families(t.Context(), "aware-agent", token)
 		if err != nil || all[counter] == nil {
 			return false, fmt.Sprint("no such metric: ", err)
