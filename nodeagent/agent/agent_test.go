@@ -378,6 +378,56 @@ func TestACallThatLandsLateIsOursAndIsRestored(t *testing.T) {
 	})
 }
 
+// An agent that starts while the API server is away restores, and its call lands after the kubelet has resized the container
+// and the CPU limit alone is ours again. The memory limit is then ours, too, and not somebody else's: it is restored in the end.
+func TestACallThatLandsLateIsOursOfWhateverLimit(t *testing.T) {
+	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
+		g := newRigOn(t, host, 1)
+		slow := &late{Runtime: g.client}
+		g.runtime = slow
+		wants := mdp.Action{}.WithCPU(300).WithMemory(150 * mdp.MiB)
+		g.policy = func(api.ContainerRef) mdp.Policy {
+			return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, nil })
+		}
+		g.boot()
+		g.shrunk()
+		pod := g.host.Parent + "/burstable/podu0"
+		g.host.Add(t, pod, limitsOf(web)) // the room to restore without the API server
+		g.stage.away(true)
+		slow.next = true
+		g.boot()
+		given := mdp.Size{CPU: web.CPU, Memory: 300 * mdp.MiB}
+		g.host.Add(t, pod, limitsOf(given))
+		if err := g.client.Update(t.Context(), "c0", change(given)); err != nil {
+			t.Fatal(err)
+		}
+		g.run(2 * time.Second)
+		g.stage.change(0, func(_ *Pod, c *Container) { c.Limits = given })
+		g.stage.away(false)
+		wants = mdp.Action{}.WithCPU(300)
+		g.run(time.Second)
+		g.grant(api.Auto)
+		g.run(5 * time.Second)
+		if ours := g.agent.containers[g.ref(0)].ownership.Ours; ours.Memory != 0 || ours.Quota == 0 || slow.land == nil {
+			t.Fatalf("%+v is ours, want the CPU limit alone, and a call that is late: %v", ours, slow.land != nil)
+		}
+		before := g.summary(0).Conflicts
+		if err := slow.land(); err != nil {
+			t.Fatal(err)
+		}
+		if l := g.limit(0); l != web {
+			t.Fatalf("%v landed, want %v", l, web)
+		}
+		g.run(2 * time.Second)
+		if s := g.summary(0); s.Conflicts != before {
+			t.Errorf("%d conflicts, %d before: the late call is taken for somebody else's", s.Conflicts, before)
+		}
+		g.grant(api.Observe)
+		g.run(2 * time.Minute)
+		g.isRestored("after a late call")
+	})
+}
+
 func TestAnIllegalActionRestores(t *testing.T) {
 	g := newRig(t, cgroup.V1, 1)
 	step := 0

@@ -143,7 +143,7 @@ func (c *managedContainer) reconcile(now time.Time, before cgroup.Limits) {
 		c.back = owned.CPU()
 	}
 	if !c.wrote {
-		set |= cgroup.Differ(c.inForce, before).Without(owned.Sets())
+		set |= cgroup.Differ(c.inForce, before).Without(owned.Sets() | c.ownership.Ours.Sets())
 	}
 	c.wrote = false
 	says := kubelets(c.facts.Limits, c.period(c.inForce))

@@ -9,10 +9,11 @@ import (
 type Event struct {
 	Kind    EventKind
 	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
-	InForce cgroup.Limits // of Intend and LateInForce: what was sensed last
+	InForce cgroup.Limits // of Intend and of what is sensed: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
 	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Failed: what else was sent
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more; of Known: those that the runtime knows
+	Returns mdp.Set       // of what is sensed: the limits that were not ours any more, and are again
 }
 
 // Ownership is what of a container's limits is ours. It is a value: [Ownership.Next]
@@ -118,8 +119,10 @@ func (o Ownership) with(e Event) Ownership {
 		o.Before = o.API
 	case LateOver:
 		o.Late = !o.Untold.Empty() // until the runtime is told it may have the value of any late call
+	case OursInForce, BeforeInForce:
+		o = o.back(e)
 	case ForeignSome, ForeignAll:
-		o = o.lost(e.Foreign)
+		o = o.lost(e.Foreign).back(e)
 	case Known:
 		o.Untold = o.Untold.Only(o.Untold.Sets().Without(e.Foreign))
 	case Widened:
@@ -138,6 +141,13 @@ func (o Ownership) lost(foreign mdp.Set) Ownership {
 	}
 	o.Untold = has.Only(foreign).With(o.Untold) // what it was not told before either, it has
 	o.Ours = o.Ours.Only(o.Ours.Sets().Without(foreign))
+	return o
+}
+
+// back is the values when limits are ours again, which somebody else had set since.
+func (o Ownership) back(e Event) Ownership {
+	o.Ours = o.Ours.With(e.InForce.Only(e.Returns))
+	o.Before = o.Before.With(o.API.Only(e.Returns))
 	return o
 }
 
@@ -220,11 +230,15 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 	if o.Late {
 		late = o.Wrote.of(inForce)
 	}
-	doubtful := o.State == InDoubt
+	doubtful, returned := o.State == InDoubt, o.returned(inForce)
 	for _, k := range cgroup.Knobs {
 		before := k.Same(inForce, o.Before)
 		switch {
-		case !k.Has(o.Ours), k.Same(inForce, o.Ours):
+		case !k.Has(o.Ours):
+			if k.Has(returned) && !k.Same(inForce, o.API) {
+				e.Returns |= mdp.SetOf(k.Signal)
+			}
+		case k.Same(inForce, o.Ours):
 		case k.Has(late), doubtful && (before || k.Same(inForce, o.API)), o.Behind && before,
 			k.Has(o.Untold) && k.Same(inForce, o.Untold):
 			if e.Kind == OursInForce {
@@ -235,7 +249,7 @@ func (o Ownership) Sensed(inForce cgroup.Limits) Event {
 			e.Foreign |= mdp.SetOf(k.Signal)
 		}
 	}
-	if e.Foreign != 0 && e.Foreign == o.Ours.Sets() {
+	if e.Foreign != 0 && e.Foreign == o.Ours.Sets() && e.Returns == 0 {
 		e.Kind = ForeignAll
 	}
 	return e

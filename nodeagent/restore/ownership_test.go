@@ -302,50 +302,68 @@ func TestSensedTellsOursFromForeign(t *testing.T) {
 	late.Late = true
 	behind := example(Ours)
 	behind.Behind = true
+	half := late // another has set memory since
+	half.Ours, half.Wrote = limits(300, 0), Span{}.With(limits(200, 40)).With(limits(400, 300))
+	untold := example(Ours)
+	untold.Ours, untold.Untold = limits(300, 0), limits(0, 64)
+	memory := mdp.SetOf(mdp.MemoryLimit)
 	for name, c := range map[string]struct {
 		o       Ownership
 		inForce cgroup.Limits
 		want    EventKind
 		foreign mdp.Set
+		returns mdp.Set
 	}{
-		"untouched: whatever":        {example(Untouched), other, OursInForce, 0},
-		"released: whatever":         {example(Released), other, OursInForce, 0},
-		"ours":                       {example(Ours), our, OursInForce, 0},
-		"ours, rounded":              {odd, rounded, OursInForce, 0},
-		"5m beside ours is not ours": {example(Ours), near, ForeignSome, mdp.SetOf(mdp.CPULimit)},
-		"an older call landed":       {late, limits(400, 128), BeforeInForce, 0},
+		"untouched: whatever":        {example(Untouched), other, OursInForce, 0, 0},
+		"released: whatever":         {example(Released), other, OursInForce, 0, 0},
+		"ours":                       {example(Ours), our, OursInForce, 0, 0},
+		"ours, rounded":              {odd, rounded, OursInForce, 0, 0},
+		"5m beside ours is not ours": {example(Ours), near, ForeignSome, mdp.SetOf(mdp.CPULimit), 0},
+		"an older call landed":       {late, limits(400, 128), BeforeInForce, 0, 0},
 		"between two calls, but in no step of ours": {late, cgroup.Limits{Quota: 20500, Period: 100000, Memory: our.Memory},
-			ForeignSome, mdp.SetOf(mdp.CPULimit)},
-		"above all that we wrote":             {late, limits(500, 64), ForeignSome, mdp.SetOf(mdp.CPULimit)},
-		"the runtime brings back what it has": {behind, before, BeforeInForce, 0},
-		"watched: nothing of ours":            {example(Watched), fromAPI, OursInForce, 0},
-		"watched: another's":                  {example(Watched), other, OursInForce, 0},
-		"watched: a call landed":              {example(Watched), our, LateInForce, 0},
-		"watched: half a call landed":         {example(Watched), limits(300, 256), LateInForce, 0},
-		"ours: the value before is foreign":   {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"ours: the API's value is foreign":    {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit)},
-		"one of two is foreign":               {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
-		"what is not ours is not looked at":   {cpu, mixed, OursInForce, 0},
-		"the only one is foreign":             {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit)},
+			ForeignSome, mdp.SetOf(mdp.CPULimit), 0},
+		"above all that we wrote":             {late, limits(500, 64), ForeignSome, mdp.SetOf(mdp.CPULimit), 0},
+		"the runtime brings back what it has": {behind, before, BeforeInForce, 0, 0},
+		"watched: nothing of ours":            {example(Watched), fromAPI, OursInForce, 0, 0},
+		"watched: another's":                  {example(Watched), other, OursInForce, 0, 0},
+		"watched: a call landed":              {example(Watched), our, LateInForce, 0, 0},
+		"watched: half a call landed":         {example(Watched), limits(300, 256), LateInForce, 0, 0},
+		"ours: the value before is foreign":   {example(Ours), before, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit), 0},
+		"ours: the API's value is foreign":    {example(Ours), fromAPI, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit), 0},
+		"one of two is foreign":               {example(Ours), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit), 0},
+		"what is not ours is not looked at":   {cpu, mixed, OursInForce, 0, 0},
+		"the only one is foreign":             {cpu, other, ForeignAll, mdp.SetOf(mdp.CPULimit), 0},
 		"no limit at all is foreign": {
-			example(Ours), cgroup.Limits{}, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit),
+			example(Ours), cgroup.Limits{}, ForeignAll, mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit), 0,
 		},
-		"in doubt: ours":      {example(InDoubt), our, OursInForce, 0},
-		"in doubt: before":    {example(InDoubt), before, BeforeInForce, 0},
-		"in doubt: the API's": {example(InDoubt), fromAPI, BeforeInForce, 0},
+		"in doubt: ours":      {example(InDoubt), our, OursInForce, 0, 0},
+		"in doubt: before":    {example(InDoubt), before, BeforeInForce, 0, 0},
+		"in doubt: the API's": {example(InDoubt), fromAPI, BeforeInForce, 0, 0},
 		"in doubt: half and half": {
 			example(InDoubt), cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory},
-			BeforeInForce, 0,
+			BeforeInForce, 0, 0,
 		},
-		"in doubt: another value is foreign": {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit)},
+		"in doubt: another value is foreign":                            {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit), 0},
+		"half is ours: an older call landed":                            {half, limits(300, 128), OursInForce, 0, memory},
+		"half is ours: it took the CPU limit, too":                      {half, limits(400, 128), BeforeInForce, 0, memory},
+		"half is ours: another took the CPU limit":                      {half, limits(500, 128), ForeignSome, mdp.SetOf(mdp.CPULimit), memory},
+		"half is ours: the API's memory":                                {half, limits(300, 256), OursInForce, 0, 0},
+		"half is ours: memory is another's":                             {half, limits(300, 350), OursInForce, 0, 0},
+		"half is ours: the runtime brings back what it was not told of": {untold, limits(300, 64), OursInForce, 0, memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.o.Sensed(c.inForce)
-			if got.Kind != c.want || got.Foreign != c.foreign {
-				t.Errorf("%v of %v, want %v of %v", got.Kind, got.Foreign, c.want, c.foreign)
+			if got.Kind != c.want || got.Foreign != c.foreign || got.Returns != c.returns {
+				t.Errorf("%v of %v, and %v returns; want %v of %v, and %v",
+					got.Kind, got.Foreign, got.Returns, c.want, c.foreign, c.returns)
 			}
-			if _, err := c.o.Next(got); err != nil {
+			step, err := c.o.Next(got)
+			if err != nil {
 				t.Errorf("what is sensed cannot happen: %v", err)
+			}
+			if c.returns != 0 && (!step.Ownership.State.Touched() || step.Ownership.Ours.Memory != c.inForce.Memory ||
+				step.Ownership.Before.Memory != c.o.API.Memory || step.Journal != WriteEntry) {
+				t.Errorf("what returned is not ours: %+v", step)
 			}
 		})
 	}
