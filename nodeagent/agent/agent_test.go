@@ -380,7 +380,14 @@ func TestACallThatLandsLateIsOursAndIsRestored(t *testing.T) {
 
 // An agent that starts while the API server is away restores, and its call lands after the kubelet has resized the container
 // and the CPU limit alone is ours again. The memory limit is then ours, too, and not somebody else's: it is restored in the end.
+// So it is where the call is of memory alone, and another one has made it certain what is ours.
 func TestACallThatLandsLateIsOursOfWhateverLimit(t *testing.T) {
+	t.Run("of both", func(t *testing.T) { landsLate(t, 5, change(web)) })
+	t.Run("of memory", func(t *testing.T) { landsLate(t, 70, cri.Change{Memory: web.Memory}) })
+}
+
+func landsLate(t *testing.T, seconds int, lands cri.Change) {
+	t.Helper()
 	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
 		g := newRigOn(t, host, 1)
 		slow := &late{Runtime: g.client}
@@ -406,21 +413,26 @@ func TestACallThatLandsLateIsOursOfWhateverLimit(t *testing.T) {
 		g.stage.away(false)
 		wants = mdp.Action{}.WithCPU(300)
 		g.run(time.Second)
-		g.grant(api.Auto)
-		g.run(5 * time.Second)
+		for range seconds {
+			g.grant(api.Auto)
+			g.run(time.Second)
+		}
 		if ours := g.agent.containers[g.ref(0)].ownership.Ours; ours.Memory != 0 || ours.Quota == 0 || slow.land == nil {
 			t.Fatalf("%+v is ours, want the CPU limit alone, and a call that is late: %v", ours, slow.land != nil)
 		}
 		before := g.summary(0).Conflicts
-		if err := slow.land(); err != nil {
+		if err := g.client.Update(t.Context(), "c0", lands); err != nil { // what slow.land does, or a part of it
 			t.Fatal(err)
 		}
-		if l := g.limit(0); l != web {
+		if l := g.limit(0); l.Memory != web.Memory {
 			t.Fatalf("%v landed, want %v", l, web)
 		}
 		g.run(2 * time.Second)
 		if s := g.summary(0); s.Conflicts != before {
 			t.Errorf("%d conflicts, %d before: the late call is taken for somebody else's", s.Conflicts, before)
+		}
+		if f := g.agent.containers[g.ref(0)].facts.Foreign; f != (mdp.Size{}) {
+			t.Errorf("%v is taken for what somebody else has set", f)
 		}
 		g.grant(api.Observe)
 		g.run(2 * time.Minute)
