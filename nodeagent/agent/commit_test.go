@@ -91,16 +91,23 @@ func TestALimitThatKeepsMovingIsToldInTime(t *testing.T) {
 	}
 }
 
-// What the runtime cannot be told is not lowered further: it would be further and further from
-// what the runtime brings back. A raise is never late, and the lane keeps it.
-func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
+// atRest is a rig whose one container has had the CPU limit that is wanted for so long that the runtime knows it.
+func atRest(t *testing.T, wants *mdp.MilliCPU) *rig {
+	t.Helper()
 	g := newRig(t, cgroup.V2, 1)
-	wants := mdp.MilliCPU(900)
-	g.follows(&wants)
+	g.follows(wants)
 	g.demand[0] = 50
 	g.grant(api.Auto)
 	g.run(restsAfter + 2*time.Second)
 	g.told()
+	return g
+}
+
+// What the runtime cannot be told is not lowered further: it would be further and further from
+// what the runtime brings back. A raise is never late, and the lane keeps it.
+func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
+	wants := mdp.MilliCPU(900)
+	g := atRest(t, &wants)
 	g.server.Stop()
 	wants = 700
 	g.run(commitWithin + 3*time.Second)
@@ -131,13 +138,8 @@ func TestALimitThatTheRuntimeIsNotToldIsRaisedAndNotLowered(t *testing.T) {
 // Somebody's update brings back what the runtime knows, and the runtime is spared: the limit cannot go down to what is
 // decided. What is reported is the limit in force, with the reason.
 func TestALimitThatIsBroughtBackIsReported(t *testing.T) {
-	g := newRig(t, cgroup.V2, 1)
 	wants := mdp.MilliCPU(900)
-	g.follows(&wants)
-	g.demand[0] = 50
-	g.grant(api.Auto)
-	g.run(restsAfter + 2*time.Second)
-	g.told()
+	g := atRest(t, &wants)
 	g.agent.runtime.Pressure(g.now, 1) // the breaker opens
 	wants = 500
 	g.run(commitWithin + 3*time.Second)

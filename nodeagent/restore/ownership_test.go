@@ -343,13 +343,13 @@ func TestSensedTellsOursFromForeign(t *testing.T) {
 			example(InDoubt), cgroup.Limits{Quota: our.Quota, Period: our.Period, Memory: before.Memory},
 			BeforeInForce, 0, 0,
 		},
-		"in doubt: another value is foreign":                            {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit), 0},
-		"half is ours: an older call landed":                            {half, limits(300, 128), OursInForce, 0, memory},
-		"half is ours: it took the CPU limit, too":                      {half, limits(400, 128), BeforeInForce, 0, memory},
-		"half is ours: another took the CPU limit":                      {half, limits(500, 128), ForeignSome, mdp.SetOf(mdp.CPULimit), memory},
-		"half is ours: the API's memory":                                {half, limits(300, 256), OursInForce, 0, 0},
-		"half is ours: memory is another's":                             {half, limits(300, 350), OursInForce, 0, 0},
-		"half is ours: the runtime brings back what it was not told of": {untold, limits(300, 64), OursInForce, 0, memory},
+		"in doubt: another value is foreign":             {example(InDoubt), mixed, ForeignSome, mdp.SetOf(mdp.MemoryLimit), 0},
+		"half is ours: an older call landed":             {half, limits(300, 128), OursInForce, 0, memory},
+		"half is ours: it took the CPU limit, too":       {half, limits(400, 128), BeforeInForce, 0, memory},
+		"half is ours: another took the CPU limit":       {half, limits(500, 128), ForeignSome, mdp.SetOf(mdp.CPULimit), memory},
+		"half is ours: the API's memory":                 {half, limits(300, 256), OursInForce, 0, 0},
+		"half is ours: memory is another's":              {half, limits(300, 350), OursInForce, 0, 0},
+		"half is ours: what the runtime was not told of": {untold, limits(300, 64), OursInForce, 0, memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.o.Sensed(c.inForce)
