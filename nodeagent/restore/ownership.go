@@ -120,9 +120,9 @@ func (o Ownership) with(e Event) Ownership {
 	case LateOver:
 		o.Late = !o.Untold.Empty() // until the runtime is told it may have the value of any late call
 	case OursInForce, BeforeInForce:
-		o = o.back(e)
+		o = o.regained(e)
 	case ForeignSome, ForeignAll:
-		o = o.lost(e.Foreign).back(e)
+		o = o.lost(e.Foreign).regained(e)
 	case Known:
 		o.Untold = o.Untold.Only(o.Untold.Sets().Without(e.Foreign))
 	case Widened:
@@ -144,8 +144,8 @@ func (o Ownership) lost(foreign mdp.Set) Ownership {
 	return o
 }
 
-// back is the values when limits are ours again, which somebody else had set since.
-func (o Ownership) back(e Event) Ownership {
+// regained is the values when limits are ours again that somebody else had set.
+func (o Ownership) regained(e Event) Ownership {
 	o.Ours = o.Ours.With(e.InForce.Only(e.Returns))
 	o.Before = o.Before.With(o.API.Only(e.Returns))
 	return o

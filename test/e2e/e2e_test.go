@@ -328,7 +328,7 @@ func Test02AKilledAgentRestoresLimitsWhenItStarts(t *testing.T) {
 	kill(t, agent)
 	// The new agent has no grant, because central is gone. It restores the limits and
 	// changes nothing.
-	within := patience
+	within := time.Minute
 	if *faults { // the kubelet waits before it starts again what was killed several times
 		within = 5 * time.Minute
 	}
@@ -586,7 +586,7 @@ func Test06OptingOutRestoresTheTemplatesSizes(t *testing.T) {
 	must(t, "rollout", "pause", "deployment/shop")
 	must(t, "patch", "deployment", "shop", "--type=json",
 		"-p", `[{"op":"remove","path":"/spec/template/metadata/labels/awarescale.dev~1managed"}]`)
-	atAPI(t, patience)
+	atAPI(t, time.Minute)
 	pods, err := shop(t.Context())
 	if err != nil || len(pods) == 0 {
 		t.Fatal(err)
@@ -627,7 +627,7 @@ func Test07UninstallingRestoresEveryContainer(t *testing.T) {
 	acting(t)
 	belowAPI(t)
 	must(t, "delete", "-k", "../../manifests/default", "--timeout=180s")
-	atAPI(t, patience)
+	atAPI(t, time.Minute)
 	_, moved, _, _ := watch.verdict()
 	if moved == 0 {
 		t.Error("no limit was ever changed: nothing was tested")
