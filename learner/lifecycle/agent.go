@@ -369,6 +369,7 @@ func (a *Agent) Tick() (changed bool) {
 		if a.stale {
 			a.fallback, a.judged, a.odd, a.stale = NewProfile(), 0, false, false
 		}
+		a.fallback.Skip = a.fallback.Steps // it begins with queues and kills that the agent has left
 	}
 	return true
 }

@@ -671,7 +671,7 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 	for _, l := range []*living{l, again} {
 		l.at = begin.Add(time.Hour)
 		l.episodes(2, 0.8)
-		l.episodes(3, 0.9)
+		l.episodes(4, 0.9) // the first one does not count
 		l.in(lifecycle.Offline)
 		s := l.State()
 		if got := s.Fallback.Summary().Mean; got > 0.91 {
@@ -775,24 +775,40 @@ func TestOfWhatIsNotKnownNobodyCanTell(t *testing.T) {
 	}
 }
 
-// What the fallback earned before a policy drove is not in the same episode as what it earns afterwards.
-func TestAnEpisodeOfTheFallbackIsOfOneTime(t *testing.T) {
+// What the fallback earns is what it leads to itself: no episode has steps of before a policy drove, and the first one after that
+// counts for nothing, since queues and kills are in it that the policy has left. Otherwise the policy that did harm is the better
+// one from then on. It is so, too, where a process ends in between.
+func TestTheFallbackIsNotJudgedByWhatItIsLeftWith(t *testing.T) {
 	l := live(t, nil)
 	l.steps(350, 1.3)
-	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	learned := &rule{cpu: 500}
+	l.Offer(learned, 1, worth(1.4))
 	l.steps(5, 1.4)
 	l.in(lifecycle.Online)
 	for l.Stage().Stage == lifecycle.Online {
 		l.steps(1, -1)
 	}
 	back := l.at
-	l.episodes(2, 1.3)
-	over := l.State().Fallback.Over
-	if len(over) < 4 {
-		t.Fatalf("%d episodes", len(over))
+	l.steps(40, -19)
+	again := live(t, nil)
+	if err := again.Restore(l.State(), learned); err != nil {
+		t.Fatal(err)
 	}
-	if next := over[3]; next.Begin.Before(back) || next.Steps != 100 {
-		t.Errorf("an episode of %d steps began at %v, and the fallback drives again since %v", next.Steps, next.Begin, back)
+	for _, l := range []*living{l, again} {
+		l.at = back.Add(40 * 10 * time.Second)
+		l.steps(61, -19)
+		if n := len(l.State().Fallback.Over); n != 3 {
+			t.Errorf("%d episodes of the fallback: the fourth is not over, and the one before it is left out", n)
+		}
+		l.episodes(1, 1.2)
+		over := l.State().Fallback.Over
+		if len(over) != 4 {
+			t.Fatalf("%d episodes of the fallback", len(over))
+		}
+		if next := over[3]; next.Begin.Before(back.Add(99*10*time.Second)) || next.Steps != 100 || next.Sum < 119 {
+			t.Errorf("an episode of %d steps earned %v and began at %v; the fallback drives again since %v",
+				next.Steps, next.Sum, next.Begin, back)
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ type Profile struct {
 	Over    []Episode // the last complete episodes, oldest first
 	Count   int       // number of complete episodes, including those no longer kept
 	Running Episode
+
+	Skip int `json:",omitempty"` // next steps that count for nothing: what was left behind is in them
 }
 
 // Episode is the sums of an episode's steps.
@@ -42,6 +44,10 @@ func NewProfile() *Profile { return &Profile{Steps: 100, Keep: 20} }
 
 // Add adds a step. A step of which the reward is not known is a step all the same: it makes the coverage less.
 func (p *Profile) Add(t mdp.Transition) {
+	if p.Skip > 0 {
+		p.Skip--
+		return
+	}
 	if p.Running.Steps == 0 {
 		p.Running.Begin = t.State.At
 	}
@@ -71,7 +77,9 @@ func (p *Profile) clone() *Profile {
 }
 
 // valid reports whether a profile of a file can be gone on with.
-func (p *Profile) valid() bool { return p != nil && p.Steps > 0 && p.Keep > 0 && len(p.Over) <= p.Keep }
+func (p *Profile) valid() bool {
+	return p != nil && p.Steps > 0 && p.Keep > 0 && len(p.Over) <= p.Keep && p.Skip >= 0
+}
 
 // Totals returns the mean and the standard deviation of the total rewards of the kept episodes, and the number of complete
 // episodes. Steps without a known reward count as the others do in the mean. Before the first episode is complete, the mean is
