@@ -46,12 +46,12 @@ func metaCommand() *cobra.Command {
 			"workloads take their turn for an episode by the policy as it is, the first one by HPA and VPA, and then the policy is\n" +
 			"improved, and through it the meta-learner.\n\n" +
 			"The result is one file with both and its provenance. It is written every 50 rounds, and at the end.",
-		Example: "  aware train meta --apps 200 --out out/meta.safetensors",
+		Example: "  aware train meta --out out/meta.safetensors",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.apps, "apps", 200, "applications, of the 800 that may be used")
-	f.IntVar(&o.rounds, "rounds", 400, "rounds of four episodes")
+	f.IntVar(&o.apps, "apps", 800, "applications, of the 800 that may be used")
+	f.IntVar(&o.rounds, "rounds", 400, "rounds of sixteen episodes; of four with --central")
 	f.Uint64Var(&o.seed, "seed", 1, "the same seed gives the same result")
 	f.Uint64Var(&o.split, "split", 1, "seed of the division of the applications; that of aware bench fig8")
 	f.BoolVar(&o.paper, "paper", false, "the published shape of the meta-learner, which takes some thirty times as long")

@@ -200,8 +200,9 @@ func (s Setting) Shape(f meta.Form) meta.Config {
 // Pretraining is the settings of a pretraining over a pool, for rounds of a few episodes each.
 func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrain.Config {
 	c := pretrain.Default(shape.Form)
-	c.Meta, c.Rounds, c.Seed, c.Guided = shape, rounds, seed, 2
+	c.Meta, c.Rounds, c.Seed = shape, rounds, seed
 	if s.Central {
+		c.Guided = 2
 		b := lesson.Base(central.Form())
 		b.State += shape.Embedding
 		b.Batch, b.LearningRate, b.Threshold = 256, 1e-3, 0.03
@@ -212,10 +213,10 @@ func (s Setting) Pretraining(shape meta.Config, rounds int, seed uint64) pretrai
 		c.Through, c.Final, c.Averaged = 200, 0.5, 0.5
 		return c
 	}
-	c.Spread, c.LearningRate, c.Averaged = 32, 1e-3, 0.5
+	c.Plays, c.Spread, c.LearningRate, c.Averaged, c.Settled = 16, 32, 1e-3, 0.5, 0.4
 	batch := c.Base.Batch
 	c.Base = Settings(shape.Form.Observation+shape.Embedding, shape.Form.Action)
 	c.Base.Batch, c.Base.Seed = batch, seed
-	c.Base.Noise.AnnealSteps = rounds * c.Tasks * s.Length
+	c.Base.Noise.AnnealSteps = rounds * c.Plays * s.Length
 	return c
 }

@@ -26,6 +26,8 @@ type base interface {
 	through() *through
 	// average takes the parameters as they are into the mean that is the result.
 	average()
+	// forget begins a new mean.
+	forget()
 }
 
 // actor writes an action, with exploration.
@@ -89,6 +91,8 @@ func (b *continuous) average() {
 		b.means[i].add(n.Theta)
 	}
 }
+
+func (b *continuous) forget() { b.means = nil }
 
 // result writes the mean of the parameters into a policy, or the last ones where there is none.
 func (b *continuous) result(into *ddpg.Policy) {
@@ -163,6 +167,8 @@ func (b *choosing) average() {
 	b.means[0].add(b.policy.Values.Theta)
 	b.means[1].add(b.policy.Behaviour.Theta)
 }
+
+func (b *choosing) forget() { b.means = [2]mean{} }
 
 // result is the mean of the parameters of the values and of the behaviour, or the last ones where there is none.
 func (b *choosing) result() (values, behaviour []float64) {

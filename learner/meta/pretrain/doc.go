@@ -8,7 +8,9 @@
 // workloads is learned from many of them in each update (Config.Spread), what tells them apart from a few (Config.Tasks), for the
 // gradient through the recurrent layers takes as long as dozens of the other updates.
 //
-// The result is the mean of the parameters over the last rounds (Config.Averaged); the training goes on with its own.
+// The result is the mean of the parameters over the last rounds (Config.Averaged); the training goes on with its own. A mean of
+// meta-learners makes other embeddings than each of them. So the last rounds can be the base-learner's alone (Config.Settled):
+// there the meta-learner is the mean, and the policy learns what these embeddings say.
 //
 // The base-learner is DDPG or TD3 (package ddpg), in environments conditioned by [meta.Condition]; its own update is used
 // as it is. Only the gradient of the critic's loss goes on into the meta-learner, as in PEARL (Rakelly et al. 2019): what a

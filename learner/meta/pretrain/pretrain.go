@@ -23,19 +23,23 @@ type Config struct {
 	// Choices is the base-learner where actions are choices; Base means nothing then.
 	Choices *Choices
 
-	Tasks        int     // workloads of a round, and of an update whose gradient goes on into the meta-learner
+	Plays        int     // workloads that are played in a round, or all where there are fewer
+	Tasks        int     // workloads of an update whose gradient goes on into the meta-learner
 	Spread       int     // workloads of any other update, where as many have experience
 	Updates      int     // of a round: as many as steps are taken makes one per step
 	Through      int     // every how many updates the gradient goes on into the meta-learner
 	LearningRate float64 // of the meta-learner's Adam
 	Averaged     float64 // share of the rounds, the last ones, of whose parameters the result is the mean; 0: those of the last one
-	Final        float64 // share of all learning rates that is left in the last round; they fall linearly
-	Clip         float64 // norm of its gradient, at most
-	Capacity     int     // transitions that are kept of each workload
-	Guided       int     // first episodes of a workload, which its guide plays
-	Imitation    float64 // of the guides' actions (ddpg.Config.Imitation), times the share of the episodes that they have played
-	Rounds       int
-	Seed         uint64
+	// Settled is the share of the rounds, the last ones, in which the meta-learner is what it will be in the result, and does not
+	// move. Averaged is of the rounds before that for the meta-learner, and of those rounds for the base-learner.
+	Settled   float64
+	Final     float64 // share of all learning rates that is left in the last round; they fall linearly
+	Clip      float64 // norm of its gradient, at most
+	Capacity  int     // transitions that are kept of each workload
+	Guided    int     // first episodes of a workload, which its guide plays
+	Imitation float64 // of the guides' actions (ddpg.Config.Imitation), times the share of the episodes that they have played
+	Rounds    int
+	Seed      uint64
 }
 
 // Default is settings for workloads of a form with actions between -1 and 1.
@@ -48,7 +52,7 @@ func Default(f meta.Form) Config {
 	b := ddpg.Default(f.Observation+m.Embedding, low, high)
 	b.Batch = 256
 	return Config{
-		Meta: m, Base: b, Tasks: 4, Updates: 200, Through: 20, LearningRate: 3e-4, Final: 0.1, Clip: 1,
+		Meta: m, Base: b, Plays: 4, Tasks: 4, Updates: 200, Through: 20, LearningRate: 3e-4, Final: 0.1, Clip: 1,
 		Spread: 4, Capacity: 2000, Guided: 1, Imitation: 5, Rounds: 1000,
 	}
 }
@@ -74,6 +78,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("pretraining: tasks %d: it must be at least 1, and divide the batch of %d", c.Tasks, size.batch)
 	case c.Spread < 1 || size.batch%c.Spread != 0:
 		return fmt.Errorf("pretraining: spread %d: it must be at least 1, and divide the batch of %d", c.Spread, size.batch)
+	case c.Plays < 1:
+		return fmt.Errorf("pretraining: plays %d: it must be at least 1", c.Plays)
 	case c.Updates < 0 || c.Through < 1 || c.Guided < 0 || c.Rounds < 1:
 		return fmt.Errorf("pretraining: updates %d, through %d, guided %d, rounds %d: they must be at least 0, 1, 0 and 1",
 			c.Updates, c.Through, c.Guided, c.Rounds)
@@ -83,6 +89,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("pretraining: capacity %d: it must be at least 1", c.Capacity)
 	case !(c.Averaged >= 0 && c.Averaged <= 1):
 		return fmt.Errorf("pretraining: averaged %v: it must be in [0, 1]", c.Averaged)
+	case !(c.Settled >= 0 && c.Settled < 1):
+		return fmt.Errorf("pretraining: settled %v: it must be in [0, 1)", c.Settled)
 	case !(c.Final > 0 && c.Final <= 1):
 		return fmt.Errorf("pretraining: final %v: it must be above 0, and at most 1", c.Final)
 	case !(c.LearningRate > 0) || !(c.Clip > 0):
@@ -241,9 +249,10 @@ func (r *Run) round() error {
 	rate := 1 - (1-r.c.Final)*float64(r.Rounds)/float64(r.c.Rounds)
 	r.adam.LearningRate = rate * r.c.LearningRate
 	r.base.pace(rate, imitation)
+	settled := r.settle()
 	made := 0
 	for i := range r.c.Updates {
-		loss, err := r.update(i%r.c.Through == 0)
+		loss, err := r.update(i%r.c.Through == 0, !settled)
 		if err != nil {
 			p.Failed++
 			continue
@@ -253,18 +262,52 @@ func (r *Run) round() error {
 	}
 	p.Loss /= float64(max(1, made))
 	r.Rounds++
-	if float64(r.Rounds) > (1-r.c.Averaged)*float64(r.c.Rounds) {
-		r.base.average()
-		r.theta.add(r.learner.Theta)
-	}
+	r.average(settled)
 	r.Curve = append(r.Curve, p)
 	return nil
+}
+
+// moving is how many rounds the meta-learner moves in: the others are the last ones.
+func (r *Run) moving() float64 { return (1 - r.c.Settled) * float64(r.c.Rounds) }
+
+// settle reports whether these are the last rounds. In the first of them the meta-learner becomes what it will be in the result.
+// What was learned from its earlier embeddings does not fit it: all workloads have new ones.
+func (r *Run) settle() bool {
+	if r.c.Settled == 0 || float64(r.Rounds) < r.moving() {
+		return false
+	}
+	if float64(r.Rounds-1) >= r.moving() {
+		return true
+	}
+	copy(r.learner.Theta, r.theta.or(r.learner.Theta))
+	r.base.forget()
+	for _, t := range r.tasks {
+		if len(t.kept.Episodes) > 0 {
+			r.learner.Embed(r.bundle(t), t.embedding)
+		}
+	}
+	return true
+}
+
+// average takes the round's parameters into the mean that is the result.
+func (r *Run) average(settled bool) {
+	begin, end := 0.0, r.moving()
+	if settled {
+		begin, end = end, float64(r.c.Rounds)
+	}
+	if float64(r.Rounds) <= end-r.c.Averaged*(end-begin) {
+		return
+	}
+	r.base.average()
+	if !settled {
+		r.theta.add(r.learner.Theta)
+	}
 }
 
 // turn is the workloads of the next round: each takes its turn once before any does again, in a random order.
 func (r *Run) turn() []*task {
 	var now []*task
-	for len(now) < r.c.Tasks {
+	for len(now) < min(r.c.Plays, len(r.tasks)) {
 		if len(r.order) == 0 {
 			r.order = r.random.Perm(len(r.tasks))
 		}
@@ -376,8 +419,9 @@ func (r *Run) bundle(t *task) []meta.Episode {
 	return some
 }
 
-// update improves the policy by a batch of some workloads, and the meta-learner where the gradient goes on into it.
-func (r *Run) update(on bool) (loss float64, err error) {
+// update improves the policy by a batch of some workloads. With on these have new embeddings, and the gradient goes on into the
+// meta-learner, where that moves.
+func (r *Run) update(on, moves bool) (loss float64, err error) {
 	c := r.c
 	n, batch := c.Spread, r.thin
 	if on {
@@ -401,7 +445,7 @@ func (r *Run) update(on bool) (loss float64, err error) {
 		}
 		r.widen(batch, i, t)
 	}
-	if !on {
+	if !on || !moves {
 		return r.base.update(r.wide, false, r.random)
 	}
 	through := r.base.through()

@@ -204,6 +204,8 @@ func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
 		"guided -1":       func(c *pretrain.Config) { c.Guided = -1 },
 		"spread 3":        func(c *pretrain.Config) { c.Spread = 3 },
 		"final 0":         func(c *pretrain.Config) { c.Final = 0 },
+		"plays 0":         func(c *pretrain.Config) { c.Plays = 0 },
+		"settled 1":       func(c *pretrain.Config) { c.Settled = 1 },
 		"through 0":       func(c *pretrain.Config) { c.Through = 0 },
 		"learning rate 0": func(c *pretrain.Config) { c.LearningRate = 0 },
 	} {

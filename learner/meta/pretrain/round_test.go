@@ -3,6 +3,7 @@ package pretrain
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"awarescale.dev/aware/learner/algo/bcq/discrete"
@@ -50,7 +51,7 @@ func TestImitationAndRatesFall(t *testing.T) {
 	c := Default(form)
 	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
 	c.Base.State, c.Base.Hidden, c.Base.Batch = form.Observation+2, []int{4}, 4
-	c.Tasks, c.Updates, c.Rounds, c.Guided, c.Imitation = 1, 1, 10, 1, 6
+	c.Plays, c.Tasks, c.Updates, c.Rounds, c.Guided, c.Imitation = 1, 1, 1, 10, 1, 6
 	run, err := New(c, tasks)
 	if err != nil {
 		t.Fatal(err)
@@ -77,4 +78,116 @@ func TestImitationAndRatesFall(t *testing.T) {
 	if want := 8 * 5; run.steps != want {
 		t.Errorf("the policy has played %d steps, want %d: two of ten episodes are guides'", run.steps, want)
 	}
+}
+
+// settling is a pretraining of ten rounds, in the last four of which the meta-learner does not move, over some workloads of which
+// two play in each round.
+func settling(t *testing.T, workloads int) *Run {
+	t.Helper()
+	var tasks []Task
+	pay := func(_ int, a float64) (float64, bool) { return a, true }
+	for range workloads {
+		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: pay}})
+	}
+	form := meta.FormOf(tasks[0].Env)
+	c := Default(form)
+	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
+	c.Base.State, c.Base.Hidden, c.Base.Batch = form.Observation+2, []int{4}, 4
+	c.Plays, c.Tasks, c.Spread, c.Updates, c.Through, c.Rounds = 2, 1, 1, 4, 1, 10
+	c.Averaged, c.Settled = 0.5, 0.4
+	run, err := New(c, tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// train goes on to the end of a round.
+func train(t *testing.T, run *Run, round int) {
+	t.Helper()
+	if err := run.Train(context.Background(), round); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// In the last rounds the meta-learner is the mean that it will be in the result, and does not move. All workloads have the
+// embedding that it makes of them, the base-learner goes on, and its mean is of those rounds alone.
+func TestTheMetaLearnerSettles(t *testing.T) {
+	run := settling(t, 20)
+	var thetas, actors [][]float64 // after each round
+	for round := 1; round <= 10; round++ {
+		train(t, run, round)
+		thetas = append(thetas, slices.Clone(run.learner.Theta))
+		actors = append(actors, slices.Clone(run.base.(*continuous).policy.Actor.Theta))
+		if round < 7 {
+			continue
+		}
+		known := 0
+		for i, one := range run.tasks { // each has played once, so that there is one embedding that it can have
+			if len(one.kept.Episodes) == 0 {
+				continue
+			}
+			known++
+			want := make([]float64, len(one.embedding))
+			run.learner.Embed(one.kept.Episodes, want)
+			if !slices.Equal(one.embedding, want) {
+				t.Errorf("round %d: workload %d has the embedding %v, want %v", round, i, one.embedding, want)
+			}
+		}
+		if want := 2 * round; known != want {
+			t.Errorf("round %d: %d workloads have played, want %d", round, known, want)
+		}
+	}
+	learner, err := run.Learner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(all [][]float64, i int) (sum float64) {
+		for _, one := range all {
+			sum += one[i] / float64(len(all))
+		}
+		return sum
+	}
+	for i, v := range learner.Theta {
+		if want := of(thetas[3:6], i); math.Abs(v-want) > 1e-12 {
+			t.Fatalf("parameter %d of the meta-learner is %v in the result, want %v, the mean of rounds 4 to 6", i, v, want)
+		}
+	}
+	for round := 6; round < 10; round++ {
+		if !slices.Equal(thetas[round], learner.Theta) {
+			t.Errorf("the meta-learner moves in round %d", round+1)
+		}
+	}
+	base, err := run.Base(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(actors[8], actors[9]) {
+		t.Fatal("the base-learner does not go on")
+	}
+	for i, v := range base.Policy.Actor.Theta {
+		if want := of(actors[8:], i); math.Abs(v-want) > 1e-12 {
+			t.Fatalf("parameter %d of the actor is %v in the result, want %v, the mean of rounds 9 and 10", i, v, want)
+		}
+	}
+}
+
+// A workload is known by some of its episodes. The base-learner goes on to meet it with others of them, where the meta-learner does
+// not move any more, too: embeddings change of workloads that do not play.
+func TestASettledMetaLearnerLooksAtOtherEpisodes(t *testing.T) {
+	run := settling(t, 3)
+	train(t, run, 7)
+	for round := 8; round <= 10; round++ {
+		before, played := make([][]float64, 3), make([]int, 3)
+		for i, one := range run.tasks {
+			before[i], played[i] = slices.Clone(one.embedding), one.episodes
+		}
+		train(t, run, round)
+		for i, one := range run.tasks {
+			if one.episodes == played[i] && !slices.Equal(one.embedding, before[i]) {
+				return
+			}
+		}
+	}
+	t.Error("no workload that did not play has another embedding")
 }
