@@ -172,8 +172,8 @@ func TestTheMetaLearnerSettles(t *testing.T) {
 	}
 }
 
-// A workload is known by some of its episodes. The base-learner goes on to meet it with others of them, where the meta-learner does
-// not move any more, too: embeddings change of workloads that do not play.
+// A workload is known by some of its episodes. Where the meta-learner does not move any more the base-learner still meets it with
+// others of them: embeddings change of workloads that do not play.
 func TestASettledMetaLearnerLooksAtOtherEpisodes(t *testing.T) {
 	run := settling(t, 3)
 	train(t, run, 7)
