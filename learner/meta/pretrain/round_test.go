@@ -40,26 +40,43 @@ func TestUpdatesKnowWhatWasLegal(t *testing.T) {
 	}
 }
 
-// Guides are imitated while there is hardly anything else, and learning rates fall to a tenth.
-func TestImitationAndRatesFall(t *testing.T) {
+// tiny is a pretraining of ten rounds over some workloads, with a tiny meta-learner.
+func tiny(t *testing.T, workloads int, set func(c *Config)) *Run {
+	t.Helper()
 	var tasks []Task
 	pay := func(_ int, a float64) (float64, bool) { return a, true }
-	for range 2 {
+	for range workloads {
 		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: pay}})
 	}
 	form := meta.FormOf(tasks[0].Env)
 	c := Default(form)
 	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
 	c.Base.State, c.Base.Hidden, c.Base.Batch = form.Observation+2, []int{4}, 4
-	c.Plays, c.Tasks, c.Updates, c.Rounds, c.Guided, c.Imitation = 1, 1, 1, 10, 1, 6
+	c.Tasks, c.Rounds = 1, 10
+	set(&c)
 	run, err := New(c, tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run
+}
+
+// train goes on to the end of a round.
+func train(t *testing.T, run *Run, round int) {
+	t.Helper()
+	if err := run.Train(context.Background(), round); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Guides are imitated while there is hardly anything else, and learning rates fall to a tenth.
+func TestImitationAndRatesFall(t *testing.T) {
+	run := tiny(t, 2, func(c *Config) {
+		c.Plays, c.Updates, c.Guided, c.Imitation = 1, 1, 1, 6
+	})
+	c := run.c
 	for round, want := range []float64{6, 6, 4, 3, 2.4, 2, 12.0 / 7, 1.5, 12.0 / 9, 1.2} {
-		if err := run.Train(context.Background(), round+1); err != nil {
-			t.Fatal(err)
-		}
+		train(t, run, round+1)
 		base := run.base.(*continuous)
 		if math.Abs(base.plain.Imitation-want) > 1e-9 || base.whole.Imitation != base.plain.Imitation {
 			t.Errorf("round %d imitates with %v and %v, want %v", round, base.plain.Imitation, base.whole.Imitation, want)
@@ -80,40 +97,16 @@ func TestImitationAndRatesFall(t *testing.T) {
 	}
 }
 
-// settling is a pretraining of ten rounds, in the last four of which the meta-learner does not move, over some workloads of which
-// two play in each round.
-func settling(t *testing.T, workloads int) *Run {
-	t.Helper()
-	var tasks []Task
-	pay := func(_ int, a float64) (float64, bool) { return a, true }
-	for range workloads {
-		tasks = append(tasks, Task{Name: "w", Env: &envtest.World{Limit: 5, Pay: pay}})
-	}
-	form := meta.FormOf(tasks[0].Env)
-	c := Default(form)
-	c.Meta.Hidden, c.Meta.Dense, c.Meta.Embedding, c.Meta.Bundle, c.Meta.Length = 4, 4, 2, 2, 5
-	c.Base.State, c.Base.Hidden, c.Base.Batch = form.Observation+2, []int{4}, 4
-	c.Plays, c.Tasks, c.Spread, c.Updates, c.Through, c.Rounds = 2, 1, 1, 4, 1, 10
+// settles lets the meta-learner settle in the last four rounds. Two workloads play in each round.
+func settles(c *Config) {
+	c.Plays, c.Spread, c.Updates, c.Through = 2, 1, 4, 1
 	c.Averaged, c.Settled = 0.5, 0.4
-	run, err := New(c, tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run
-}
-
-// train goes on to the end of a round.
-func train(t *testing.T, run *Run, round int) {
-	t.Helper()
-	if err := run.Train(context.Background(), round); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // In the last rounds the meta-learner is the mean that it will be in the result, and does not move. All workloads have the
 // embedding that it makes of them, the base-learner goes on, and its mean is of those rounds alone.
 func TestTheMetaLearnerSettles(t *testing.T) {
-	run := settling(t, 20)
+	run := tiny(t, 20, settles)
 	var thetas, actors [][]float64 // after each round
 	for round := 1; round <= 10; round++ {
 		train(t, run, round)
@@ -175,7 +168,7 @@ func TestTheMetaLearnerSettles(t *testing.T) {
 // A workload is known by some of its episodes. Where the meta-learner does not move any more the base-learner still meets it with
 // others of them: embeddings change of workloads that do not play.
 func TestASettledMetaLearnerLooksAtOtherEpisodes(t *testing.T) {
-	run := settling(t, 3)
+	run := tiny(t, 3, settles)
 	train(t, run, 7)
 	for round := 8; round <= 10; round++ {
 		before, played := make([][]float64, 3), make([]int, 3)
