@@ -156,7 +156,7 @@ func New(c Config, tasks []Task) (*Run, error) {
 		return nil, err
 	}
 	if len(tasks) < c.Tasks {
-		return nil, fmt.Errorf("pretraining over %d workloads, %d in a round: there must be as many", len(tasks), c.Tasks)
+		return nil, fmt.Errorf("pretraining over %d workloads, %d in an update: there must be as many", len(tasks), c.Tasks)
 	}
 	random := rand.New(rand.NewPCG(c.Seed, 0x3e7a))
 	learner, err := meta.New(c.Meta, c.Meta.Initial(random))
@@ -419,8 +419,8 @@ func (r *Run) bundle(t *task) []meta.Episode {
 	return some
 }
 
-// update improves the policy by a batch of some workloads. With on these have new embeddings, and the gradient goes on into the
-// meta-learner, where that moves.
+// update improves the policy by a batch of some workloads. With on these have new embeddings, and where the meta-learner moves
+// the gradient goes on into it.
 func (r *Run) update(on, moves bool) (loss float64, err error) {
 	c := r.c
 	n, batch := c.Spread, r.thin
