@@ -379,7 +379,7 @@ func TestReplicasGoOneByOneAndComeInSteps(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int
-	}{{0, 2}, {30 * time.Second, 3}, {61 * time.Second, 2}} {
+	}{{0, 2}, {59 * time.Second, 3}, {60 * time.Second, 2}} {
 		s.At = noon.Add(c.after)
 		if a, _ := p.Decide(s); a.Replicas != c.want {
 			t.Errorf("after %v: %d of 3 replicas, want %d", c.after, a.Replicas, c.want)
@@ -419,6 +419,117 @@ func TestARaiseTakesNoMoreThanTheNodeHasLeft(t *testing.T) {
 	}
 }
 
+// What a guard allows passes as it is, and says nothing of it: also the largest step that is allowed, and the last that is left.
+func TestWhatIsAllowedPasses(t *testing.T) {
+	left := within(wide)
+	left.Budget = func() (mdp.Size, bool) { return mdp.Size{CPU: 30, Memory: 30 * mdp.MiB}, true }
+	unknown := within(wide)
+	unknown.Budget = func() (mdp.Size, bool) { return mdp.Size{}, false }
+	bursts := guard.Settings{Name: "test", BurstShare: 0.9, BurstPast: time.Minute}
+	margin := guard.Settings{Name: "test", MemoryMargin: 1.5}
+	s := at(100, 100*mdp.MiB)
+	s.Observed |= mdp.SetOf(mdp.CPUCeiling, mdp.CPUBurst)
+	s.Ceiling, s.CPUBurst = 100, 100
+	for name, c := range map[string]struct {
+		settings guard.Settings
+		place    guard.Place
+		wants    mdp.Action
+	}{
+		"a raise of all that is left":       {guard.Central, left, mdp.Action{}.WithCPU(130).WithMemory(130 * mdp.MiB)},
+		"a raise of less":                   {guard.Central, left, mdp.Action{}.WithCPU(110).WithMemory(110 * mdp.MiB)},
+		"a shrink where something is left":  {guard.Central, left, mdp.Action{}.WithCPU(90).WithMemory(90 * mdp.MiB)},
+		"a raise, and nobody knows of room": {guard.Central, unknown, mdp.Action{}.WithCPU(200).WithMemory(200 * mdp.MiB)},
+		"the largest steps":                 {guard.Central, within(wide), mdp.Action{}.WithCPU(200).WithReplicas(7)},
+		"the largest steps down":            {guard.Central, within(wide), mdp.Action{}.WithCPU(80).WithReplicas(2)},
+		"memory as far down as its use":     {margin, within(wide), mdp.Action{}.WithMemory(75 * mdp.MiB)},
+		"replicas that bursts need":         {bursts, within(wide), mdp.Action{}.WithReplicas(3)},
+	} {
+		if a, err := guard.Standard(wants(c.wants), c.settings, c.place).Decide(s); err != nil || a != c.wants {
+			t.Errorf("%s: %v clipped by %q, %v; want %v", name, a, a.Clipped, err, c.wants)
+		}
+	}
+	more := mdp.Action{}.WithCPU(131).WithMemory(131 * mdp.MiB)
+	a, err := guard.Standard(wants(more), guard.Central, left).Decide(s)
+	if err != nil || a.Limit != (mdp.Size{CPU: 130, Memory: 130 * mdp.MiB}) || a.Clipped != mdp.ClippedBudget {
+		t.Errorf("a raise of more than is left: %v clipped by %q, %v", a, a.Clipped, err)
+	}
+}
+
+// A guard whose setting is zero does nothing: rules that others published run as their authors ran them.
+func TestAGuardThatIsOffDoesNothing(t *testing.T) {
+	place := within(wide)
+	place.SLO = mdp.SLO{Percentile: 99, Latency: time.Millisecond}
+	all := mdp.Action{}.WithCPU(1).WithMemory(1).WithReplicas(90)
+	s := at(100, 100*mdp.MiB) // late
+	for name, settings := range map[string]guard.Settings{"published": guard.Published, "of nothing": {}} {
+		if a, err := guard.Standard(wants(all), settings, place).Decide(s); err != nil || a != all {
+			t.Errorf("%s: %v clipped by %q, %v", name, a, a.Clipped, err)
+		}
+		less, s := mdp.Action{}.WithReplicas(1), s
+		s.Observed |= mdp.SetOf(mdp.CPUCeiling, mdp.CPUBurst)
+		s.Ceiling, s.CPUBurst = 100, 100
+		if a, err := guard.Standard(wants(less), settings, place).Decide(s); err != nil || a != less {
+			t.Errorf("%s, and bursts need all replicas: %v clipped by %q, %v", name, a, a.Clipped, err)
+		}
+		s.Observed = 0
+		if a, err := guard.Standard(wants(all), settings, place).Decide(s); err != nil || a != all {
+			t.Errorf("%s, and nothing is known: %v clipped by %q, %v", name, a, a.Clipped, err)
+		}
+	}
+	a, err := guard.Standard(wants(mdp.Action{}.WithCPU(90)), guard.Blind, place).Decide(s)
+	if err != nil || a.Limit.CPU != 90 || a.Clipped != 0 {
+		t.Errorf("an agent that does not see how the SLO fares: %v clipped by %q, %v", a, a.Clipped, err)
+	}
+}
+
+// Without knowing where one stands there is no small step: each guard of steps, alone, leaves alone what is not known.
+func TestWhatIsNotKnownIsNotMoved(t *testing.T) {
+	for name, settings := range map[string]guard.Settings{
+		"up": {Up: 2}, "down": {Down: 0.5}, "replicas up": {ReplicasUp: 2}, "replicas dwell": {ReplicasDwell: time.Second},
+		"memory dwell": {MemoryDwell: time.Second}, "reserved dwell": {ReservedDwell: time.Second},
+	} {
+		s := at(100, 100*mdp.MiB)
+		s.Observed = s.Observed.Without(mdp.SetOf(mdp.CPULimit))
+		a, err := guard.Standard(wants(mdp.Action{}.WithCPU(110).WithReplicas(3)), settings, within(wide)).Decide(s)
+		if err != nil || a.Sets != mdp.SetOf(mdp.Replicas) || a.Clipped != mdp.ClippedStale {
+			t.Errorf("%s: %v clipped by %q, %v; want replicas alone", name, a, a.Clipped, err)
+		}
+	}
+}
+
+// A report says which guards are on, and with what.
+func TestSettingsSayWhatIsOn(t *testing.T) {
+	all := guard.Central
+	all.MemoryPast, all.BurstShare, all.BurstPast = 10*time.Minute, 0.9, 5*time.Minute
+	for _, c := range []struct {
+		settings guard.Settings
+		want     string
+	}{
+		{guard.Published, "published: bounds"},
+		{guard.Node, "node: no shrink while the SLO is violated; down at most x0.5; memory down each 1m0s; " +
+			"memory at least x1.25 of what is in use; bounds"},
+		{all, "central: no shrink while the SLO is violated; no resize within the first 1m0s of a burst; limits up at most x2; " +
+			"down at most x0.8; replicas up at most x2 or 4 more; one replica less each 1m0s; memory down each 1m0s; " +
+			"a reservation down each 1m0s; memory at least x1.25 of what is in use; or was in the last 10m0s; " +
+			"no replica less where bursts would need more than 0.9 of the ceilings; bounds"},
+	} {
+		if got := c.settings.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestSettingsAreFoundByTheirName(t *testing.T) {
+	for _, s := range named {
+		if got, err := guard.Named(s.Name); err != nil || got != s {
+			t.Errorf("%s: %v, %v", s.Name, got, err)
+		}
+	}
+	if _, err := guard.Named("brave"); err == nil || !strings.Contains(err.Error(), `guards "brave": they must be central`) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestAPolicyThatFailsIsReplacedByTheFallback(t *testing.T) {
 	rule := wants(mdp.Action{}.WithCPU(150))
 	var nan mdp.Ratio = mdp.Ratio(math.NaN())
@@ -452,8 +563,9 @@ func TestAPolicyThatFailsIsReplacedByTheFallback(t *testing.T) {
 				t.Errorf("without a fallback: %v", err)
 			}
 			place.Fallback = c.policy // which fails as well
-			if _, err = guard.Standard(c.policy, guard.Central, place).Decide(at(100, mdp.MiB)); err == nil {
-				t.Error("both fail, and there is no error")
+			_, err = guard.Standard(c.policy, guard.Central, place).Decide(at(100, mdp.MiB))
+			if illegal = nil; err == nil || errors.As(err, &illegal) != c.broken {
+				t.Errorf("both fail: %v", err)
 			}
 		})
 	}
@@ -465,8 +577,8 @@ func TestAFallbackSeesEveryState(t *testing.T) {
 	place.Fallback = mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { seen++; return mdp.Action{}, nil })
 	p := guard.Standard(wants(mdp.Action{}.WithCPU(100)), guard.Central, place)
 	for range 3 {
-		if _, err := p.Decide(at(100, mdp.MiB)); err != nil {
-			t.Fatal(err)
+		if a, err := p.Decide(at(100, mdp.MiB)); err != nil || a.Limit.CPU != 100 || a.Clipped != 0 {
+			t.Fatalf("%v clipped by %q, %v; the policy decides as long as it can", a, a.Clipped, err)
 		}
 	}
 	if seen != 3 {
@@ -475,8 +587,12 @@ func TestAFallbackSeesEveryState(t *testing.T) {
 }
 
 func TestSettingsThatMakeNoSenseAreNamed(t *testing.T) {
+	if err := (guard.Settings{MemoryMargin: 1, BurstShare: 1}).Check(); err != nil {
+		t.Errorf("a limit at what is in use, and ceilings that bursts use up: %v", err)
+	}
 	for want, change := range map[string]func(*guard.Settings){
 		"up 0.5":          func(s *guard.Settings) { s.Up = 0.5 },
+		"up 1":            func(s *guard.Settings) { s.Up = 1 },
 		"down 1":          func(s *guard.Settings) { s.Down = 1 },
 		"replicas up 1":   func(s *guard.Settings) { s.ReplicasUp = 1 },
 		"of memory -1s":   func(s *guard.Settings) { s.MemoryDwell = -time.Second },
