@@ -90,6 +90,93 @@ func TestAFactorIsTheSameStepEverywhere(t *testing.T) {
 	}
 }
 
+// Latency is told against the SLO, and so are requests where it is of them; without an SLO on a scale of their own.
+func TestLatencyAndRequestsAreToldAgainstTheSLO(t *testing.T) {
+	latency, throughput := place, place
+	throughput.SLO = mdp.SLO{Throughput: 40}
+	for _, c := range []struct {
+		place encode.Place
+		one   mdp.Signal
+		s     mdp.State
+		want  float64
+	}{
+		{latency, mdp.Latency, mdp.State{Latency: 100 * time.Millisecond}, 1},
+		{latency, mdp.Latency, mdp.State{Latency: 300 * time.Millisecond}, 2},
+		{latency, mdp.Arrivals, mdp.State{Arrivals: 31}, 1},
+		{throughput, mdp.Latency, mdp.State{Latency: 300 * time.Millisecond}, 2}, // of a tenth of a second
+		{throughput, mdp.Arrivals, mdp.State{Arrivals: 40}, 1},
+		{throughput, mdp.Throughput, mdp.State{Throughput: 120}, 2},
+		{latency, mdp.Throttled, mdp.State{Throttled: 0.25}, 0.25},
+	} {
+		e, err := encode.New(encode.Box(mdp.LimitKnobs), c.place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obs := make([]float64, e.Form().Dim())
+		c.s.Observed = mdp.SetOf(c.one)
+		if err := e.Observe(c.s, obs); err != nil {
+			t.Fatal(err)
+		}
+		i := 2 * slices.Index(slices.Collect(mdp.All.Signals()), c.one)
+		if math.Abs(obs[i]-c.want) > 1e-9 {
+			t.Errorf("%v of %v with %v: %v, want %v", c.one, c.s, c.place.SLO, obs[i], c.want)
+		}
+	}
+}
+
+// Bounds that nothing satisfies are refused, and one value is room enough: a box has one number for it.
+func TestBoundsThatNothingSatisfiesAreRefused(t *testing.T) {
+	for k := range mdp.LimitKnobs.Signals() {
+		for _, r := range []mdp.Range[int64]{{Min: mdp.KnobLeast(k) - 1, Max: 8}, {Min: 8, Max: 7}, {Min: 0, Max: 0}} {
+			bad := place
+			bad.Bounds = bad.Bounds.WithKnob(k, r)
+			_, err := encode.New(encode.Box(mdp.LimitKnobs), bad)
+			if err == nil || !strings.Contains(err.Error(), "bounds of "+k.String()) {
+				t.Errorf("%v in %v: %v", k, r, err)
+			}
+		}
+	}
+	fixed := place
+	fixed.Bounds.CPU = mdp.Range[mdp.MilliCPU]{Min: 400, Max: 400}
+	e, err := encode.New(encode.Box(mdp.SetOf(mdp.CPULimit)), fixed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := []float64{7}
+	if err := e.ToBox(mdp.State{}, mdp.Action{}.WithCPU(400), x); err != nil || x[0] != 0 {
+		t.Errorf("the only value is %v, %v", x, err)
+	}
+	if a, err := e.FromBox([]float64{1}); err != nil || a != (mdp.Action{}).WithCPU(400) {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// What has another shape than the form is refused, and nothing of it is read.
+func TestAnotherShapeIsRefused(t *testing.T) {
+	e := encoder(t, encode.Discrete(mdp.LimitKnobs))
+	n, dim := e.Form().NumActions(), e.Form().Dim()
+	for what, err := range map[string]error{
+		"a state that is too long":  e.Observe(mdp.State{}, make([]float64, dim+1)),
+		"numbers that are too many": second(e.State(make([]float64, dim+1))),
+		"a choice below the first":  second(e.Choice(mdp.State{}, -1)),
+		"a choice after the last":   second(e.Choice(mdp.State{}, n)),
+		"a box that is too long":    second(e.FromBox(make([]float64, 4))),
+		"an action as a short box":  e.ToBox(mdp.State{}, mdp.Action{}, make([]float64, 2)),
+	} {
+		if err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a mask that is too long was taken")
+		}
+	}()
+	e.Legal(mdp.State{}, make([]bool, n+1))
+}
+
+func second[T any](_ T, err error) error { return err }
+
 // random is a State with a random part observed; what was not observed is garbage.
 func random(r *rand.Rand) mdp.State {
 	s := mdp.State{Observed: mdp.All}

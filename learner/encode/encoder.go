@@ -104,9 +104,9 @@ func (e *Encoder) State(obs []float64) (mdp.State, error) {
 	return e.state, nil
 }
 
-// scale brings values of one unit to numbers of about 1, and back.
+// scale brings values of one unit to numbers of about 1, and back. The zero value leaves them as they are.
 type scale struct {
-	unit      float64 // of linear scales: the value that becomes 1; of geometric ones it is added to a value, so that 0 has a place
+	unit      float64 // of logarithmic scales: below; of geometric ones it is added to a value, so that 0 has a place
 	doublings float64 // of logarithmic scales, log2(1 + v/unit), how many of them are 1; 0 for others
 	low       float64 // of geometric scales: the logarithm at -1
 	half      float64 // of geometric scales: from there to the one at 0; 0 for others
@@ -129,7 +129,7 @@ func (s scale) to(v float64) float64 {
 	case s.doublings > 0:
 		return math.Log2(1+max(0, v)/s.unit) / s.doublings
 	}
-	return v / s.unit
+	return v
 }
 
 func (s scale) from(x float64) float64 {
@@ -139,7 +139,7 @@ func (s scale) from(x float64) float64 {
 	case s.doublings > 0:
 		return (math.Exp2(x*s.doublings) - 1) * s.unit
 	}
-	return x * s.unit
+	return x
 }
 
 // Upper over lower end of the scales with [Form].Span.
@@ -177,7 +177,7 @@ func (e *Encoder) scale(u mdp.Unit) scale {
 	case mdp.Kills:
 		return scale{unit: 1, doublings: 1}
 	}
-	return scale{unit: 1}
+	return scale{}
 }
 
 // target is what a choice sets its knob to, from a State and within the bounds.

@@ -337,6 +337,91 @@ func TestBoundsThatNothingSatisfiesAreNamed(t *testing.T) {
 	}
 }
 
+// Bounds may have room for one value, and those of a reservation that nobody sets are none.
+func TestBoundsHaveRoomForOneValue(t *testing.T) {
+	one := mdp.Bounds{
+		CPU: mdp.Range[mdp.MilliCPU]{Min: 1, Max: 1}, Memory: mdp.Range[mdp.Bytes]{Min: 1, Max: 1},
+	}
+	if err := one.Check(); err != nil {
+		t.Error(err)
+	}
+	for k := range mdp.Knobs.Signals() {
+		if err := one.WithKnob(k, mdp.Range[int64]{Min: mdp.KnobLeast(k) - 1, Max: 9}).Check(); err == nil {
+			t.Errorf("%v may be less than is legal", k)
+		}
+		if err := one.WithKnob(k, mdp.Range[int64]{Min: 9, Max: 8}).Check(); err == nil {
+			t.Errorf("the largest %v may be less than the least one", k)
+		}
+		err := one.WithKnob(k, mdp.Range[int64]{}).Check()
+		if none := k == mdp.CPUReservation || k == mdp.Replicas; (err == nil) != none {
+			t.Errorf("no bounds of %v: %v", k, err)
+		}
+	}
+	r := mdp.Range[int64]{Min: 3, Max: 5}
+	for v := int64(2); v <= 6; v++ {
+		got, why := r.Clip(v)
+		if in := v >= 3 && v <= 5; r.Has(v) != in || (why == 0) != in || (got == v) != in || !r.Has(got) {
+			t.Errorf("%d: in the interval %v, clipped to %d by %q", v, r.Has(v), got, why)
+		}
+	}
+}
+
+// What a kernel rounds away is no other value, from whatever side.
+func TestValuesThatAKernelRoundsAreTheSame(t *testing.T) {
+	for k, step := range map[mdp.Signal]int64{
+		mdp.Replicas: 1, mdp.CPULimit: 10, mdp.CPUReservation: 10, mdp.MemoryLimit: 4096,
+	} {
+		for _, far := range []int64{-step, 1 - step, 0, step - 1, step} {
+			same := far > -step && far < step
+			if got := mdp.SameKnob(k, 100_000, 100_000+far); got != same {
+				t.Errorf("%v, %d apart: same %v", k, far, got)
+			}
+		}
+	}
+}
+
+func TestAnActionSaysWhatItSets(t *testing.T) {
+	for want, a := range map[string]mdp.Action{
+		"keep":                 {},
+		"replicas=0":           mdp.Action{}.WithReplicas(0),
+		"cpu=250m memory=64Mi": mdp.Action{}.WithMemory(64 * mdp.MiB).WithCPU(250),
+		"cpu-reservation=100m": mdp.Action{}.WithReservation(100).WithCPU(7).Without(mdp.SetOf(mdp.CPULimit)),
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Each part of a joined policy decides on its knobs; one that fails leaves its knobs alone, and the last word is the later one's.
+func TestAJoinedPolicyFailsWhereAllItsPartsDo(t *testing.T) {
+	sets := func(a mdp.Action) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return a, nil })
+	}
+	fails := func(err error) mdp.Policy {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}.WithReplicas(9), err })
+	}
+	cpu, memory, other := mdp.Action{}.WithCPU(100), mdp.Action{}.WithMemory(mdp.MiB), mdp.Action{}.WithCPU(200)
+	blind, lost := errors.New("no usage"), errors.New("no weights")
+	for _, c := range []struct {
+		parts []mdp.Policy
+		want  mdp.Action
+	}{
+		{[]mdp.Policy{sets(cpu), sets(memory)}, cpu.With(memory)},
+		{[]mdp.Policy{sets(cpu), sets(other)}, other},
+		{[]mdp.Policy{fails(blind), sets(memory)}, memory},
+		{[]mdp.Policy{sets(cpu), fails(blind)}, cpu},
+	} {
+		if got, err := mdp.Join(c.parts...).Decide(mdp.State{}); err != nil || got != c.want {
+			t.Errorf("%v, %v; want %v", got, err, c.want)
+		}
+	}
+	a, err := mdp.Join(fails(blind), fails(lost)).Decide(mdp.State{})
+	if a != (mdp.Action{}) || !errors.Is(err, blind) || !errors.Is(err, lost) {
+		t.Errorf("%v, %v; want nothing, and both errors", a, err)
+	}
+}
+
 // A signal that is added without its row would be skipped by whatever walks
 // over the table.
 func TestEverySignalHasARow(t *testing.T) {
