@@ -224,7 +224,10 @@ func TestPreservation(t *testing.T) {
 		"late background work": {
 			mdp.SLO{Background: 0.99}, mdp.State{Observed: mdp.SetOf(mdp.BackgroundLate), BackgroundLate: 0.04}, 0.25, true,
 		},
-		"lost requests": {mdp.SLO{Lost: 0.005}, mdp.State{Observed: mdp.SetOf(mdp.Lost), Lost: 0.01}, 0.5, true},
+		"lost requests":                       {mdp.SLO{Lost: 0.005}, mdp.State{Observed: mdp.SetOf(mdp.Lost), Lost: 0.01}, 0.5, true},
+		"lost requests of which nobody knows": {mdp.SLO{Lost: 0.005}, mdp.State{Lost: 0.01}, 1, true},
+		"lost requests alone, and no answers": {mdp.SLO{Lost: 0.005},
+			mdp.State{Observed: mdp.SetOf(mdp.Lost, mdp.Throughput, mdp.Arrivals), Arrivals: 5}, 1, true},
 		"twice too slow is half preserved": {
 			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: 100 * time.Millisecond}, 0.5, true,
 		},
@@ -241,6 +244,82 @@ func TestPreservation(t *testing.T) {
 				t.Errorf("Preservation = %v, %v; want %v, %v", got, ok, c.want, c.ok)
 			}
 		})
+	}
+}
+
+// An SLO that nobody can judge is named, with its value; what is at the edge of that can be judged.
+func TestAnSLOThatCannotBeJudgedIsNamed(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		slo  mdp.SLO
+		want string // empty: it can be judged
+	}{
+		{mdp.SLO{}, ""},
+		{mdp.SLO{Percentile: nan}, ""}, // of nothing
+		{mdp.SLO{Latency: time.Nanosecond, Percentile: 0.1}, ""},
+		{mdp.SLO{Latency: time.Nanosecond, Percentile: 99.99}, ""},
+		{mdp.SLO{Latency: time.Second, Percentile: 0}, "slo percentile 0"},
+		{mdp.SLO{Latency: time.Second, Percentile: 100}, "slo percentile 100"},
+		{mdp.SLO{Latency: time.Second, Percentile: nan}, "slo percentile NaN"},
+		{mdp.SLO{Latency: -time.Second, Percentile: 99}, "slo latency -1s"},
+		{mdp.SLO{Throughput: 0.1}, ""},
+		{mdp.SLO{Throughput: -1}, "slo throughput -1"},
+		{mdp.SLO{Throughput: mdp.Rate(nan)}, "slo throughput NaN"},
+		{mdp.SLO{Throughput: mdp.Rate(math.Inf(1))}, "slo throughput +Inf"},
+		{mdp.SLO{Lost: 1}, ""},
+		{mdp.SLO{Lost: -0.1}, "slo lost -0.1"},
+		{mdp.SLO{Lost: 1.1}, "slo lost 1.1"},
+		{mdp.SLO{Lost: mdp.Ratio(nan)}, "slo lost NaN"},
+		{mdp.SLO{Background: 0.999}, ""},
+		{mdp.SLO{Background: -0.1}, "slo background -0.1"},
+		{mdp.SLO{Background: 1}, "slo background 1"},
+		{mdp.SLO{Background: mdp.Ratio(nan)}, "slo background NaN"},
+	} {
+		err := c.slo.Check()
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want+":") {
+			t.Errorf("%+v: %v, want %q", c.slo, err, c.want)
+		}
+	}
+}
+
+// Each objective has its price, by what is observed of it alone, and no other has. Beyond half of the tolerance it is 1 for each
+// tolerance with alpha of a half: what efficiency can earn.
+func TestEachObjectiveHasItsPrice(t *testing.T) {
+	full := mdp.State{
+		Observed: mdp.SetOf(mdp.CPULimit, mdp.MemoryLimit, mdp.CPUUsage, mdp.MemoryUsage, mdp.Latency, mdp.Throughput),
+		Limit:    mdp.Size{CPU: 100, Memory: 100}, Usage: mdp.Size{CPU: 100, Memory: 100}, Throughput: 10,
+		Missed: 0.15, Lost: 0.15, BackgroundLate: 0.15,
+	}
+	sees := func(more ...mdp.Signal) mdp.State {
+		s := full
+		s.Observed |= mdp.SetOf(more...)
+		return s
+	}
+	killed, larger := sees(mdp.OOMKills), full
+	killed.OOMKills = 1
+	larger.Usage = mdp.Size{CPU: 200, Memory: 200}
+	latency := mdp.SLO{Percentile: 90, Latency: time.Second}
+	for name, c := range map[string]struct {
+		slo  mdp.SLO
+		s    mdp.State
+		want mdp.Reward
+	}{
+		"nothing is asked":                   {mdp.SLO{}, sees(mdp.Missed, mdp.Lost, mdp.BackgroundLate), 2},
+		"late requests":                      {latency, sees(mdp.Missed), 2 - 1},
+		"late requests that nobody has seen": {latency, full, 2},
+		"late requests without a latency":    {mdp.SLO{Percentile: 90, Throughput: 10}, sees(mdp.Missed), 2},
+		"lost requests":                      {mdp.SLO{Lost: 0.15}, sees(mdp.Lost), 2 - 0.5},
+		"lost requests that nobody has seen": {mdp.SLO{Lost: 0.1}, full, 2},
+		"late background work":               {mdp.SLO{Background: 0.85}, sees(mdp.BackgroundLate), 2 - 0.5},
+		"background work nobody asked for":   {mdp.SLO{Lost: 0.15}, sees(mdp.BackgroundLate), 2},
+		"a kill in full use":                 {latency, killed, 0},
+		"a kill, and late requests":          {latency, func() mdp.State { s := killed; s.Observed |= mdp.SetOf(mdp.Missed); return s }(), -1},
+		"more than the limits in use":        {latency, larger, 2},
+	} {
+		got, ok := (mdp.Objective{SLO: c.slo, Alpha: 0.5}).Judge(c.s)
+		if !ok || math.Abs(float64(got-c.want)) > 1e-9 {
+			t.Errorf("%s: %v, %v; want %v", name, got, ok, c.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package mdp
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -19,10 +20,10 @@ func (o SLO) Check() error {
 	switch {
 	case o.Latency < 0:
 		return fmt.Errorf("slo latency %v: it must not be negative", o.Latency)
-	case o.Latency > 0 && (o.Percentile <= 0 || o.Percentile >= 100):
+	case o.Latency > 0 && !(o.Percentile > 0 && o.Percentile < 100):
 		return fmt.Errorf("slo percentile %v: it must be between 0 and 100", o.Percentile)
-	case o.Throughput < 0:
-		return fmt.Errorf("slo throughput %v: it must not be negative", float64(o.Throughput))
+	case !(o.Throughput >= 0) || math.IsInf(float64(o.Throughput), 0):
+		return fmt.Errorf("slo throughput %v: it must be a number that is not negative", float64(o.Throughput))
 	case !(o.Lost >= 0 && o.Lost <= 1):
 		return fmt.Errorf("slo lost %v: it must be in [0, 1]", float64(o.Lost))
 	case !(o.Background >= 0 && o.Background < 1):

@@ -54,6 +54,7 @@ func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 			func(c *envelope.Container) { c.Namespace = "aware" }, envelope.Rules{OwnNamespace: "aware"},
 			envelope.Own,
 		},
+		"a namespace beside our own": {func(*envelope.Container) {}, envelope.Rules{OwnNamespace: "aware"}, ""},
 		"exclusive CPUs": {
 			func(c *envelope.Container) { c.ExclusiveCPUs = true }, envelope.Rules{Guaranteed: true},
 			envelope.Exclusive,
@@ -81,6 +82,44 @@ func TestEnvelopeSaysWhyAContainerIsLeftAlone(t *testing.T) {
 	if e := envelope.Of(c, mdp.Bounds{}, envelope.Rules{}); e.LeftCPU != envelope.NoCPULimit ||
 		e.Knobs != mdp.SetOf(mdp.MemoryLimit) {
 		t.Errorf("without a CPU limit: %+v", e)
+	}
+}
+
+// A grant's range is kept as it is within the floor and the ceiling. Above the ceiling nothing is moved, which is said; where its
+// ends are the wrong way round, or below the floor, its floor counts.
+func TestAGrantIsKeptWithinTheFloorAndTheCeiling(t *testing.T) {
+	const floor, ceiling = 10, 1000
+	for _, c := range []struct {
+		grant, want mdp.Range[mdp.MilliCPU]
+		why         envelope.Reason
+	}{
+		{mdp.Range[mdp.MilliCPU]{}, mdp.Range[mdp.MilliCPU]{Min: floor, Max: ceiling}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: 200, Max: 300}, mdp.Range[mdp.MilliCPU]{Min: 200, Max: 300}, ""},
+		{mdp.Range[mdp.MilliCPU]{Max: 300}, mdp.Range[mdp.MilliCPU]{Min: floor, Max: 300}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: 200, Max: 4000}, mdp.Range[mdp.MilliCPU]{Min: 200, Max: ceiling}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: 1000, Max: 1000}, mdp.Range[mdp.MilliCPU]{Min: ceiling, Max: ceiling}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: 1001}, mdp.Range[mdp.MilliCPU]{Min: ceiling, Max: ceiling}, envelope.BoundsTooLarge},
+		{mdp.Range[mdp.MilliCPU]{Min: 300, Max: 200}, mdp.Range[mdp.MilliCPU]{Min: 300, Max: 300}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: 1, Max: 2}, mdp.Range[mdp.MilliCPU]{Min: floor, Max: floor}, ""},
+		{mdp.Range[mdp.MilliCPU]{Min: -5, Max: -5}, mdp.Range[mdp.MilliCPU]{Min: floor, Max: ceiling}, ""},
+	} {
+		e := envelope.Of(shop(), mdp.Bounds{CPU: c.grant}, envelope.Rules{})
+		if e.Bounds.CPU != c.want || e.LeftCPU != c.why {
+			t.Errorf("a grant of %v: %v %q, want %v %q", c.grant, e.Bounds.CPU, e.LeftCPU, c.want, c.why)
+		}
+		memory := mdp.Range[mdp.Bytes]{Min: mdp.Bytes(c.grant.Min) * mdp.MiB, Max: mdp.Bytes(c.grant.Max) * mdp.MiB}
+		large := shop()
+		large.Limits.Memory = ceiling * mdp.MiB
+		want := mdp.Range[mdp.Bytes]{Min: mdp.Bytes(c.want.Min) * mdp.MiB, Max: mdp.Bytes(c.want.Max) * mdp.MiB}
+		if want.Min == floor*mdp.MiB {
+			want.Min = 4 * mdp.MiB
+		}
+		if want.Max == floor*mdp.MiB {
+			want.Max = 4 * mdp.MiB
+		}
+		if e := envelope.Of(large, mdp.Bounds{Memory: memory}, envelope.Rules{}); e.Bounds.Memory != want || e.LeftMemory != c.why {
+			t.Errorf("a grant of %v: %v %q, want %v %q", memory, e.Bounds.Memory, e.LeftMemory, want, c.why)
+		}
 	}
 }
 

@@ -1,9 +1,12 @@
 package learned_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -310,10 +313,15 @@ func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*weights.File){
-		"kind":       func(f *weights.File) { f.Meta["kind"] = "train" },
-		"encoding":   func(f *weights.File) { f.Meta["encoding"] = "2" },
-		"metadata":   func(f *weights.File) { f.Meta["policy"] = "{" },
-		"activation": func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1) },
+		"kind":                     func(f *weights.File) { f.Meta["kind"] = "train" },
+		"encoding":                 func(f *weights.File) { f.Meta["encoding"] = "2" },
+		"metadata":                 func(f *weights.File) { f.Meta["policy"] = "{" },
+		"activation":               func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1) },
+		"of 0 inputs":              func(f *weights.File) { firstLayer(f, 0, 16) },
+		"and 0 outputs":            func(f *weights.File) { firstLayer(f, 50, 0) },
+		"of 65537 inputs":          func(f *weights.File) { firstLayer(f, 1<<16+1, 16) },
+		"65537 outputs":            func(f *weights.File) { firstLayer(f, 50, 1<<16+1) },
+		"parameters for a network": func(f *weights.File) { firstLayer(f, 1<<16, 1<<16) },
 		"signal": func(f *weights.File) {
 			f.Meta["policy"] = strings.Replace(f.Meta["policy"], "cpu-usage", "gpu-usage", 1)
 		},
@@ -326,6 +334,40 @@ func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
 		if _, err := learned.Decode(f); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// firstLayer says that the first layer has another shape.
+func firstLayer(f *weights.File, in, out int) {
+	first := regexp.MustCompile(`"layers":\[\{"in":\d+,"out":\d+`)
+	f.Meta["policy"] = first.ReplaceAllString(f.Meta["policy"], fmt.Sprintf(`"layers":[{"in":%d,"out":%d`, in, out))
+}
+
+// Of a file that is no policy the error says which file it is.
+func TestAFileThatIsNoPolicyIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other.safetensors")
+	if err := weights.Write(other, weights.File{Meta: map[string]string{"kind": "train"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "missing.safetensors"), other} {
+		if f, err := learned.Read(path); err == nil || !strings.Contains(err.Error(), path) || f.Step != 0 {
+			t.Errorf("%s: %+v, %v", path, f, err)
+		}
+	}
+	bad := all()["argmax"]
+	bad.Step = 0
+	path := filepath.Join(dir, "bad.safetensors")
+	if err := bad.Write(path); err == nil {
+		t.Error("a policy that nobody could read was written")
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("something of it is there: %v", err)
+	}
+	head := all()["argmax"]
+	head.Snapshot.Head.Kind = kernel.Interval // of bounds that it does not have
+	if err := head.Check(); err == nil || !strings.Contains(err.Error(), "head") {
+		t.Errorf("a head that does not fit its network: %v", err)
 	}
 }
 
