@@ -3,6 +3,7 @@ package pressure_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"awarescale.dev/aware/learner/mdp"
@@ -38,9 +39,13 @@ func TestReadReadsTheNodesPressure(t *testing.T) {
 	}); err != nil || n != want {
 		t.Errorf("%+v, %v; want %+v", n, err, want)
 	}
-	put("memory", "nonsense\nsome avg10=x\n")
-	if n, err := r.Read(); err == nil && n.Observed.Has(mdp.MemoryPressure) {
-		t.Errorf("a file that is not PSI was read as %+v", n)
+	put("memory", "some avg10=42.50 avg60=1.00 avg300=1.00 total=5\n")
+	if n, err := r.Read(); err != nil || n.Observed.Has(mdp.MemoryPressure) {
+		t.Errorf("memory without a full line: %+v, %v; want that it is not known", n, err)
+	}
+	put("memory", "some avg10=x avg60=1.00 avg300=1.00 total=5\n")
+	if n, err := r.Read(); err == nil || n.Observed != 0 || !strings.Contains(err.Error(), "memory pressure") {
+		t.Errorf("a file that is not PSI was read as %+v, %v", n, err)
 	}
 	if _, err := pressure.Open(filepath.Join(root, "nowhere")); err == nil {
 		t.Error("a proc root that is not there was taken")
