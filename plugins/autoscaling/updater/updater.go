@@ -352,7 +352,9 @@ func (u *Updater) disruptions(ctx context.Context) (allowed int, by string, err 
 	allowed = -1
 	for _, b := range budgets.Items {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err != nil || selector.Empty() || !selector.Matches(labels.Set(u.Workload.Template.Labels)) {
+		// An empty selector is every pod of the namespace, and none at all is no pod (policy/v1). One that nobody can read selects
+		// nothing for the API server either.
+		if err != nil || !selector.Matches(labels.Set(u.Workload.Template.Labels)) {
 			continue
 		}
 		if n := int(b.Status.DisruptionsAllowed); allowed < 0 || n < allowed {

@@ -3,6 +3,7 @@ package updater_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -228,6 +230,58 @@ func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 	}
 	if got := s.size(); got[0] != 3000 {
 		t.Errorf("size %v: a resize that was made was given up", got)
+	}
+}
+
+// Replicas go as far as the strictest budget of their pods allows. What others have, or what selects no pod, says nothing; one that
+// selects every pod of the namespace does.
+func TestReplicasGoAsFarAsTheirDisruptionBudgetsAllow(t *testing.T) {
+	pods := func(app string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	}
+	type budget struct {
+		namespace string
+		selector  *metav1.LabelSelector
+		allows    int32
+	}
+	for name, c := range map[string]struct {
+		budgets []budget
+		want    int // of 5 replicas, where 2 are wanted
+	}{
+		"none":                              {nil, 2},
+		"none of three":                     {[]budget{{"shop", pods("web"), 0}}, 5},
+		"one of three":                      {[]budget{{"shop", pods("web"), 1}}, 4},
+		"all three":                         {[]budget{{"shop", pods("web"), 3}}, 2},
+		"more than is wanted":               {[]budget{{"shop", pods("web"), 4}}, 2},
+		"the strictest, whichever is first": {[]budget{{"shop", pods("web"), 2}, {"shop", pods("web"), 1}, {"shop", pods("web"), 3}}, 4},
+		"of every pod":                      {[]budget{{"shop", &metav1.LabelSelector{}, 1}}, 4},
+		"of no pod":                         {[]budget{{"shop", nil, 0}}, 2},
+		"of other pods":                     {[]budget{{"shop", pods("db"), 0}}, 2},
+		"of another namespace":              {[]budget{{"market", pods("web"), 0}}, 2},
+	} {
+		s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
+		for i, b := range c.budgets {
+			if err := s.client.Create(t.Context(), &policyv1.PodDisruptionBudget{
+				ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: fmt.Sprint("budget-", i)},
+				Spec:       policyv1.PodDisruptionBudgetSpec{Selector: b.selector},
+				Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: b.allows},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		u := s.updater()
+		u.Bounds.Replicas.Max = 5
+		s.act(u, mdp.Action{}.WithReplicas(5))
+		u.Workload = s.load()
+		executed, effect, err := u.Act(t.Context(), noon, mdp.Action{}.WithReplicas(2))
+		refused := c.want == 5
+		if err != nil || (effect == mdp.Refused) != refused || executed.Sets.Has(mdp.Replicas) == refused ||
+			!refused && executed.Replicas != c.want || int(s.load().Replicas) != c.want {
+			t.Errorf("%s: %d replicas, executed %v, effect %v, %v; want %d", name, s.load().Replicas, executed, effect, err, c.want)
+		}
+		if says := strings.Contains(u.Reason, "PodDisruptionBudget budget-"); says != (c.want > 2) {
+			t.Errorf("%s: the reason is %q", name, u.Reason)
+		}
 	}
 }
 
