@@ -2,6 +2,7 @@ package updater_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -197,6 +199,70 @@ func TestATargetWithoutASelectorIsRefused(t *testing.T) {
 				t.Errorf("err %v; want a refusal that names the workload", err)
 			}
 		})
+	}
+}
+
+// A workload's pods are those that run: what has ended, is being deleted, does not run yet or is a kubelet's own is none of
+// them. Ready is who says so, and what the API gives is the mean of those whose limits are known.
+func TestAWorkloadsPodsAreThoseThatRun(t *testing.T) {
+	for _, target := range []client.Object{
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Replicas: new(int32(7)),
+		}},
+		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.StatefulSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Replicas: new(int32(7)),
+		}},
+		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.ReplicaSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Replicas: new(int32(7)),
+		}},
+	} {
+		all := []client.Object{target}
+		pod := func(name string, r corev1.ResourceRequirements, change func(*corev1.Pod)) {
+			p := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Resources: r}}},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+					{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
+				}},
+			}
+			change(p)
+			all = append(all, p)
+		}
+		pod("small", resources(100, 400, 64, 128), func(*corev1.Pod) {})
+		pod("large", resources(300, 800, 64, 256), func(p *corev1.Pod) { p.Status.Conditions[1].Status = corev1.ConditionFalse })
+		pod("unlimited", corev1.ResourceRequirements{}, func(p *corev1.Pod) { p.Status.Conditions = p.Status.Conditions[:1] })
+		other := resources(900, 900, 900, 900)
+		pod("ended", other, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+		pod("waits", other, func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })
+		pod("static", other, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
+		pod("of-another", other, func(p *corev1.Pod) { p.Labels["app"] = "db" })
+		pod("elsewhere", other, func(p *corev1.Pod) { p.Namespace = "market" })
+		pod("deleted", other, func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/waits"}
+		})
+		kind := strings.TrimPrefix(fmt.Sprintf("%T", target), "*v1.")
+		c := fake.NewClientBuilder().WithObjects(all...).Build()
+		w, err := updater.Load(t.Context(), c, "shop", kind, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, p := range w.Pods {
+			names[p.Name] = true
+		}
+		if len(w.Pods) != 3 || !names["small"] || !names["large"] || !names["unlimited"] || w.Replicas != 7 || w.Ready() != 1 {
+			t.Errorf("%s: pods %v, %d ready of %d", kind, names, w.Ready(), w.Replicas)
+		}
+		// The template says nothing of memory here: it is the limit.
+		if got, want := w.Mean("web"), (updater.Given{Reservation: 200, Ceiling: 600, Memory: 192 * mdp.MiB}); got != want {
+			t.Errorf("%s: the API gives %+v in the mean, want %+v", kind, got, want)
+		}
+		if got := w.Mean("proxy"); got != (updater.Given{}) {
+			t.Errorf("%s: the API gives %+v to a container that is not there", kind, got)
+		}
+		if _, err := updater.Load(t.Context(), c, "market", kind, "web"); err == nil || !strings.Contains(err.Error(), kind) {
+			t.Errorf("a %s that is not there: %v", kind, err)
+		}
 	}
 }
 

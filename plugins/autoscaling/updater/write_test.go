@@ -197,6 +197,38 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 	}
 }
 
+// A size that a node has had no room for, for longer than is waited for it, becomes a replica more: where replicas may be set, and
+// within the bounds. Until then nothing is given up.
+func TestASizeWithoutRoomBecomesAReplica(t *testing.T) {
+	for name, c := range map[string]struct {
+		since time.Duration
+		knobs mdp.Set
+		most  int
+		want  int32
+	}{
+		"after a while":                   {time.Minute + time.Second, mdp.Knobs, 3, 2},
+		"a while is not over":             {time.Minute, mdp.Knobs, 3, 1},
+		"replicas are somebody else's":    {time.Hour, mdp.Knobs.Without(mdp.SetOf(mdp.Replicas)), 3, 1},
+		"there may not be more than one":  {time.Hour, mdp.Knobs, 1, 1},
+		"a clock that was set back waits": {-time.Hour, mdp.Knobs, 3, 1},
+	} {
+		s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
+		u := s.updater()
+		s.act(u, mdp.Action{}.WithReservation(3000))
+		s.kubelet(func(st *corev1.PodStatus) {
+			st.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
+				LastTransitionTime: metav1.NewTime(noon.Add(-c.since)),
+			}}
+		})
+		u.Knobs, u.Bounds.Replicas.Max = c.knobs, c.most
+		effect := s.act(u, mdp.Action{}.WithReservation(3000))
+		if got := s.load().Replicas; got != c.want || effect == mdp.Applied || effect == mdp.Unchanged {
+			t.Errorf("%s: %d replicas, effect %v (%s); want %d", name, got, effect, u.Reason, c.want)
+		}
+	}
+}
+
 // Two updaters read the workload, and the first one acts. The second one decided on
 // what is no longer so.
 func TestAStaleUpdaterLoses(t *testing.T) {
