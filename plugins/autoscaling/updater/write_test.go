@@ -376,6 +376,66 @@ func TestARestoreThatFailedIsDoneByTheNextCall(t *testing.T) {
 	}
 }
 
+// The pod that decides on a restore is left for last, and a container that the template does not have any more is left alone.
+func TestARestoreLeavesOnePodAlone(t *testing.T) {
+	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
+	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
+	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, "web-1"); n != 0 || err != nil || s.size()[0] != 2000 {
+		t.Errorf("%d containers of the pod that is left alone were restored, %v", n, err)
+	}
+	w := s.load()
+	w.Template.Spec.Containers[0].Name = "renamed"
+	if n, err := updater.Restore(t.Context(), s.client, w, updater.Manager, ""); n != 0 || err != nil || s.size()[0] != 2000 {
+		t.Errorf("%d containers of another name were restored, %v", n, err)
+	}
+	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, "web-2"); n != 1 || err != nil || s.size()[0] != 500 {
+		t.Errorf("%d containers restored, %v, size %v", n, err, s.size())
+	}
+}
+
+// A pod belongs to what its controller belongs to. What has no controller, or one that cannot be resized, belongs to nobody here, and
+// an API server that does not answer is no answer.
+func TestAPodBelongsToItsWorkload(t *testing.T) {
+	by := func(kind, name string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}}
+	}
+	set := func(name string, owners []metav1.OwnerReference) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: owners}}
+	}
+	away := errors.New("the API server is away")
+	c := fake.NewClientBuilder().WithObjects(
+		set("web-7d9", by("Deployment", "web")), set("alone", nil), set("rolled", by("Rollout", "web")),
+	).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if key.Name == "unreachable" {
+				return away
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+	for _, one := range []struct {
+		owners     []metav1.OwnerReference
+		kind, name string
+		err        error
+	}{
+		{by("ReplicaSet", "web-7d9"), "Deployment", "web", nil},
+		{by("ReplicaSet", "alone"), "ReplicaSet", "alone", nil},
+		{by("ReplicaSet", "rolled"), "ReplicaSet", "rolled", nil},
+		{by("StatefulSet", "db"), "StatefulSet", "db", nil},
+		{by("ReplicaSet", "gone"), "", "", nil},
+		{by("DaemonSet", "logs"), "", "", nil},
+		{by("ReplicaSet", "unreachable"), "", "", away},
+		{[]metav1.OwnerReference{{Kind: "StatefulSet", Name: "db"}}, "", "", nil}, // an owner that does not control it
+		{nil, "", "", nil},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: one.owners}}
+		kind, name, ok, err := updater.Owner(t.Context(), c, p)
+		if kind != one.kind || name != one.name || ok != (one.kind != "") || !errors.Is(err, one.err) {
+			t.Errorf("%v: %s %s %v, %v; want %s %s", one.owners, kind, name, ok, err, one.kind, one.name)
+		}
+	}
+}
+
 func TestACacheKeepsWhoResizedAPod(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
