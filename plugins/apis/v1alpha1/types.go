@@ -176,7 +176,7 @@ type Objective struct {
 	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE]...') && quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1')) <= 0",message="alpha must be between 0 and 1"
 	// +kubebuilder:default="0.5"
 	// +optional
-	Alpha resource.Quantity `json:"alpha,omitempty"`
+	Alpha *resource.Quantity `json:"alpha,omitempty"`
 }
 
 // Constraints is limits that AWARE never exceeds.

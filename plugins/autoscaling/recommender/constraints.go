@@ -15,7 +15,7 @@ import (
 // utilisation count the same.
 func Objective(spec v1alpha1.MultidimPodAutoscalerSpec) mdp.Objective {
 	o := mdp.Objective{Alpha: 0.5, Reserved: spec.Learner != nil && spec.Learner.Algorithm == v1alpha1.AlgorithmBCQ}
-	if spec.Objective != nil && !spec.Objective.Alpha.IsZero() {
+	if spec.Objective != nil && spec.Objective.Alpha != nil {
 		o.Alpha = mdp.Ratio(spec.Objective.Alpha.AsApproximateFloat64())
 	}
 	if s := spec.SLO; s != nil {

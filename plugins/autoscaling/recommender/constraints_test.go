@@ -182,12 +182,21 @@ func TestObjectiveIsReadFromSpec(t *testing.T) {
 			Latency:    &v1alpha1.LatencySLO{Percentile: 95, Threshold: metav1.Duration{Duration: 50 * time.Millisecond}},
 			Throughput: quantity("100"),
 		},
-		Objective: &v1alpha1.Objective{Alpha: resource.MustParse("0.8")}})
+		Objective: &v1alpha1.Objective{Alpha: quantity("0.8")}})
 	if want := (mdp.Objective{
 		SLO:   mdp.SLO{Percentile: 95, Latency: 50 * time.Millisecond, Throughput: 100},
 		Alpha: 0.8,
 	}); o != want {
 		t.Errorf("objective %+v, want %+v", o, want)
+	}
+	// A weight of nothing is one, too, and not the usual one.
+	o = recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{Objective: &v1alpha1.Objective{Alpha: quantity("0")}})
+	if o.Alpha != 0 {
+		t.Errorf("an alpha of 0 became %v", o.Alpha)
+	}
+	o = recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{Objective: &v1alpha1.Objective{}})
+	if o.Alpha != 0.5 {
+		t.Errorf("an objective without alpha has one of %v", o.Alpha)
 	}
 	if o := recommender.Objective(v1alpha1.MultidimPodAutoscalerSpec{}); o.Alpha != 0.5 || o.SLO != (mdp.SLO{}) {
 		t.Errorf("objective of an empty spec %+v", o)
