@@ -201,6 +201,25 @@ func TestAWorkloadUnlikeAllOthersIsSaidToBe(t *testing.T) {
 	if _, ok := f.Judge([]float64{0, 0, 0}); ok {
 		t.Error("a workload of which nothing is known is judged")
 	}
+	for what, bad := range map[string]struct {
+		names      []string
+		embeddings [][]float64
+	}{
+		"one is nothing to compare with":  {names[:1], all[:1]},
+		"more names than embeddings":      {names[:3], all[:2]},
+		"embeddings of different lengths": {names[:2], [][]float64{{1, 0}, {1}}},
+	} {
+		if _, err := meta.NewFamiliar(bad.names, bad.embeddings); err == nil {
+			t.Errorf("taken: %s", what)
+		}
+	}
+	if _, err := meta.NewFamiliar(names[:2], all[:2]); err != nil {
+		t.Errorf("two are enough: %v", err)
+	}
+	_, err = meta.NewFamiliar([]string{"a", "nothing", "c"}, [][]float64{{1, 0}, {0, 0}, {1, 1}})
+	if err == nil || !strings.Contains(err.Error(), "workload nothing") {
+		t.Errorf("an embedding of nothing is that of another workload: %v", err)
+	}
 }
 
 // The embedding of an episode is that of the episodes before it, and does not change within it. A hidden one is not shown, of
@@ -282,6 +301,65 @@ func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
 	saved[len(saved)/2]++
 	if err := restored.UnmarshalBinary(saved); err == nil {
 		t.Error("a damaged file is taken")
+	}
+}
+
+// What a workload is like shows in what took force, and not in what was wanted. Where episodes are not kept nothing of them is, and a
+// state is saved of an environment that keeps them as one that does.
+func TestWhatTookForceIsRemembered(t *testing.T) {
+	const limit, wanted, force = 3, 1.0, 0.25
+	open := func(keep, guarded bool) (env.Env, *meta.Memory) {
+		t.Helper()
+		world := &envtest.World{Limit: limit, Pay: envtest.Constant(1), Execute: func(int, float64) float64 { return force }}
+		var inner env.Env = world
+		if guarded {
+			inner = envtest.Guarded{World: world}
+		}
+		c := small()
+		c.Form = meta.FormOf(inner)
+		m := meta.NewMemory(learner(t, c))
+		e, err := meta.Condition(inner, m, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obs := make([]float64, e.Observation().Dim())
+		if err := e.Reset(1, obs); err != nil {
+			t.Fatal(err)
+		}
+		for range limit {
+			if _, err := e.Step([]float64{wanted}, obs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return e, m
+	}
+	for guarded, want := range map[bool]float64{true: force, false: wanted} { // who is not asked says nothing of a guard
+		_, m := open(true, guarded)
+		if len(m.Episodes()) != 1 {
+			t.Fatalf("%d episodes are kept", len(m.Episodes()))
+		}
+		f := meta.FormOf(&envtest.World{})
+		for i := range limit {
+			if got := m.Episodes()[0].Steps[i*f.Width()+f.Observation]; got != want {
+				t.Errorf("guarded %v, step %d: the action is %v, want %v", guarded, i, got, want)
+			}
+		}
+	}
+	e, m := open(false, true)
+	short := make([]float64, e.Observation().Dim()-1)
+	if e.Reset(1, short) == nil || e.Observe(short) == nil {
+		t.Error("an observation without room for the embedding was taken")
+	}
+	saved, err := e.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Episodes()) != 0 {
+		t.Errorf("%d episodes of an environment that keeps none are kept", len(m.Episodes()))
+	}
+	keeps, _ := open(true, true)
+	if err := keeps.UnmarshalBinary(saved); err == nil || !strings.Contains(err.Error(), "keeps its episodes") {
+		t.Errorf("the state of one that keeps none: %v", err)
 	}
 }
 

@@ -35,13 +35,15 @@ func NewFamiliar(names []string, embeddings [][]float64) (*Familiar, error) {
 		return nil, fmt.Errorf("%d names and %d embeddings of workloads: there must be as many, and two at least",
 			len(names), len(embeddings))
 	}
-	f := &Familiar{Names: names, Embeddings: embeddings}
-	nearest := make([]float64, len(names))
 	for i, e := range embeddings {
 		if len(e) != len(embeddings[0]) {
 			return nil, fmt.Errorf("workload %s: an embedding of %d numbers: the first one has %d",
 				names[i], len(e), len(embeddings[0]))
 		}
+	}
+	f := &Familiar{Names: names, Embeddings: embeddings}
+	nearest := make([]float64, len(names))
+	for i, e := range embeddings {
 		_, nearest[i] = f.nearest(e, i)
 		if math.IsNaN(nearest[i]) {
 			return nil, fmt.Errorf("workload %s: its embedding is like none, not even itself: it must not be zero", names[i])
@@ -59,7 +61,7 @@ func (f *Familiar) nearest(e []float64, other int) (at int, similarity float64) 
 		if i == other {
 			continue
 		}
-		if s := Similarity(e, known); s > similarity || at < 0 {
+		if s := Similarity(e, known); s > similarity || math.IsNaN(similarity) {
 			at, similarity = i, s
 		}
 	}
