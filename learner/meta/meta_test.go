@@ -130,6 +130,66 @@ func TestTheBestEpisodesAndTheLastAreKept(t *testing.T) {
 }
 
 // A memory of fewer episodes than the meta-learner reads has the best of them, and their embedding.
+// An episode is as good as its mean step of which the reward is known, however many these are.
+func TestAnEpisodeIsWorthItsMeanStep(t *testing.T) {
+	var long, short, dark meta.Episode
+	for step := range 6 {
+		long.Add(form, []float64{0, 0}, []float64{0}, 1, true)
+		short.Add(form, []float64{0, 0}, []float64{0}, 1.5, step < 2)
+		dark.Add(form, []float64{0, 0}, []float64{0}, 9, false)
+	}
+	for _, one := range []struct {
+		e     meta.Episode
+		want  float64
+		known bool
+	}{{long, 1, true}, {short, 1.5, true}, {dark, 0, false}} {
+		if got, known := one.e.Reward(); got != one.want || known != one.known {
+			t.Errorf("%d known steps of %v: %v, %v", one.e.Known, one.e.Sum, got, known)
+		}
+	}
+	k := meta.Kept{Most: 1}
+	if !k.Add(long) || !k.Add(short) || k.Add(long) || k.Add(dark) || k.Episodes[0].Known != 2 {
+		t.Errorf("the best episode is not the one with the best steps: %+v", k.Episodes)
+	}
+}
+
+// What recurrent layers read of several bundles is each episode at its place, from its begin or its last steps, and zero elsewhere.
+func TestEachEpisodeOfEachBundleIsAtItsPlace(t *testing.T) {
+	c := small()
+	lengths := [][]int{{5, 12}, {}, {8, 1, 3, 7}} // of a bundle 3 are read, of an episode 8 steps
+	bundles := make([][]meta.Episode, len(lengths))
+	for i, bundle := range lengths {
+		for j, n := range bundle {
+			bundles[i] = append(bundles[i], episode(form, uint64(10*i+j), n))
+		}
+	}
+	all, width := len(bundles)*c.Bundle, form.Width()
+	x, read := slices.Repeat([]float64{7}, c.Length*all*width), slices.Repeat([]int{7}, all)
+	c.Fill(bundles, x, read)
+	for i := range bundles {
+		for j := range c.Bundle {
+			var e meta.Episode
+			if j < len(bundles[i]) {
+				e = bundles[i][j]
+			}
+			steps := len(e.Steps) / width
+			n := min(steps, c.Length)
+			if read[i*c.Bundle+j] != n {
+				t.Errorf("episode %d of bundle %d has %d steps, want %d", j, i, read[i*c.Bundle+j], n)
+			}
+			for step := range c.Length {
+				want := make([]float64, width)
+				if step < n {
+					want = e.Steps[(steps-n+step)*width:][:width]
+				}
+				if got := x[(step*all+i*c.Bundle+j)*width:][:width]; !slices.Equal(got, want) {
+					t.Errorf("step %d of episode %d of bundle %d is %v, want %v", step, j, i, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestAMemoryCanBeSmaller(t *testing.T) {
 	l := learner(t, small())
 	m := meta.NewMemory(l)
