@@ -365,6 +365,12 @@ func TestWhileTheFallbackDrivesOnlyRaisesAreTried(t *testing.T) {
 	if higher < 50 || other < 50 {
 		t.Errorf("%d raises of the CPU limit, %d of others: nothing is tried", higher, other)
 	}
+	l.fallback.cpu = 3500 // three and a half times of what is in force: no choice raises that much
+	for _, v := range l.episodes(2, 1) {
+		if v != 3500 {
+			t.Fatalf("%v was tried where the fallback raises to 3500", v)
+		}
+	}
 	l = live(t, func(c *lifecycle.AgentConfig) { c.Try, c.Settings.HighStakes = 0.5, true })
 	for _, v := range l.episodes(2, 1) {
 		if v != 1000 {
@@ -556,6 +562,39 @@ func TestAPromotionMustBeatWhatDrives(t *testing.T) {
 	}
 }
 
+// A promotion stays where what it earns is worse by no more than is allowed, whatever the rewards' sign, and is judged once it has
+// driven for as many episodes as a judgement takes.
+func TestAPromotionThatIsHardlyWorseStays(t *testing.T) {
+	for _, c := range []struct {
+		before, after mdp.Reward
+		stays         bool
+	}{{1.4, 1.34, true}, {1.4, 1.32, false}, {1.4, 1.5, true}, {-2, -2.09, true}, {-2, -2.11, false}} {
+		l := live(t, func(c *lifecycle.AgentConfig) {
+			c.Settings.Bootstrap = false
+			c.Settings.Thresholds = lifecycle.Thresholds{Online: -9, Serving: -9, Variance: 9}
+		})
+		l.Offer(&rule{cpu: 500}, 1, worth(1))
+		l.episodes(4, c.before)
+		l.in(lifecycle.Serving)
+		if taken, why := l.Offer(&rule{cpu: 400}, 2, worth(9)); !taken {
+			t.Fatal(why)
+		}
+		for _, v := range l.steps(199, c.after) {
+			if v != 400 {
+				t.Fatalf("after %v a step %v: it was not judged yet, and %v was decided", c.before, c.after, v)
+			}
+		}
+		l.steps(1, c.after)
+		want := int64(500)
+		if c.stays {
+			want = 400
+		}
+		if got := l.steps(1, c.after); got[0] != want {
+			t.Errorf("after %v a step %v: %v was decided, want %v", c.before, c.after, got[0], want)
+		}
+	}
+}
+
 // A restarted central goes on where it was. Without the policy the fallback drives.
 func TestAnAgentOutlivesItsProcess(t *testing.T) {
 	l := live(t, nil)
@@ -580,6 +619,12 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 	if got := next.episodes(1, 1.4); got[0] != 500 || next.Generation() != 7 {
 		t.Errorf("%v was decided, generation %d", got[0], next.Generation())
 	}
+	harmed := live(t, nil)
+	if err := harmed.Restore(s, learned); err != nil {
+		t.Fatal(err)
+	}
+	harmed.steps(20, -5) // what does harm hands back at once after a restart, too
+	harmed.in(lifecycle.Offline)
 	without := live(t, nil)
 	if err := without.Restore(s, nil); err != nil {
 		t.Fatal(err)
@@ -611,6 +656,39 @@ func TestNothingIsHandedOverBeforeTheFallbackIsKnown(t *testing.T) {
 	l.in(lifecycle.Offline)
 	l.episodes(1, 1)
 	l.in(lifecycle.Online)
+	// Two episodes are enough for who is proven elsewhere alone.
+	for _, proven := range []bool{false, true} {
+		l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Episodes = 4 })
+		w := worth(100)
+		w.Proven = proven
+		l.Offer(&rule{cpu: 500}, 1, w)
+		l.episodes(3, 1)
+		if got := l.Stage().Stage; (got == lifecycle.Online) != proven {
+			t.Errorf("proven elsewhere %v: stage %v after three of four episodes", proven, got)
+		}
+	}
+}
+
+// How often something is tried is a share, and not of all steps.
+func TestAnAgentThatTriesAllTheTimeIsRefused(t *testing.T) {
+	e, err := encode.New(encode.Discrete(mdp.LimitKnobs), encode.Place{Bounds: bounds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for try, fine := range map[mdp.Ratio]bool{0: true, 0.99: true, 1: false, -0.1: false, mdp.Ratio(math.Inf(1)): false} {
+		_, err := lifecycle.NewAgent(lifecycle.AgentConfig{
+			Settings: lifecycle.DefaultSettings, Fallback: &rule{}, Encoder: e, Try: try,
+		})
+		if (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "try") {
+			t.Errorf("a share of %v: %v", try, err)
+		}
+	}
+	_, err = lifecycle.NewAgent(lifecycle.AgentConfig{
+		Settings: lifecycle.DefaultSettings, Fallback: &rule{}, Encoder: e, Try: mdp.Ratio(math.NaN()),
+	})
+	if err == nil {
+		t.Error("a share that is NaN was taken")
+	}
 }
 
 // A workload can change while the fallback drives, and be easier or harder then: both show in what the fallback earns. What was
