@@ -464,6 +464,11 @@ type AgentState struct {
 	Proven     bool     `json:"proven,omitempty"` // in other workloads: so is the policy of the generation
 	Stale      bool     `json:"stale,omitempty"`  // Fallback is of an earlier workload
 	Served     bool     `json:"served,omitempty"` // the policy that drives has, in the workload that it is
+
+	// What detects drift and harm, while a policy drives. A state of an earlier release has none: then they are made of what the
+	// policy, and the fallback, have earned.
+	Drift *Detector `json:"drift,omitempty"`
+	Harm  *Detector `json:"harm,omitempty"`
 }
 
 // State is what outlives the process. It shares nothing with the agent.
@@ -471,7 +476,7 @@ func (a *Agent) State() AgentState {
 	return AgentState{
 		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
 		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale, Served: a.served,
-		Proven: a.proven,
+		Proven: a.proven, Drift: a.detector.clone(), Harm: a.harm.clone(),
 	}
 }
 
@@ -483,14 +488,18 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 		return fmt.Errorf("lifecycle stage %d: there are %d", s.Stage, stages)
 	case !s.Recent.valid() || !s.Fallback.valid():
 		return fmt.Errorf("a lifecycle's state without the rewards of its episodes")
+	case !s.Drift.valid() || !s.Harm.valid():
+		return fmt.Errorf("a lifecycle's state whose detectors of drift and harm, %+v and %+v, say nothing", s.Drift, s.Harm)
 	}
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
 	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
 	a.served, a.proven = s.Served || s.Stage == Serving, s.Proven
-	a.watch(s.Stage == Serving)
-	a.harm = nil
+	if a.detector = s.Drift.clone(); a.detector == nil {
+		a.watch(s.Stage == Serving)
+	}
+	a.harm = s.Harm.clone()
 	a.guard()
 	return nil
 }

@@ -619,12 +619,6 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 	if got := next.episodes(1, 1.4); got[0] != 500 || next.Generation() != 7 {
 		t.Errorf("%v was decided, generation %d", got[0], next.Generation())
 	}
-	harmed := live(t, nil)
-	if err := harmed.Restore(s, learned); err != nil {
-		t.Fatal(err)
-	}
-	harmed.steps(20, -5) // what does harm hands back at once after a restart, too
-	harmed.in(lifecycle.Offline)
 	without := live(t, nil)
 	if err := without.Restore(s, nil); err != nil {
 		t.Fatal(err)
@@ -637,13 +631,110 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 		t.Errorf("a policy that is lost makes it another workload: %+v", w)
 	}
 	for name, damage := range map[string]func(*lifecycle.AgentState){
-		"stage":   func(s *lifecycle.AgentState) { s.Stage = 9 },
+		"stage":   func(s *lifecycle.AgentState) { s.Stage = lifecycle.Serving + 1 },
 		"rewards": func(s *lifecycle.AgentState) { s.Fallback = nil },
+		"drift":   func(s *lifecycle.AgentState) { s.Drift = &lifecycle.Detector{Mean: 1, Alarm: 8} },
+		"harm":    func(s *lifecycle.AgentState) { s.Harm = &lifecycle.Detector{Mean: math.NaN(), Deviation: 1, Alarm: 8} },
 	} {
 		bad := s
 		damage(&bad)
 		if err := live(t, nil).Restore(bad, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A state of an earlier release has no detectors. They are made of what is known then.
+func TestAStateWithoutDetectorsHasThemMade(t *testing.T) {
+	for stage, rewards := range map[lifecycle.Stage]map[mdp.Reward]lifecycle.Stage{
+		lifecycle.Online:  {1.29: lifecycle.Online, -5: lifecycle.Offline},
+		lifecycle.Serving: {1.2: lifecycle.Online, -5: lifecycle.Offline},
+	} {
+		l := live(t, nil)
+		l.episodes(3, 1.3)
+		l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+		l.steps(1, 1.4)
+		if stage == lifecycle.Serving {
+			l.episodes(6, 1.4)
+		}
+		l.in(stage)
+		for reward, want := range rewards {
+			s := l.State()
+			s.Drift, s.Harm = nil, nil
+			again := live(t, nil)
+			if err := again.Restore(s, &rule{cpu: 500}); err != nil {
+				t.Fatal(err)
+			}
+			again.steps(30, reward)
+			again.in(want)
+		}
+	}
+}
+
+// Whether its process was restarted does not show in what an agent does next: neither while it is Online, where harm alone makes it
+// hand back within an episode, nor while it serves, where drift does, too.
+func TestARestartDoesNotShow(t *testing.T) {
+	for stage, rewards := range map[lifecycle.Stage]map[mdp.Reward]lifecycle.Stage{ // and where it is after 30 steps of them
+		lifecycle.Online:  {1.4: lifecycle.Online, 1.2: lifecycle.Online, 0.9: lifecycle.Offline},
+		lifecycle.Serving: {1.4: lifecycle.Serving, 1.2: lifecycle.Online, 0.9: lifecycle.Online},
+	} {
+		for reward, want := range rewards {
+			learned := &rule{cpu: 500}
+			l := live(t, nil)
+			for i := range 300 { // the fallback's rewards vary by a tenth
+				l.steps(1, 1.3+0.1*mdp.Reward(i%3-1))
+			}
+			l.Offer(learned, 1, worth(1.4))
+			for i := 0; l.Stage().Stage != stage; i++ {
+				l.steps(1, 1.4+0.1*mdp.Reward(i%3-1))
+			}
+			l.steps(2, reward) // what these have cost counts on
+			again := live(t, nil)
+			if err := again.Restore(l.State(), learned); err != nil {
+				t.Fatal(err)
+			}
+			again.at = l.at
+			for _, a := range []*living{l, again} { // of the first decision after a restart nobody knows what came before it
+				if _, err := a.Decide(present); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for step := range 30 {
+				one, other := l.steps(1, reward), again.steps(1, reward)
+				if l.Stage().Stage != again.Stage().Stage || one[0] != other[0] {
+					t.Fatalf("%v, %d steps of %v: %v (%s) decides on %v; restarted %v (%s) on %v", stage, step+1, reward,
+						l.Stage().Stage, l.Stage().Why, one, again.Stage().Stage, again.Stage().Why, other)
+				}
+			}
+			if got := l.Stage(); got.Stage != want {
+				t.Errorf("%v, and then 30 steps of %v: %v (%s), want %v", stage, reward, got.Stage, got.Why, want)
+			}
+		}
+	}
+}
+
+// Where nothing can be raised, or nothing is known, there is nothing to try.
+func TestWhereThereIsNothingToTryNothingIsTried(t *testing.T) {
+	full, unknown := present, present
+	full.Replicas, full.Limit = bounds.Replicas.Max, mdp.Size{CPU: bounds.CPU.Max, Memory: bounds.Memory.Max}
+	unknown.Observed = 0
+	for name, s := range map[string]mdp.State{"all is at its maximum": full, "nothing is known": unknown} {
+		l := live(t, func(c *lifecycle.AgentConfig) { c.Try = 0.9 })
+		l.episodes(1, 1)
+		for range 50 {
+			action, err := l.Decide(s)
+			if v, ok := action.Knob(mdp.CPULimit); err != nil || action.Sets != mdp.SetOf(mdp.CPULimit) || !ok || v != 1000 {
+				t.Fatalf("%s: %v, %v; want what the fallback wants", name, action, err)
+			}
+		}
+		l.episodes(2, 1)
+		l.Offer(&rule{cpu: 500}, 1, worth(9))
+		l.episodes(1, 1)
+		l.in(lifecycle.Online)
+		for range 50 {
+			if _, err := l.Decide(unknown); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -13,11 +13,11 @@ import (
 //
 // With an Alarm of 8 a drop by two deviations is seen after about six steps: each adds one and a half deviations in the mean.
 type Detector struct {
-	Mean, Deviation float64 // of a step, that are usual
-	Alarm           float64 // in deviations
-	Slack           float64 // in deviations: what a step may earn less than usual before it counts
-
-	sum float64 // in deviations
+	Mean      float64 `json:"mean"` // of a step, that are usual
+	Deviation float64 `json:"deviation"`
+	Alarm     float64 `json:"alarm"` // in deviations
+	Slack     float64 `json:"slack"` // in deviations: what a step may earn less than usual before it counts
+	Sum       float64 `json:"sum"`   // in deviations: what has been missing until now
 }
 
 // The defaults of Detector.Alarm and Detector.Slack.
@@ -29,6 +29,20 @@ const (
 // NewDetector makes a detector of what is usual: the mean and the deviation of a step's reward.
 func NewDetector(mean, deviation float64) *Detector {
 	return &Detector{Mean: mean, Deviation: max(deviation, 0.01*math.Abs(mean), 1e-9), Alarm: alarm, Slack: slack}
+}
+
+// clone is a copy that shares nothing; that of nil is nil.
+func (d *Detector) clone() *Detector {
+	if d == nil {
+		return nil
+	}
+	c := *d
+	return &c
+}
+
+// valid reports whether a detector of a file, or none, can be gone on with.
+func (d *Detector) valid() bool {
+	return d == nil || finite(d.Mean) && finite(d.Deviation) && d.Deviation > 0 && d.Alarm > 0 && d.Slack >= 0 && d.Sum >= 0
 }
 
 // seen is what was seen before, or what the reward of a step shows. A nil Detector sees nothing.
@@ -48,11 +62,11 @@ func (d *Detector) Add(reward float64) (drift string) {
 	if !finite(reward) {
 		return ""
 	}
-	d.sum = max(0, d.sum+(d.Mean-reward)/d.Deviation-d.Slack)
-	if d.sum < d.Alarm {
+	d.Sum = max(0, d.Sum+(d.Mean-reward)/d.Deviation-d.Slack)
+	if d.Sum < d.Alarm {
 		return ""
 	}
-	d.sum = 0
+	d.Sum = 0
 	return fmt.Sprintf(
 		"the rewards of the last steps are below %.4g, which was usual, by more than its deviation of %.4g explains",
 		d.Mean, d.Deviation)
