@@ -562,8 +562,8 @@ func TestAPromotionMustBeatWhatDrives(t *testing.T) {
 	}
 }
 
-// A promotion stays where what it earns is worse by no more than is allowed, whatever the rewards' sign, and is judged once it has
-// driven for as many episodes as a judgement takes.
+// A promotion stays where what it earns is worse by no more than is allowed, whatever the rewards' sign. It is judged once it
+// has driven for as many episodes as a judgement takes.
 func TestAPromotionThatIsHardlyWorseStays(t *testing.T) {
 	for _, c := range []struct {
 		before, after mdp.Reward
@@ -671,8 +671,8 @@ func TestAStateWithoutDetectorsHasThemMade(t *testing.T) {
 	}
 }
 
-// Whether its process was restarted does not show in what an agent does next: neither while it is Online, where harm alone makes it
-// hand back within an episode, nor while it serves, where drift does, too.
+// Whether its process was restarted does not show in what an agent does next: neither while it is Online, where harm alone
+// makes it hand back within an episode, nor while it serves, where drift ends that, too.
 func TestARestartDoesNotShow(t *testing.T) {
 	for stage, rewards := range map[lifecycle.Stage]map[mdp.Reward]lifecycle.Stage{ // and where it is after 30 steps of them
 		lifecycle.Online:  {1.4: lifecycle.Online, 1.2: lifecycle.Online, 0.9: lifecycle.Offline},

@@ -295,8 +295,8 @@ func TestEachObjectiveHasItsPrice(t *testing.T) {
 		s.Observed |= mdp.SetOf(more...)
 		return s
 	}
-	killed, larger := sees(mdp.OOMKills), full
-	killed.OOMKills = 1
+	killed, killedLate, larger := sees(mdp.OOMKills), sees(mdp.OOMKills, mdp.Missed), full
+	killed.OOMKills, killedLate.OOMKills = 1, 1
 	larger.Usage = mdp.Size{CPU: 200, Memory: 200}
 	latency := mdp.SLO{Percentile: 90, Latency: time.Second}
 	for name, c := range map[string]struct {
@@ -313,7 +313,7 @@ func TestEachObjectiveHasItsPrice(t *testing.T) {
 		"late background work":               {mdp.SLO{Background: 0.85}, sees(mdp.BackgroundLate), 2 - 0.5},
 		"background work nobody asked for":   {mdp.SLO{Lost: 0.15}, sees(mdp.BackgroundLate), 2},
 		"a kill in full use":                 {latency, killed, 0},
-		"a kill, and late requests":          {latency, func() mdp.State { s := killed; s.Observed |= mdp.SetOf(mdp.Missed); return s }(), -1},
+		"a kill, and late requests":          {latency, killedLate, -1},
 		"more than the limits in use":        {latency, larger, 2},
 	} {
 		got, ok := (mdp.Objective{SLO: c.slo, Alpha: 0.5}).Judge(c.s)

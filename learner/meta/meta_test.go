@@ -153,7 +153,7 @@ func TestAnEpisodeIsWorthItsMeanStep(t *testing.T) {
 	}
 }
 
-// What recurrent layers read of several bundles is each episode at its place, from its begin or its last steps, and zero elsewhere.
+// What recurrent layers read of several bundles is each episode at its place, whole or its last steps, and zero elsewhere.
 func TestEachEpisodeOfEachBundleIsAtItsPlace(t *testing.T) {
 	c := small()
 	lengths := [][]int{{5, 12}, {}, {8, 1, 3, 7}} // of a bundle 3 are read, of an episode 8 steps
@@ -364,8 +364,8 @@ func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {
 	}
 }
 
-// What a workload is like shows in what took force, and not in what was wanted. Where episodes are not kept nothing of them is, and a
-// state is saved of an environment that keeps them as one that does.
+// What a workload is like shows in what took force, and not in what was wanted. Where episodes are not kept nothing of them
+// is, and the state of such an environment is not that of one that keeps them.
 func TestWhatTookForceIsRemembered(t *testing.T) {
 	const limit, wanted, force = 3, 1.0, 0.25
 	open := func(keep, guarded bool) (env.Env, *meta.Memory) {

@@ -313,10 +313,12 @@ func TestAPolicyThatDoesNotFitIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*weights.File){
-		"kind":                     func(f *weights.File) { f.Meta["kind"] = "train" },
-		"encoding":                 func(f *weights.File) { f.Meta["encoding"] = "2" },
-		"metadata":                 func(f *weights.File) { f.Meta["policy"] = "{" },
-		"activation":               func(f *weights.File) { f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1) },
+		"kind":     func(f *weights.File) { f.Meta["kind"] = "train" },
+		"encoding": func(f *weights.File) { f.Meta["encoding"] = "2" },
+		"metadata": func(f *weights.File) { f.Meta["policy"] = "{" },
+		"activation": func(f *weights.File) {
+			f.Meta["policy"] = strings.Replace(f.Meta["policy"], "relu", "softsign", 1)
+		},
 		"of 0 inputs":              func(f *weights.File) { firstLayer(f, 0, 16) },
 		"and 0 outputs":            func(f *weights.File) { firstLayer(f, 50, 0) },
 		"of 65537 inputs":          func(f *weights.File) { firstLayer(f, 1<<16+1, 16) },

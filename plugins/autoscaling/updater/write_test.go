@@ -197,8 +197,8 @@ func TestGivingUpAfterARestartFollowsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// A size that a node has had no room for, for longer than is waited for it, becomes a replica more: where replicas may be set, and
-// within the bounds. Until then nothing is given up.
+// A size that a node has had no room for, for longer than is waited for it, becomes a replica more: where replicas may be
+// set, and within the bounds. Until then nothing is given up.
 func TestASizeWithoutRoomBecomesAReplica(t *testing.T) {
 	for name, c := range map[string]struct {
 		since time.Duration
@@ -265,8 +265,8 @@ func TestAStaleUpdaterGivesNothingUp(t *testing.T) {
 	}
 }
 
-// Replicas go as far as the strictest budget of their pods allows. What others have, or what selects no pod, says nothing; one that
-// selects every pod of the namespace does.
+// Replicas go as far as the strictest budget of their pods allows. What others have, or what selects no pod, says nothing; one
+// that selects every pod of the namespace does.
 func TestReplicasGoAsFarAsTheirDisruptionBudgetsAllow(t *testing.T) {
 	pods := func(app string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
@@ -280,16 +280,18 @@ func TestReplicasGoAsFarAsTheirDisruptionBudgetsAllow(t *testing.T) {
 		budgets []budget
 		want    int // of 5 replicas, where 2 are wanted
 	}{
-		"none":                              {nil, 2},
-		"none of three":                     {[]budget{{"shop", pods("web"), 0}}, 5},
-		"one of three":                      {[]budget{{"shop", pods("web"), 1}}, 4},
-		"all three":                         {[]budget{{"shop", pods("web"), 3}}, 2},
-		"more than is wanted":               {[]budget{{"shop", pods("web"), 4}}, 2},
-		"the strictest, whichever is first": {[]budget{{"shop", pods("web"), 2}, {"shop", pods("web"), 1}, {"shop", pods("web"), 3}}, 4},
-		"of every pod":                      {[]budget{{"shop", &metav1.LabelSelector{}, 1}}, 4},
-		"of no pod":                         {[]budget{{"shop", nil, 0}}, 2},
-		"of other pods":                     {[]budget{{"shop", pods("db"), 0}}, 2},
-		"of another namespace":              {[]budget{{"market", pods("web"), 0}}, 2},
+		"none":                {nil, 2},
+		"none of three":       {[]budget{{"shop", pods("web"), 0}}, 5},
+		"one of three":        {[]budget{{"shop", pods("web"), 1}}, 4},
+		"all three":           {[]budget{{"shop", pods("web"), 3}}, 2},
+		"more than is wanted": {[]budget{{"shop", pods("web"), 4}}, 2},
+		"the strictest, whichever is first": {
+			[]budget{{"shop", pods("web"), 2}, {"shop", pods("web"), 1}, {"shop", pods("web"), 3}}, 4,
+		},
+		"of every pod":         {[]budget{{"shop", &metav1.LabelSelector{}, 1}}, 4},
+		"of no pod":            {[]budget{{"shop", nil, 0}}, 2},
+		"of other pods":        {[]budget{{"shop", pods("db"), 0}}, 2},
+		"of another namespace": {[]budget{{"market", pods("web"), 0}}, 2},
 	} {
 		s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 		for i, b := range c.budgets {
@@ -380,21 +382,28 @@ func TestARestoreThatFailedIsDoneByTheNextCall(t *testing.T) {
 func TestARestoreLeavesOnePodAlone(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
-	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, "web-1"); n != 0 || err != nil || s.size()[0] != 2000 {
-		t.Errorf("%d containers of the pod that is left alone were restored, %v", n, err)
-	}
-	w := s.load()
-	w.Template.Spec.Containers[0].Name = "renamed"
-	if n, err := updater.Restore(t.Context(), s.client, w, updater.Manager, ""); n != 0 || err != nil || s.size()[0] != 2000 {
-		t.Errorf("%d containers of another name were restored, %v", n, err)
-	}
-	if n, err := updater.Restore(t.Context(), s.client, s.load(), updater.Manager, "web-2"); n != 1 || err != nil || s.size()[0] != 500 {
-		t.Errorf("%d containers restored, %v, size %v", n, err, s.size())
+	renamed := s.load()
+	renamed.Template.Spec.Containers[0].Name = "renamed"
+	for _, one := range []struct {
+		what     string
+		of       *updater.Workload
+		except   string
+		restored int
+		request  int64 // after it
+	}{
+		{"of the pod that is left alone", s.load(), "web-1", 0, 2000},
+		{"of another name", renamed, "", 0, 2000},
+		{"where another pod is left alone", s.load(), "web-2", 1, 500},
+	} {
+		n, err := updater.Restore(t.Context(), s.client, one.of, updater.Manager, one.except)
+		if n != one.restored || err != nil || s.size()[0] != one.request {
+			t.Errorf("%d containers %s were restored, %v, size %v", n, one.what, err, s.size())
+		}
 	}
 }
 
-// A pod belongs to what its controller belongs to. What has no controller, or one that cannot be resized, belongs to nobody here, and
-// an API server that does not answer is no answer.
+// A pod belongs to what its controller belongs to. What has no controller, or one that cannot be resized, belongs to nobody
+// here, and an API server that does not answer is no answer.
 func TestAPodBelongsToItsWorkload(t *testing.T) {
 	by := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}}
