@@ -494,7 +494,8 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
-	a.workload, a.stale, a.judged = s.Workload, s.Stale, s.Fallback.Count
+	a.workload, a.stale = s.Workload, s.Stale
+	a.judged, a.odd = 0, false // the next tick asks again whether the last episodes are odd ones
 	a.served, a.proven = s.Served || s.Stage == Serving, s.Proven
 	if a.detector = s.Drift.clone(); a.detector == nil {
 		a.watch(s.Stage == Serving)

@@ -799,6 +799,15 @@ func TestAWorkloadThatChangesWhileTheFallbackDrivesIsAnotherOne(t *testing.T) {
 		if w := l.Workload(); w != (lifecycle.Workload{}) {
 			t.Errorf("%v: after two odd episodes it is another workload: %+v", after, w)
 		}
+		again := live(t, nil) // a restart in between is no judgement
+		if err := again.Restore(l.State(), nil); err != nil {
+			t.Fatal(err)
+		}
+		again.at = l.at
+		again.Offer(learned, 2, worth(1.25))
+		if again.steps(50, after); learned.asked != 0 {
+			t.Errorf("%v: it was handed over after a restart", after)
+		}
 		l.episodes(2, after)
 		l.in(lifecycle.Offline)
 		if w := l.Workload(); w.Changes != 1 || !w.Since.Equal(begin) || !strings.Contains(l.Stage().Why, "another one") {
