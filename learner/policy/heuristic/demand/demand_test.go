@@ -107,6 +107,93 @@ func TestSteadyDemandGetsItselfAndTwoHundredths(t *testing.T) {
 	}
 }
 
+// ew is an exponential mean with a memory in seconds.
+type ew struct{ memory, sum, weight float64 }
+
+func (m *ew) add(v float64) float64 {
+	m.sum, m.weight = m.sum*(1-1/m.memory)+v, m.weight*(1-1/m.memory)+1
+	return m.sum / m.weight
+}
+
+// The limit is that of the package's formulas, for each margin and level, with the figures of whatever second.
+func TestTheLimitIsThatOfTheFormulas(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, c := range []struct{ margin, level float64 }{{0, 0}, {0.7, 0}, {-1, 0.5}, {1, -3}, {0, 2.5}} {
+		p := demand.New(demand.Config{Margin: c.margin, Floor: 10})
+		p.SetLevel(c.level)
+		z := math.Exp(c.margin + c.level)
+		mean, work, moves := ew{memory: 600}, ew{memory: 600}, ew{memory: 120}
+		var d, held, before, change, w float64 // of the second before
+		for second := range 400 {
+			u, share := float64(rng.IntN(900)+100)/1000, 0.0
+			if rng.IntN(3) == 0 {
+				share = float64(rng.IntN(11)) / 10
+			}
+			a, err := p.Decide(mdp.State{
+				At: noon.Add(time.Duration(second) * time.Second), Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled),
+				Limit: mdp.Size{CPU: 1}, Usage: mdp.Size{CPU: mdp.MilliCPU(math.Round(1000 * u))}, Throttled: mdp.Ratio(share),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if second == 0 { // of a second that nobody saw begin
+				continue
+			}
+			b := share * max(0, held+d-u)
+			y := max(0, u+b-held)
+			if second == 1 {
+				d = y
+			}
+			m, q := mean.add(y), 0.0
+			if second > 1 {
+				q = moves.add((y - before) * (y - before))
+			}
+			if second > 2 {
+				w = max(0, work.add(-(y-before)*change)) / m
+			}
+			r := w * d
+			q = max(0, q-2*r)
+			variance := (q + math.Sqrt(q*q+4*q*r)) / 2
+			gain := 0.2
+			if variance > 0 {
+				gain = max(gain, variance/(variance+r))
+			}
+			change, before, held = y-before, y, b
+			d = max(0, d+gain*(y-d))
+			scatter := math.Sqrt(10 * w * d)
+			want := 1.002*d + z*(math.Hypot(scatter, math.Sqrt(variance))+0.02*d) + 0.3*b + z/(z+0.03)*share*max(scatter, share*d/4)
+			if got := float64(a.Limit.CPU); math.Abs(got-math.Ceil(1000*want)) > 1 {
+				t.Fatalf("margin %v, level %v, second %d: %v, and the formulas say %.1f", c.margin, c.level, second, got, 1000*want)
+			}
+		}
+	}
+}
+
+// Figures that no container has are an error, and the next second follows from none.
+func TestFiguresOfNoContainerAreRefused(t *testing.T) {
+	p := demand.New(demand.Default)
+	good := mdp.State{At: noon, Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled), Limit: mdp.Size{CPU: 1000},
+		Usage: mdp.Size{CPU: 500}}
+	for name, spoil := range map[string]func(*mdp.State){
+		"throttled below zero":     func(s *mdp.State) { s.Throttled = -0.1 },
+		"throttled more than ever": func(s *mdp.State) { s.Throttled = 1.1 },
+		"throttled NaN":            func(s *mdp.State) { s.Throttled = mdp.Ratio(math.NaN()) },
+		"no limit":                 func(s *mdp.State) { s.Limit.CPU = 0 },
+		"more than a million":      func(s *mdp.State) { s.Limit.CPU = 1_000_000_001 },
+		"usage below zero":         func(s *mdp.State) { s.Usage.CPU = -1 },
+		"usage of a million cores": func(s *mdp.State) { s.Usage.CPU = 1_000_000_001 },
+	} {
+		s := good
+		spoil(&s)
+		if a, err := p.Decide(s); err == nil || a.Sets != 0 {
+			t.Errorf("%s: %v, %v", name, a, err)
+		}
+	}
+	if a, err := p.Decide(good); err != nil || a.Sets != 0 {
+		t.Errorf("the second after it: %v, %v; want nothing, since nobody saw it begin", a, err)
+	}
+}
+
 // A rule that follows usage stays where the limit is. The demand is above it.
 func TestAThrottledContainerGetsItsDemand(t *testing.T) {
 	for _, fast := range []bool{false, true} {

@@ -42,3 +42,52 @@ func TestMemoryFollowsUseAndStaysAfterAnOOMKill(t *testing.T) {
 		}
 	}
 }
+
+// A container that stalls for memory gets more, as one that was killed does, and keeps it for a while. One that stalls as much as
+// is usual does not.
+func TestAStallForMemoryRaisesAndHolds(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		pressure mdp.Ratio
+		known    bool
+		want     mdp.Bytes // of 300 MiB, where 150 are enough for the use
+	}{{workingset.Default.PressureThreshold + 0.01, true, 360}, {workingset.Default.PressureThreshold, true, 150}, {1, false, 150}} {
+		p := workingset.New(workingset.Default)
+		s := mdp.State{
+			At: noon, Observed: mdp.SetOf(mdp.MemoryUsage, mdp.MemoryLimit), MemoryPressure: c.pressure,
+			Usage: mdp.Size{Memory: 100 * mdp.MiB}, Limit: mdp.Size{Memory: 300 * mdp.MiB},
+		}
+		if c.known {
+			s.Observed |= mdp.SetOf(mdp.MemoryPressure)
+		}
+		a, err := p.Decide(s)
+		if err != nil || a.Limit.Memory != c.want*mdp.MiB {
+			t.Errorf("pressure %v, known %v: %v, %v; want %d MiB", c.pressure, c.known, a, err, c.want)
+		}
+		if c.want < 300 {
+			continue
+		}
+		s.MemoryPressure = 0
+		hold := workingset.Default.AfterOOM
+		for after, keeps := range map[time.Duration]bool{hold - time.Second: true, hold: false} {
+			s.At = noon.Add(after)
+			if a, err := p.Decide(s); err != nil || (a.Sets == 0) != keeps {
+				t.Errorf("%v after a stall: %v, %v", after, a, err)
+			}
+		}
+	}
+}
+
+func TestFiguresOfNoContainerAreRefused(t *testing.T) {
+	for name, size := range map[string][2]mdp.Bytes{ // use, limit
+		"no use": {0, mdp.MiB}, "a use below zero": {-1, mdp.MiB}, "no limit": {mdp.MiB, 0},
+		"more than an exbibyte": {1<<60 + 1, mdp.MiB},
+	} {
+		a, err := workingset.New(workingset.Default).Decide(mdp.State{
+			Observed: mdp.SetOf(mdp.MemoryUsage, mdp.MemoryLimit), Usage: mdp.Size{Memory: size[0]}, Limit: mdp.Size{Memory: size[1]},
+		})
+		if err == nil || a.Sets != 0 {
+			t.Errorf("%s: %v, %v", name, a, err)
+		}
+	}
+}
