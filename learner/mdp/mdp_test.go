@@ -235,6 +235,18 @@ func TestPreservation(t *testing.T) {
 			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), Latency: time.Millisecond}, 1, true,
 		},
 		"unseen latency is not good latency": {slo, mdp.State{}, 0, false},
+		"unseen throughput is no good one":   {mdp.SLO{Throughput: 100}, mdp.State{}, 0, false},
+		"a kill of which nobody knows": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Latency), OOMKills: 1, Latency: time.Millisecond}, 1, true,
+		},
+		"late background work of which nobody knows": {mdp.SLO{Background: 0.99}, mdp.State{BackgroundLate: 0.04}, 1, true},
+		"requests missed, and none answered": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput, mdp.Missed), Missed: 0.5}, 0, true,
+		},
+		"none missed, and none answered": {slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput, mdp.Missed)}, 0, false},
+		"none answered, and nobody knows what was missed": {
+			slo, mdp.State{Observed: mdp.SetOf(mdp.Throughput), Missed: 0.5}, 0, false,
+		},
 		"half the asked throughput": {mdp.SLO{Throughput: 100},
 			mdp.State{Observed: mdp.SetOf(mdp.Throughput), Throughput: 50}, 0.5, true},
 	} {
@@ -297,6 +309,16 @@ func TestEachObjectiveHasItsPrice(t *testing.T) {
 	}
 	killed, killedLate, larger := sees(mdp.OOMKills), sees(mdp.OOMKills, mdp.Missed), full
 	killed.OOMKills, killedLate.OOMKills = 1, 1
+	half, nothing := full, full
+	half.Usage.Memory, nothing.Limit.Memory = 50, 0
+	if r, ok := (mdp.Objective{Alpha: 0.5}).Judge(nothing); ok {
+		t.Errorf("a container without a memory limit earns %v", r)
+	}
+	nothing = full
+	nothing.Limit.CPU = 0
+	if r, ok := (mdp.Objective{Alpha: 0.5}).Judge(nothing); ok {
+		t.Errorf("a container without a CPU limit earns %v", r)
+	}
 	larger.Usage = mdp.Size{CPU: 200, Memory: 200}
 	latency := mdp.SLO{Percentile: 90, Latency: time.Second}
 	for name, c := range map[string]struct {
@@ -315,6 +337,7 @@ func TestEachObjectiveHasItsPrice(t *testing.T) {
 		"a kill in full use":                 {latency, killed, 0},
 		"a kill, and late requests":          {latency, killedLate, -1},
 		"more than the limits in use":        {latency, larger, 2},
+		"half of the memory in use":          {latency, half, 1.75},
 	} {
 		got, ok := (mdp.Objective{SLO: c.slo, Alpha: 0.5}).Judge(c.s)
 		if !ok || math.Abs(float64(got-c.want)) > 1e-9 {
