@@ -106,7 +106,7 @@ func (e *Encoder) State(obs []float64) (mdp.State, error) {
 
 // scale brings values of one unit to numbers of about 1, and back. The zero value leaves them as they are.
 type scale struct {
-	unit      float64 // of logarithmic scales: below; of geometric ones it is added to a value, so that 0 has a place
+	unit      float64 // what logarithmic scales count a value in; geometric ones add it to a value, so that 0 has a place
 	doublings float64 // of logarithmic scales, log2(1 + v/unit), how many of them are 1; 0 for others
 	low       float64 // of geometric scales: the logarithm at -1
 	half      float64 // of geometric scales: from there to the one at 0; 0 for others

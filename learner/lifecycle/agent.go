@@ -465,8 +465,8 @@ type AgentState struct {
 	Stale      bool     `json:"stale,omitempty"`  // Fallback is of an earlier workload
 	Served     bool     `json:"served,omitempty"` // the policy that drives has, in the workload that it is
 
-	// What detects drift and harm, while a policy drives. A state of an earlier release has none: then they are made of what the
-	// policy, and the fallback, have earned.
+	// The detectors of drift and of harm; nil where there is none. A state of an earlier release has none: then they are made of
+	// what the policy, and the fallback, have earned.
 	Drift *Detector `json:"drift,omitempty"`
 	Harm  *Detector `json:"harm,omitempty"`
 }
@@ -489,7 +489,8 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	case !s.Recent.valid() || !s.Fallback.valid():
 		return fmt.Errorf("a lifecycle's state without the rewards of its episodes")
 	case !s.Drift.valid() || !s.Harm.valid():
-		return fmt.Errorf("a lifecycle's state whose detectors of drift and harm, %+v and %+v, say nothing", s.Drift, s.Harm)
+		return fmt.Errorf("a lifecycle's state with detectors of drift %+v and of harm %+v: deviations and alarms must be above 0",
+			s.Drift, s.Harm)
 	}
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()

@@ -378,7 +378,7 @@ func TestARestoreThatFailedIsDoneByTheNextCall(t *testing.T) {
 	}
 }
 
-// The pod that decides on a restore is left for last, and a container that the template does not have any more is left alone.
+// A restore leaves one pod alone, such as the canary, and a container that the template does not have any more.
 func TestARestoreLeavesOnePodAlone(t *testing.T) {
 	s := open(t, resources(500, 1000, 128, 256), interceptor.Funcs{})
 	s.act(s.updater(), mdp.Action{}.WithReservation(2000))
