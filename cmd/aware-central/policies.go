@@ -15,7 +15,10 @@ import (
 // policies makes the policy of a workload's container, behind central's guards: HPA's and VPA's arithmetic, and an agent that
 // learns of it where the owner wants one.
 func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error) {
-	c := central.Rule(b.Objective.SLO, b.Bounds)
+	c, guards := central.Rule(b.Objective.SLO, b.Bounds), central.Guards()
+	if b.ScaleIn > 0 {
+		c.Stabilization, guards.BurstPast = b.ScaleIn, b.ScaleIn
+	}
 	if err := c.Check(); err != nil {
 		return nil, "", fmt.Errorf("the rule hpavpa: %w", err)
 	}
@@ -38,7 +41,7 @@ func (m *minds) policies(b recommender.PolicyRequest) (mdp.Policy, string, error
 	case b.First:
 		return nil, "", fmt.Errorf("spec.learner.algorithm %q: it must be none or bcq", b.Learner.Algorithm)
 	}
-	return guard.Standard(policy, central.Guards(), place), "hpavpa/1", nil
+	return guard.Standard(policy, guards, place), "hpavpa/1", nil
 }
 
 // budgets makes the error budget of a workload whose nodes decide by demand.

@@ -170,3 +170,62 @@ func TestABurstThatItsCeilingsCarryChangesNothing(t *testing.T) {
 		t.Errorf("after it: %v", a)
 	}
 }
+
+// An owner says how long a replica is kept for the next burst. Before that has passed none is removed, whatever the load is, and
+// after it as many stay as carry the largest burst of that time.
+func TestReplicasAreKeptForAsLongAsTheirOwnerSays(t *testing.T) {
+	bounds := mdp.Bounds{
+		Replicas:    mdp.Range[int]{Min: 1, Max: 3},
+		CPU:         mdp.Range[mdp.MilliCPU]{Min: 100, Max: 1200},
+		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
+		Reservation: mdp.Range[mdp.MilliCPU]{Min: 25, Max: 1199},
+	}
+	// What is wanted is not known in the first two steps, since a mean of a quarter of a minute takes longer: until then what there is
+	// is wanted, and the windows begin with the second of them, at 10 s.
+	//
+	// removedAt is the second at which two replicas become one, after a burst at the twentieth second that used so much of
+	// each; -1 is never, within ten minutes in which such a burst comes again each minute, or does not.
+	removedAt := func(window time.Duration, burst mdp.MilliCPU, again bool) int {
+		p, _, err := rules().policies(recommender.PolicyRequest{
+			Bounds: bounds, Objective: mdp.Objective{SLO: objective}, First: true, ScaleIn: window,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for second := 0; second < 600; second += 10 {
+			used := mdp.MilliCPU(60)
+			if second == 20 || again && second%60 == 20 {
+				used = burst
+			}
+			a, err := p.Decide(mdp.State{
+				At: time.Unix(int64(second), 0), Observed: mdp.SetOf(mdp.Replicas, mdp.CPUCeiling, mdp.CPUUsage, mdp.CPUBurst),
+				Replicas: 2, Ceiling: 1200, Usage: mdp.Size{CPU: 60}, CPUBurst: used,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Sets.Has(mdp.Replicas) && a.Replicas < 2 {
+				return second
+			}
+		}
+		return -1
+	}
+	for _, c := range []struct {
+		name   string
+		window time.Duration
+		burst  mdp.MilliCPU // 540 of each is what one ceiling carries at nine tenths
+		again  bool
+		want   int
+	}{
+		{"half a minute, a burst that one carries", 30 * time.Second, 530, true, 40},
+		{"half a minute, a burst that one does not carry", 30 * time.Second, 550, false, 50},
+		{"such bursts each minute", 30 * time.Second, 550, true, 50},
+		{"such bursts each minute, and a window with one", time.Minute, 550, true, -1},
+		{"by itself", 0, 530, true, 310},
+		{"by itself, a burst that one does not carry", 0, 550, false, 320},
+	} {
+		if got := removedAt(c.window, c.burst, c.again); got != c.want {
+			t.Errorf("%s: the replica goes after %d s, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -175,7 +175,10 @@ func TestTheAPIServerValidates(t *testing.T) {
 			"min memory must not be above max memory",
 		},
 		"min replicas above max": {"constraints: {replicas: {min: 5, max: 2}}", "min must not be above max"},
-		"unknown mode":           {"mode: turbo", `Unsupported value: "turbo"`},
+		"a scale-in window of two hours": {
+			"constraints: {replicas: {max: 2, scaleInWindow: 2h}}", "scaleInWindow must be from 10s to 1h",
+		},
+		"unknown mode": {"mode: turbo", `Unsupported value: "turbo"`},
 		"an slo of nothing": {"slo: {source: {type: pod}}",
 			"an slo needs latency, throughput, or both"},
 		"prometheus without server": {"slo: {latency: {threshold: 50ms}, source: {type: prometheus}}",

@@ -16,7 +16,7 @@ import (
 )
 
 // K8s-CPU-Fast has the bounds that AWARE has from its annotations.
-const leastMilli, mostMilli = 100, 900
+const leastMilli, mostMilli = 100, 1200
 
 // fast is K8s-CPU-Fast on real pods: once a second it reads what each container has used, and
 // resizes its pod in place. A container's request follows its limit in the template's proportion.

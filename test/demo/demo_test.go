@@ -347,8 +347,8 @@ func TestK8sCPUFastFollowsWhatIsUsed(t *testing.T) {
 	}{
 		{"nothing is known yet", 0, ""},
 		{"300m of 600m", 300, `"limits":{"cpu":"500m"},"requests":{"cpu":"333m"}`},
-		{"all of it: more, up to what AWARE may give", 600, `"limits":{"cpu":"900m"},"requests":{"cpu":"600m"}`},
-		{"little: the highest of 20 s stays", 10, `"limits":{"cpu":"900m"}`},
+		{"all of it: more, up to what AWARE may give", 720, `"limits":{"cpu":"1200m"},"requests":{"cpu":"800m"}`},
+		{"little: the highest of 20 s stays", 10, `"limits":{"cpu":"1200m"}`},
 	} {
 		resized = nil
 		used += 1000 * c.milli

@@ -19,15 +19,17 @@ func Form() encode.Form {
 	return f
 }
 
+// ScaleInWindow is how far back a removal of replicas looks where the owner does not say: HPA's own default.
+const ScaleInWindow = 5 * time.Minute
+
 // Rule is the settings of HPA's and VPA's arithmetic for a workload.
 func Rule(slo mdp.SLO, bounds mdp.Bounds) hpavpa.Config {
 	c := hpavpa.Default
 	c.SLO = slo
 	c.Largest = mdp.Size{CPU: bounds.CPU.Max, Memory: bounds.Memory.Max}
 	// A replica that is settled beneath its ceiling costs its reservation only, and the
-	// next burst needs it at once: HPA's own default. VPA's own percentile is for the
-	// typical use, too.
-	c.Stabilization = 5 * time.Minute
+	// next burst needs it at once. VPA's own percentile is for the typical use, too.
+	c.Stabilization = ScaleInWindow
 	c.BurstUtilization = 100 * burstShare
 	c.Percentile = 0.9
 	// A resize took a busy node of two cores a fifth of its CPU for a second: the API server, the kubelet and the
@@ -72,6 +74,6 @@ func Guards() guard.Settings {
 	s.Down = 0.7
 	s.MemoryDwell = 20 * time.Second
 	s.MemoryPast = 10 * time.Minute
-	s.BurstShare, s.BurstPast = burstShare, 5*time.Minute // as [Rule] has it
+	s.BurstShare, s.BurstPast = burstShare, ScaleInWindow
 	return s
 }

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "time"
+
 // Prefix begins every annotation and label of AWARE. An unknown key under it is
 // reported to its owner as an error: a misspelt limit must not be ignored
 // silently.
@@ -22,7 +24,8 @@ const (
 	SLOServerAnnotation   = Prefix + "slo-server" // with slo-source prometheus: its URL
 	MinReplicasAnnotation = Prefix + "min-replicas"
 	MaxReplicasAnnotation = Prefix + "max-replicas"
-	MinCPUAnnotation      = Prefix + "min-cpu" // of each container that has a CPU limit
+	ScaleInAnnotation     = Prefix + "scale-in-window" // how far back a removal of replicas looks: 10s to 1h; default 5m
+	MinCPUAnnotation      = Prefix + "min-cpu"         // of each container that has a CPU limit
 	MaxCPUAnnotation      = Prefix + "max-cpu"
 	MinMemoryAnnotation   = Prefix + "min-memory" // of each container that has a memory limit
 	MaxMemoryAnnotation   = Prefix + "max-memory"
@@ -31,6 +34,13 @@ const (
 	RuleAnnotation        = Prefix + "rule"      // captain (default), demand: by which nodes decide on CPU limits
 	BudgetAnnotation      = Prefix + "budget"    // of the rule demand: share of requests that may be late; 0.85% for a p99
 	WindowsAnnotation     = Prefix + "windows"   // of the rule demand: share of windows of 10 s over the SLO; default 5%
+)
+
+// What ScaleInAnnotation and the field scaleInWindow may be: a decision is made every 10 s, and a
+// HorizontalPodAutoscaler has at most an hour.
+const (
+	LeastScaleInWindow = 10 * time.Second
+	MostScaleInWindow  = time.Hour
 )
 
 // GeneratedLabel marks a MultidimPodAutoscaler that was made from annotations

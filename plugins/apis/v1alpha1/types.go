@@ -206,6 +206,11 @@ type ReplicaConstraints struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	Max int32 `json:"max"`
+	// How far back a removal of replicas looks, from 10s to 1h: as many stay as were wanted within this time, and as
+	// carry its largest burst beneath their ceilings. Default 5m, as of a HorizontalPodAutoscaler's scaleDown.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="scaleInWindow must be from 10s to 1h"
+	// +optional
+	ScaleInWindow *metav1.Duration `json:"scaleInWindow,omitempty"`
 }
 
 // ContainerConstraints bounds the limits of one container. As everywhere here, an exponent

@@ -110,7 +110,7 @@ func known() []string {
 		v1alpha1.ModeAnnotation, v1alpha1.PausedAnnotation,
 		v1alpha1.SLOThroughput, v1alpha1.SLOSourceAnnotation, v1alpha1.SLOPortAnnotation,
 		v1alpha1.SLOPathAnnotation, v1alpha1.SLOMetricAnnotation, v1alpha1.SLOServerAnnotation,
-		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation,
+		v1alpha1.MinReplicasAnnotation, v1alpha1.MaxReplicasAnnotation, v1alpha1.ScaleInAnnotation,
 		v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
 		v1alpha1.MinMemoryAnnotation, v1alpha1.MaxMemoryAnnotation, v1alpha1.OOMEvictAnnotation,
 		v1alpha1.AlgorithmAnnotation, v1alpha1.RuleAnnotation, v1alpha1.BudgetAnnotation, v1alpha1.WindowsAnnotation,
@@ -269,6 +269,23 @@ func ResolvePort(port string, pod corev1.PodSpec) (int32, error) {
 	return 0, fmt.Errorf("no container has a port named %q; there are %s", port, strings.Join(names, ", "))
 }
 
+// scaleIn reads how far back a removal of replicas looks.
+func (r *reader) scaleIn(c *v1alpha1.ReplicaConstraints) {
+	value, ok := r.take(v1alpha1.ScaleInAnnotation)
+	if !ok {
+		return
+	}
+	d, err := time.ParseDuration(value)
+	switch {
+	case err != nil || d < v1alpha1.LeastScaleInWindow || d > v1alpha1.MostScaleInWindow:
+		r.fail(v1alpha1.ScaleInAnnotation, value, "it must be a duration from 10s to 1h, such as 5m")
+	case c == nil:
+		r.fail(v1alpha1.ScaleInAnnotation, value, "it is of the number of replicas, and needs max-replicas")
+	default:
+		c.ScaleInWindow = &metav1.Duration{Duration: d}
+	}
+}
+
 func (r *reader) constraints() v1alpha1.Constraints {
 	var c v1alpha1.Constraints
 	least, most := r.count(v1alpha1.MinReplicasAnnotation), r.count(v1alpha1.MaxReplicasAnnotation)
@@ -281,6 +298,7 @@ func (r *reader) constraints() v1alpha1.Constraints {
 	case most != 0:
 		c.Replicas = &v1alpha1.ReplicaConstraints{Min: max(1, least), Max: most}
 	}
+	r.scaleIn(c.Replicas)
 	all := v1alpha1.ContainerConstraints{Name: "*"}
 	minCPU, maxCPU := r.limits(v1alpha1.MinCPUAnnotation, v1alpha1.MaxCPUAnnotation,
 		"CPU above zero, such as 250m")

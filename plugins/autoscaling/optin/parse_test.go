@@ -3,6 +3,7 @@ package optin_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/optin"
@@ -24,7 +25,7 @@ func template(annotations ...string) corev1.PodTemplateSpec {
 
 func TestParseReadsEveryAnnotation(t *testing.T) {
 	spec, errs := optin.Parse(template("mode", "auto", "slo-latency-p95", "50ms", "slo-throughput", "20", "max-replicas", "4",
-		"min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true", "oom-evict", "true"))
+		"scale-in-window", "30s", "min-cpu", "100m", "max-cpu", "1", "max-memory", "256Mi", "paused", "true", "oom-evict", "true"))
 	if len(errs) != 0 {
 		t.Fatal(errs)
 	}
@@ -32,7 +33,7 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 	if spec.Mode != "auto" || !spec.Paused || !spec.OOMEvict || spec.SLO.Latency.Percentile != 95 ||
 		spec.SLO.Latency.Threshold.Duration.String() != "50ms" ||
 		spec.SLO.Throughput.Value() != 20 || spec.SLO.Source.Type != "pod" || spec.Constraints.Replicas.Min != 1 ||
-		spec.Constraints.Replicas.Max != 4 ||
+		spec.Constraints.Replicas.Max != 4 || spec.Constraints.Replicas.ScaleInWindow.Duration != 30*time.Second ||
 		c.Name != "*" || c.Min.CPU.MilliValue() != 100 || c.Min.Memory != nil || c.Max.CPU.MilliValue() != 1000 {
 		t.Errorf("spec = %+v, slo %+v, constraints %+v", spec, spec.SLO, spec.Constraints)
 	}
@@ -81,6 +82,18 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 			[]string{"min-replicas:", `"5"`, "max-replicas is 2"},
 		},
 		"replicas not a number": {[]string{"max-replicas", "many"}, []string{"max-replicas:", `"many"`, "whole number"}},
+		"a scale-in window without a unit": {
+			[]string{"max-replicas", "2", "scale-in-window", "30"}, []string{"scale-in-window:", `"30"`, "from 10s to 1h"},
+		},
+		"one shorter than a step": {
+			[]string{"max-replicas", "2", "scale-in-window", "9.9s"}, []string{"scale-in-window:", `"9.9s"`, "from 10s to 1h"},
+		},
+		"one longer than an HPA's": {
+			[]string{"max-replicas", "2", "scale-in-window", "61m"}, []string{"scale-in-window:", `"61m"`, "from 10s to 1h"},
+		},
+		"one where replicas are left alone": {
+			[]string{"scale-in-window", "30s"}, []string{"scale-in-window:", `"30s"`, "needs max-replicas"},
+		},
 		"slo without source": {
 			[]string{"slo-latency-p99", "50ms", "slo-port", "http"},
 			[]string{"slo-port:", "the SLO has no source", `"http"`, "metrics"},

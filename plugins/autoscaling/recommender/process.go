@@ -134,6 +134,9 @@ func (c *Config) newLoops(
 			First:     len(loops) == 0,
 			Learner:   spec.Learner,
 		}
+		if r := constraints.Replicas; r != nil && r.ScaleInWindow != nil {
+			request.ScaleIn = r.ScaleInWindow.Duration
+		}
 		policy, version, err := c.Policies(request)
 		if err != nil {
 			return nil, fmt.Errorf("the policy of container %s: %w", container.Name, err)

@@ -39,6 +39,7 @@ type PolicyRequest struct {
 	Objective mdp.Objective
 	Bounds    mdp.Bounds
 	First     bool              // it is the container that represents the workload, and decides on replicas
+	ScaleIn   time.Duration     // how far back a removal of replicas looks; 0: the owner does not say
 	Learner   *v1alpha1.Learner // what the owner says of learning; nil: nothing
 }
 
