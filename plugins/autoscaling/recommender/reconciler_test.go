@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -565,5 +566,29 @@ func TestThePeakOfTheLoadIsSeen(t *testing.T) {
 	}
 	if seen.Knows(mdp.Throughput) || !seen.Knows(mdp.LoadPeak) || seen.LoadPeak != 80 {
 		t.Errorf("%v: the peak is still known, and the throughput is not", seen.Observed)
+	}
+}
+
+// How long replicas are kept for the next burst is the owner's word, and a new one is followed.
+func TestAPolicyHasItsOwnersScaleInWindow(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	var windows []time.Duration
+	c.r.config.Policies = func(r PolicyRequest) (mdp.Policy, string, error) {
+		windows = append(windows, r.ScaleIn)
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, nil }), "fixed/1", nil
+	}
+	for _, window := range []*metav1.Duration{nil, {Duration: 30 * time.Second}, {Duration: 30 * time.Second}, {Duration: time.Hour}} {
+		change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
+			m.Spec.Constraints.Replicas = &v1alpha1.ReplicaConstraints{Min: 1, Max: 5, ScaleInWindow: window}
+		})
+		c.now = c.now.Add(10 * time.Second)
+		if _, err := c.r.Reconcile(t.Context(), ctrl.Request{
+			NamespacedName: client.ObjectKey{Namespace: "shop", Name: "web"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []time.Duration{0, 30 * time.Second, time.Hour}; !slices.Equal(windows, want) {
+		t.Errorf("policies were made with windows of %v, want %v: one for each that is new", windows, want)
 	}
 }
