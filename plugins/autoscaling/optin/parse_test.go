@@ -39,6 +39,16 @@ func TestParseReadsEveryAnnotation(t *testing.T) {
 	}
 }
 
+// Both ends of what a scale-in window may be are taken; what is beyond them is not (TestParseNamesABadAnnotation).
+func TestParseTakesTheShortestAndTheLongestScaleInWindow(t *testing.T) {
+	for _, window := range []string{"10s", "1h"} {
+		spec, errs := optin.Parse(template("max-replicas", "2", "scale-in-window", window))
+		if want, _ := time.ParseDuration(window); len(errs) != 0 || spec.Constraints.Replicas.ScaleInWindow.Duration != want {
+			t.Errorf("%s: %+v, errors %v", window, spec.Constraints.Replicas, errs)
+		}
+	}
+}
+
 func TestParseReadsHowAWorkloadIsLearned(t *testing.T) {
 	spec, errs := optin.Parse(template("rule", "demand", "slo-latency-p99", "50ms", "budget", "0.5%", "windows", "5%"))
 	want := v1alpha1.Learner{Rule: "demand", Budget: "0.5%", Windows: "5%"}
