@@ -180,8 +180,8 @@ func TestReplicasAreKeptForAsLongAsTheirOwnerSays(t *testing.T) {
 		Memory:      mdp.Range[mdp.Bytes]{Min: 32 * mdp.MiB, Max: 512 * mdp.MiB},
 		Reservation: mdp.Range[mdp.MilliCPU]{Min: 25, Max: 1199},
 	}
-	// What is wanted is not known in the first two steps, since a mean of a quarter of a minute takes longer: until then what there is
-	// is wanted, and the windows begin with the second of them, at 10 s.
+	// What is wanted is not known in the first two steps, since a mean of a quarter of a minute takes longer: until then what
+	// there is is wanted, and the windows begin with the second of them, at 10 s.
 	//
 	// removedAt is the second at which two replicas become one, after a burst at the twentieth second that used so much of
 	// each; -1 is never, within ten minutes in which such a burst comes again each minute, or does not.

@@ -577,7 +577,8 @@ func TestAPolicyHasItsOwnersScaleInWindow(t *testing.T) {
 		windows = append(windows, r.ScaleIn)
 		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return mdp.Action{}, nil }), "fixed/1", nil
 	}
-	for _, window := range []*metav1.Duration{nil, {Duration: 30 * time.Second}, {Duration: 30 * time.Second}, {Duration: time.Hour}} {
+	half, hour := &metav1.Duration{Duration: 30 * time.Second}, &metav1.Duration{Duration: time.Hour}
+	for _, window := range []*metav1.Duration{nil, half, half, hour} {
 		change(c, &v1alpha1.MultidimPodAutoscaler{}, "web", func(m *v1alpha1.MultidimPodAutoscaler) {
 			m.Spec.Constraints.Replicas = &v1alpha1.ReplicaConstraints{Min: 1, Max: 5, ScaleInWindow: window}
 		})
