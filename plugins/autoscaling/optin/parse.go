@@ -279,6 +279,7 @@ func (r *reader) scaleIn(c *v1alpha1.ReplicaConstraints) {
 	switch {
 	case err != nil || d < v1alpha1.LeastScaleInWindow || d > v1alpha1.MostScaleInWindow:
 		r.fail(v1alpha1.ScaleInAnnotation, value, "it must be a duration from 10s to 1h, such as 5m")
+	case c == nil && len(r.errs) > 0: // bounds of replicas that cannot be read are said already
 	case c == nil:
 		r.fail(v1alpha1.ScaleInAnnotation, value, "it is of the number of replicas, and needs max-replicas")
 	default:

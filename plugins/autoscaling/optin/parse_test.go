@@ -104,6 +104,9 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 		"one where replicas are left alone": {
 			[]string{"scale-in-window", "30s"}, []string{"scale-in-window:", `"30s"`, "needs max-replicas"},
 		},
+		"one beside bounds that are no bounds": {
+			[]string{"min-replicas", "5", "max-replicas", "2", "scale-in-window", "30s"}, []string{"min-replicas:", "max-replicas is 2"},
+		},
 		"slo without source": {
 			[]string{"slo-latency-p99", "50ms", "slo-port", "http"},
 			[]string{"slo-port:", "the SLO has no source", `"http"`, "metrics"},
