@@ -51,7 +51,7 @@ func (m *minds) keepAll(last bool) {
 // for it.
 func (m *minds) keep(o *mind, last bool) {
 	o.mu.Lock()
-	changed, w, policy := o.changed || last && o.steps > 0, o.weights, o.policy
+	changed, w, policy, before := o.changed || last && o.steps > 0, o.weights, o.policy, o.before
 	if !changed || m.folder == "" {
 		o.mu.Unlock()
 		return
@@ -59,7 +59,10 @@ func (m *minds) keep(o *mind, last bool) {
 	state := kept{o.workload, m.lessons.Form, o.place, o.objective, o.agent.State(), o.peak}
 	o.changed, o.steps = false, 0
 	o.mu.Unlock()
-	err := m.write(state, w, policy)
+	if state.Agent.Replaced == nil {
+		before = nil
+	}
+	err := m.write(state, w, policy, before)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
@@ -74,15 +77,17 @@ func (m *minds) keep(o *mind, last bool) {
 }
 
 // write writes the state last: a policy of a later generation than the state's is one that drives.
-func (m *minds) write(k kept, w *weights.File, policy *learned.File) error {
+func (m *minds) write(k kept, w *weights.File, policy, before *learned.File) error {
 	if w != nil {
 		if err := weights.Write(m.path(k.Workload, ".weights"), *w); err != nil {
 			return err
 		}
 	}
-	if policy != nil {
-		if err := policy.Write(m.path(k.Workload, ".policy")); err != nil {
-			return err
+	for ending, p := range map[string]*learned.File{".policy": policy, ".before": before} {
+		if p != nil {
+			if err := p.Write(m.path(k.Workload, ending)); err != nil {
+				return err
+			}
 		}
 	}
 	text, err := json.Marshal(k)
@@ -120,30 +125,39 @@ func (m *minds) read(o *mind) {
 	if k.Place != o.place || k.Judged != o.objective || m.lessons.Form.Same(k.Form) != nil {
 		return
 	}
-	var policy *learned.File
-	if f, err := learned.Read(m.path(o.workload, ".policy")); err != nil {
-		fail(err)
-	} else {
-		policy = &f
+	file := func(ending string) *learned.File {
+		f, err := learned.Read(m.path(o.workload, ending))
+		if err != nil {
+			fail(err)
+			return nil
+		}
+		return &f
 	}
-	o.restore(k.Agent, policy)
+	policy, before := file(".policy"), (*learned.File)(nil)
+	if k.Agent.Replaced != nil {
+		before = file(".before")
+	}
+	o.restore(k.Agent, policy, before)
 }
 
-// restore goes on from a state, with its policy; without one the fallback drives.
-func (o *mind) restore(s lifecycle.AgentState, policy *learned.File) {
-	var p mdp.Policy
-	if policy != nil {
-		made, err := central.Learned(*policy, o.place)
+// restore goes on from a state, with its policy, and the one that it may go back to; without the first the fallback drives.
+func (o *mind) restore(s lifecycle.AgentState, policy, before *learned.File) {
+	var made [2]mdp.Policy
+	for i, file := range []**learned.File{&policy, &before} {
+		if *file == nil {
+			continue
+		}
+		p, err := central.Learned(**file, o.place)
 		if err != nil {
 			o.trouble = err.Error()
-			policy = nil
-		} else {
-			p = made
+			*file = nil
+			continue
 		}
+		made[i] = p
 	}
-	if err := o.agent.Restore(s, p); err != nil {
+	if err := o.agent.Restore(s, made[0], made[1]); err != nil {
 		o.trouble = err.Error()
 		return
 	}
-	o.policy, o.generation = policy, s.Generation
+	o.policy, o.before, o.generation = policy, before, s.Generation
 }

@@ -97,10 +97,10 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 		before.mu.Lock()
 		one.weights, one.peak = before.weights, before.peak
 		same := before.place == place && before.objective == r.Objective
-		state, policy := before.agent.State(), before.policy
+		state, policy, replaced := before.agent.State(), before.policy, before.before
 		before.mu.Unlock()
 		if same {
-			one.restore(state, policy)
+			one.restore(state, policy, replaced)
 		}
 	} else {
 		m.read(one)

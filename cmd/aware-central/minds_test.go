@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -205,6 +206,38 @@ func TestDecisionsAreCountedByWhoseTheyAre(t *testing.T) {
 	s.pass(1)
 	if watched > 1 || n < 98 {
 		t.Errorf("%d decisions counted of an episode that nobody carried out, %d in all", watched, n)
+	}
+}
+
+// A policy that was promoted before a restart, and earns less, is taken back after it.
+func TestARestartOfCentralForgetsNoPromotion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.db")
+	s := open(t, path, time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC))
+	s.handed()
+	s.earns = 1.5
+	s.pass(10)
+	o := s.minds.of(s.name)
+	first, worse, generation := o.policy, *o.policy, o.generation+1
+	worse.Provenance = map[string]string{"it": "is worse"}
+	policy, err := central.Learned(worse, o.place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taken, why := o.agent.Offer(policy, generation, lifecycle.Estimate{Known: true, Mean: 9, Low: 9, High: 9}); !taken {
+		t.Fatal(why)
+	}
+	o.policy, o.before, o.generation, o.changed = &worse, first, generation, true
+	s.end()
+
+	next := open(t, path, s.now)
+	if o := next.minds.of(s.name); o.generation != generation || o.policy.Provenance["it"] != "is worse" {
+		t.Fatalf("generation %d goes on, of %v", o.generation, o.policy.Provenance)
+	}
+	next.earns = 1.3
+	next.pass(lifecycle.DefaultSettings.Episodes + 1)
+	o = next.minds.of(s.name)
+	if o.generation != generation+1 || !maps.Equal(o.policy.Provenance, first.Provenance) || !next.life().Learned {
+		t.Errorf("generation %d drives (%+v), of %v", o.generation, next.life(), o.policy.Provenance)
 	}
 }
 

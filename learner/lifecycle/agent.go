@@ -453,7 +453,7 @@ func (a *Agent) rollback(s Settings, recent Summary) {
 	a.before = nil
 }
 
-// AgentState is what outlives a process. The learned policy is kept by who trains, and offered again.
+// AgentState is what outlives a process. The learned policy, and the one that it has replaced, are kept by who trains.
 type AgentState struct {
 	Stage      Stage    `json:"stage"`
 	Why        string   `json:"why"`
@@ -465,6 +465,9 @@ type AgentState struct {
 	Stale      bool     `json:"stale,omitempty"`  // Fallback is of an earlier workload
 	Served     bool     `json:"served,omitempty"` // the policy that drives has, in the workload that it is
 
+	// Replaced is what the policy earned that the present one has replaced while it drove; nil: there is nothing to go back to.
+	Replaced *Summary `json:"replaced,omitempty"`
+
 	// The detectors of drift and of harm; nil where there is none. A state of an earlier release has none: then they are made of
 	// what the policy, and the fallback, have earned.
 	Drift *Detector `json:"drift,omitempty"`
@@ -473,16 +476,21 @@ type AgentState struct {
 
 // State is what outlives the process. It shares nothing with the agent.
 func (a *Agent) State() AgentState {
+	var replaced *Summary
+	if a.before != nil {
+		worth := a.worth
+		replaced = &worth
+	}
 	return AgentState{
 		Stage: a.machine.Stage, Why: a.machine.Why, Generation: a.generation,
 		Recent: a.recent.clone(), Fallback: a.fallback.clone(), Workload: a.workload, Stale: a.stale, Served: a.served,
-		Proven: a.proven, Drift: a.detector.clone(), Harm: a.harm.clone(),
+		Proven: a.proven, Replaced: replaced, Drift: a.detector.clone(), Harm: a.harm.clone(),
 	}
 }
 
-// Restore goes on from a state, with the policy that drove then; without it the fallback drives. On an error nothing has
-// changed.
-func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
+// Restore goes on from a state, with the policy that drove then, and the one that it had replaced; without the first the fallback
+// drives, and without the other there is nothing to go back to. On an error nothing has changed.
+func (a *Agent) Restore(s AgentState, learned, replaced mdp.Policy) error {
 	switch {
 	case s.Stage >= stages:
 		return fmt.Errorf("lifecycle stage %d: there are %d", s.Stage, stages)
@@ -495,6 +503,9 @@ func (a *Agent) Restore(s AgentState, learned mdp.Policy) error {
 	a.machine = Machine{Stage: s.Stage, Why: s.Why}
 	a.recent, a.fallback = s.Recent.clone(), s.Fallback.clone()
 	a.learned, a.generation = learned, s.Generation
+	if a.before = nil; learned != nil && replaced != nil && s.Replaced != nil {
+		a.before, a.worth = replaced, *s.Replaced
+	}
 	a.workload, a.stale = s.Workload, s.Stale
 	a.judged, a.odd = 0, false // the next tick asks again whether the last episodes are odd ones
 	a.served, a.proven = s.Served || s.Stage == Serving, s.Proven

@@ -562,6 +562,49 @@ func TestAPromotionMustBeatWhatDrives(t *testing.T) {
 	}
 }
 
+// A restart does not end the trial of a promotion: what was replaced comes back, unless it is lost.
+func TestARestartForgetsNoPromotion(t *testing.T) {
+	first, second := &rule{cpu: 500}, &rule{cpu: 400}
+	for name, c := range map[string]struct {
+		replaced mdp.Policy
+		earns    mdp.Reward
+		want     int64
+	}{
+		"it earns less":                        {first, 1.3, 500},
+		"it earns as much":                     {first, 1.4, 400},
+		"it earns less, and the other is lost": {nil, 1.3, 400},
+	} {
+		l := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
+		l.episodes(3, 1.3)
+		l.Offer(first, 1, worth(1.4))
+		l.episodes(4, 1.4)
+		l.in(lifecycle.Serving)
+		if taken, why := l.Offer(second, 2, worth(1.5)); !taken {
+			t.Fatal(why)
+		}
+		l.steps(50, c.earns)
+		text, err := json.Marshal(l.State())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s lifecycle.AgentState
+		if err := json.Unmarshal(text, &s); err != nil {
+			t.Fatal(err)
+		}
+		again := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
+		if err := again.Restore(s, second, c.replaced); err != nil {
+			t.Fatal(err)
+		}
+		again.at = l.at
+		if got := again.steps(140, c.earns); got[139] != 400 {
+			t.Errorf("%s: it was not judged yet, and %v was decided", name, got[139])
+		}
+		if got := again.steps(20, c.earns); got[19] != c.want {
+			t.Errorf("%s: %v was decided, want %v", name, got[19], c.want)
+		}
+	}
+}
+
 // A promotion stays where what it earns is worse by no more than is allowed, whatever the rewards' sign. It is judged once it
 // has driven for as many episodes as a judgement takes.
 func TestAPromotionThatIsHardlyWorseStays(t *testing.T) {
@@ -612,7 +655,7 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := live(t, nil)
-	if err := next.Restore(s, learned); err != nil {
+	if err := next.Restore(s, learned, nil); err != nil {
 		t.Fatal(err)
 	}
 	next.in(lifecycle.Serving)
@@ -620,7 +663,7 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 		t.Errorf("%v was decided, generation %d", got[0], next.Generation())
 	}
 	without := live(t, nil)
-	if err := without.Restore(s, nil); err != nil {
+	if err := without.Restore(s, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := without.episodes(1, 1.3); got[0] != 1000 {
@@ -638,7 +681,7 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 	} {
 		bad := s
 		damage(&bad)
-		if err := live(t, nil).Restore(bad, nil); err == nil || !strings.Contains(err.Error(), name) {
+		if err := live(t, nil).Restore(bad, nil, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -662,7 +705,7 @@ func TestAStateWithoutDetectorsHasThemMade(t *testing.T) {
 			s := l.State()
 			s.Drift, s.Harm = nil, nil
 			again := live(t, nil)
-			if err := again.Restore(s, &rule{cpu: 500}); err != nil {
+			if err := again.Restore(s, &rule{cpu: 500}, nil); err != nil {
 				t.Fatal(err)
 			}
 			again.steps(30, reward)
@@ -690,7 +733,7 @@ func TestARestartDoesNotShow(t *testing.T) {
 			}
 			l.steps(2, reward) // what these have cost counts on
 			again := live(t, nil)
-			if err := again.Restore(l.State(), learned); err != nil {
+			if err := again.Restore(l.State(), learned, nil); err != nil {
 				t.Fatal(err)
 			}
 			again.at = l.at
@@ -800,7 +843,7 @@ func TestAWorkloadThatChangesWhileTheFallbackDrivesIsAnotherOne(t *testing.T) {
 			t.Errorf("%v: after two odd episodes it is another workload: %+v", after, w)
 		}
 		again := live(t, nil) // a restart in between is no judgement
-		if err := again.Restore(l.State(), nil); err != nil {
+		if err := again.Restore(l.State(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		again.at = l.at
@@ -843,7 +886,7 @@ func TestWhatAWorkloadWasDoesNotJudgeWhatItIs(t *testing.T) {
 		t.Errorf("%+v, want one change after %v", w, begin)
 	}
 	again := live(t, nil)
-	if err := again.Restore(l.State(), learned); err != nil {
+	if err := again.Restore(l.State(), learned, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []*living{l, again} {
@@ -890,7 +933,7 @@ func varied(t *testing.T, proven bool) *living {
 func TestLeavingServingByChanceForgetsNothing(t *testing.T) {
 	tried := varied(t, true)
 	restarted := live(t, nil)
-	if err := restarted.Restore(tried.State(), &rule{cpu: 500}); err != nil {
+	if err := restarted.Restore(tried.State(), &rule{cpu: 500}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []*living{tried, restarted} {
@@ -969,7 +1012,7 @@ func TestTheFallbackIsNotJudgedByWhatItIsLeftWith(t *testing.T) {
 	back := l.at
 	l.steps(40, -19)
 	again := live(t, nil)
-	if err := again.Restore(l.State(), learned); err != nil {
+	if err := again.Restore(l.State(), learned, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []*living{l, again} {

@@ -119,7 +119,7 @@ func (l *living) serve(d *driven, own, fallback []Episode) error {
 	return l.cycle.Restore(lifecycle.AgentState{
 		Stage: lifecycle.Serving, Why: "it has converged", Generation: 1, Recent: profile(own), Fallback: profile(fallback),
 		Proven: l.adapts != nil,
-	}, l.pilot())
+	}, l.pilot(), nil)
 }
 
 // pilot is the agent as the lifecycle's learned policy. With the algorithm's own noise nearly every episode has a step that is
