@@ -244,7 +244,7 @@ func Share(text string) (mdp.Ratio, error) {
 }
 
 // ResolvePort finds the number of a port that is given as a number or as the
-// name of a container's port.
+// name of a port of a container that runs as long as the pod does: native sidecars, too.
 func ResolvePort(port string, pod corev1.PodSpec) (int32, error) {
 	if n, err := strconv.ParseInt(port, 10, 32); err == nil {
 		if n < 1 || n > 65535 {
@@ -252,8 +252,14 @@ func ResolvePort(port string, pod corev1.PodSpec) (int32, error) {
 		}
 		return int32(n), nil
 	}
+	running := slices.Clone(pod.Containers)
+	for _, c := range pod.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			running = append(running, c)
+		}
+	}
 	var names []string
-	for _, c := range pod.Containers {
+	for _, c := range running {
 		for _, p := range c.Ports {
 			if p.Name == port {
 				return p.ContainerPort, nil

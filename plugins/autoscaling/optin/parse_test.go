@@ -167,6 +167,31 @@ func TestParseNamesABadAnnotation(t *testing.T) {
 	}
 }
 
+// A port has the name that a container gives it which runs as long as the pod: a native sidecar does, and what only
+// prepares the pod does not.
+func TestAPortIsOfWhatRunsAsLongAsThePod(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	one := func(name string, port int32) corev1.Container {
+		return corev1.Container{Name: name, Ports: []corev1.ContainerPort{{Name: name, ContainerPort: port}}}
+	}
+	sidecar := one("proxy", 15090)
+	sidecar.RestartPolicy = &always
+	pod := corev1.PodSpec{
+		InitContainers: []corev1.Container{one("setup", 1), sidecar}, Containers: []corev1.Container{one("metrics", 9090)},
+	}
+	for name, want := range map[string]int32{"metrics": 9090, "proxy": 15090, "8080": 8080} {
+		if got, err := optin.ResolvePort(name, pod); got != want || err != nil {
+			t.Errorf("port %s is %d, want %d (%v)", name, got, want, err)
+		}
+	}
+	if _, err := optin.ResolvePort("setup", pod); err == nil || !strings.Contains(err.Error(), "there are metrics, proxy") {
+		t.Errorf("the port of a container that ends: %v", err)
+	}
+	if len(pod.Containers) != 1 {
+		t.Errorf("the pod has %d containers now", len(pod.Containers))
+	}
+}
+
 func TestParseReportsEveryBadAnnotation(t *testing.T) {
 	if _, errs := optin.Parse(template("mode", "fast", "max-cpu", "x", "hue", "blue")); len(errs) != 3 {
 		t.Errorf("errors = %v, want three", errs)
