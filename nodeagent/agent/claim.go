@@ -45,6 +45,7 @@ type claim struct {
 	failedAt  time.Time // when a call failed last; with ownership.Late
 	calmAt    time.Time // when the first call after that succeeded; zero before
 	foreignAt time.Time // when somebody else was seen to have set limits
+	ends      bool      // the agent ends: nobody goes on later with what cannot be done now
 	problem   string    // of the last step, for people
 }
 
@@ -164,16 +165,45 @@ func (c *claim) call(ctx context.Context, now time.Time, m cri.Move,
 	if err != nil {
 		return err
 	}
+	was := c.ownership.Wrote
+	if err := c.reckon(now, told); err != nil {
+		return err
+	}
 	err = by(ctx, now, m)
 	var refused *cri.RefusedError
 	switch {
 	case err == nil:
-		return c.on(now, restore.Event{Kind: restore.Confirmed})
+		return c.on(now, restore.Event{Kind: restore.Confirmed, Reach: was})
 	case errors.As(err, &refused):
 		return err // nothing was tried
 	}
 	c.metrics.failures.Inc()
-	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed, Reach: told}))
+	return errors.Join(err, c.on(now, restore.Event{Kind: restore.Failed}))
+}
+
+// reckon writes into the journal what a call is about to tell the runtime beside what it is to set: the call may land
+// later, and somebody may have set something else by then.
+func (c *claim) reckon(now time.Time, told restore.Span) error {
+	if c.ownership.Wrote.And(told) == c.ownership.Wrote {
+		return nil
+	}
+	err := c.on(now, restore.Event{Kind: restore.Widened, Reach: told})
+	if c.ends {
+		return nil
+	}
+	return err
+}
+
+// onDisk is the part of a change that the journal knows already.
+func (c *claim) onDisk(change cri.Change) cri.Change {
+	e, _ := c.journal.Get(c.id)
+	if l := changed(change); !e.Wrote.Covers(cgroup.Limits{Quota: l.Quota, Period: l.Period}) {
+		change.Quota, change.Period = 0, 0
+	}
+	if !e.Wrote.Covers(cgroup.Limits{Memory: change.Memory}) {
+		change.Memory = 0
+	}
+	return change
 }
 
 // unlimited is what the runtime takes for no limit.
@@ -278,6 +308,7 @@ type target struct {
 	waiting bool          // not final: the entry stays, and the restore goes on later
 	inUse   mdp.Bytes     // memory; 0 is not known
 	most    mdp.Bytes     // that the memory limit may be raised by now; more comes later
+	asked   func() bool   // asks the API server whether the limits are what it gives at this moment
 }
 
 // restore gives a container the API's values of the limits that are ours. A nil
@@ -303,7 +334,7 @@ func (c *claim) restore(ctx context.Context, now time.Time, inForce cgroup.Limit
 	final := !to.waiting && held == nil
 	m := moveTo(c.id, inForce, back, final || c.ownership.Behind)
 	if !m.Change.Empty() {
-		if err := c.give(ctx, now, m, inForce, to.limits); err != nil {
+		if err := c.give(ctx, now, m, inForce, to); err != nil {
 			return errors.Join(err, held)
 		}
 	}
@@ -368,17 +399,40 @@ func moveTo(id string, inForce, to cgroup.Limits, all bool) cri.Move {
 
 // give sets the values of a restore: through the runtime, and otherwise directly. A
 // journal that cannot be written does not stop it: its entry is an older one of the
-// same container.
-func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, api cgroup.Limits) error {
-	intended := c.intend(now, m, inForce, api) == nil
-	m, told, err := c.telling(ctx, now, m)
-	note := func(kind restore.EventKind) {
-		if intended {
-			_ = c.on(now, restore.Event{Kind: kind, Reach: told}) // an error is in c.problem
+// same container. But then, unless the agent ends, the runtime is not called, since a call that lands late would bring back
+// what nobody knows for ours; and what the entry does not know is set only when the API server has just said that it gives
+// that: where the news of a resize are late it would be such a value, too.
+func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce cgroup.Limits, to target) error {
+	intended := c.intend(now, m, inForce, to.limits)
+	if intended != nil { // the API's values are no conflict when they are found in force
+		_ = c.on(now, restore.Event{Kind: restore.APIChanged, API: to.limits}) // an error is in c.problem
+		_ = c.on(now, restore.Event{Kind: restore.BeforeInForce, InForce: inForce})
+	}
+	if intended != nil && !c.ends {
+		m = moveTo(c.id, inForce, changed(m.Change), false)
+		if !m.Change.Empty() && !to.asked() {
+			m.Change = c.onDisk(m.Change)
+		}
+		if m.Change.Empty() {
+			return fmt.Errorf("the restore of %v waits for the journal: %w", c.ref, intended)
 		}
 	}
-	if err == nil {
+	was := c.ownership.Wrote
+	m, told, err := c.telling(ctx, now, m)
+	unknown := errors.Join(err, intended)
+	if unknown == nil {
+		unknown = c.reckon(now, told)
+	}
+	note := func(kind restore.EventKind) {
+		if intended == nil {
+			_ = c.on(now, restore.Event{Kind: kind, Reach: was}) // an error is in c.problem
+		}
+	}
+	tried := err == nil && (unknown == nil || c.ends)
+	if tried {
 		err = c.runtime.Restore(ctx, now, m)
+	} else {
+		err = unknown
 	}
 	switch {
 	case err == nil:
@@ -386,7 +440,7 @@ func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, ap
 		return nil
 	case errors.Is(err, cri.ErrNoContainer):
 		return nil
-	case !errors.Is(err, cri.ErrOpen):
+	case tried && !errors.Is(err, cri.ErrOpen):
 		c.metrics.failures.Inc()
 		note(restore.Failed)
 	}
@@ -397,7 +451,7 @@ func (c *claim) give(ctx context.Context, now time.Time, m cri.Move, inForce, ap
 		return fmt.Errorf("%v: %w: %w", c.ref, errPending, err)
 	case errors.Is(direct, cgroup.ErrGone):
 		return nil
-	case errors.Is(direct, cgroup.ErrReadOnly) && errors.Is(err, cri.ErrOpen):
+	case errors.Is(direct, cgroup.ErrReadOnly) && (errors.Is(err, cri.ErrOpen) || !tried):
 		if err = c.runtime.Insist(ctx, now, m); err == nil {
 			note(restore.Confirmed)
 			return nil

@@ -200,13 +200,14 @@ func (c *managedContainer) adopt(now time.Time) {
 // restore gives the container the API's values. While a resize is pending, or somebody has
 // set more than the API is known to give, it is not known which those are: then it gets the smaller
 // of old and new, and its entry stays until it is known. Its memory limit is raised by at most what may be, and the rest later.
-func (c *managedContainer) restore(ctx context.Context, now time.Time, most mdp.Bytes) error {
+// Whether the API server gives that at this moment is asked where the journal cannot be written.
+func (c *managedContainer) restore(ctx context.Context, now time.Time, most mdp.Bytes, asked func() bool) error {
 	c.shut(now)
 	all := c.api()
 	if less(c.inForce, all) {
 		c.facts.Room = c.room()
 	}
-	to := target{limits: c.api(), most: most}
+	to := target{limits: c.api(), most: most, asked: asked}
 	to.waiting = c.facts.ResizePending || c.foreign.brief != 0 || c.foreign.above(c.facts.Limits) || to.limits != all
 	to.inUse, _ = c.sampler.inUse(c.track)
 	touched := c.ownership.State.Touched()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/restore"
 )
@@ -66,6 +67,7 @@ func (a *Agent) restoreOrphan(ctx, asking context.Context, now time.Time, c *cla
 		return err
 	}
 	to.inUse, to.most = used, anyMemory
+	to.asked = func() bool { return a.gives(asking, now, c.ref, to.limits.Size()) }
 	return c.restore(ctx, now, inForce, to)
 }
 
@@ -159,20 +161,30 @@ func (a *Agent) live(asking context.Context, now time.Time, c *claim) (limits md
 // it answers. The kubelet sets nothing before the API server has it, so what is still the same then was somebody else's.
 func (a *Agent) confirm(ctx context.Context, now time.Time, c *managedContainer) {
 	if !c.ownership.State.Touched() || !c.foreign.above(c.facts.Limits) || now.Before(a.askAfter) {
-		return
+		return // what was asked before stands
+	}
+	c.foreign.asked = a.gives(ctx, now, c.ref, c.facts.Limits)
+}
+
+// gives asks the API server whether it gives a container these limits, and is about to give no others. A pod that is gone has what
+// it had: its group ends, too. While the API server has just said something else, or nothing, it is not asked.
+func (a *Agent) gives(ctx context.Context, now time.Time, ref api.ContainerRef, l mdp.Size) bool {
+	if now.Before(a.askAfter) {
+		return false
 	}
 	asking, cancel := context.WithTimeout(ctx, askingIn)
 	defer cancel()
-	pod, err := a.deps.Pods.Find(asking, c.ref)
-	c.foreign.asked = errors.Is(err, ErrNoPod) // its group ends, too
+	pod, err := a.deps.Pods.Find(asking, ref)
+	gives := errors.Is(err, ErrNoPod)
 	for _, one := range pod.Containers {
-		if one.Name == c.ref.Container {
-			c.foreign.asked = !one.ResizePending && one.Limits == c.facts.Limits
+		if one.Name == ref.Container {
+			gives = !one.ResizePending && one.Limits == l
 		}
 	}
-	if !c.foreign.asked {
+	if !gives {
 		a.askAfter = now.Add(retryEvery)
 	}
+	return gives
 }
 
 // kubelets is a size in the form in which the kubelet writes it.
@@ -197,6 +209,7 @@ func (a *Agent) disown(c *claim) {
 func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, c := range a.rotated() {
+		c.ends = true
 		if err := ctx.Err(); err != nil && c.ownership.State.Journalled() {
 			errs = append(errs, fmt.Errorf("restoring %v: %w", c.ref, err))
 			continue
@@ -209,7 +222,7 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 			continue
 		}
 		a.confirm(ctx, now, c)
-		if err := c.restore(ctx, now, anyMemory); err != nil { // nobody would go on later
+		if err := c.restore(ctx, now, anyMemory, nil); err != nil { // nobody would go on later
 			errs = append(errs, err)
 		}
 		c.foreignAt = time.Time{} // nobody would tell the runtime later
@@ -218,7 +231,7 @@ func (a *Agent) Restore(ctx context.Context, now time.Time) error {
 		}
 	}
 	for _, c := range a.orphans {
-		c.foreignAt = time.Time{}
+		c.foreignAt, c.ends = time.Time{}, true
 	}
 	a.retry(ctx, now)
 	return errors.Join(errs...)

@@ -52,7 +52,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	}
 	if t == restoring {
 		a.confirm(ctx, now, c)
-		if err := c.restore(ctx, now, a.budget.restorable()); err != nil {
+		if err := c.restore(ctx, now, a.budget.restorable(), func() bool { return a.gives(ctx, now, c.ref, c.facts.Limits) }); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}

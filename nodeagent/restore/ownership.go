@@ -11,7 +11,7 @@ type Event struct {
 	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
 	InForce cgroup.Limits // of Intend and of what is sensed: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
-	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Failed: what else was sent
+	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Confirmed: what may still land
 	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more; of Known: those that the runtime knows
 	Returns mdp.Set       // of what is sensed: the limits that were not ours any more, and are again
 }
@@ -107,13 +107,15 @@ func (o Ownership) with(e Event) Ownership {
 		return o.intend(e)
 	case Confirmed:
 		o.Behind, o.Untold = false, cgroup.Limits{}
+		if e.Reach != (Span{}) {
+			o.Wrote = e.Reach.With(o.Ours)
+		}
 	case WrittenDirectly:
 		o.Behind = o.Late || !same(o.Ours, o.Before)
 	case Raised:
 		o = o.raised(e)
 	case Failed:
 		o.Late = true
-		o.Wrote = o.Wrote.And(e.Reach)
 	case LateInForce:
 		o.Ours = o.returned(e.InForce)
 		o.Before = o.API

@@ -53,11 +53,11 @@ func happens(k EventKind) Event {
 const table = `
                  Untouched  InDoubt    Ours       Watched    Released   Ended
 Intend           InDoubt*   InDoubt*   InDoubt*   InDoubt*   InDoubt*   .
-Confirmed        .          Ours       .          Watched    .          .
+Confirmed        .          Ours*      .          Watched*   .          .
 WrittenDirectly  .          InDoubt    .          .          .          .
-Widened          .          InDoubt*   Ours*      .          .          .
+Widened          .          InDoubt*   Ours*      Watched*   .          .
 Raised           .          InDoubt*   Ours*      .          .          .
-Failed           .          InDoubt*   .          Watched*   .          .
+Failed           .          InDoubt    .          Watched    .          .
 OursInForce      Untouched  Ours       Ours       Watched    Released-  .
 BeforeInForce    .          InDoubt    InDoubt    .          .          .
 LateInForce      .          .          .          InDoubt*   .          .
@@ -525,12 +525,21 @@ func TestWhatWeWroteIsAlwaysInTheJournal(t *testing.T) {
 				if w.o.State != Watched || w.o.Untold.Empty() {
 					continue
 				}
-				if !calm && rng.IntN(2) == 0 { // should it land late, it is another's value
-					w.on(t, Event{Kind: Failed, Reach: Span{}.With(w.inForce)})
+				was := w.o.Wrote
+				w.on(t, Event{Kind: Widened, Reach: Span{}.With(w.inForce)})
+				if calm || rng.IntN(2) == 0 {
+					w.runtime, w.has = w.inForce, false
+					w.on(t, Event{Kind: Confirmed, Reach: was})
 					continue
 				}
-				w.runtime, w.has = w.inForce, false
-				w.on(t, Event{Kind: Confirmed})
+				if w.inForce.CPU()%CPUStep == 0 { // in no step of ours it is another's value, should it land late
+					w.late = append(w.late, w.inForce)
+				}
+				if rng.IntN(2) == 0 { // the agent dies in the call
+					w.o = Replayed(*w.entry)
+					continue
+				}
+				w.on(t, Event{Kind: Failed})
 			case 8: // nothing can land any more
 				if w.o.Late && w.o.State != InDoubt && len(w.late) == 0 {
 					w.on(t, w.o.Sensed(w.inForce))

@@ -137,6 +137,7 @@ var transitions = [states]map[EventKind]State{
 	Watched: {
 		Intend:      InDoubt,
 		Confirmed:   Watched,
+		Widened:     Watched,
 		Failed:      Watched,
 		OursInForce: Watched,
 		LateInForce: InDoubt,

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
+	"awarescale.dev/aware/nodeagent/cri"
 	"awarescale.dev/aware/nodeagent/restore"
 	"awarescale.dev/aware/nodeagent/restore/disktest"
 )
@@ -118,6 +120,72 @@ func TestOnAFullDiskNothingIsInForceThatTheJournalDoesNotKnow(t *testing.T) {
 		n.run(3 * time.Second)
 		n.is("app", given, "in the end")
 		n.forgotten()
+	})
+}
+
+// mute is a runtime that says nothing of its containers, either: an agent that starts does not find out whose limits it
+// has in its journal.
+type mute struct{ *late }
+
+func (m mute) Container(ctx context.Context, id string) (cri.Container, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hung {
+		return cri.Container{}, context.DeadlineExceeded
+	}
+	return m.late.Container(ctx, id)
+}
+
+// What is put back on a full disk the journal does not know. So the runtime is not called, whose call might land when somebody has
+// set other limits; and where the news of a resize are late, the values of before it are not put back.
+func TestOnAFullDiskWhatIsPutBackIsWhatTheAPIServerGivesNow(t *testing.T) {
+	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+		for name, set := range map[string]func(n *node){
+			"a late call has landed": func(n *node) {
+				if err := host.Tree.Write(n.path("app"), limits(mdp.Size{CPU: 800, Memory: 200 * mdp.MiB})); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"news are late": func(n *node) { // the kubelet's values could be ours
+				n.kubelet(one(mdp.Size{CPU: 800, Memory: 200 * mdp.MiB}))
+				n.api.ahead = map[string]mdp.Size{"app": n.sizes["app"]}
+			},
+		} {
+			d := disktest.New(t, 4)
+			n := newNodeOn(t, host, d.Dir, one(web))
+			n.shrunk()
+			d.Fill(0)
+			for i := 0; !strings.Contains(n.problem("app"), "no space left"); i++ {
+				if i == 200 {
+					t.Fatalf("the disk is never full: %s", n.problem("app"))
+				}
+				given := mdp.Size{CPU: web.CPU + mdp.MilliCPU(20*(i+1)), Memory: web.Memory + mdp.Bytes(i+1)*mdp.MiB}
+				n.kubelet(one(given))
+				n.api.says("app", given, false)
+				n.run(4 * time.Second)
+			}
+			slow := &late{Runtime: n.client, hung: true}
+			n.runtime = mute{slow}
+			n.boot()
+			set(n)
+			n.grant(api.Observe)
+			for range 10 {
+				n.run(time.Second)
+				n.covered()
+			}
+			if len(slow.calls) > 0 {
+				t.Errorf("%s: %d calls for what the journal does not know", name, len(slow.calls))
+			}
+			n.api.says("app", n.sizes["app"], false)
+			n.run(10 * time.Second)
+			n.is("app", n.sizes["app"], name)
+			slow.hang(false)
+			d.Free()
+			n.run(10 * time.Second)
+			n.is("app", n.sizes["app"], name+", with space again")
+			n.covered()
+			host.Remove(t, n.path("app"))
+		}
 	})
 }
 

@@ -367,6 +367,51 @@ func TestACallThatLandsAfterEverythingWasRestoredIsPutBack(t *testing.T) {
 	}
 }
 
+// Somebody else has written limits into the cgroup, of which the runtime is told. The call hangs, the agent is killed in it, the
+// kubelet resizes, and then the call lands: the next agent knows that this is not what somebody has set.
+func TestACallThatTellsAndLandsAfterAResizeIsPutBack(t *testing.T) {
+	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
+		n := newNode(t, host, one(web))
+		slow := &late{Runtime: n.client}
+		n.runtime = slow
+		n.boot()
+		n.shrunk()
+		// They are known to the API server, and were not set through the runtime.
+		first := mdp.Size{CPU: 1150, Memory: 480 * mdp.MiB}
+		n.pod(one(first))
+		if err := host.Tree.Write(n.path("app"), limits(first)); err != nil {
+			t.Fatal(err)
+		}
+		n.sizes = one(first)
+		n.api.says("app", first, false)
+		n.grant(api.Observe)
+		slow.hang(true)
+		for range 30 {
+			if n.run(time.Second); len(slow.calls) > 0 {
+				break
+			}
+		}
+		if len(slow.calls) == 0 {
+			t.Fatal("the runtime was not told")
+		}
+		slow.hang(false)
+		n.boot() // the agent was killed
+		second := mdp.Size{CPU: 1850, Memory: 128 * mdp.MiB}
+		n.kubelet(one(second))
+		n.api.says("app", second, false)
+		n.run(time.Second)
+		if err := slow.calls[0](); err != nil {
+			t.Fatal(err)
+		}
+		if n.limit("app") == second {
+			t.Fatal("the late call changed nothing")
+		}
+		n.run(10 * time.Second)
+		n.is("app", second, "after the late call")
+		n.forgotten()
+	})
+}
+
 // The API gives less memory than is in use now: the kernel would kill.
 func TestPuttingBackWaitsForTheMemoryInUse(t *testing.T) {
 	for _, killed := range []bool{false, true} {

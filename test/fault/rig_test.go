@@ -83,6 +83,13 @@ func (s *apiServer) Find(_ context.Context, ref api.ContainerRef) (agent.Pod, er
 	return agent.Pod{}, agent.ErrNoPod
 }
 
+// knows makes the API server say a container's limits to who asks, of which the watch has not heard.
+func (s *apiServer) knows(id string, l mdp.Size) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead[id] = l
+}
+
 func (s *apiServer) away(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,6 +216,11 @@ func (n *node) boot() {
 	if n.runtime != nil {
 		runtime = n.runtime
 	}
+	runtime = noted{runtime, func(id string, c cri.Change) {
+		if left := unnoted(n.t, n.dir, id, c); left != (cgroup.Limits{}) {
+			n.t.Errorf("%s: a call with %+v, which the journal on disk does not know: %+v", id, left, onDisk(n.t, n.dir)[id])
+		}
+	}}
 	c := agent.Default()
 	c.Node, c.Version = "node-1", "test"
 	c.Runtime.Slow, c.Runtime.Deadline = 10*time.Second, 10*time.Second // a busy machine is slow
@@ -348,6 +360,28 @@ func (n *node) forgotten() {
 	if e := n.journal.Entries(); len(e) > 0 {
 		n.t.Errorf("still in the journal: %+v", e)
 	}
+}
+
+// noted is a runtime that looks at each call before it is made.
+type noted struct {
+	cri.Runtime
+	look func(id string, c cri.Change)
+}
+
+func (n noted) Update(ctx context.Context, id string, c cri.Change) error {
+	n.look(id, c)
+	return n.Runtime.Update(ctx, id, c)
+}
+
+// unnoted is what of a call the journal on disk does not know. Nothing must be: a call may land late, when somebody has
+// set other limits, and the agent that made it is gone.
+func unnoted(t *testing.T, dir, id string, c cri.Change) cgroup.Limits {
+	t.Helper()
+	l := cgroup.Limits{Memory: max(0, c.Memory)}
+	if c.Quota > 0 {
+		l.Quota, l.Period = c.Quota, c.Period
+	}
+	return unknown(l, onDisk(t, dir)[id])
 }
 
 // late is a runtime whose calls miss their deadline while hung, and land when the test

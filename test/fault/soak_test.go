@@ -121,7 +121,7 @@ func newSoak(t *testing.T, host *cgrouptest.Host, seed uint64) *soak {
 	t.Helper()
 	s := &soak{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), host: host, dir: t.TempDir(), now: noon,
-		api: &apiServer{changed: make(chan struct{}, 1)}, pods: map[string]*victim{}, done: map[string]int{},
+		api: &apiServer{changed: make(chan struct{}, 1), ahead: map[string]mdp.Size{}}, pods: map[string]*victim{}, done: map[string]int{},
 		runtime: "ok", central: true, policy: "follow",
 	}
 	if os.Getuid() == 0 {
@@ -156,6 +156,9 @@ func (s *soak) Container(ctx context.Context, id string) (cri.Container, error) 
 
 // Update implements [cri.Runtime].
 func (s *soak) Update(ctx context.Context, id string, c cri.Change) error {
+	if left := unnoted(s.t, s.dir, id, c); left != (cgroup.Limits{}) {
+		s.fail("a call for %s with %+v, which the journal on disk does not know: %+v", id, left, onDisk(s.t, s.dir)[id])
+	}
 	for _, v := range s.pods {
 		if v.id == id {
 			v.goOn()
@@ -375,6 +378,7 @@ func (s *soak) kubelet(v *victim, size mdp.Size) {
 	s.host.Add(s.t, s.podPath(v), limits(mdp.Size{CPU: max(size.CPU, v.size.CPU), Memory: max(size.Memory, v.size.Memory)}))
 	s.say("the kubelet gives %s %v instead of %v", v.uid, size, v.size)
 	id := v.id
+	s.api.knows(id, size) // it gives nothing that the API server does not have
 	give := func(size mdp.Size) {
 		l := limits(size)
 		if err := s.client.Update(s.t.Context(), id, cri.Change{Quota: l.Quota, Period: l.Period, Memory: l.Memory}); err != nil {
