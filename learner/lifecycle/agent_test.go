@@ -562,6 +562,19 @@ func TestAPromotionMustBeatWhatDrives(t *testing.T) {
 	}
 }
 
+// saved is the agent's state as its file has it.
+func (l *living) saved() (s lifecycle.AgentState) {
+	l.t.Helper()
+	text, err := json.Marshal(l.State())
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return s
+}
+
 // A restart does not end the trial of a promotion: what was replaced comes back, unless it is lost.
 func TestARestartForgetsNoPromotion(t *testing.T) {
 	first, second := &rule{cpu: 500}, &rule{cpu: 400}
@@ -583,14 +596,7 @@ func TestARestartForgetsNoPromotion(t *testing.T) {
 			t.Fatal(why)
 		}
 		l.steps(50, c.earns)
-		text, err := json.Marshal(l.State())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s lifecycle.AgentState
-		if err := json.Unmarshal(text, &s); err != nil {
-			t.Fatal(err)
-		}
+		s := l.saved()
 		again := live(t, func(c *lifecycle.AgentConfig) { c.Settings.Bootstrap = false })
 		if err := again.Restore(s, second, c.replaced); err != nil {
 			t.Fatal(err)
@@ -646,14 +652,7 @@ func TestAnAgentOutlivesItsProcess(t *testing.T) {
 	l.Offer(learned, 7, worth(1.4))
 	l.episodes(4, 1.4)
 	l.in(lifecycle.Serving)
-	text, err := json.Marshal(l.State())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s lifecycle.AgentState
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	s := l.saved()
 	next := live(t, nil)
 	if err := next.Restore(s, learned, nil); err != nil {
 		t.Fatal(err)

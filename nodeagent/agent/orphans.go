@@ -166,8 +166,8 @@ func (a *Agent) confirm(ctx context.Context, now time.Time, c *managedContainer)
 	c.foreign.asked = a.gives(ctx, now, c.ref, c.facts.Limits)
 }
 
-// gives asks the API server whether it gives a container these limits, and is about to give no others. A pod that is gone has what
-// it had: its group ends, too. While the API server has just said something else, or nothing, it is not asked.
+// gives asks the API server whether it gives a container these limits, and is about to give no others. A pod that is gone
+// has what it had: its group ends, too. While the API server has just said something else, or nothing, it is not asked.
 func (a *Agent) gives(ctx context.Context, now time.Time, ref api.ContainerRef, l mdp.Size) bool {
 	if now.Before(a.askAfter) {
 		return false

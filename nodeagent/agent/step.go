@@ -52,7 +52,8 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	}
 	if t == restoring {
 		a.confirm(ctx, now, c)
-		if err := c.restore(ctx, now, a.budget.restorable(), func() bool { return a.gives(ctx, now, c.ref, c.facts.Limits) }); err != nil {
+		asked := func() bool { return a.gives(ctx, now, c.ref, c.facts.Limits) }
+		if err := c.restore(ctx, now, a.budget.restorable(), asked); err != nil {
 			s.Problem = also(s.Problem, err.Error())
 		}
 	}

@@ -11,9 +11,10 @@ type Event struct {
 	Change  cgroup.Limits // of Intend and Raised: what is set; 0 stays as it is
 	InForce cgroup.Limits // of Intend and of what is sensed: what was sensed last
 	API     cgroup.Limits // of Intend and APIChanged: the API's values
-	Reach   Span          // of Intend and Widened: what may be set next, for which the entry shall do; of Confirmed: what may still land
-	Foreign mdp.Set       // of ForeignSome: the limits that are not ours any more; of Known: those that the runtime knows
-	Returns mdp.Set       // of what is sensed: the limits that were not ours any more, and are again
+	// Reach is of Intend and Widened what may be set next, for which the entry shall do, and of Confirmed what may still land.
+	Reach   Span
+	Foreign mdp.Set // of ForeignSome: the limits that are not ours any more; of Known: those that the runtime knows
+	Returns mdp.Set // of what is sensed: the limits that were not ours any more, and are again
 }
 
 // Ownership is what of a container's limits is ours. It is a value: [Ownership.Next]

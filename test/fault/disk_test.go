@@ -136,8 +136,8 @@ func (m mute) Container(ctx context.Context, id string) (cri.Container, error) {
 	return m.late.Container(ctx, id)
 }
 
-// What is put back on a full disk the journal does not know. So the runtime is not called, whose call might land when somebody has
-// set other limits; and where the news of a resize are late, the values of before it are not put back.
+// What is put back on a full disk the journal does not know. So the runtime is not called, whose call might land when somebody
+// has set other limits; and where the news of a resize are late, the values of before it are not put back.
 func TestOnAFullDiskWhatIsPutBackIsWhatTheAPIServerGivesNow(t *testing.T) {
 	eachFixture(t, func(t *testing.T, host *cgrouptest.Host) {
 		for name, set := range map[string]func(n *node){

@@ -121,7 +121,8 @@ func newSoak(t *testing.T, host *cgrouptest.Host, seed uint64) *soak {
 	t.Helper()
 	s := &soak{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), host: host, dir: t.TempDir(), now: noon,
-		api: &apiServer{changed: make(chan struct{}, 1), ahead: map[string]mdp.Size{}}, pods: map[string]*victim{}, done: map[string]int{},
+		api:  &apiServer{changed: make(chan struct{}, 1), ahead: map[string]mdp.Size{}},
+		pods: map[string]*victim{}, done: map[string]int{},
 		runtime: "ok", central: true, policy: "follow",
 	}
 	if os.Getuid() == 0 {
