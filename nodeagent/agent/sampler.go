@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 )
 
@@ -73,6 +74,7 @@ type Track struct {
 	uses   spread       // of CPU, in tenths of a second
 	second mdp.MilliCPU // what CPUPeak is of five seconds, of the last second only
 	heard  relief       // what the lane had done at the last Look
+	course api.Course   // of the CPU use, up to the last Look
 
 	ring [samples]sample // last: what is above it is used in each sample
 }
@@ -214,6 +216,7 @@ func (s *Sampler) Look(t *Track, now time.Time) (state mdp.State, l cgroup.Limit
 	t.heard = t.lane.take()
 	t.lastSecond(now, &state)
 	t.lastSamples(now, &state)
+	t.follow()
 	for _, k := range t.kills {
 		if now.Sub(k.at) < reported {
 			recent += k.n
@@ -374,6 +377,57 @@ func (t *Track) burst() (highest mdp.MilliCPU, ok bool) {
 		ok = true
 	}
 	return highest, ok
+}
+
+// Course is how much CPU a container has used in the last halves of a second.
+func (s *Sampler) Course(t *Track) api.Course {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return api.Course{Until: t.course.Until, Use: slices.Clone(t.course.Use)}
+}
+
+// follow adds the halves of a second that the samples have since the last time. After one that they do not have the
+// course begins anew.
+func (t *Track) follow() {
+	if t.count == 0 {
+		return
+	}
+	c := &t.course
+	newest := halves(t.back(0).at)
+	for half := max(c.Until, halves(t.back(t.count-1).at)) + 1; half <= newest; half++ {
+		from, known := t.usedAt(half - 1)
+		to, too := t.usedAt(half)
+		if !known || !too || half != c.Until+1 {
+			c.Use = c.Use[:0]
+		}
+		if known && too {
+			c.Use = append(c.Use, per(to-from, api.Half))
+		}
+		if c.Until = half; len(c.Use) > api.MaxHalves {
+			c.Use = append(c.Use[:0], c.Use[1:]...)
+		}
+	}
+}
+
+// halves is how many halves of a second have ended at a time, since 1970.
+func halves(at time.Time) int64 { return at.UnixNano() / int64(api.Half) }
+
+// usedAt is the CPU time that had been used at the end of a half of a second: between two samples it counts as even.
+func (t *Track) usedAt(half int64) (used time.Duration, known bool) {
+	at := time.Unix(0, half*int64(api.Half))
+	for i := 1; i < t.count; i++ {
+		newer, older := t.back(i-1), t.back(i)
+		if older.at.After(at) {
+			continue
+		}
+		span := newer.at.Sub(older.at)
+		if newer.at.Before(at) || span <= 0 || !(newer.Observed & older.Observed).Has(cgroup.CPUUsage) {
+			return 0, false
+		}
+		share := float64(at.Sub(older.at)) / float64(span)
+		return older.Usage + time.Duration(share*float64(newer.Usage-older.Usage)), true
+	}
+	return 0, false
 }
 
 // use is the mean use of CPU between sample i, where 0 is the newest, and the one n samples before.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/nodeagent/api"
 	"awarescale.dev/aware/nodeagent/cgroup"
 	"awarescale.dev/aware/nodeagent/cgroup/cgrouptest"
 )
@@ -175,4 +176,59 @@ func TestALimitAtThePeakThrottlesNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The course is in halves of a second of the clock, whenever the samples come: nothing that was used is lost, and it begins anew
+// after a time that the samples do not have.
+func TestTheCourseIsInHalvesOfTheClock(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var track Track
+	now, used := noon.Add(130*time.Millisecond), time.Duration(0)
+	record := map[int64]time.Duration{} // used, at the end of each half
+	sampled := func(took time.Duration, rate float64) {
+		for half := halves(now) + 1; half <= halves(now.Add(took)); half++ {
+			record[half] = used + time.Duration(rate*float64(time.Unix(0, half*int64(api.Half)).Sub(now)))
+		}
+		now, used = now.Add(took), used+time.Duration(rate*float64(took))
+		track.ring[track.next] = sample{at: now, CPU: cgroup.CPU{Observed: cgroup.CPUUsage, Usage: used}}
+		track.next, track.count = (track.next+1)%samples, min(samples, track.count+1)
+	}
+	check := func(want int) {
+		t.Helper()
+		track.follow()
+		c := track.course
+		if c.Until != halves(now) || len(c.Use) != want {
+			t.Fatalf("%d halves until %d, want %d until %d", len(c.Use), c.Until, want, halves(now))
+		}
+		for i, got := range c.Use {
+			half := c.Until - int64(len(c.Use)-1-i)
+			if exact := per(record[half]-record[half-1], api.Half); max(got-exact, exact-got) > 1 {
+				t.Errorf("half %d: %v, want %v", half, got, exact)
+			}
+		}
+	}
+	track.follow()
+	if track.course.Until != 0 {
+		t.Error("without samples there is a course")
+	}
+	for second := range 30 {
+		for range 10 {
+			sampled(time.Duration(80+rng.IntN(40))*time.Millisecond, 2*rng.Float64())
+		}
+		if track.follow(); second < 11 {
+			continue
+		}
+		check(api.MaxHalves)
+	}
+	for range 70 { // nobody looks for longer than the samples reach back
+		sampled(100*time.Millisecond, 1)
+	}
+	track.follow()
+	if n := len(track.course.Use); n < 8 || n > 10 {
+		t.Errorf("after seven seconds in which nobody looked the course has %d halves", n)
+	}
+	check(len(track.course.Use))
+	track.ring[(track.next-1+samples)%samples].Observed = 0
+	sampled(600*time.Millisecond, 1)
+	check(0)
 }

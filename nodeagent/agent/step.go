@@ -45,6 +45,7 @@ func (a *Agent) step(ctx context.Context, now time.Time, c *managedContainer, o 
 	if failure.ofPolicy {
 		t = t.afterPolicyFailure()
 	}
+	s.Course = a.sampler.Course(c.track)
 	report(&s, now, t, d)
 	if t == acting {
 		s.Problem = also(s.Problem, a.budget.problem(d.Action))
@@ -125,7 +126,7 @@ func report(s *api.Summary, now time.Time, t task, d mdp.Decision) {
 			s.Want.Clipped |= mdp.ClippedPaused
 		}
 	case api.Off:
-		s.State = mdp.State{At: now}
+		s.State, s.Course = mdp.State{At: now}, api.Course{}
 	}
 }
 

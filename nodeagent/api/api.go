@@ -60,6 +60,7 @@ type Summary struct {
 	Conflicts uint64     // changes of the limits by somebody else since the agent started
 	Latency   Histogram  // cumulative since the pod's process started; unknown when it is not scraped
 	Problem   string     // why something could not be done or read, for people; empty when all is well
+	Course    Course     // of the CPU use; not of agents of before it
 }
 
 // pressing is the share of throttled periods from which a container at its ceiling counts.

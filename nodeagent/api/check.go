@@ -71,6 +71,9 @@ func (s Summary) Check(node mdp.Size) error {
 			return fmt.Errorf("wanted %v is %d: it must not be negative", k, v)
 		}
 	}
+	if err := s.Course.check(node.CPU); err != nil {
+		return err
+	}
 	if s.Resizes > maxCount || s.Conflicts > maxCount {
 		return fmt.Errorf("%d resizes and %d conflicts: at most %d of each", s.Resizes, s.Conflicts, uint64(maxCount))
 	}
@@ -87,7 +90,7 @@ func (s Summary) Check(node mdp.Size) error {
 const closeTo = 0.02
 
 // Near reports whether central learns nothing that matters from s when it has the
-// other: nothing is different but times, and signals by less than 2 %.
+// other: nothing is different but times, signals by less than 2 %, and the course of what hardly differs.
 func (s Summary) Near(other Summary) bool {
 	if !slices.Equal(s.Latency.Upper, other.Latency.Upper) || !slices.Equal(s.Latency.Counts, other.Latency.Counts) ||
 		!s.Latency.At.Equal(other.Latency.At) || s.State.Observed != other.State.Observed {

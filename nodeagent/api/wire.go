@@ -146,7 +146,7 @@ func ReportToWire(r Report) *linkv1.Report {
 			Container: refToWire(s.Container), State: stateToWire(s.State), Bounds: boundsToWire(s.Bounds),
 			Mode: string(s.Mode), Want: actionToWire(s.Want), Effect: uint32(s.Effect),
 			Resizes: s.Resizes, Conflicts: s.Conflicts, Problem: s.Problem,
-			Latency: histogramToWire(s.Latency),
+			Latency: histogramToWire(s.Latency), UntilHalf: s.Course.Until, UsedHalves: converted[int64](s.Course.Use),
 		})
 	}
 	for _, c := range r.Gone {
@@ -196,6 +196,7 @@ func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 	s := Summary{
 		Container: refFromWire(w.GetContainer()), Mode: Mode(w.GetMode()), Effect: mdp.Effect(w.GetEffect()),
 		Resizes: w.GetResizes(), Conflicts: w.GetConflicts(), Problem: Clean(w.GetProblem()),
+		Course: Course{Until: w.GetUntilHalf(), Use: converted[mdp.MilliCPU](w.GetUsedHalves())},
 	}
 	if !s.Effect.Known() {
 		return Summary{}, fmt.Errorf("effect %d: this version knows none of that number", s.Effect)
@@ -214,6 +215,18 @@ func summaryFromWire(w *linkv1.Summary) (Summary, error) {
 		return Summary{}, err
 	}
 	return s, nil
+}
+
+// converted is the same numbers as another type of whole numbers.
+func converted[To, From ~int64](from []From) []To {
+	if from == nil {
+		return nil
+	}
+	to := make([]To, len(from))
+	for i, v := range from {
+		to[i] = To(v)
+	}
+	return to
 }
 
 func sizeToWire(s mdp.Size) *linkv1.Size {

@@ -350,17 +350,21 @@ func (x *Histogram) GetAt() *timestamppb.Timestamp {
 }
 
 type Summary struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Container     *ContainerRef          `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
-	State         *State                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	Bounds        *Bounds                `protobuf:"bytes,3,opt,name=bounds,proto3" json:"bounds,omitempty"`
-	Mode          string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
-	Want          *Action                `protobuf:"bytes,5,opt,name=want,proto3" json:"want,omitempty"`
-	Effect        uint32                 `protobuf:"varint,6,opt,name=effect,proto3" json:"effect,omitempty"`
-	Resizes       uint64                 `protobuf:"varint,7,opt,name=resizes,proto3" json:"resizes,omitempty"`
-	Conflicts     uint64                 `protobuf:"varint,8,opt,name=conflicts,proto3" json:"conflicts,omitempty"`
-	Latency       *Histogram             `protobuf:"bytes,9,opt,name=latency,proto3" json:"latency,omitempty"`
-	Problem       string                 `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Container *ContainerRef          `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	State     *State                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Bounds    *Bounds                `protobuf:"bytes,3,opt,name=bounds,proto3" json:"bounds,omitempty"`
+	Mode      string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	Want      *Action                `protobuf:"bytes,5,opt,name=want,proto3" json:"want,omitempty"`
+	Effect    uint32                 `protobuf:"varint,6,opt,name=effect,proto3" json:"effect,omitempty"`
+	Resizes   uint64                 `protobuf:"varint,7,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	Conflicts uint64                 `protobuf:"varint,8,opt,name=conflicts,proto3" json:"conflicts,omitempty"`
+	Latency   *Histogram             `protobuf:"bytes,9,opt,name=latency,proto3" json:"latency,omitempty"`
+	Problem   string                 `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The CPU use in millicores of each of the last halves of a second, the last one last, and when that ended, in halves of a
+	// second since 1970; 0: nothing is known.
+	UntilHalf     int64   `protobuf:"varint,11,opt,name=until_half,json=untilHalf,proto3" json:"until_half,omitempty"`
+	UsedHalves    []int64 `protobuf:"varint,12,rep,packed,name=used_halves,json=usedHalves,proto3" json:"used_halves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -463,6 +467,20 @@ func (x *Summary) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *Summary) GetUntilHalf() int64 {
+	if x != nil {
+		return x.UntilHalf
+	}
+	return 0
+}
+
+func (x *Summary) GetUsedHalves() []int64 {
+	if x != nil {
+		return x.UsedHalves
+	}
+	return nil
 }
 
 type Size struct {
@@ -1059,7 +1077,7 @@ const file_link_proto_rawDesc = "" +
 	"\tHistogram\x12#\n" +
 	"\rupper_seconds\x18\x01 \x03(\x01R\fupperSeconds\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x04R\x06counts\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x95\x03\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xd5\x03\n" +
 	"\aSummary\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12/\n" +
 	"\x05state\x18\x02 \x01(\v2\x19.awarescale.link.v1.StateR\x05state\x122\n" +
@@ -1071,7 +1089,11 @@ const file_link_proto_rawDesc = "" +
 	"\tconflicts\x18\b \x01(\x04R\tconflicts\x127\n" +
 	"\alatency\x18\t \x01(\v2\x1d.awarescale.link.v1.HistogramR\alatency\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem\"F\n" +
+	" \x01(\tR\aproblem\x12\x1d\n" +
+	"\n" +
+	"until_half\x18\v \x01(\x03R\tuntilHalf\x12\x1f\n" +
+	"\vused_halves\x18\f \x03(\x03R\n" +
+	"usedHalves\"F\n" +
 	"\x04Size\x12\x1b\n" +
 	"\tmilli_cpu\x18\x01 \x01(\x03R\bmilliCpu\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\"\xa2\x01\n" +

@@ -52,6 +52,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 		state.Observed |= mdp.SetOf(mdp.LoadPeak)
 	}
 	reports := merged{}
+	var reported []api.Summary
 	for i := range s.Workload.Pods {
 		pod := &s.Workload.Pods[i]
 		for _, c := range pod.Spec.Containers {
@@ -62,6 +63,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {
 				reports.add(summary.State, limit)
+				reported = append(reported, summary)
 			}
 			if !ok || !summary.State.Knows(mdp.OOMKills) {
 				reports.kill(s.killed[pod.UID], ok && summary.State.Knows(mdp.MemoryUsage))
@@ -80,7 +82,26 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 		}
 	}
 	reports.into(&state)
+	if burst, ok := ofTwo(reported); ok && state.Replicas == 2 {
+		state.CPUBurst = burst
+	}
 	return state, nil
+}
+
+// ofTwo is the burst of two replicas, where it is known what they used at the same time: a single replica would have to carry
+// that, and not the sum of what each has used in its own busiest second. Of more replicas the mean of the bursts says what each
+// of them must carry when the load is not split evenly.
+func ofTwo(replicas []api.Summary) (burst mdp.MilliCPU, ok bool) {
+	if len(replicas) != 2 {
+		return 0, false
+	}
+	one, two := &replicas[0], &replicas[1]
+	together, ok := one.Course.Together(two.Course)
+	if !ok || !one.State.Knows(mdp.CPUBurst) || !two.State.Knows(mdp.CPUBurst) {
+		return 0, false
+	}
+	// A course is in halves of a second, and a burst may begin at any time: it is at least what one has used.
+	return (max(together, one.State.CPUBurst, two.State.CPUBurst) + 1) / 2, true
 }
 
 // merged sums up one container's states over pods, by the table of signals.
