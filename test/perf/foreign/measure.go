@@ -101,8 +101,7 @@ func (b *bench) measure(ctx context.Context, p program) (*Measured, error) {
 
 // sustained is the program at 90 % of its capacity: the second of two times in a row that agree.
 // What a closed loop reaches, an open one may not: then the capacity is less, by a tenth each
-// time. So it is when the program uses all of its limit: what queues then, for whatever reason, stays, and whether any request
-// is late is chance. Two times may differ by the machine's mood: then it is tried again, and after three
+// time. Two times may differ by the machine's mood: then it is tried again, and after three
 // such times with less.
 func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured) (load.Result, error) {
 	const most, moods = 25, 3
@@ -114,19 +113,19 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 			slo = sloOf(before)
 		}
 		b.say(p, "its p99 at 90 %% of %.0f requests/s, at %dm", m.Capacity, p.limit)
-		r, used, err := b.high(ctx, p, s, m.Capacity, slo)
+		r, err := b.high(ctx, p, s, m.Capacity, slo)
 		if err != nil {
 			return r, err
 		}
-		queued := r.P99MS >= ms(mostP99) || failed(r) >= 0.001 || used > mostUsed*float64(p.limit)
+		queued := r.P99MS >= ms(mostP99) || failed(r) >= 0.001
 		switch {
 		case !queued && before.Requests == 0:
 			before = r
 		case !queued && r.SLOViolationRatio <= moreOver:
 			return r, nil
 		default:
-			b.say(p, "p99 %.1f ms, %.2f %% failed, %.2f %% over %v, %.0fm used %s",
-				r.P99MS, 100*failed(r), 100*r.SLOViolationRatio, slo, used, r.FirstError)
+			b.say(p, "p99 %.1f ms, %.2f %% failed, %.2f %% over %v %s",
+				r.P99MS, 100*failed(r), 100*r.SLOViolationRatio, slo, r.FirstError)
 			before = r
 			if differed++; queued || differed == moods {
 				m.Capacity *= 0.9
@@ -141,27 +140,9 @@ func (b *bench) sustained(ctx context.Context, p program, s started, m *Measured
 		high*m.Capacity, m.Capacity)
 }
 
-// high is 20 s at 90 % of a capacity. used is the program's CPU use in the mean, in millicores.
-func (b *bench) high(
-	ctx context.Context, p program, s started, capacity float64, slo time.Duration,
-) (r load.Result, used float64, err error) {
-	group, err := b.tree.Group(s.group)
-	if err != nil {
-		return r, 0, err
-	}
-	defer group.Close()
-	before, err := lookAt(group)
-	if err != nil {
-		return r, 0, err
-	}
-	if r, err = b.send(ctx, p, s, steady(high*capacity, parts[1].took), slo, nil); err != nil {
-		return r, 0, err
-	}
-	after, err := lookAt(group)
-	if err != nil {
-		return r, 0, err
-	}
-	return r, 1000 * (after.CPU.Usage - before.CPU.Usage).Seconds() / after.at.Sub(before.at).Seconds(), nil
+// high is 20 s at 90 % of a capacity.
+func (b *bench) high(ctx context.Context, p program, s started, capacity float64, slo time.Duration) (load.Result, error) {
+	return b.send(ctx, p, s, steady(high*capacity, parts[1].took), slo, nil)
 }
 
 // sloOf is the SLO of a program with that result at 90 % of its capacity: twice its p99.
@@ -174,11 +155,8 @@ func failed(r load.Result) float64 {
 	return float64(r.Errors+r.Timeouts+r.Dropped) / float64(max(1, r.Requests))
 }
 
-// The load is not sustained from this p99 at 90 % of the capacity on, and where it takes a larger share of the limit.
-const (
-	mostP99  = 2 * time.Second
-	mostUsed = 0.95
-)
+// mostP99 is the p99 at 90 % of the capacity from which the load is not sustained.
+const mostP99 = 2 * time.Second
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
