@@ -4,11 +4,15 @@ package debian
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Requirement is a program or a feature of the host that tests use.
@@ -70,9 +74,22 @@ func Update(ctx context.Context) error {
 	return err
 }
 
-// Apt runs one of apt's programs in a folder and returns its standard output. It waits when another program has
-// apt's lock.
-func Apt(ctx context.Context, dir string, args ...string) (string, error) {
+// Apt runs one of apt's programs in a folder and returns its standard output. It waits, for five minutes at most, when another
+// program has one of apt's locks: another test, or the system's own updates.
+func Apt(ctx context.Context, dir string, args ...string) (out string, err error) {
+	var told error // by apt, of a lock
+	if waited := wait.PollUntilContextTimeout(ctx, 2*time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		out, told = apt(ctx, dir, args...)
+		// apt's own option waits for dpkg's lock, and not for those of its folders.
+		locked := told != nil && strings.Contains(told.Error(), "Could not get lock")
+		return !locked, nil
+	}); waited != nil {
+		return "", errors.Join(told, waited)
+	}
+	return out, told
+}
+
+func apt(ctx context.Context, dir string, args ...string) (string, error) {
 	var stderr strings.Builder
 	cmd := exec.CommandContext(ctx, args[0], append([]string{"-o", "DPkg::Lock::Timeout=300"}, args[1:]...)...)
 	cmd.Dir, cmd.Stderr = dir, &stderr
