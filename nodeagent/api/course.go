@@ -17,8 +17,8 @@ const (
 	recent    = 10 // halves that two courses are looked at in
 )
 
-// Course is the CPU use of a container in each of the last halves of a second. With it central knows what two replicas have used at
-// the same time, which is less than what each has used in its own busiest second.
+// Course is the CPU use of a container in each of the last halves of a second. With it central knows what two replicas have
+// used at the same time, which is less than what each has used in its own busiest second.
 type Course struct {
 	Until int64          // when the last one ended, in halves of a second since 1970; 0: nothing is known
 	Use   []mdp.MilliCPU // of each half in the mean, the last one last
