@@ -37,7 +37,7 @@ const (
 	BackgroundLate               // share of background work that failed or was not done in its time
 	CPUReservation               // CPU that scheduling reserves for a replica: its request in the API
 	CPUCeiling                   // CPU that a replica may burst to at once: its limit in the API; the limit in force is below it
-	CPUBurst                     // highest mean CPU usage of a replica over one second, among recent seconds; of two: in the same one
+	CPUBurst                     // highest mean CPU usage of a replica over one second, of recent seconds; of two: in the same one
 	LoadPeak                     // highest throughput or load of the last two hours, as a [Peak] keeps it
 )
 
