@@ -22,8 +22,8 @@ help: ## this list
 demo: ## a real cluster, a bursty load, static against HPA+VPA against AWARE (KEEP=1 keeps the cluster)
 	go run ./test/demo $(if $(KEEP),--keep)
 
+# The emulated machine keeps one core busy, and the API's tests wait most of the time: together they take as long as one.
 test: unit ## all tests, on a real cluster that is built if need be
-	@# The emulated machine keeps one core busy, and the API's tests wait most of the time: together they take as long as one.
 	@$(MAKE) --no-print-directory -j2 vm node-api
 	@$(MAKE) --no-print-directory e2e
 	@go run ./test/cluster check-clean labtest api e2e

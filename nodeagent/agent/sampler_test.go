@@ -232,3 +232,20 @@ func TestTheCourseIsInHalvesOfTheClock(t *testing.T) {
 	sampled(600*time.Millisecond, 1)
 	check(0)
 }
+
+// Who may know a container's use is told its course, too, and nobody else.
+func TestAReportHasTheCourse(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.demand[0] = 200
+	g.grant(api.Observe)
+	g.run(12 * time.Second)
+	c := g.summary(0).Course
+	if c.Until != halves(g.now) || len(c.Use) != api.MaxHalves || c.Use[api.MaxHalves-1] != 200 {
+		t.Errorf("the course is %+v, want %d halves of 200m until %d", c, api.MaxHalves, halves(g.now))
+	}
+	g.grant(api.Off)
+	g.run(2 * time.Second)
+	if c := g.summary(0).Course; c.Until != 0 || len(c.Use) > 0 {
+		t.Errorf("of a container that is off a course is reported: %+v", c)
+	}
+}

@@ -28,6 +28,7 @@ func TestNoSignalIsLostOnTheWire(t *testing.T) {
 		summary.Want.Replicas = 0 // a node sets no replicas
 		summary.Want.Reservation = 0
 		summary.Latency = api.Histogram{Upper: []float64{0.1, 1, math.Inf(1)}, Counts: []uint64{1, 2, uint64(seed&0xffff) + 2}}
+		summary.Course = api.Course{Until: seed, Use: []mdp.MilliCPU{1, mdp.MilliCPU(seed & 0xffff), 3}}
 		got, err := api.ReportFromWire(api.ReportToWire(api.Report{
 			Node: "one", Agent: "v2", At: time.Unix(9, 9).UTC(), Full: true, Containers: []api.Summary{summary},
 		}))

@@ -252,19 +252,24 @@ func TestPuttingBackGoesOnWhenThePodGetsRoom(t *testing.T) {
 // memory limit is put back.
 func TestSomebodyElsesCPULimitDoesNotKeepOurMemoryLimit(t *testing.T) {
 	cgrouptest.Each(t, func(t *testing.T, host *cgrouptest.Host) {
-		n := newNode(t, host, one(web))
-		n.shrunk()
-		if l := n.limit("app").Memory; l >= web.Memory {
-			t.Fatalf("memory is %v, and not ours", l)
+		// Within what we may have set, and above it: that would be lowered to the API's limit while the mode is auto.
+		for theirs, auto := range map[mdp.MilliCPU]time.Duration{700: 2 * time.Second, 1500: 0} {
+			n := newNode(t, host, one(web))
+			n.shrunk()
+			if l := n.limit("app").Memory; l >= web.Memory {
+				t.Fatalf("memory is %v, and not ours", l)
+			}
+			n.pod(one(mdp.Size{CPU: 1500, Memory: web.Memory}))
+			if err := n.host.Tree.Write(n.path("app"), cgroup.Limits{Quota: 100 * int64(theirs), Period: 100000}); err != nil {
+				t.Fatal(err)
+			}
+			n.run(auto)
+			n.grant(api.Observe)
+			n.run(10 * time.Second)
+			n.is("app", mdp.Size{CPU: theirs, Memory: web.Memory}, "after the change")
+			n.forgotten()
+			host.Remove(t, n.path("app"))
 		}
-		if err := n.host.Tree.Write(n.path("app"), cgroup.Limits{Quota: 70000, Period: 100000}); err != nil {
-			t.Fatal(err)
-		}
-		n.run(2 * time.Second)
-		n.grant(api.Observe)
-		n.run(10 * time.Second)
-		n.is("app", mdp.Size{CPU: 700, Memory: web.Memory}, "after the change")
-		n.forgotten()
 	})
 }
 

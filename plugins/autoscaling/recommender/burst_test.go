@@ -1,10 +1,18 @@
 package recommender
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"awarescale.dev/aware/learner/mdp"
 	"awarescale.dev/aware/nodeagent/api"
+	"awarescale.dev/aware/plugins/autoscaling/updater"
+	"awarescale.dev/aware/plugins/fleet"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // replica is a report of a container that has used a core in one second of ten, and a tenth in the others.
@@ -45,6 +53,34 @@ func TestTheBurstOfTwoIsOfTheSameSecond(t *testing.T) {
 	} {
 		if got, ok := ofTwo(c.of); got != c.want || ok != c.ok {
 			t.Errorf("%s: %v, %v; want %v, %v", name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// The sensor brings the courses of two ready replicas together. Of three the mean of the bursts stays.
+func TestTheSensorSeesTwoReplicasAtTheSameTime(t *testing.T) {
+	now := time.Unix(500, 0)
+	for pods, want := range map[int]mdp.MilliCPU{1: 1000, 2: 550, 3: 1000} {
+		s := Sensor{Fleet: fleet.New(time.Minute), Container: "app", MaxAge: time.Minute, Workload: &updater.Workload{}}
+		var all []api.Summary
+		for i := range pods {
+			name := fmt.Sprint("web-", i)
+			one := replica(8 - 2*(i%2))
+			one.Container = api.ContainerRef{Namespace: "shop", Pod: name, PodUID: name, Container: "app"}
+			all = append(all, one)
+			s.Workload.Pods = append(s.Workload.Pods, corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
+				Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
+					Name:      "app",
+					Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+				}}},
+				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+			})
+		}
+		s.Fleet.Accept(now, api.Report{Node: "node", At: now, Full: true, Containers: all})
+		state, err := s.Sense(t.Context(), now)
+		if err != nil || !state.Knows(mdp.CPUBurst) || state.CPUBurst != want || state.Replicas != pods {
+			t.Errorf("%d pods: a burst of %v of %d replicas, want %v (%v)", pods, state.CPUBurst, state.Replicas, want, err)
 		}
 	}
 }

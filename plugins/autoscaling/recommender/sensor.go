@@ -63,7 +63,9 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 			summary, ok := s.Fleet.Summary(pod.Spec.NodeName, string(pod.UID), s.Container, now, s.MaxAge)
 			if ok {
 				reports.add(summary.State, limit)
-				reported = append(reported, summary)
+				if state.Replicas == 2 {
+					reported = append(reported, summary)
+				}
 			}
 			if !ok || !summary.State.Knows(mdp.OOMKills) {
 				reports.kill(s.killed[pod.UID], ok && summary.State.Knows(mdp.MemoryUsage))
@@ -82,7 +84,7 @@ func (s *Sensor) Sense(_ context.Context, now time.Time) (mdp.State, error) {
 		}
 	}
 	reports.into(&state)
-	if burst, ok := ofTwo(reported); ok && state.Replicas == 2 {
+	if burst, ok := ofTwo(reported); ok {
 		state.CPUBurst = burst
 	}
 	return state, nil
