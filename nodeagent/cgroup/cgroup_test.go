@@ -324,6 +324,23 @@ func TestARealGroupIsThrottledAndThenGone(t *testing.T) {
 	}
 }
 
+// The kernel still counts the group that has just ended when its pod gets less: the tests wait for it.
+func TestAPodGetsASmallerQuotaWhenItsContainerHasEnded(t *testing.T) {
+	host := cgrouptest.Real(t)
+	pod := host.Parent + "/pod"
+	app := pod + "/app"
+	for range 10 {
+		for _, path := range []string{pod, app} {
+			host.Add(t, path, cgroup.Limits{Quota: 150000, Period: 100000})
+		}
+		host.Remove(t, app)
+		host.Add(t, pod, cgroup.Limits{Quota: 100000, Period: 100000})
+		if l := host.Limits(t, pod); l.Quota != 100000 {
+			t.Fatalf("the pod's quota is %d, want 100000", l.Quota)
+		}
+	}
+}
+
 func TestARealGroupCountsTheKillsForWantOfMemory(t *testing.T) {
 	if swaps, _ := os.ReadFile("/proc/swaps"); strings.Count(string(swaps), "\n") > 1 {
 		t.Skip("this machine swaps: what a group has no memory for goes there")

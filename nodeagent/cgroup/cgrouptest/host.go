@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,7 +105,14 @@ func inMemory(tb testing.TB) string {
 func (h *Host) Add(tb testing.TB, path string, l cgroup.Limits) {
 	tb.Helper()
 	if h.real {
-		if err := h.create(path, l); err != nil {
+		err := h.create(path, l)
+		// On v1 a group that was removed a moment ago still counts: no group above it may have a smaller quota until the
+		// kernel has freed it.
+		for tries := 0; errors.Is(err, syscall.EINVAL) && tries < 500; tries++ {
+			time.Sleep(10 * time.Millisecond)
+			err = h.create(path, l)
+		}
+		if err != nil {
 			tb.Fatalf("making cgroup %s: %v", path, err)
 		}
 		tb.Cleanup(func() { h.Remove(tb, path) })
