@@ -106,7 +106,7 @@ bench-link: ## what 5,000 nodes cost central; the last line is JSON
 bench-real: ## the demo's load against real pods, sized by every way there is; four and a half hours, 100 minutes of them to learn
 	go run ./test/demo --out out/bench-real --name real --runs static,hpa-vpa,hpa-vpa-30s,k8s-cpu-fast,aware,aware-demand,aware-learned,static-at-mean,static-at-learned
 
-bench-foreign: ## programs nobody here wrote, left alone and with AWARE; forty minutes; the last line is JSON
+bench-foreign: ## programs nobody here wrote, left alone and with AWARE; an hour; the last line is JSON
 	go run ./test/perf/foreign
 
 bench-sim: ## the simulated world: steps a second, memory, the fluid fidelity against requests; the last line is JSON
