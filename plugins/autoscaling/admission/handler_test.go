@@ -235,6 +235,17 @@ func TestThePodOfAStatefulSetIsSized(t *testing.T) {
 	h.counted(t, admission.Sized)
 }
 
+// A pod that has its name already is logged by it.
+func TestASizedPodIsNamedInTheLog(t *testing.T) {
+	s := open()
+	s.pod.Name = "web-1-x7k2p"
+	h := serve(cache(t, interceptor.Funcs{}, s.set(), s.deployment, s.object), at)
+	ask(t, h, review(t, s.pod, nil))
+	if len(h.lines) != 1 || !strings.Contains(h.lines[0], "shop/web-1-x7k2p") {
+		t.Errorf("logged %q, want the pod's name", h.lines)
+	}
+}
+
 // A pod is allowed whatever is wrong with it, with its workload, or with us.
 func TestWhateverGoesWrongThePodIsAllowedAndUnchanged(t *testing.T) {
 	fails := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
@@ -441,6 +452,36 @@ func TestTheObjectThatDecidesCounts(t *testing.T) {
 		if a.Patch == nil || strings.Contains(string(a.Patch), "111m") {
 			t.Errorf("%s: patch %s", taken, a.Patch)
 		}
+	}
+}
+
+// What was decided for another workload of the namespace is nothing for this one's pods.
+func TestTheObjectOfAnotherWorkloadIsNotAsked(t *testing.T) {
+	for name, target := range map[string]v1alpha1.TargetRef{
+		"another name": {Kind: "Deployment", Name: "web2"},
+		"another kind": {Kind: "StatefulSet", Name: "web"},
+	} {
+		s := open()
+		other := s.object.DeepCopy()
+		other.Name, other.Spec.TargetRef = "other", target
+		h := serve(cache(t, interceptor.Funcs{}, s.set(), s.deployment, other), at)
+		if a := ask(t, h, review(t, s.pod, nil)); a.Patch != nil {
+			t.Errorf("%s: patch %s", name, a.Patch)
+		}
+		h.counted(t, admission.Undecided)
+	}
+}
+
+// The cache still has the ReplicaSet of a Deployment that was deleted a moment ago.
+func TestThePodOfAWorkloadThatIsGoneIsNotManaged(t *testing.T) {
+	s := open()
+	h := serve(cache(t, interceptor.Funcs{}, s.set(), s.object), at)
+	if a := ask(t, h, review(t, s.pod, nil)); a.Patch != nil {
+		t.Errorf("patch %s", a.Patch)
+	}
+	h.counted(t, admission.NotManaged)
+	if len(h.lines) > 0 {
+		t.Errorf("logged %q", h.lines)
 	}
 }
 
