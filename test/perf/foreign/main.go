@@ -5,9 +5,10 @@
 //	go run ./test/perf/foreign                     # all three; about an hour
 //	go run ./test/perf/foreign --programs coredns  # one of them
 //
-// For each program its capacity at the static limit is measured first, then its p99 at
-// 90 % of that, a minute in a new one. The SLO is twice that p99. Then comes the load: two minutes at 5 % of the
-// capacity, 20 s at 90 %, three minutes at 5 %. The load is an open loop (package load).
+// For each program its capacity at the static limit is measured first, then its p99 in a
+// minute at 90 % of that, after it was started anew. The SLO is twice that p99. Then comes
+// the load: two minutes at 5 % of the capacity, 20 s at 90 %, three minutes at 5 %. The load
+// is an open loop (package load).
 //
 // It writes result.json into the folder --out, and the same as the last line. Exit codes:
 // 0 all bars hold; 1 otherwise, or something failed; 2 for a wrong command line.

@@ -47,7 +47,7 @@ type Run struct {
 	P99MS        float64 `json:"p99_ms"`
 	SenderLagMS  float64 `json:"sender_lag_p99_ms"` // how late the load generator itself was
 	MeanMilli    float64 `json:"mean_millicores"`   // in force
-	UsedMilli    float64 `json:"used_millicores"`   // in the mean
+	UsedMilli    float64 `json:"mean_used_millicores"`
 	InForceMilli []int   `json:"in_force_millicores"`
 	Unread       int     `json:"unread"` // seconds in which the limit could not be read
 	// The CPU time of a piece of work that is always the same, in the mean: with more of it the machine was slower (package pace).
