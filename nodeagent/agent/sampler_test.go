@@ -220,14 +220,26 @@ func TestTheCourseIsInHalvesOfTheClock(t *testing.T) {
 		}
 		check(api.MaxHalves)
 	}
+	looksAgain := func() {
+		t.Helper()
+		track.follow()
+		if n := len(track.course.Use); n < 8 || n > 10 {
+			t.Errorf("after seven seconds in which nobody looked the course has %d halves", n)
+		}
+		check(len(track.course.Use))
+	}
 	for range 70 { // nobody looks for longer than the samples reach back
 		sampled(100*time.Millisecond, 1)
 	}
-	track.follow()
-	if n := len(track.course.Use); n < 8 || n > 10 {
-		t.Errorf("after seven seconds in which nobody looked the course has %d halves", n)
+	looksAgain()
+	for range 60 { // the same, and the oldest sample is of the very end of a half
+		sampled(100*time.Millisecond, 1)
 	}
-	check(len(track.course.Use))
+	sampled(time.Unix(0, (halves(now)+1)*int64(api.Half)).Sub(now), 1)
+	for i := 0; i < samples || track.back(samples-1).at.UnixNano()%int64(api.Half) != 0; i++ {
+		sampled(100*time.Millisecond, 1)
+	}
+	looksAgain()
 	track.ring[(track.next-1+samples)%samples].Observed = 0
 	sampled(600*time.Millisecond, 1)
 	check(0)

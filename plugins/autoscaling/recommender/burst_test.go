@@ -57,13 +57,17 @@ func TestTheBurstOfTwoIsOfTheSameSecond(t *testing.T) {
 	}
 }
 
-// The sensor brings the courses of two ready replicas together. Of three the mean of the bursts stays.
+// The sensor brings the courses of two ready replicas together. Of three the mean of the bursts stays, also when one of them is not
+// reported.
 func TestTheSensorSeesTwoReplicasAtTheSameTime(t *testing.T) {
 	now := time.Unix(500, 0)
-	for pods, want := range map[int]mdp.MilliCPU{1: 1000, 2: 550, 3: 1000} {
+	for _, c := range []struct {
+		pods, silent int
+		want         mdp.MilliCPU
+	}{{1, 0, 1000}, {2, 0, 550}, {3, 0, 1000}, {3, 1, 1000}} {
 		s := Sensor{Fleet: fleet.New(time.Minute), Container: "app", MaxAge: time.Minute, Workload: &updater.Workload{}}
 		var all []api.Summary
-		for i := range pods {
+		for i := range c.pods {
 			name := fmt.Sprint("web-", i)
 			one := replica(8 - 2*(i%2))
 			one.Container = api.ContainerRef{Namespace: "shop", Pod: name, PodUID: name, Container: "app"}
@@ -77,10 +81,11 @@ func TestTheSensorSeesTwoReplicasAtTheSameTime(t *testing.T) {
 				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 			})
 		}
-		s.Fleet.Accept(now, api.Report{Node: "node", At: now, Full: true, Containers: all})
+		s.Fleet.Accept(now, api.Report{Node: "node", At: now, Full: true, Containers: all[c.silent:]})
 		state, err := s.Sense(t.Context(), now)
-		if err != nil || !state.Knows(mdp.CPUBurst) || state.CPUBurst != want || state.Replicas != pods {
-			t.Errorf("%d pods: a burst of %v of %d replicas, want %v (%v)", pods, state.CPUBurst, state.Replicas, want, err)
+		if err != nil || !state.Knows(mdp.CPUBurst) || state.CPUBurst != c.want || state.Replicas != c.pods {
+			t.Errorf("%d pods, %d silent: a burst of %v of %d replicas, want %v (%v)",
+				c.pods, c.silent, state.CPUBurst, state.Replicas, c.want, err)
 		}
 	}
 }
