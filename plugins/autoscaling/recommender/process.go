@@ -39,7 +39,6 @@ type process struct {
 	reading    slo.Reading // of the last step
 	peak       mdp.Peak    // of the throughput
 	stepped    time.Time   // when the last step was made
-	scaled     time.Time   // when the number of replicas was last set
 	pressed    atomic.Bool // a container is throttled at its ceiling, and no step has been made since
 	margin     margin
 	canary     canary
@@ -199,22 +198,14 @@ func (p *process) due(now time.Time) bool {
 	return since >= p.config.Step-100*time.Millisecond || p.pressed.Load() && since >= p.config.Pressing
 }
 
-// next is how long to wait for the next look. After the number of replicas was set there
-// are new pods soon, which have no grants yet.
+// next is how long to wait for the next look.
 func (p *process) next(now time.Time) time.Duration {
 	at := p.stepped.Add(p.config.Step)
 	if p.pressed.Load() {
 		at = p.stepped.Add(p.config.Pressing)
 	}
-	wait := max(time.Second, at.Sub(now))
-	if now.Sub(p.scaled) < starting {
-		wait = time.Second
-	}
-	return wait
+	return max(time.Second, at.Sub(now))
 }
-
-// starting is how long new pods are looked for after the number of replicas was set.
-const starting = 20 * time.Second
 
 // measure reads latency and throughput, and writes into the status what was
 // found. It reports whether a canary that is being moved violates the SLO.

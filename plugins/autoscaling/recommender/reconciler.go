@@ -18,6 +18,7 @@ import (
 	"awarescale.dev/aware/plugins/autoscaling/slo"
 	"awarescale.dev/aware/plugins/autoscaling/updater"
 	"awarescale.dev/aware/plugins/fleet"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -162,7 +164,40 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, name string) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, SkipNameValidation: &skip}).
 		For(&v1alpha1.MultidimPodAutoscaler{}, builder.WithPredicates(changed)).
 		WatchesRawSource(source.Channel(r.pressed, &handler.EnqueueRequestForObject{})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod), builder.WithPredicates(runsNow{})).
 		Complete(r)
+}
+
+// ofPod is the object that decides on a pod's workload.
+func (r *Reconciler) ofPod(ctx context.Context, pod client.Object) []ctrl.Request {
+	kind, name, ok, err := updater.Owner(ctx, r.config.Client, pod.(*corev1.Pod))
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "A new pod waits for its grants until the next step", "pod", client.ObjectKeyFromObject(pod))
+	}
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key, owned := r.owners[updater.Key(pod.GetNamespace(), kind, name)]
+	if !owned {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: key}}
+}
+
+// runsNow passes a pod that has begun to run: its containers need grants, and the next step may be far away.
+type runsNow struct{ predicate.Funcs }
+
+func (runsNow) Create(e event.CreateEvent) bool { return runs(e.Object) }
+
+func (runsNow) Update(e event.UpdateEvent) bool { return runs(e.ObjectNew) && !runs(e.ObjectOld) }
+
+func (runsNow) Delete(event.DeleteEvent) bool { return false }
+
+func runs(o client.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && updater.Running(pod)
 }
 
 // annotationsChecked passes updates in which the opt-in controller changed its
@@ -336,7 +371,7 @@ func (r *Reconciler) process(mpa *object) *process {
 			config:     &r.config,
 			namespace:  mpa.Namespace,
 			target:     mpa.Spec.TargetRef,
-			workload:   mpa.Namespace + "/" + mpa.Spec.TargetRef.Kind + "/" + mpa.Spec.TargetRef.Name,
+			workload:   updater.Key(mpa.Namespace, mpa.Spec.TargetRef.Kind, mpa.Spec.TargetRef.Name),
 			generation: -1,
 			report:     report{uid: mpa.UID},
 		}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 // cluster is an API server in memory with one workload "web" of two pods, and a
@@ -395,8 +396,7 @@ func (c *cluster) pressing(pod string) {
 	c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
 }
 
-// A workload that is throttled at its ceilings is decided on at once and not at the next
-// step, and the pods that it gets have their grants as soon as they run.
+// A workload that is throttled at its ceilings is decided on at once and not at the next step.
 func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	c := newCluster(t, api.Auto)
 	decisions, replicas := 0, 2
@@ -443,9 +443,23 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 	}
 	c.now = c.now.Add(time.Second)
 	replicas = 3
-	if next := look(); decisions != 2 || next != time.Second {
-		t.Errorf("%d decisions, the next look after %v: want one more, and then to look for new pods", decisions, next)
+	if next := look(); decisions != 2 || next != 10*time.Second {
+		t.Errorf("%d decisions, the next look after %v: want one more, and the next one in a step", decisions, next)
 	}
+}
+
+// A pod's containers have their grants as soon as it runs, and nothing is decided before its time. Other events of pods, and
+// pods of nobody's, wake nobody.
+func TestAPodHasItsGrantsAsSoonAsItRuns(t *testing.T) {
+	c := newCluster(t, api.Auto)
+	decisions := 0
+	c.r.config.Policies = func(PolicyRequest) (mdp.Policy, string, error) {
+		return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
+			decisions++
+			return mdp.Action{}, nil
+		}), "fixed/1", nil
+	}
+	c.reconcile("web")
 	var p corev1.Pod
 	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web-1"}, &p); err != nil {
 		t.Fatal(err)
@@ -461,12 +475,35 @@ func TestAWorkloadAtItsCeilingIsDecidedOnAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.now = c.now.Add(time.Second)
-	if look(); decisions != 2 || c.grants()["web-3"] != api.Auto {
+	woken := c.r.ofPod(t.Context(), &p)
+	if len(woken) != 1 || woken[0].String() != "shop/web" {
+		t.Fatalf("woken: %v", woken)
+	}
+	if c.reconcile("web"); decisions != 1 || c.grants()["web-3"] != api.Auto {
 		t.Errorf("%d decisions, grants %v: want one for the new pod, and no decision", decisions, c.grants())
 	}
-	c.now = c.now.Add(30 * time.Second)
-	if next := look(); next != 10*time.Second {
-		t.Errorf("the next look after %v: the new pods are there", next)
+	if p.OwnerReferences = nil; len(c.r.ofPod(t.Context(), &p)) != 0 {
+		t.Error("a pod of nobody's wakes somebody")
+	}
+	p.OwnerReferences = ownedBy("StatefulSet", "store")
+	if len(c.r.ofPod(t.Context(), &p)) != 0 {
+		t.Error("a pod of a workload without an object wakes somebody")
+	}
+
+	pending, ending := p.DeepCopy(), p.DeepCopy()
+	pending.Status.Phase = corev1.PodPending
+	ending.DeletionTimestamp = new(metav1.NewTime(c.now))
+	for name, is := range map[string]struct{ passes, want bool }{
+		"a pod that ran before we looked": {runsNow{}.Create(event.CreateEvent{Object: &p}), true},
+		"a new pod":                       {runsNow{}.Create(event.CreateEvent{Object: pending}), false},
+		"begins to run":                   {runsNow{}.Update(event.UpdateEvent{ObjectOld: pending, ObjectNew: &p}), true},
+		"still runs":                      {runsNow{}.Update(event.UpdateEvent{ObjectOld: &p, ObjectNew: &p}), false},
+		"ends":                            {runsNow{}.Update(event.UpdateEvent{ObjectOld: &p, ObjectNew: ending}), false},
+		"is gone":                         {runsNow{}.Delete(event.DeleteEvent{Object: &p}), false},
+	} {
+		if is.passes != is.want {
+			t.Errorf("%s: passes %v", name, is.passes)
+		}
 	}
 }
 

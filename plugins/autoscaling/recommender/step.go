@@ -61,7 +61,6 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		l.updater.Knobs = l.knobs.Without(mdp.SetOf(mdp.Replicas))
 	}
 	resizes := l.updater.Resizes
-	replicas := int(l.updater.Workload.Replicas)
 	begin := p.config.Now()
 	d, err := l.Loop.Step(ctx, now)
 	if err != nil {
@@ -71,9 +70,6 @@ func (p *process) decide(ctx context.Context, now time.Time, l *loop, idle strin
 		p.config.Decided(p.config.Now().Sub(begin), d.Effect)
 	}
 	l.last = d
-	if d.Executed.Sets.Has(mdp.Replicas) && d.Executed.Replicas != replicas {
-		p.scaled = now
-	}
 	o := outcome{
 		container: l.sensor.Container,
 		policy:    p.version(l),

@@ -22,10 +22,11 @@ type Workload struct {
 	Pods     []corev1.Pod // the pods that run and are not being deleted
 }
 
-// Key names the workload: namespace/kind/name.
-func (w *Workload) Key() string {
-	return w.Object.GetNamespace() + "/" + w.Kind + "/" + w.Object.GetName()
-}
+// Key names a workload: namespace/kind/name.
+func Key(namespace, kind, name string) string { return namespace + "/" + kind + "/" + name }
+
+// Key names the workload.
+func (w *Workload) Key() string { return Key(w.Object.GetNamespace(), w.Kind, w.Object.GetName()) }
 
 // Ready is how many pods are ready.
 func (w *Workload) Ready() int {
@@ -79,6 +80,12 @@ func (w *Workload) Mean(container string) Given {
 	return mean
 }
 
+// Running reports whether a pod counts as one of its workload's.
+func Running(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
+		p.Annotations[corev1.MirrorPodAnnotationKey] == ""
+}
+
 // NoSelectorError says that a workload selects nothing, so that its pods are not known.
 type NoSelectorError struct{ Workload string }
 
@@ -97,8 +104,7 @@ func Load(ctx context.Context, c client.Reader, namespace, kind, name string) (*
 		return nil, fmt.Errorf("listing the pods of %s %s/%s: %w", kind, namespace, name, err)
 	}
 	for _, p := range pods.Items {
-		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning &&
-			p.Annotations[corev1.MirrorPodAnnotationKey] == "" {
+		if Running(&p) {
 			w.Pods = append(w.Pods, p)
 		}
 	}
