@@ -11,9 +11,12 @@ import (
 	"awarescale.dev/aware/nodeagent/api"
 )
 
-// What central sets of a policy, with each grant.
+// What a policy is told besides the State: by central with each grant, and how high its limit can be.
 type (
-	targeted interface{ Retarget(mdp.Ratio) }
+	targeted interface {
+		Retarget(mdp.Ratio)
+		Within(mdp.MilliCPU)
+	}
 	levelled interface{ SetLevel(float64) }
 )
 
@@ -66,6 +69,9 @@ func (a *Agent) follow(c *managedContainer, o order) {
 func (a *Agent) guarded(c *managedContainer) mdp.Policy {
 	p, resting := c.policy, a.deps.Policy == nil
 	ofContainer := mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+		if p.captain != nil {
+			p.captain.Within(c.top().CPU())
+		}
 		a, err := p.Decide(s)
 		if err == nil && a.Sets.Has(mdp.Replicas) {
 			return mdp.Action{}, &guard.IllegalError{Err: fmt.Errorf("%v: replicas are not a container's", a)}

@@ -88,6 +88,42 @@ func TestReliefUnderTheDemandRuleStandsForASecond(t *testing.T) {
 	}
 }
 
+// What a container lacks at its ceiling no margin gives it: after twenty seconds of overload the captain's limit is what it was.
+func TestAnOverloadAtTheCeilingDoesNotWidenTheCaptainsMargin(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	strict := func(one *api.Grant) { one.Throttle = 0.002 } // elsewhere the limit at rest is below it
+	mean := func() (of mdp.MilliCPU) {
+		g.scattered(200, 100)
+		for range 3 {
+			g.grant(api.Auto, strict)
+			g.run(10 * time.Second)
+		}
+		for range 30 {
+			g.grant(api.Auto, strict)
+			g.run(time.Second)
+			of += g.limit(0).CPU / 30
+		}
+		return of
+	}
+	before := mean()
+	g.scattered(500, 100) // what it has when the overload begins is more than it needs afterwards
+	for range 3 {
+		g.grant(api.Auto, strict)
+		g.run(10 * time.Second)
+	}
+	g.each, g.demand[0] = nil, 2000
+	g.grant(api.Auto, strict)
+	g.run(20 * time.Second)
+	if l := g.limit(0).CPU; l != web.CPU {
+		t.Fatalf("in an overload the limit is %v", l)
+	}
+	after := mean()
+	t.Logf("%v before an overload, %v after", before, after)
+	if after > before*11/10 {
+		t.Errorf("the limit is %v in the mean after an overload, and was %v before", after, before)
+	}
+}
+
 // The grant may change its rule at any time; what is in force goes on from there.
 func TestARuleCanBeChangedAtAnyTime(t *testing.T) {
 	g := newRig(t, cgroup.V2, 1)

@@ -359,3 +359,61 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// A container that is throttled at the highest limit that it may have is short of CPU, and not of margin: after the overload the
+// limit is what it was before.
+func TestOverloadAtTheHighestLimitDoesNotWidenTheMargin(t *testing.T) {
+	after := func(most, overload mdp.MilliCPU) mdp.MilliCPU {
+		config := captain.Default
+		config.Target = 0.002
+		c := newContainerWith(t, config, 500, 100)
+		c.deviation = 20
+		c.captain.Within(most)
+		c.step(time.Second, 0)
+		c.want(250, "half of what it was")
+		c.step(time.Second, 0)
+		c.want(160, "the peak and three deviations")
+		c.limit, c.peak = overload, 500 // somebody has relieved it
+		c.step(time.Second, 0)
+		for range 20 {
+			c.step(time.Second, 0.5)
+			c.limit = overload // what is more is not carried out
+		}
+		c.peak = 100
+		for range 5 {
+			c.step(time.Second, 0)
+		}
+		return c.limit
+	}
+	if l := after(500, 500); l < 155 || l > 160 {
+		t.Errorf("after an overload at the highest limit it is %v: want 160m, or what the target takes of it in half a minute", l)
+	}
+	for name, l := range map[string]mdp.MilliCPU{
+		"a step below the highest limit":   after(510, 500),
+		"where the highest is not known":   after(0, 500),
+		"far below the highest of a burst": after(1000, 500),
+	} {
+		if l < 300 {
+			t.Errorf("%s: %v after a throttling of ten deviations", name, l)
+		}
+	}
+}
+
+// In the second of its relief a container was throttled at the limit before: that counts.
+func TestThrottlingBeforeTheHighestLimitCounts(t *testing.T) {
+	config := captain.Default
+	config.Target = 0.002
+	c := newContainerWith(t, config, 160, 100)
+	c.deviation = 20
+	c.captain.Within(500)
+	for range 10 {
+		c.limit, c.peak = 500, 100 // relieved within the second
+		c.step(time.Second, 0.1)
+		c.step(time.Second, 0) // taken back by half
+		c.step(time.Second, 0)
+		c.step(time.Second, 0)
+	}
+	if c.limit < 175 {
+		t.Errorf("after ten reliefs the limit is %v: want a margin of a deviation more", c.limit)
+	}
+}
