@@ -62,6 +62,23 @@ func TestAContainerThatIsNoLongerReportedIsForgotten(t *testing.T) {
 	}
 }
 
+// Most reports have only what has changed. What they do not name is as it was.
+func TestAReportOfWhatHasChangedLeavesTheRestAsItWas(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Accept(noon, report("one", "a", "b", "c"))
+	changed := report("one", "b")
+	changed.Full = false
+	changed.Containers[0].Bounds.CPU.Max = 700
+	changed.Gone = []api.ContainerRef{report("one", "c").Containers[0].Container}
+	f.Accept(noon.Add(time.Second), changed)
+	if u, ok := f.Upper("one", noon, time.Minute); !ok || len(u) != 2 || u["a"].CPU != 500 || u["b"].CPU != 700 {
+		t.Errorf("upper = %v, %v; want a as it was, b with its new bound, and no c", u, ok)
+	}
+	if _, ok := f.Summary("one", "a", "web", noon, time.Minute); !ok {
+		t.Error("a container that has not changed is not known any more")
+	}
+}
+
 func TestUpperBoundsAreUnknownWithoutAFreshReport(t *testing.T) {
 	f := fleet.New(time.Minute)
 	if _, ok := f.Upper("one", noon, time.Minute); ok {
@@ -104,6 +121,23 @@ func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
+// A node is forgotten as well when it once had a workload that has ended. One whose workload goes on is not: it may come back.
+func TestANodeIsForgottenWhenItsWorkloadsHaveEnded(t *testing.T) {
+	f := fleet.New(time.Minute)
+	f.Open()
+	f.Accept(noon, report("one", "a"))
+	f.Accept(noon, report("two", "b"))
+	f.Grant("shop", map[string][]api.Grant{"one": {{}}, "two": {{}}})
+	f.Grant("shop", map[string][]api.Grant{"two": {{}}})
+	f.Accept(noon.Add(2*time.Hour), report("three", "c"))
+	if _, ok := f.Summary("one", "a", "web", noon, 24*time.Hour); ok {
+		t.Error("a node is kept for a workload that has left it")
+	}
+	if _, ok := f.Summary("two", "b", "web", noon, 24*time.Hour); !ok {
+		t.Error("a node is forgotten that has grants")
+	}
+}
+
 // A workload whose container has met its ceiling is named, as often as it is reported.
 func TestAWorkloadAtItsCeilingIsNamed(t *testing.T) {
 	f := fleet.New(time.Minute)
@@ -128,6 +162,10 @@ func TestAWorkloadAtItsCeilingIsNamed(t *testing.T) {
 			t.Errorf("pressed %v", got)
 		}
 	}
+	named := f.Pressed
+	f.Pressed = nil
+	report(func(*api.Summary) {}) // nobody wants to know
+	f.Pressed = named
 	for name, change := range map[string]func(*api.Summary){
 		"beneath its ceiling":     func(s *api.Summary) { s.State.Limit.CPU = 890 },
 		"not throttled":           func(s *api.Summary) { s.State.Throttled = 0.09 },
