@@ -88,6 +88,13 @@ func TestUpperBoundsAreUnknownWithoutAFreshReport(t *testing.T) {
 	if u, ok := f.Upper("one", noon, time.Minute); !ok || u["a"].CPU != 500 || len(u) != 2 {
 		t.Errorf("upper = %v, %v", u, ok)
 	}
+	if _, ok := f.Upper("one", noon.Add(2*time.Minute), time.Minute); ok {
+		t.Error("an old report passes for a new one")
+	}
+	f.Grants("two")
+	if _, ok := f.Upper("two", noon, time.Minute); ok {
+		t.Error("a node that has never reported has a known bound")
+	}
 }
 
 func TestAWorkloadThatMovesLeavesNoGrantBehind(t *testing.T) {

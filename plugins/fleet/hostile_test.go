@@ -105,6 +105,65 @@ func TestImpossibleValuesAreLeftOut(t *testing.T) {
 	}
 }
 
+// strange is a cluster whose API server knows less of the nodes.
+type strange struct {
+	cluster
+	node, room bool // is known
+}
+
+func (s strange) Capacity(node string) (mdp.Size, bool) {
+	if !s.node {
+		return mdp.Size{}, false
+	}
+	return s.cluster.Capacity(node)
+}
+
+func (s strange) Room(node string) (mdp.Size, bool) {
+	if !s.room {
+		return mdp.Size{}, false
+	}
+	return s.cluster.Room(node)
+}
+
+// Of a node that the API server does not know nothing is taken. Of one whose room is not known the containers are, and not what
+// it asks for: 0 would be an answer, and unknown is none.
+func TestWhatTheAPIServerDoesNotKnowIsNotTakenFromANode(t *testing.T) {
+	for name, c := range map[string]struct {
+		known               strange
+		containers, account bool
+	}{
+		"all is known":      {strange{node: true, room: true}, true, true},
+		"the room is not":   {strange{node: true}, true, false},
+		"the node is not":   {strange{room: true}, false, false},
+		"nothing is at all": {strange{}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, "one")
+			c.known.cluster = s.server.Cluster.(cluster)
+			s.server.Cluster = c.known
+			idle := using("u", 0) // fits a node of nothing
+			s.node.report.Containers = []api.Summary{idle}
+			s.node.asks(mdp.Size{Memory: 1}, mdp.Size{Memory: 2})
+			said := make(chan error, 100)
+			s.server.Log = func(err error, _ string, _ ...any) { said <- err }
+			s.run(t)
+			if !c.known.node {
+				eventually(t, "the report is refused", func() bool { return len(said) > 0 })
+				if err := <-said; !strings.Contains(err.Error(), "not known to the API server") {
+					t.Error(err)
+				}
+			} else {
+				eventually(t, "a report arrives", func() bool { return len(s.central.reports()) > 0 })
+			}
+			for _, r := range s.central.reports() {
+				if (len(r.Containers) == 1) != c.containers || (r.Account != nil) != c.account {
+					t.Errorf("taken: %d containers, account %v", len(r.Containers), r.Account)
+				}
+			}
+		})
+	}
+}
+
 func buckets(n int) (h api.Histogram) {
 	for i := range n {
 		h.Upper = append(h.Upper, float64(i+1))
