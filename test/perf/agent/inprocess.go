@@ -116,35 +116,29 @@ func (st *stage) inProcess(ctx context.Context, r *result) error {
 	return st.resizes(ctx, all[:2], r)
 }
 
-// bareWrites is what the kernel takes for a CPU limit, of which L0 is one, and two where quota and
-// period change: it looks at all groups of the machine. As between two reliefs there is a pause between two
-// of them, or all that the kernel looks at is in the CPU's caches.
+// bareWrites is what the kernel takes for a CPU limit while nothing else is to be done.
 func (st *stage) bareWrites(ctx context.Context, crowd []corev1.Pod, r *result) error {
 	group, err := st.group(&crowd[0], "front")
 	if err != nil {
 		return err
 	}
-	file, values := filepath.Join(st.tree.Root(), "cpu", group, "cpu.cfs_period_us"), []string{"400000", "100000"}
-	if st.tree.Version() == cgroup.V2 {
-		file, values = filepath.Join(st.tree.Root(), group, "cpu.max"), []string{"20000 400000", "20000 100000"}
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	b, err := st.bare(group)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	var took []time.Duration
-	for i := range 100 {
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+	defer b.file.Close()
+	var all []time.Duration
+	for range 100 {
+		if err := pause(ctx, bareEvery); err != nil {
 			return err
 		}
-		begun := time.Now()
-		if _, err := f.WriteString(values[i%2]); err != nil { // the last one is what it had
+		took, err := b.write()
+		if err != nil {
 			return err
 		}
-		took = append(took, time.Since(begun))
+		all = append(all, took)
 	}
-	r.BareWriteP50US, r.BareWriteP99US = 1000*ms(percentile(took, 50)), 1000*ms(percentile(took, 99))
+	r.BareWriteP50US, r.BareWriteP99US = 1000*ms(percentile(all, 50)), 1000*ms(percentile(all, 99))
 	say("a bare write of a limit, which the kernel takes for each: p50 %.0f us, p99 %.0f us", r.BareWriteP50US, r.BareWriteP99US)
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -119,9 +120,41 @@ func (st *stage) relief(ctx context.Context, r *relief) error {
 	if err != nil {
 		return err
 	}
+	stop, err := st.beside(ctx)
+	if err != nil {
+		return err
+	}
 	busy := newBusy()
-	var took, waited, gaps []time.Duration
+	w, err := st.bursts(ctx, all, r)
+	bare, failed := stop()
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	r.HostBusy = busy.share()
+	last, err := st.scrape(ctx, agent)
+	if err != nil {
+		return err
+	}
+	r.P50MS, r.P99MS, r.MaxMS = ms(percentile(w.took, 50)), ms(percentile(w.took, 99)), ms(percentile(w.took, 100))
+	r.WaitedP50MS, r.WaitedP99MS = ms(percentile(w.waited, 50)), ms(percentile(w.waited, 99))
+	r.GapP99MS = ms(percentile(w.gaps, 99))
+	r.BareP50US, r.BareP99US = 1000*ms(percentile(bare, 50)), 1000*ms(percentile(bare, 99))
+	const name = "aware_agent_relief_duration_seconds"
+	r.ofHistogram(histogramOf(first, name), histogramOf(last, name))
+	say("%d bursts, raised %.1f ms (p50) and %.1f ms (p99) after their begin", r.Bursts, r.WaitedP50MS, r.WaitedP99MS)
+	say("%d throttled, %d relieved: p50 %.1f ms, p99 %.1f ms, most %.1f ms; L0 of %d: p50 %.0f us, p99 %.0f us; busy %.2f",
+		r.Throttled, r.Raised, r.P50MS, r.P99MS, r.MaxMS, r.L0Samples, r.L0P50US, r.L0P99US, r.HostBusy)
+	say("a bare write meanwhile: p50 %.0f us, p99 %.0f us (of %d)", r.BareP50US, r.BareP99US, len(bare))
+	return nil
+}
+
+// waits are times of bursts.
+type waits struct{ took, waited, gaps []time.Duration }
+
+// bursts gives them, one at a time.
+func (st *stage) bursts(ctx context.Context, all []target, r *relief) (w waits, err error) {
 	var requests sync.WaitGroup
+	defer requests.Wait()
 	next := time.Now()
 	// On a machine that is too busy limits come down slowly, because the runtime is spared. Then
 	// fewer bursts are measured.
@@ -129,53 +162,39 @@ func (st *stage) relief(ctx context.Context, r *relief) error {
 	for i := 0; r.Bursts < st.settings.bursts && time.Now().Before(end); i++ {
 		t := all[i%len(all)]
 		if low, err := st.low(t); err != nil {
-			return err
+			return w, err
 		} else if !low {
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
-				return err
+				return w, err
 			}
 			continue
 		}
 		one, err := st.burst(ctx, t, &requests)
 		if err != nil {
-			return err
+			return w, err
 		}
 		r.Bursts++
-		gaps = append(gaps, one.Gap)
+		w.gaps = append(w.gaps, one.Gap)
 		if one.Raised {
-			waited = append(waited, one.Waited)
+			w.waited = append(w.waited, one.Waited)
 		} else {
-			waited = append(waited, burstIn)
+			w.waited = append(w.waited, burstIn)
 		}
 		switch {
 		case one.Throttled && one.Raised:
 			r.Throttled++
 			r.Raised++
-			took = append(took, one.Took)
+			w.took = append(w.took, one.Took)
 		case one.Throttled: // it took longer than was waited
 			r.Throttled++
-			took = append(took, burstIn)
+			w.took = append(w.took, burstIn)
 		}
 		next = next.Add(burstEvery)
 		if err := pause(ctx, time.Until(next)); err != nil {
-			return err
+			return w, err
 		}
 	}
-	requests.Wait()
-	r.HostBusy = busy.share()
-	last, err := st.scrape(ctx, agent)
-	if err != nil {
-		return err
-	}
-	r.P50MS, r.P99MS, r.MaxMS = ms(percentile(took, 50)), ms(percentile(took, 99)), ms(percentile(took, 100))
-	r.WaitedP50MS, r.WaitedP99MS = ms(percentile(waited, 50)), ms(percentile(waited, 99))
-	r.GapP99MS = ms(percentile(gaps, 99))
-	const name = "aware_agent_relief_duration_seconds"
-	r.ofHistogram(histogramOf(first, name), histogramOf(last, name))
-	say("%d bursts, raised %.1f ms (p50) and %.1f ms (p99) after their begin", r.Bursts, r.WaitedP50MS, r.WaitedP99MS)
-	say("%d throttled, %d relieved: p50 %.1f ms, p99 %.1f ms, most %.1f ms; L0 of %d: p50 %.0f us, p99 %.0f us; busy %.2f",
-		r.Throttled, r.Raised, r.P50MS, r.P99MS, r.MaxMS, r.L0Samples, r.L0P50US, r.L0P99US, r.HostBusy)
-	return nil
+	return w, nil
 }
 
 // burst gives a container work, and watches what becomes of its limit.
@@ -184,7 +203,7 @@ func (st *stage) burst(ctx context.Context, t target, requests *sync.WaitGroup) 
 	defer cancel()
 	return cgrouptest.Watch(ctx, st.tree, t.group, func() {
 		requests.Go(func() {
-			resp, err := bursts.Get(t.url)
+			resp, err := client.Get(t.url)
 			if err != nil {
 				say("burst: %v", err) // without a burst nothing is throttled, and that is counted
 				return
@@ -198,7 +217,7 @@ func (st *stage) burst(ctx context.Context, t target, requests *sync.WaitGroup) 
 	})
 }
 
-var bursts = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // aboveAll is what stands for a time above all bounds, in microseconds: JSON has no infinity.
 const aboveAll = 1e9
