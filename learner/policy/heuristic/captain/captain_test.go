@@ -399,21 +399,27 @@ func TestOverloadAtTheHighestLimitDoesNotWidenTheMargin(t *testing.T) {
 	}
 }
 
-// In the second of its relief a container was throttled at the limit before: that counts.
-func TestThrottlingBeforeTheHighestLimitCounts(t *testing.T) {
-	config := captain.Default
-	config.Target = 0.002
-	c := newContainerWith(t, config, 160, 100)
-	c.deviation = 20
-	c.captain.Within(500)
-	for range 10 {
-		c.limit, c.peak = 500, 100 // relieved within the second
-		c.step(time.Second, 0.1)
-		c.step(time.Second, 0) // taken back by half
-		c.step(time.Second, 0)
-		c.step(time.Second, 0)
-	}
-	if c.limit < 175 {
-		t.Errorf("after ten reliefs the limit is %v: want a margin of a deviation more", c.limit)
+// In the second of its relief a container was throttled at the limit before, and in the second in which that is taken back at the
+// one after: both count.
+func TestThrottlingBelowTheHighestLimitCounts(t *testing.T) {
+	for name, at := range map[string][2]mdp.MilliCPU{"relieved": {160, 500}, "taken back": {500, 160}} {
+		config := captain.Default
+		config.Target = 0.002
+		c := newContainerWith(t, config, 160, 100)
+		c.deviation = 20
+		c.captain.Within(500)
+		for range 10 {
+			c.limit = at[0]
+			c.step(time.Second, 0)
+			c.limit = at[1]
+			c.step(time.Second, 0.1)
+		}
+		c.limit = 500
+		for range 3 {
+			c.step(time.Second, 0)
+		}
+		if c.limit < 175 {
+			t.Errorf("%s: after ten such seconds the limit is %v: want a margin of a deviation more than 160m", name, c.limit)
+		}
 	}
 }
