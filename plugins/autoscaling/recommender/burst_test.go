@@ -57,8 +57,8 @@ func TestTheBurstOfTwoIsOfTheSameSecond(t *testing.T) {
 	}
 }
 
-// The sensor brings the courses of two ready replicas together. Of three the mean of the bursts stays, also when one of them is not
-// reported.
+// The sensor brings the courses of two ready replicas together. Of three the mean of the bursts stays,
+// also when one of them is not reported.
 func TestTheSensorSeesTwoReplicasAtTheSameTime(t *testing.T) {
 	now := time.Unix(500, 0)
 	for _, c := range []struct {

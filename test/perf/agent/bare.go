@@ -41,7 +41,8 @@ func (b *bare) write() (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// beside makes bare writes until it is stopped, to a group that nobody is in: what the kernel takes for one at that time.
+// beside makes bare writes until it is stopped, to a group without processes and without
+// a quota: what the kernel takes for one at that time.
 func (st *stage) beside(ctx context.Context) (stop func() ([]time.Duration, error), err error) {
 	group := path.Join(st.cluster.CgroupParent(), "bare")
 	dir := filepath.Join(st.tree.Root(), group)

@@ -73,7 +73,7 @@ type relief struct {
 	L0Samples int     `json:"l0_samples"`
 	L0P50US   float64 `json:"l0_p50_us"`
 	L0P99US   float64 `json:"l0_p99_us"`
-	// One write of a limit by nobody's code, meanwhile.
+	// One write of a limit by this process, meanwhile.
 	BareP50US float64 `json:"bare_write_p50_us"`
 	BareP99US float64 `json:"bare_write_p99_us"`
 	// From the end of the first throttled period to the raised limit, as seen from outside;

@@ -96,8 +96,8 @@ func (c Config) Check() error {
 type Captain struct {
 	config Config
 	margin float64      // current margin, in standard deviations
-	most   mdp.MilliCPU // the limit can be; 0 is not known
-	atMost bool         // the limit was that at the last State
+	most   mdp.MilliCPU // how high the limit can be; 0 is not known
+	atMost bool         // the limit was as high as it can be at the last State
 
 	last      time.Time    // of the last State; zero when the next one does not follow from it
 	decided   time.Time    // last decision
