@@ -527,10 +527,7 @@ func observed(t *testing.T) (*cluster, *mdp.State) {
 // answers reports how many requests a pod has answered, and how many of them within a bound in seconds; then central decides,
 // and a step passes.
 func (c *cluster) answers(bound float64, within, all uint64) {
-	s := api.Summary{Mode: api.Auto, State: mdp.State{At: c.now}}
-	s.Container = api.ContainerRef{Namespace: "shop", Pod: "web-1", PodUID: "uid-web-1", Container: "web"}
-	s.Latency = api.Histogram{At: c.now, Upper: []float64{bound, math.Inf(1)}, Counts: []uint64{within, all}}
-	c.fleet.Accept(c.now, api.Report{Node: "node", At: c.now, Full: true, Containers: []api.Summary{s}})
+	c.scrape([]float64{bound}, within, all)
 	c.reconcile("web")
 	c.now = c.now.Add(10 * time.Second)
 }
