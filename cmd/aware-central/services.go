@@ -12,6 +12,8 @@ import (
 
 	"awarescale.dev/aware/cmd/web"
 	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/plugins/apis/v1alpha1"
 	"awarescale.dev/aware/plugins/autoscaling/admission"
 	"awarescale.dev/aware/plugins/autoscaling/decisions"
@@ -59,6 +61,7 @@ type services struct {
 // start starts the services of the roles, and sets where the scheduler's plugin gets
 // its reports from. Only what waiting cannot repair is an error.
 func start(ctx context.Context, s *settings, f *fleet.Fleet, reports *reports) (*services, error) {
+	graph.Use(gemm.Choose().BLAS()) // of what lessons take, most is matrix products
 	b := &services{settings: s, fleet: f, log: decisions.NewLog(), placed: placement{reserved: newReserved()}}
 	b.episodes = newEpisodes(s.step, time.Now, &b.deciding)
 	if !s.has(autoscaler) && s.central == "" {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"awarescale.dev/aware/learner/nn/graph"
+	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"github.com/spf13/pflag"
 )
 
@@ -66,5 +68,18 @@ func TestTheCommandHasBothKindsOfFlags(t *testing.T) {
 		if cmd.Flag(flag) == nil {
 			t.Errorf("no flag --%s", flag)
 		}
+	}
+}
+
+// Lessons have their matrices multiplied by the best that the CPU has, and not by gonum.
+func TestLessonsAreMultipliedByTheBestOfTheCPU(t *testing.T) {
+	t.Cleanup(func() { graph.Use(gemm.Gonum().BLAS()) })
+	s := defaults()
+	s.roles = []string{scheduler} // which needs no API server to begin
+	if _, err := start(t.Context(), s, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if best := gemm.Choose().Name; graph.Used() != best {
+		t.Errorf("products by %s, want %s", graph.Used(), best)
 	}
 }

@@ -8,6 +8,7 @@ func benchCommand() *cobra.Command {
 		Short: "Measure the simulated world, and policies in it",
 		Args:  cobra.NoArgs,
 	}
+	addProducts(cmd)
 	cmd.AddCommand(
 		validateCommand(), fitCommand(), tuneCommand(), baselinesCommand(), fig1Command(), fig3Command(), fig8Command(),
 		fig9Command(), fig10Command(), embeddingCommand(), correctionsCommand(),

@@ -15,7 +15,7 @@ import (
 // the comparison in held-out worlds takes it either way.
 func TestCorrectionsAreKeptOnlyWhereTheyAreBetter(t *testing.T) {
 	const name = "correct:hotel-reservation/frontend"
-	o := trainOptions{env: name, algorithm: "ppo", steps: 60, worlds: 2, seed: 1, blas: "gonum", out: t.TempDir()}
+	o := trainOptions{env: name, algorithm: "ppo", steps: 60, worlds: 2, seed: 1, out: t.TempDir()}
 	policy, rejected := filepath.Join(o.out, "policy.safetensors"), filepath.Join(o.out, "rejected.safetensors")
 	for _, old := range []string{policy, rejected} { // of a training before
 		if err := os.WriteFile(old, []byte("old"), 0o644); err != nil {

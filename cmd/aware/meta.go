@@ -14,6 +14,7 @@ import (
 	"awarescale.dev/aware/learner/bench/aware"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
+	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/policy/central"
 	"awarescale.dev/aware/learner/train/lesson"
 	"github.com/spf13/cobra"
@@ -124,6 +125,7 @@ func (o metaOptions) write(run *pretrain.Run, took time.Duration) error {
 			o.apps, o.rounds, o.seed, o.split, o.setting.Demand, o.setting.Central),
 		"demand": strconv.FormatBool(o.setting.Demand), "split": fmt.Sprint(o.split),
 		"took": took.Round(time.Second).String(), "paper": strconv.FormatBool(o.paper),
+		"blas": graph.Used(),
 	}
 	if o.setting.Central {
 		s, err := lesson.NewStart(central.Form(), aware.Shown, run)

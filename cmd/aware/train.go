@@ -22,7 +22,6 @@ import (
 	"awarescale.dev/aware/learner/env/workload"
 	"awarescale.dev/aware/learner/nn/graph"
 	"awarescale.dev/aware/learner/nn/kernel"
-	"awarescale.dev/aware/learner/nn/kernel/gemm"
 	"awarescale.dev/aware/learner/nn/weights"
 	"awarescale.dev/aware/learner/policy/learned"
 	"awarescale.dev/aware/learner/train"
@@ -40,7 +39,6 @@ type trainOptions struct {
 	algorithm string
 	out       string
 	resume    string
-	blas      string
 	steps     int
 	every     int
 	worlds    int // of validation
@@ -85,11 +83,8 @@ func trainCommand() *cobra.Command {
 	f.IntVar(&o.every, "checkpoint", 20_000, "steps from one checkpoint to the next; 0 for none")
 	f.IntVar(&o.worlds, "validation", 40, "worlds in which corrections are compared with the demand policy alone, an hour of each")
 	f.StringVar(&o.resume, "resume", "", "checkpoint to continue from")
-	f.StringVar(&o.blas, "blas", "",
-		"matrix products by gonum, avx2 or avx512; the best that the CPU has when empty")
-	f.StringVar(&o.blas, "gemm", "", "the former name of --blas")
-	_ = f.MarkHidden("gemm")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
+	addProducts(cmd)
 	cmd.AddCommand(marginsCommand(), commonCommand(), metaCommand(), proveCommand())
 	return cmd
 }
@@ -104,14 +99,6 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 	if o.steps == 0 {
 		o.steps = presets.Steps(o.env)
 	}
-	kernels := gemm.Choose()
-	if o.blas != "" {
-		var err error
-		if kernels, err = gemm.Named(o.blas); err != nil {
-			return usage(fmt.Errorf("--blas: %w", err))
-		}
-	}
-	graph.Use(kernels.BLAS())
 	r, err := presets.Make(o.algorithm, o.env, o.steps, o.seed)
 	if err != nil {
 		return usage(err)
@@ -145,8 +132,8 @@ func (o trainOptions) run(ctx context.Context, out, progress io.Writer) error {
 		"algo":  o.algorithm,
 		"seed":  o.seed,
 		"steps": r.Steps,
-		"gemm":  kernels.Name,
-		"blas":  kernels.Name, // gemm is the former name
+		"gemm":  graph.Used(),
+		"blas":  graph.Used(), // gemm is the former name
 	}
 	says, kept, err := o.judge(ctx, r, result, progress)
 	if err != nil {

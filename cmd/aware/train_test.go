@@ -35,7 +35,6 @@ var smallTraining = trainOptions{
 	steps:     3000,
 	every:     1000,
 	seed:      3,
-	blas:      "gonum",
 }
 
 func TestATrainingReportsAndSavesItsActor(t *testing.T) {
@@ -158,7 +157,6 @@ func TestInvalidTrainingsAreRefused(t *testing.T) {
 		`"Nowhere-v0"`:      func(o *trainOptions) { o.env = "Nowhere-v0" },
 		`algorithm "magic"`: func(o *trainOptions) { o.algorithm = "magic" },
 		"continuous action": func(o *trainOptions) { o.algorithm = "ddpg" },
-		`"mmx"`:             func(o *trainOptions) { o.blas = "mmx" },
 		"--steps -1":        func(o *trainOptions) { o.steps = -1 },
 		"no such file":      func(o *trainOptions) { o.resume = "/nowhere/x" },
 	} {

@@ -128,3 +128,11 @@ func Use(b gemm.Implementation) {
 	blas32.Use(b)
 	G.Use(b)
 }
+
+// Used is the name of the matrix products that the kernels use.
+func Used() string {
+	if b, ok := blas64.Implementation().(gemm.Implementation); ok {
+		return b.Name()
+	}
+	return gemm.Gonum().Name
+}
