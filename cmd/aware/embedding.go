@@ -26,8 +26,8 @@ func embeddingCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		Long: "In each repetition a policy is trained in each of some workloads that the meta-learner has not seen, and is trained\n" +
 			"on in each of the others. Beside what it earns less there at first, and how long it takes to converge, stands how\n" +
-			"similar the embeddings of both workloads are. Each workload, and what the seven updates make of it (some forty\n" +
-			"times the work), is compared with those of the training (aware train meta).\n\n" +
+			"similar the embeddings of both workloads are. Each workload is compared with those of the training (aware train\n" +
+			"meta), as it is and under pulses of load, which none of these has.\n\n" +
 			"Each repetition is kept in the folder of the report when it is done, and is not run again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fig.Check(); err != nil {

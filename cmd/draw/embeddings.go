@@ -70,6 +70,6 @@ func PrintEmbeddings(out io.Writer, all []aware.Embedded) error {
 	fmt.Fprintf(w, "rank correlation of similarity and lost reward\t%s\n", said(f.Drop, 1, ""))
 	fmt.Fprintf(w, "rank correlation of similarity and episodes of retraining\t%s\n", said(f.Episodes, 1, ""))
 	fmt.Fprintf(w, "unseen workloads that are said to be unlike those of the training\t%s\n", said(f.Outside, 100, " %"))
-	fmt.Fprintf(w, "the same after all seven updates\t%s\n", said(f.Odd, 100, " %"))
+	fmt.Fprintf(w, "the same under pulses of load, which no training has\t%s\n", said(f.Odd, 100, " %"))
 	return w.Flush()
 }

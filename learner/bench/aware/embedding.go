@@ -47,7 +47,7 @@ type Embedded struct {
 // Place is where a workload is among those of the training.
 type Place struct {
 	Workload   string    `json:"workload"`
-	Odd        bool      `json:"odd"` // the workload after all seven updates, some forty times the work: unlike all of the training
+	Odd        bool      `json:"odd"` // it has pulses of load, as none of the training has (Workload.pulsing)
 	Embedding  []float64 `json:"embedding"`
 	Nearest    string    `json:"nearest"` // workload of the training
 	Similarity float64   `json:"similarity"`
@@ -85,11 +85,11 @@ func (e Embedding) Repetition(ctx context.Context, number int, p pretrain.Pretra
 		if policies[k], err = e.policy(ctx, all[k], seed); err != nil {
 			return fmt.Errorf("%s: %w", all[k].Name(), err)
 		}
-		_, phases, err := Updatable(unseen[order[k]], seed)
+		odd, err := all[k].pulsing()
 		if err != nil {
 			return err
 		}
-		for _, w := range []Workload{all[k], phases[len(phases)-1].Workload} {
+		for _, w := range []Workload{all[k], odd} {
 			at, err := e.Setting.embed(ctx, w, p, seed)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.Name(), err)

@@ -68,6 +68,16 @@ func (w Workload) Busier(seed uint64) (Workload, error) {
 	return Workload{w.App, scaled}, err
 }
 
+// pulsing is the workload under a load that no Azure function has: as many requests, a second of each twenty with three to five
+// times as many as the others.
+func (w Workload) pulsing() (Workload, error) {
+	pulses, err := simulated.Named("pulses")
+	if err == nil {
+		pulses, err = pulses.Scaled(w.Trace.Mean())
+	}
+	return Workload{w.App, pulses}, err
+}
+
 // Name is the application's, with the mean load.
 func (w Workload) Name() string { return fmt.Sprintf("%v at %.0f/s", w.App, w.Trace.Mean()) }
 
