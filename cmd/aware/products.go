@@ -13,8 +13,8 @@ import (
 func addProducts(cmd *cobra.Command) {
 	var name string
 	f := cmd.PersistentFlags()
-	f.StringVar(&name, "blas", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty. The same seed gives the\n"+
-		"same result with the same ones")
+	f.StringVar(&name, "blas", "", "matrix products by gonum, avx2 or avx512; the best that the CPU has when empty. The same\n"+
+		"seed gives the same result with the same ones")
 	f.StringVar(&name, "gemm", "", "the former name of --blas")
 	_ = f.MarkHidden("gemm")
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return multiplyBy(name) }
