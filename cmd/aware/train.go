@@ -85,7 +85,7 @@ func trainCommand() *cobra.Command {
 	f.StringVar(&o.resume, "resume", "", "checkpoint to continue from")
 	f.BoolVar(&o.json, "json", false, "print one line of JSON")
 	addProducts(cmd)
-	cmd.AddCommand(marginsCommand(), commonCommand(), metaCommand(), proveCommand())
+	cmd.AddCommand(marginsCommand(), commonCommand(), affordCommand(), metaCommand(), proveCommand())
 	return cmd
 }
 

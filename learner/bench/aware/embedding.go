@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"awarescale.dev/aware/learner/bench"
+	"awarescale.dev/aware/learner/env"
 	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/nn/kernel"
@@ -119,7 +120,7 @@ func (e Embedding) Repetition(ctx context.Context, number int, p pretrain.Pretra
 		}
 		t := Transfer{
 			From: all[from].Name(), To: all[to].Name(), Retraining: Retraining{What: Another, Course: course},
-			Similarity: meta.Similarity(places[from][0].Embedding, places[to][0].Embedding),
+			Similarity: familiar.Similarity(places[from][0].Embedding, places[to][0].Embedding),
 		}
 		out.Pairs[i] = t
 		drop, _ := t.Retraining.Drop()
@@ -138,11 +139,16 @@ func (e Embedding) policy(ctx context.Context, w Workload, seed uint64) (*weight
 // embed plays as many episodes in a workload as the meta-learner reads, by what was pretrained, and returns the embedding in the
 // end.
 func (s Setting) embed(ctx context.Context, w Workload, p pretrain.Pretrained, seed uint64) ([]float64, error) {
-	learner, err := p.Learner()
+	inner, err := s.Env(w, nil)
 	if err != nil {
 		return nil, err
 	}
-	inner, err := s.Env(w, nil)
+	return embedIn(ctx, inner, p, seed)
+}
+
+// embedIn is embed in an environment.
+func embedIn(ctx context.Context, inner env.Env, p pretrain.Pretrained, seed uint64) ([]float64, error) {
+	learner, err := p.Learner()
 	if err != nil {
 		return nil, err
 	}

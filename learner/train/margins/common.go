@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"awarescale.dev/aware/learner/bench"
+	"gonum.org/v1/gonum/floats"
 )
 
 // CommonLevels are the margins that are tried for services of which nothing was learned; none is the first one.
@@ -51,12 +52,26 @@ func Common(
 			return 0, fmt.Errorf("application %s: no cores in an hour", cells[k%len(cells)].Application)
 		}
 		p.Hours = append(p.Hours, one.Cores/first.Cores)
-		p.Cores += one.Cores / first.Cores / float64(len(cells))
-		p.Late += one.Late / float64(len(cells))
-		p.Windows += one.Windows / float64(len(cells))
-		if one.Late > lateMost || one.Windows > windowsMost {
-			p.Broken++
-		}
+		p.late, p.over = append(p.late, one.Late), append(p.over, one.Windows)
+	}
+	for i := range parts {
+		parts[i].sum()
 	}
 	return Choose(parts), nil
 }
+
+// sum makes a part's figures of those of its hours.
+func (p *Part) sum() {
+	p.Cores, p.Late, p.Windows, p.Broken = 0, 0, 0, 0
+	for k := range p.Hours {
+		if p.breaks(k) {
+			p.Broken++
+		}
+	}
+	if n := float64(len(p.Hours)); n > 0 {
+		p.Cores, p.Late, p.Windows = floats.Sum(p.Hours)/n, floats.Sum(p.late)/n, floats.Sum(p.over)/n
+	}
+}
+
+// breaks reports whether an hour misses more than it may.
+func (p *Part) breaks(hour int) bool { return p.late[hour] > lateMost || p.over[hour] > windowsMost }

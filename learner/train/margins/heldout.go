@@ -22,6 +22,8 @@ type Part struct {
 	Broken  int     `json:"broken"`       // hours of [Common] that miss more than they may
 
 	Hours []float64 `json:"hours"` // the cores of each
+
+	late, over []float64 // the same of Late and Windows, of hours of [Common]
 }
 
 // Margins are the margins that a part comes to.
