@@ -33,6 +33,9 @@
 // [Common] tries one margin for all services of all applications, in an hour of each of AWARE's published ones that begins with
 // the policy's life. The error budget moves the level of all services anyway; what a common margin spares is the way to there.
 //
+// A [Survey] predicts one margin for each workload instead: the one that suits those that are most like it, by what tells how
+// alike two workloads are (aware train predicted-margins takes the meta-learner's embeddings).
+//
 // # What it leaves to others
 //
 // Running a world is the caller's [Judge]; [InCell] is one of the bench. The learner is pure, and its State is all that there
