@@ -282,45 +282,6 @@ func TestAWorkloadUnlikeAllOthersIsSaidToBe(t *testing.T) {
 	}
 }
 
-// What all embeddings have in common, and on which scale each number is, says nothing of how similar two workloads are: moved and
-// stretched they are as similar as before, although most of each is the same then.
-func TestWhatAllEmbeddingsHaveInCommonSaysNothing(t *testing.T) {
-	r := rand.New(rand.NewPCG(2, 1))
-	var names []string
-	var some, moved [][]float64
-	for i := range 30 {
-		e := []float64{r.NormFloat64(), r.NormFloat64(), r.NormFloat64()}
-		names, some = append(names, string(rune('a'+i))), append(some, e)
-		moved = append(moved, []float64{10 + 0.1*e[0], -30 + 2*e[1], 5 + e[2]})
-	}
-	a, err := meta.NewFamiliar(names[:28], some[:28])
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := meta.NewFamiliar(names[:28], moved[:28])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, m := a.Similarity(some[28], some[29]), b.Similarity(moved[28], moved[29]); math.Abs(s-m) > 1e-9 || s > 0.9 {
-		t.Errorf("similarity %v, and moved %v", s, m)
-	}
-	if raw := meta.Similarity(moved[28], moved[29]); raw < 0.9 {
-		t.Errorf("moved they have most in common: %v", raw)
-	}
-	one, _ := a.Judge(some[28])
-	other, _ := b.Judge(moved[28])
-	if one.Nearest != other.Nearest || math.Abs(one.Usual-other.Usual) > 1e-9 || one.Outside != other.Outside {
-		t.Errorf("judged %+v, and moved %+v", one, other)
-	}
-	if !math.IsNaN(a.Similarity(some[28], []float64{0, 0, 0})) {
-		t.Error("nothing is known of one, and they are compared")
-	}
-	same := [][]float64{{1, 2}, {1, 2}, {1, 2}}
-	if _, err := meta.NewFamiliar(names[:3], same); err == nil || !strings.Contains(err.Error(), "must not be the same") {
-		t.Errorf("all are the same: %v", err)
-	}
-}
-
 // The embedding of an episode is that of the episodes before it, and does not change within it. A hidden one is not shown, of
 // whatever is known, until all is forgotten.
 func TestAnEnvironmentShowsTheEmbedding(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat"
 )
 
 // Similarity is FLASH's of two embeddings, (1 - distance + cosine) / 2, in [-0.5, 1]: 1 for equal ones (dissertation §5.6). The
@@ -23,15 +21,12 @@ func Similarity(a, b []float64) float64 {
 	return (1 - math.Sqrt(apart)/(na+nb) + dot/(na*nb)) / 2
 }
 
-// Familiar is the embeddings of the workloads that a meta-learner was trained on. It compares embeddings by what sets these
-// workloads apart: what all of them have in common says nothing, and makes any two look alike.
+// Familiar is the embeddings of the workloads that a meta-learner was trained on.
 type Familiar struct {
 	Names      []string
 	Embeddings [][]float64
 
-	mean, deviation []float64   // of each number of the embeddings
-	apart           [][]float64 // the embeddings, see [Familiar.from]
-	usual           float64     // similarity to the nearest other one, that all but a twentieth of them reach
+	usual float64 // similarity to the nearest other one, that all but a twentieth of them reach
 }
 
 // NewFamiliar takes at least two workloads.
@@ -47,24 +42,11 @@ func NewFamiliar(names []string, embeddings [][]float64) (*Familiar, error) {
 		}
 	}
 	f := &Familiar{Names: names, Embeddings: embeddings}
-	column := make([]float64, len(names))
-	for j := range embeddings[0] {
-		for i, e := range embeddings {
-			column[i] = e[j]
-		}
-		mean, deviation := stat.PopMeanStdDev(column, nil)
-		f.mean, f.deviation = append(f.mean, mean), append(f.deviation, deviation)
-	}
-	for i, e := range embeddings {
-		f.apart = append(f.apart, f.from(e))
-		if f.apart[i] == nil {
-			return nil, fmt.Errorf("workload %s: its embedding is like none, not even itself: it must not be zero", names[i])
-		}
-	}
 	nearest := make([]float64, len(names))
-	for i, e := range f.apart {
-		if _, nearest[i] = f.nearest(e, i); math.IsNaN(nearest[i]) {
-			return nil, fmt.Errorf("workload %s: its embedding is the mean of all: they must not be the same", names[i])
+	for i, e := range embeddings {
+		_, nearest[i] = f.nearest(e, i)
+		if math.IsNaN(nearest[i]) {
+			return nil, fmt.Errorf("workload %s: its embedding is like none, not even itself: it must not be zero", names[i])
 		}
 	}
 	slices.Sort(nearest)
@@ -72,34 +54,10 @@ func NewFamiliar(names []string, embeddings [][]float64) (*Familiar, error) {
 	return f, nil
 }
 
-// from is an embedding by what sets the workloads of the training apart: from their mean, in their deviations. It is nil for a
-// zero embedding, of which nothing is known.
-func (f *Familiar) from(e []float64) []float64 {
-	if !slices.ContainsFunc(e, func(v float64) bool { return v != 0 }) {
-		return nil
-	}
-	apart := make([]float64, len(e))
-	for j, v := range e {
-		if f.deviation[j] > 0 { // otherwise it is the same in all of them
-			apart[j] = (v - f.mean[j]) / f.deviation[j]
-		}
-	}
-	return apart
-}
-
-// Similarity is [Similarity] of two embeddings by what sets the workloads of the training apart. With a zero embedding it is NaN.
-func (f *Familiar) Similarity(a, b []float64) float64 {
-	a, b = f.from(a), f.from(b)
-	if a == nil || b == nil {
-		return math.NaN()
-	}
-	return Similarity(a, b)
-}
-
-// nearest is the most similar workload other than one, or of all for -1. e is of [Familiar.from].
+// nearest is the most similar workload other than one, or of all for -1.
 func (f *Familiar) nearest(e []float64, other int) (at int, similarity float64) {
 	at, similarity = -1, math.NaN()
-	for i, known := range f.apart {
+	for i, known := range f.Embeddings {
 		if i == other {
 			continue
 		}
@@ -129,10 +87,9 @@ func (j Judgement) String() string {
 
 // Judge compares an embedding with those of the training. ok is false for a zero embedding: nothing is known of the workload yet.
 func (f *Familiar) Judge(embedding []float64) (j Judgement, ok bool) {
-	e := f.from(embedding)
-	if e == nil {
+	at, s := f.nearest(embedding, -1)
+	if math.IsNaN(s) {
 		return Judgement{}, false
 	}
-	at, s := f.nearest(e, -1)
 	return Judgement{Nearest: f.Names[at], Similarity: s, Usual: f.usual, Outside: s < f.usual}, true
 }

@@ -8,6 +8,7 @@ import (
 
 	"awarescale.dev/aware/learner/bench"
 	env "awarescale.dev/aware/learner/env/workload"
+	"awarescale.dev/aware/learner/meta"
 	"awarescale.dev/aware/learner/meta/pretrain"
 	"awarescale.dev/aware/learner/policy/guard"
 	"awarescale.dev/aware/learner/sim"
@@ -63,16 +64,12 @@ func (a Afford) Learn(ctx context.Context, p pretrain.Pretrained, told func(what
 			told(what)
 		}
 	}
-	familiar, err := p.Familiar()
-	if err != nil {
-		return nil, err
-	}
 	seen, unseen := workload.Split(a.Split)
 	known, err := a.try(ctx, seen, a.Apps, p, func(k int) uint64 { return a.Seed<<20 + uint64(k) }, done)
 	if err != nil {
 		return nil, err
 	}
-	known.Alike = familiar.Similarity
+	known.Alike = meta.Similarity
 	out := &Afforded{setting: a.Setting, meta: p, known: known}
 	out.Neighbours, out.Tried = known.Learn()
 	held, err := a.try(ctx, unseen, a.Held, p, margins.HeldOutWorld, done)

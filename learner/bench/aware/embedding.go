@@ -120,7 +120,7 @@ func (e Embedding) Repetition(ctx context.Context, number int, p pretrain.Pretra
 		}
 		t := Transfer{
 			From: all[from].Name(), To: all[to].Name(), Retraining: Retraining{What: Another, Course: course},
-			Similarity: familiar.Similarity(places[from][0].Embedding, places[to][0].Embedding),
+			Similarity: meta.Similarity(places[from][0].Embedding, places[to][0].Embedding),
 		}
 		out.Pairs[i] = t
 		drop, _ := t.Retraining.Drop()
