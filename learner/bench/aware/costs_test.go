@@ -263,6 +263,38 @@ func TestWhatEmbeddingsForetell(t *testing.T) {
 	}
 }
 
+// What is to be unlike all workloads of the training has as many requests as it had, and a second of each twenty with three to
+// five times as many as the others.
+func TestAPulsingWorkloadHasAsManyRequests(t *testing.T) {
+	for _, i := range []int{0, 7, 300} {
+		w, err := Of(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		odd, err := w.pulsing()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was, is := w.Trace.Mean(), odd.Trace.Mean(); math.Abs(is/was-1) > 1e-9 || !reflect.DeepEqual(odd.App, w.App) {
+			t.Errorf("%s: %v requests/s, and under pulses %v, of %v", w.Name(), was, is, odd.App)
+		}
+		usual, pulses := odd.Trace.Rates[0], 0
+		for _, rate := range odd.Trace.Rates {
+			usual = min(usual, rate)
+		}
+		for _, rate := range odd.Trace.Rates {
+			if times := rate / usual; times >= 2.99 && times <= 5.01 {
+				pulses++
+			} else if times > 1.01 {
+				t.Errorf("%s: a second with %v times the usual rate", w.Name(), times)
+			}
+		}
+		if pulses != len(odd.Trace.Rates)/20 {
+			t.Errorf("%s: %d pulses in %d seconds", w.Name(), pulses, len(odd.Trace.Rates))
+		}
+	}
+}
+
 // The whole experiment, small: all pairs of the workloads, and the embedding is of the workload alone.
 func TestAFewRunsOfEmbedding(t *testing.T) {
 	if testing.Short() {
@@ -296,6 +328,14 @@ func TestAFewRunsOfEmbedding(t *testing.T) {
 	again, err := e.Setting.embed(context.Background(), w, p, runSeed(e.Seed, 0, 0))
 	if err != nil || !reflect.DeepEqual(again, got.Workloads[0].Embedding) {
 		t.Errorf("%v, and it was %v (%v)", again, got.Workloads[0].Embedding, err)
+	}
+	odd, err := w.pulsing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err = e.Setting.embed(context.Background(), odd, p, runSeed(e.Seed, 0, 0))
+	if err != nil || !reflect.DeepEqual(again, got.Workloads[1].Embedding) || reflect.DeepEqual(again, got.Workloads[0].Embedding) {
+		t.Errorf("under pulses %v, and it was %v (%v)", again, got.Workloads[1].Embedding, err)
 	}
 	if _, err := json.Marshal(got); err != nil {
 		t.Error(err)
