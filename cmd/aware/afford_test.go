@@ -62,6 +62,9 @@ func TestMarginsArePredictedAndWritten(t *testing.T) {
 	if err != nil || c.Check() != nil || c.Policy != "demand" || c.Settings["windows"] != 0.035 {
 		t.Errorf("%+v, %v", c, err)
 	}
+	if r.Got.Neighbours == 0 || c.Settings["margin.frontend"] >= 0 || len(c.Settings) != 1+19 {
+		t.Errorf("of %d neighbours the services have %v: in these two applications each can do with less", r.Got.Neighbours, c.Settings)
+	}
 	said, err = predict()
 	if err != nil || strings.Count(said, " miss their SLO\n") != 8 || !strings.Contains(said, "to know each hour before") {
 		t.Errorf("%s (%v)", said, err)

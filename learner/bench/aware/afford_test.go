@@ -1,10 +1,11 @@
 package aware
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"awarescale.dev/aware/learner/bench"
@@ -56,24 +57,40 @@ func TestMarginsArePredicted(t *testing.T) {
 	if levels, err := got.Margins(t.Context(), cells[small], 1); err != nil || levels != nil {
 		t.Errorf("no margin is predicted, and there are %v, %v", levels, err)
 	}
-	// With the nearest one alone, and one application that can do with the least margin of all, each service has that one or none.
+	if x, y := []float64{1, 2}, []float64{2, 1}; got.known.Alike(x, y) != meta.Similarity(x, y) {
+		t.Error("workloads are not compared by the similarity of their embeddings")
+	}
+	// Of one application alone each service has the margin that suits that one.
 	got.Neighbours = 1
-	var compared atomic.Int64
+	var mu sync.Mutex
+	compared, services := 0, map[string]bool{}
 	got.known.Parts = []margins.Part{got.known.Parts[0], got.known.Parts[len(got.known.Parts)-1]}
 	first := got.known.Embeddings[0]
 	got.known.Alike = func(e, known []float64) float64 {
-		compared.Add(1)
-		if !slices.ContainsFunc(e, func(v float64) bool { return v != 0 }) {
-			t.Error("nothing is known of a service")
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		compared++
+		services[fmt.Sprint(e)] = true
 		if &known[0] == &first[0] {
 			return 1
 		}
 		return meta.Similarity(e, known) - 1
 	}
-	levels, err := got.Margins(t.Context(), cells[small], 1)
-	if err != nil || len(levels) != len(cells[small].App.Services) || int(compared.Load()) != a.Apps*len(levels) {
-		t.Fatalf("%v, %v, compared %d times", levels, err, compared.Load())
+	cell := cells[small]
+	levels, err := got.Margins(t.Context(), cell, 1)
+	if n := len(cell.App.Services); err != nil || len(levels) != n || compared != a.Apps*n || len(services) != n {
+		t.Fatalf("%v, %v: %d services, compared %d times", levels, err, len(services), compared)
+	}
+	// A service is known by what it does under the warm-up load, and not under the one that is judged.
+	cell.Trace = cells[0].Trace
+	if _, err := got.Margins(t.Context(), cell, 1); err != nil || len(services) != len(levels) {
+		t.Errorf("under another trace: %d services, %v", len(services), err)
+	}
+	if cell.Warm, err = cell.Warm.Times(0.5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := got.Margins(t.Context(), cell, 1); err != nil || len(services) != 2*len(levels) {
+		t.Errorf("under half of the warm-up load: %d services, %v", len(services), err)
 	}
 	want := got.known.Parts[margins.Choose([]margins.Part{firstHour(got.known.Parts[0]), firstHour(got.known.Parts[1])})].Level
 	for service, level := range levels {
