@@ -21,13 +21,7 @@ func TestMarginsArePredictedAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "meta.safetensors")
 	run := func(args ...string) (string, error) {
-		var stdout bytes.Buffer
-		root := command()
-		root.SetArgs(append([]string{"train"}, args...))
-		root.SetOut(&stdout)
-		root.SetErr(new(bytes.Buffer))
-		err := root.ExecuteContext(t.Context())
-		return stdout.String(), err
+		return execute(t, append([]string{"train"}, args...)...)
 	}
 	predict := func(args ...string) (string, error) {
 		return run(append([]string{"predicted-margins", "--meta", file, "--out", dir, "--apps", "2", "--held-out", "2",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -24,13 +23,7 @@ func TestACommonMarginIsLearnedAndWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(args ...string) (string, error) {
-		var stdout bytes.Buffer
-		root := command()
-		root.SetArgs(append([]string{"train", "common-margin"}, args...))
-		root.SetOut(&stdout)
-		root.SetErr(new(bytes.Buffer))
-		err := root.ExecuteContext(t.Context())
-		return stdout.String(), err
+		return execute(t, append([]string{"train", "common-margin"}, args...)...)
 	}
 	said, err := run("--apps", "2", "--held-out", "2", "--out", dir, "--into", into, "--json")
 	if err != nil {

@@ -21,15 +21,7 @@ func TestPretrainAndAdapt(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file, out := filepath.Join(dir, "new", "meta.safetensors"), filepath.Join(dir, "fig8")
-	run := func(args ...string) (string, error) {
-		var stdout, stderr bytes.Buffer
-		root := command()
-		root.SetArgs(args)
-		root.SetOut(&stdout)
-		root.SetErr(&stderr)
-		err := root.ExecuteContext(t.Context())
-		return stdout.String(), err
-	}
+	run := func(args ...string) (string, error) { return execute(t, args...) }
 	said, err := run("train", "meta", "--apps", "4", "--rounds", "1", "--out", file)
 	if err != nil || !strings.Contains(said, "4 workloads") {
 		t.Fatalf("%s (%v)", said, err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -29,20 +28,14 @@ func TestCommandsMultiplyAsTheyAreTold(t *testing.T) {
 		{"bench fig10 --apps 0", best}, {"bench embedding --apps 0", best},
 	} {
 		graph.Use(gemm.Set{Name: "none of them"}.BLAS())
-		cmd := command()
-		cmd.SetArgs(strings.Fields(one.args))
-		cmd.SetOut(new(bytes.Buffer))
-		cmd.SetErr(new(bytes.Buffer))
-		if err := cmd.ExecuteContext(t.Context()); err == nil {
+		if _, err := execute(t, strings.Fields(one.args)...); err == nil {
 			t.Errorf("%s: no error", one.args)
 		}
 		if got := graph.Used(); got != one.want {
 			t.Errorf("%s: products by %s, want %s", one.args, got, one.want)
 		}
 	}
-	cmd := command()
-	cmd.SetArgs([]string{"bench", "fig8", "--blas", "mmx"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), `--blas: matrix product "mmx"`) {
+	if _, err := execute(t, "bench", "fig8", "--blas", "mmx"); err == nil || !strings.Contains(err.Error(), `--blas: matrix product "mmx"`) {
 		t.Errorf("an unknown one: %v", err)
 	}
 }

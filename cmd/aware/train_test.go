@@ -29,6 +29,18 @@ func trainOnce(t *testing.T, o trainOptions) (map[string]any, string, error) {
 	return result, progress.String(), err
 }
 
+// execute runs the whole command, and returns what it prints.
+func execute(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var stdout bytes.Buffer
+	root := command()
+	root.SetArgs(args)
+	root.SetOut(&stdout)
+	root.SetErr(new(bytes.Buffer))
+	err := root.ExecuteContext(t.Context())
+	return stdout.String(), err
+}
+
 var smallTraining = trainOptions{
 	env:       "IdentityDiscrete-v0",
 	algorithm: "dqn",
