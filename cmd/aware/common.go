@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -82,12 +81,12 @@ func (o commonOptions) run(ctx context.Context, out, told io.Writer) error {
 	parts := margins.CommonLevels()
 	p := newProgress(told, o.apps*len(parts)+o.held*2)
 	try := func(indexes []int, n int, parts []margins.Part, world func(k int) uint64) (margins.Part, error) {
+		workloads, err := aware.Some(indexes, n, o.seed)
+		if err != nil {
+			return margins.Part{}, err
+		}
 		var cells []bench.Cell
-		for _, i := range rand.New(rand.NewPCG(o.seed, 0xc0)).Perm(len(indexes))[:n] {
-			w, err := aware.Of(indexes[i])
-			if err != nil {
-				return margins.Part{}, err
-			}
+		for _, w := range workloads {
 			c, err := w.Cell()
 			if err != nil {
 				return margins.Part{}, err

@@ -35,7 +35,8 @@ func TestCommandsMultiplyAsTheyAreTold(t *testing.T) {
 			t.Errorf("%s: products by %s, want %s", one.args, got, one.want)
 		}
 	}
-	if _, err := execute(t, "bench", "fig8", "--blas", "mmx"); err == nil || !strings.Contains(err.Error(), `--blas: matrix product "mmx"`) {
+	_, err := execute(t, "bench", "fig8", "--blas", "mmx")
+	if err == nil || !strings.Contains(err.Error(), `--blas: matrix product "mmx"`) {
 		t.Errorf("an unknown one: %v", err)
 	}
 }

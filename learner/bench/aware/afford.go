@@ -3,7 +3,6 @@ package aware
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 
 	"awarescale.dev/aware/learner/bench"
@@ -93,12 +92,12 @@ func (a Afford) try(
 ) (margins.Survey, error) {
 	t := margins.Survey{Parts: margins.CommonLevels(), Embeddings: make([][]float64, n)}
 	cells := make([]bench.Cell, n)
-	chosen := rand.New(rand.NewPCG(a.Seed, 0xc0)).Perm(len(indexes))[:n]
-	err := bench.InParallel(ctx, n, func(ctx context.Context, k int) error {
-		w, err := Of(indexes[chosen[k]])
-		if err != nil {
-			return err
-		}
+	workloads, err := Some(indexes, n, a.Seed)
+	if err != nil {
+		return t, err
+	}
+	err = bench.InParallel(ctx, n, func(ctx context.Context, k int) (err error) {
+		w := workloads[k]
 		if cells[k], err = w.Cell(); err != nil {
 			return err
 		}

@@ -39,6 +39,18 @@ func Of(index int) (Workload, error) {
 	return under(all[index], traces[r.IntN(len(traces))], demand)
 }
 
+// Some are n workloads of applications by their indexes, drawn by a seed.
+func Some(indexes []int, n int, seed uint64) ([]Workload, error) {
+	all := make([]Workload, n)
+	for k, i := range rand.New(rand.NewPCG(seed, 0xc0)).Perm(len(indexes))[:n] {
+		var err error
+		if all[k], err = Of(indexes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // under is an application under a trace's load, scaled so that the mean needs a number of cores.
 func under(app simulated.Composition, trace simulated.Trace, cores float64) (Workload, error) {
 	scaled, err := trace.Scaled(cores / app.Work().Seconds())
