@@ -85,7 +85,7 @@ func (m *minds) policy(r recommender.PolicyRequest, fallback mdp.Policy) (mdp.Po
 	}
 	a, err := lifecycle.NewAgent(lifecycle.AgentConfig{
 		Settings: settings, Fallback: fallback, Encoder: encoder, Try: tries, Seed: uint64(m.now().UnixNano()),
-		Worst: r.Objective.Worst(),
+		Objective: r.Objective,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spec.learner: %w", err)

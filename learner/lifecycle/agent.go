@@ -21,7 +21,9 @@ type AgentConfig struct {
 	Encoder  *encode.Encoder // of choices, by which other actions are tried
 	Try      mdp.Ratio       // share of the steps in which another action is tried, where the stage wants that
 	Seed     uint64
-	Worst    mdp.Reward // what a step earns at least; zero where requests that are late have no price
+
+	// Objective is what the workload is to keep: see [Agent.Advise]. The zero value promises nothing.
+	Objective mdp.Objective
 }
 
 // Agent is a workload's policy that acts by the stage of its lifecycle. One goroutine uses it at a time.
@@ -123,7 +125,8 @@ func (a *Agent) Renew(at time.Time) { a.workload = Workload{a.workload.Changes +
 // plan is what follows from the stage.
 func (a *Agent) plan() Plan { return a.machine.Plan(a.config.Settings) }
 
-// Advise is what the driver decides. When the learned policy gives no legal action that is the fallback.
+// Advise is what the driver decides. When the learned policy gives no legal action that is the fallback. Where the SLO is not
+// kept a learned policy may ask for more than the fallback, and for nothing less (ADR 46).
 func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 	action, err := a.config.Fallback.Decide(s)
 	a.previous, a.failed = a.last.Driver, nil
@@ -136,8 +139,28 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 		return action, err
 	}
 	a.last.Driver = Learned
+	chosen = a.held(s, chosen)
 	a.last.Departs = a.departs(s, chosen)
 	return chosen, nil
+}
+
+// held is a learned policy's action, with nothing less than the fallback wants where the SLO is not kept; what the fallback
+// leaves as it is, or does not know, does not shrink. Such states are rare in what a policy has learned from, and what it makes
+// of them can be anything.
+func (a *Agent) held(s mdp.State, action mdp.Action) mdp.Action {
+	if sp, known := a.config.Objective.SLO.Preservation(s); !known || sp >= 1 {
+		return action
+	}
+	var least mdp.Action
+	if a.last.Known {
+		least = a.last.Fallback
+	}
+	for k := range (action.Sets | least.Sets).Signals() {
+		if v := value(s, least, k); value(s, action, k) < v {
+			action = action.WithKnob(k, v)
+		}
+	}
+	return action
 }
 
 // Decide implements [mdp.Policy]: what the driver decides, or now and then another action, where the stage wants that.
@@ -154,7 +177,7 @@ func (a *Agent) Decide(s mdp.State) (mdp.Action, error) {
 	switch {
 	case err != nil || !(plan.Jitter || plan.Explore) || a.random.Float64() >= float64(a.config.Try):
 	case a.last.Driver == Learned:
-		action = a.other(s, action)
+		action = a.held(s, a.other(s, action))
 	default:
 		action = a.raised(s, action)
 	}
@@ -434,7 +457,7 @@ func (a *Agent) guard() {
 		return
 	}
 	a.harm = NewDetector(mean, deviation)
-	a.harm.Alarm = max(harmAlarm, harmSteps*(mean-float64(a.config.Worst))/a.harm.Deviation)
+	a.harm.Alarm = max(harmAlarm, harmSteps*(mean-float64(a.config.Objective.Worst()))/a.harm.Deviation)
 	if a.stale {
 		a.harm.Slack = max(a.harm.Slack, math.Abs(mean)/2/a.harm.Deviation)
 	}

@@ -24,6 +24,9 @@ var present = mdp.State{
 	Observed: mdp.LimitKnobs, Replicas: 3, Limit: mdp.Size{CPU: 1000, Memory: 1024 * mdp.MiB},
 }
 
+// prompt is to answer within 100 ms.
+var prompt = mdp.Objective{SLO: mdp.SLO{Percentile: 99, Latency: 100 * time.Millisecond}, Alpha: 0.5}
+
 // rule decides on a CPU limit, and counts how often it was asked.
 type rule struct {
 	cpu   mdp.MilliCPU
@@ -194,18 +197,102 @@ func TestAPolicyThatDoesHarmHandsBackAtOnce(t *testing.T) {
 	l.in(lifecycle.Offline)
 }
 
+// A state in which requests are late is rare in what was learned from, and a network can ask for anything in it. So nothing less
+// than the fallback wants is done there, whatever is known of the policy; more is. What the fallback leaves, or cannot say,
+// stays. Where the SLO is kept, or nobody knows, the policy decides.
+func TestNothingLessThanTheFallbackWhereTheSLOIsNotKept(t *testing.T) {
+	late := present
+	late.Observed |= mdp.SetOf(mdp.Latency)
+	late.Latency = 101 * time.Millisecond
+	kept := late
+	kept.Latency = 100 * time.Millisecond
+	killed := present
+	killed.Observed |= mdp.SetOf(mdp.OOMKills)
+	killed.OOMKills = 1
+	smaller := mdp.Action{}.WithCPU(500).WithMemory(512 * mdp.MiB).WithReplicas(2)
+	larger := mdp.Action{}.WithCPU(1500).WithMemory(2048 * mdp.MiB).WithReplicas(4)
+	wants := mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB)
+	for name, c := range map[string]struct {
+		state         mdp.State
+		learned, want mdp.Action
+		fails         bool
+	}{
+		"late":                        {late, smaller, mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB).WithReplicas(3), false},
+		"late, and it leaves all":     {late, mdp.Action{}, mdp.Action{}.WithCPU(1200), false},
+		"late, and it wants more":     {late, larger, larger, false},
+		"late, and the rule has none": {late, smaller, mdp.Action{}.WithCPU(1000).WithMemory(1024 * mdp.MiB).WithReplicas(3), true},
+		"killed":                      {killed, smaller, mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB).WithReplicas(3), false},
+		"kept":                        {kept, smaller, smaller, false},
+		"unknown":                     {present, smaller, smaller, false},
+	} {
+		var fails error
+		l := live(t, func(a *lifecycle.AgentConfig) {
+			a.Objective = prompt
+			a.Fallback = mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return wants, fails })
+		})
+		l.episodes(3, 1.3)
+		l.Offer(mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) { return c.learned, nil }), 1, worth(1.4))
+		l.steps(1, 1.3)
+		l.in(lifecycle.Online)
+		if c.fails {
+			fails = errors.New("it knows too little")
+		}
+		got, err := l.Decide(c.state)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if choice := l.Choice(); choice.Driver != lifecycle.Learned {
+			t.Errorf("%s: driven by %v", name, choice.Driver)
+		}
+	}
+}
+
+// What is tried where the SLO is not kept is no less than the fallback wants, either.
+func TestNothingLessIsTriedWhereTheSLOIsNotKept(t *testing.T) {
+	late := present
+	late.Observed |= mdp.SetOf(mdp.Latency)
+	late.Latency = time.Second
+	l := live(t, func(a *lifecycle.AgentConfig) { a.Objective, a.Try = prompt, 0.9 })
+	l.episodes(3, 1.3)
+	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
+	l.steps(1, 1.3)
+	l.in(lifecycle.Online)
+	tried := 0
+	for range 200 {
+		a, err := l.Decide(late)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Choice().Tried {
+			tried++
+		}
+		for k := range mdp.LimitKnobs.Signals() {
+			if v, ok := a.Knob(k); ok && v < late.Knob(k) {
+				t.Fatalf("%v: %d, and %d is in force", k, v, late.Knob(k))
+			}
+		}
+	}
+	if tried < 50 {
+		t.Errorf("%d of 200 steps were tries", tried)
+	}
+}
+
 // Where late requests have a price, one burst makes a step that costs as much as an episode earns. A policy hands back for
 // three of these, and not for one, also where the fallback was never late.
 func TestOneStepAsBadAsAnyIsNoHarm(t *testing.T) {
-	l := live(t, func(c *lifecycle.AgentConfig) { c.Worst = -19.5 })
+	l := live(t, func(c *lifecycle.AgentConfig) { c.Objective = prompt })
+	worst := prompt.Worst() // -19.5
 	l.episodes(3, 1.3)
 	l.Offer(&rule{cpu: 500}, 1, worth(1.4))
 	l.steps(2, 1.3) // the first one was decided by the fallback
 	l.in(lifecycle.Online)
-	l.steps(1, -19.5)
+	l.steps(1, worst)
 	l.steps(10, 1.5)
 	l.in(lifecycle.Online)
-	l.steps(2, -19.5)
+	l.steps(2, worst)
 	l.in(lifecycle.Offline)
 }
 

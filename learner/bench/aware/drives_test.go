@@ -256,8 +256,61 @@ func TestAnAgentThatIsFarWorseHandsBack(t *testing.T) {
 	if life.wait != 2*untaught.Every || len(life.kept) == 0 {
 		t.Errorf("it waits %d episodes, and has %d of the fallback", life.wait, len(life.kept))
 	}
+	if life.drove != 0 {
+		t.Errorf("it has handed back, and may go below the fallback as after %d episodes", life.drove)
+	}
 	if n := len(life.Changes); n != 3 || life.Changes[1].Episode != 31 || life.Changes[2].Episode != 31 {
 		t.Errorf("changes %+v", life.Changes)
+	}
+}
+
+// Of sizes that are far below the fallback's an agent has learned nothing while it was Offline. So it may go a little below them
+// at first, and twice as far with each episode that it drives. What was proven in other workloads, or serves, goes as it wants.
+func TestAnAgentGoesBelowTheFallbackByAndBy(t *testing.T) {
+	one := newTrial(t, 0)
+	all := mdp.Action{}.WithReplicas(10).WithCPU(8000).WithMemory(8192 * mdp.MiB)
+	for name, c := range map[string]struct {
+		room  mdp.Ratio
+		stage lifecycle.Stage
+		drove int
+		least mdp.Action // of an agent that wants less
+	}{
+		"at first": {
+			0.05, lifecycle.Online, 0, mdp.Action{}.WithReplicas(10).WithCPU(7600).WithMemory(8192 * mdp.MiB * 95 / 100),
+		},
+		"after two episodes": {
+			0.05, lifecycle.Online, 2, mdp.Action{}.WithReplicas(8).WithCPU(6400).WithMemory(8192 * mdp.MiB * 8 / 10),
+		},
+		"after five":            {0.05, lifecycle.Online, 5, mdp.Action{}},
+		"it serves":             {0.05, lifecycle.Serving, 0, mdp.Action{}},
+		"proven somewhere else": {AdaptedLife.Room, lifecycle.Online, 0, mdp.Action{}},
+	} {
+		l := untaught
+		l.Room, l.Try = c.room, 0
+		life := one.living(l, 1)
+		life.driven, life.now, life.drove = one.driven, c.stage, c.drove
+		own, err := pilot{life}.Decide(mdp.State{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pilot{life}.Beside(mdp.State{}, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range mdp.LimitKnobs.Signals() {
+			wants, _ := own.Knob(k)
+			least, _ := c.least.Knob(k)
+			if v, _ := got.Knob(k); v < least || v > max(least, wants)+1 {
+				t.Errorf("%s: %v is %d, the agent wants %d, and %d is the least", name, k, v, wants, least)
+			}
+			if least > 0 && wants >= least {
+				t.Errorf("%s: an untaught agent wants %d of %v: too much for this test", name, wants, k)
+			}
+		}
+		// What is above the fallback's, or what the fallback leaves, is the agent's.
+		if got, _ := (pilot{life}).Beside(mdp.State{}, mdp.Action{}.WithReplicas(1)); got != own {
+			t.Errorf("%s: %v beside a fallback that wants less, and %v alone", name, got, own)
+		}
 	}
 }
 
@@ -270,7 +323,7 @@ func TestTOnlineIsAskedForAboveTheFallback(t *testing.T) {
 	one.play(life, 0, 30)
 	offer := func(above float64) {
 		low := life.cycle.State().Fallback.Summary().Mean + above
-		life.cycle.Offer(life.pilot(), life.cycle.Generation()+1, lifecycle.Estimate{Known: true, Mean: low, Low: low, High: low})
+		life.cycle.Offer(pilot{life}, life.cycle.Generation()+1, lifecycle.Estimate{Known: true, Mean: low, Low: low, High: low})
 	}
 	offer(0.4)
 	if e := one.play(life, 30, 31)[0]; e.Stages[lifecycle.Online] != 0 {
@@ -279,6 +332,8 @@ func TestTOnlineIsAskedForAboveTheFallback(t *testing.T) {
 	offer(0.6)
 	if e := one.play(life, 31, 32)[0]; e.Stages[lifecycle.Online] == 0 {
 		t.Errorf("0.6 above the fallback does not drive: %v", e.Stages)
+	} else if life.now == lifecycle.Online && life.drove != 1 {
+		t.Errorf("it drove in one episode, and not in %d", life.drove)
 	}
 }
 

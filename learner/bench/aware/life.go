@@ -2,6 +2,7 @@ package aware
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -24,23 +25,24 @@ type Life struct {
 	Least     int       `json:"least"`     // episodes of the fallback that an evaluation is made of, at least
 	Keep      int       `json:"keep"`      // the same, at most
 	Every     int       `json:"every"`     // episodes Offline to an evaluation; twice as many after each time that it handed back
+	Room      mdp.Ratio `json:"room"`      // how far below the fallback's a size may be in the first episode Online; 0 is no limit
 	Above     float64   `json:"above"`     // T_online: how much more than the fallback a step must earn
 	Below     float64   `json:"below"`     // T_serving: how much less a step may earn than by the converged policy
 }
 
-// UsualLife is what the experiments take. Imitation lets the policy set limits that are some 5 % from those of the data. Below is
-// the paper's: its threshold is 5 of an episode of a hundred steps (§5.3).
+// UsualLife is what the experiments take. Imitation lets the policy set limits that are some 5 % from those of the data, and
+// Room no lower ones at first. Below is the paper's: its threshold is 5 of an episode of a hundred steps (§5.3).
 var UsualLife = Life{
-	Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 10, Keep: 20, Every: 5, Below: 0.05,
+	Jitter: 0.2, Raise: 0.3, Try: 0.3, Noise: 0.02, Imitation: 15, Least: 10, Keep: 20, Every: 5, Room: 0.05, Below: 0.05,
 }
 
 // AdaptedLife is the same for an agent that is pretrained: it need not learn from the fallback before it is worth an evaluation,
-// and so is evaluated as soon as there are episodes to evaluate it in.
+// and so is evaluated as soon as there are episodes to evaluate it in. It has learned in workloads whose sizes were lowered, too.
 var AdaptedLife = adaptedLife()
 
 func adaptedLife() Life {
 	l := UsualLife
-	l.Least, l.Every = 2, 2
+	l.Least, l.Every, l.Room = 2, 2, 0
 	return l
 }
 
@@ -74,6 +76,7 @@ type living struct {
 	kept     [][]replay.Transition // of the fallback in this workload, the last episodes
 	offline  int                   // episodes, since the stage began or the last evaluation
 	wait     int                   // episodes Offline to an evaluation
+	drove    int                   // episodes that the agent has driven since it was Offline
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
 	Changes  []Change
@@ -85,7 +88,7 @@ func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode,
 	serving := lifecycle.Default(profile(best).Summary())
 	objective := mdp.Objective{SLO: fallback.config.SLO, Alpha: Published.Alpha}
 	cycle, err := lifecycle.NewAgent(lifecycle.AgentConfig{
-		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed, Worst: objective.Worst(),
+		Settings: lifecycle.DefaultSettings, Fallback: fallback, Seed: seed, Objective: objective,
 		Thresholds: func(fallback lifecycle.Summary) lifecycle.Thresholds {
 			t := lifecycle.Default(fallback)
 			t.Online += l.Above
@@ -119,21 +122,39 @@ func (l *living) serve(d *driven, own, fallback []Episode) error {
 	return l.cycle.Restore(lifecycle.AgentState{
 		Stage: lifecycle.Serving, Why: "it has converged", Generation: 1, Recent: profile(own), Fallback: profile(fallback),
 		Proven: l.adapts != nil,
-	}, l.pilot(), nil)
+	}, pilot{l}, nil)
 }
 
-// pilot is the agent as the lifecycle's learned policy. With the algorithm's own noise nearly every episode has a step that is
-// far too small for its load, and the agent would never drive for long.
-func (l *living) pilot() mdp.Policy {
-	return mdp.PolicyFunc(func(mdp.State) (mdp.Action, error) {
-		l.greedy(l.driven.obs, l.numbers)
-		if l.now == lifecycle.Online && l.r.Float64() < float64(l.life.Try) {
-			for i := range l.numbers {
-				l.numbers[i] += l.life.Noise * l.r.NormFloat64()
-			}
+// pilot is the agent as the lifecycle's learned policy.
+type pilot struct{ *living }
+
+// Decide implements [mdp.Policy]. With the algorithm's own noise nearly every episode has a step that is far too small for its
+// load, and the agent would never drive for long.
+func (p pilot) Decide(mdp.State) (mdp.Action, error) {
+	p.greedy(p.driven.obs, p.numbers)
+	if p.now == lifecycle.Online && p.r.Float64() < float64(p.life.Try) {
+		for i := range p.numbers {
+			p.numbers[i] += p.life.Noise * p.r.NormFloat64()
 		}
-		return l.driven.encoder.FromBox(l.numbers)
-	})
+	}
+	return p.driven.encoder.FromBox(p.numbers)
+}
+
+// Beside is the same, with nothing that is far below what the fallback wants. Offline the fallback's sizes were raised and never
+// lowered, so of lower ones the agent knows nothing: they are a guess of its network, and one of them too many costs more than an
+// episode earns. What it learns Online is of sizes a little lower, so it may go twice as far with each episode.
+func (p pilot) Beside(s mdp.State, fallback mdp.Action) (mdp.Action, error) {
+	action, err := p.Decide(s)
+	room := float64(p.life.Room) * math.Exp2(float64(p.drove))
+	if err != nil || p.now != lifecycle.Online || room == 0 || room >= 1 {
+		return action, err
+	}
+	for k := range (action.Sets & fallback.Sets).Signals() {
+		own, _ := action.Knob(k)
+		other, _ := fallback.Knob(k)
+		action = action.WithKnob(k, max(own, int64(math.Ceil((1-room)*float64(other)))))
+	}
+	return action, nil
 }
 
 func (l *living) begin() error {
@@ -242,6 +263,12 @@ func (l *living) forget() error {
 func (l *living) took(d *driven, t taken) error {
 	l.remember(d, t)
 	l.pending = &mdp.Transition{Reward: t.Reward, RewardKnown: t.RewardKnown, Truncated: t.last}
+	switch {
+	case l.now == lifecycle.Offline:
+		l.drove = 0
+	case t.last:
+		l.drove++
+	}
 	if l.now == lifecycle.Serving {
 		return nil
 	}
@@ -287,7 +314,7 @@ func (l *living) evaluate(d *driven) error {
 		return fmt.Errorf("evaluating what was learned: %w", err)
 	}
 	earned := l.cycle.State().Fallback.Summary().Mean
-	l.cycle.Offer(l.pilot(), l.cycle.Generation()+1, lifecycle.Estimate{
+	l.cycle.Offer(pilot{l}, l.cycle.Generation()+1, lifecycle.Estimate{
 		Known: true, Proven: l.adapts != nil, Mean: earned + e.Gain.Mean, Low: earned + e.Gain.Low, High: earned + e.Gain.High,
 	})
 	return nil
