@@ -25,7 +25,7 @@ type Life struct {
 	Least     int       `json:"least"`     // episodes of the fallback that an evaluation is made of, at least
 	Keep      int       `json:"keep"`      // the same, at most
 	Every     int       `json:"every"`     // episodes Offline to an evaluation; twice as many after each time that it handed back
-	Room      mdp.Ratio `json:"room"`      // how far below the fallback's a size may be in the first episode Online; 0 is no limit
+	Room      mdp.Ratio `json:"room"`      // how far below the fallback's a size may be at first, where the agent drives; 0 is no limit
 	Above     float64   `json:"above"`     // T_online: how much more than the fallback a step must earn
 	Below     float64   `json:"below"`     // T_serving: how much less a step may earn than by the converged policy
 }
@@ -76,7 +76,9 @@ type living struct {
 	kept     [][]replay.Transition // of the fallback in this workload, the last episodes
 	offline  int                   // episodes, since the stage began or the last evaluation
 	wait     int                   // episodes Offline to an evaluation
-	drove    int                   // episodes that the agent has driven since it was Offline
+	room     float64               // how far below the fallback's the agent's sizes may be; 0 is no limit
+	good     int                   // episodes in a row that the agent drove, and earned no less than the fallback
+	drive    Figures               // of the running one
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
 	Changes  []Change
@@ -101,7 +103,7 @@ func newLiving(l Life, a *ddpg.Agent, width int, fallback *rule, best []Episode,
 	}
 	a.Imitate(l.Imitation)
 	return &living{
-		actor: newActor(a, true, width), life: l, wait: l.Every, cycle: cycle, fallback: fallback,
+		actor: newActor(a, true, width), life: l, wait: l.Every, room: float64(l.Room), cycle: cycle, fallback: fallback,
 		r: rand.New(rand.NewPCG(seed, 0x11fe)), graphs: agent.NewWorkspace(), seed: seed,
 	}, nil
 }
@@ -141,18 +143,17 @@ func (p pilot) Decide(mdp.State) (mdp.Action, error) {
 }
 
 // Beside is the same, with nothing that is far below what the fallback wants. Offline the fallback's sizes were raised and never
-// lowered, so of lower ones the agent knows nothing: they are a guess of its network, and one of them too many costs more than an
-// episode earns. What it learns Online is of sizes a little lower, so it may go twice as far with each episode.
+// lowered, so of lower ones the agent knows nothing: they are a guess of its network, and one that is wrong costs more than an
+// episode earns. What it learns later is of sizes that are a little lower, so it may go further by and by: see [living.drove].
 func (p pilot) Beside(s mdp.State, fallback mdp.Action) (mdp.Action, error) {
 	action, err := p.Decide(s)
-	room := float64(p.life.Room) * math.Exp2(float64(p.drove))
-	if err != nil || p.now != lifecycle.Online || room == 0 || room >= 1 {
+	if err != nil || p.room == 0 || p.room >= 1 {
 		return action, err
 	}
 	for k := range (action.Sets & fallback.Sets).Signals() {
 		own, _ := action.Knob(k)
 		other, _ := fallback.Knob(k)
-		action = action.WithKnob(k, max(own, int64(math.Ceil((1-room)*float64(other)))))
+		action = action.WithKnob(k, max(own, int64(math.Ceil((1-p.room)*float64(other)))))
 	}
 	return action, nil
 }
@@ -263,12 +264,7 @@ func (l *living) forget() error {
 func (l *living) took(d *driven, t taken) error {
 	l.remember(d, t)
 	l.pending = &mdp.Transition{Reward: t.Reward, RewardKnown: t.RewardKnown, Truncated: t.last}
-	switch {
-	case l.now == lifecycle.Offline:
-		l.drove = 0
-	case t.last:
-		l.drove++
-	}
+	l.drove(d, t)
 	if l.now == lifecycle.Serving {
 		return nil
 	}
@@ -299,6 +295,30 @@ func (l *living) took(d *driven, t taken) error {
 	}
 	l.offline = 0
 	return l.time(func() error { return l.evaluate(d) })
+}
+
+// drove follows how far below the fallback's sizes the agent may go: as far again after Every episodes that earned no less than
+// the fallback's usually do, and half as far after one that did. Offline it is what it was at first.
+func (l *living) drove(d *driven, t taken) {
+	if l.now == lifecycle.Offline {
+		l.room, l.good, l.drive = float64(l.life.Room), 0, Figures{}
+		return
+	}
+	l.drive.add(t.Outcome, d.slo)
+	if !t.last {
+		return
+	}
+	usual, earned := l.cycle.State().Fallback.Summary(), l.drive
+	l.drive = Figures{}
+	switch {
+	case earned.Known == 0:
+	case earned.Mean() < usual.Mean-float64(lifecycle.DefaultSettings.Worse)*math.Abs(usual.Mean):
+		l.room, l.good = max(float64(l.life.Room), l.room/2), 0
+	default:
+		if l.good++; l.good%l.life.Every == 0 {
+			l.room += float64(l.life.Room)
+		}
+	}
 }
 
 // evaluate offers the policy to the lifecycle, with what it is worth by an evaluation in which it does not drive: what the
