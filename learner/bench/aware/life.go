@@ -25,7 +25,7 @@ type Life struct {
 	Least     int       `json:"least"`     // episodes of the fallback that an evaluation is made of, at least
 	Keep      int       `json:"keep"`      // the same, at most
 	Every     int       `json:"every"`     // episodes Offline to an evaluation; twice as many after each time that it handed back
-	Room      mdp.Ratio `json:"room"`      // how far below the fallback's a size may be at first, where the agent drives; 0 is no limit
+	Room      mdp.Ratio `json:"room"`      // how far below the fallback's a size may be at first; 0 is no limit
 	Above     float64   `json:"above"`     // T_online: how much more than the fallback a step must earn
 	Below     float64   `json:"below"`     // T_serving: how much less a step may earn than by the converged policy
 }
