@@ -211,7 +211,9 @@ func TestNothingLessThanTheFallbackWhereTheSLOIsNotKept(t *testing.T) {
 	killed.OOMKills = 1
 	smaller := mdp.Action{}.WithCPU(500).WithMemory(512 * mdp.MiB).WithReplicas(2)
 	larger := mdp.Action{}.WithCPU(1500).WithMemory(2048 * mdp.MiB).WithReplicas(4)
-	wants := mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB)
+	wants := mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB).WithReplicas(3)
+	none := late // is ready: they were killed
+	none.Replicas = 0
 	for name, c := range map[string]struct {
 		state         mdp.State
 		learned, want mdp.Action
@@ -220,7 +222,8 @@ func TestNothingLessThanTheFallbackWhereTheSLOIsNotKept(t *testing.T) {
 		"late":                        {late, smaller, mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB).WithReplicas(3), false},
 		"late, and it leaves all":     {late, mdp.Action{}, mdp.Action{}.WithCPU(1200), false},
 		"late, and it wants more":     {late, larger, larger, false},
-		"late, and the rule has none": {late, smaller, mdp.Action{}.WithCPU(1000).WithMemory(1024 * mdp.MiB).WithReplicas(3), true},
+		"late, and the rule has none": {late, smaller, mdp.Action{}.WithCPU(1000).WithMemory(1024 * mdp.MiB), true},
+		"none is ready":               {none, larger, mdp.Action{}.WithCPU(1500).WithMemory(2048 * mdp.MiB), true},
 		"killed":                      {killed, smaller, mdp.Action{}.WithCPU(1200).WithMemory(900 * mdp.MiB).WithReplicas(3), false},
 		"kept":                        {kept, smaller, smaller, false},
 		"unknown":                     {present, smaller, smaller, false},

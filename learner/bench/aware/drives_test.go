@@ -338,14 +338,18 @@ func TestHowFarBelowTheFallbackAnAgentMayGo(t *testing.T) {
 		{lifecycle.Online, []mdp.Reward{good, good, good, good, bad}, 0.075},
 		{lifecycle.Online, []mdp.Reward{good}, 0.075},
 		{lifecycle.Online, []mdp.Reward{bad}, 0.05},
-		{lifecycle.Online, []mdp.Reward{good, good, good, good, good}, 0.1},
+		{lifecycle.Online, []mdp.Reward{good, good, good, good, good, good, good}, 0.1},
 		{lifecycle.Offline, []mdp.Reward{good}, 0.05},
-		{lifecycle.Online, []mdp.Reward{good}, 0.05},
+		{lifecycle.Online, []mdp.Reward{good, good, good}, 0.05},
 	} {
 		drive(c.stage, c.rewards...)
 		if math.Abs(life.room-c.want) > 1e-12 {
 			t.Fatalf("step %d: %v, want %v", i, life.room, c.want)
 		}
+	}
+	life.room = 0.7
+	if one.play(life, 9, 10); life.now != lifecycle.Offline || life.room != 0.05 {
+		t.Errorf("after an episode in the stage %v it is %v", life.now, life.room)
 	}
 }
 

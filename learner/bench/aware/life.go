@@ -147,12 +147,12 @@ func (p pilot) Decide(mdp.State) (mdp.Action, error) {
 // episode earns. What it learns later is of sizes that are a little lower, so it may go further by and by: see [living.drove].
 func (p pilot) Beside(s mdp.State, fallback mdp.Action) (mdp.Action, error) {
 	action, err := p.Decide(s)
-	if err != nil || p.room == 0 || p.room >= 1 {
+	if err != nil || p.room == 0 {
 		return action, err
 	}
-	for k := range (action.Sets & fallback.Sets).Signals() {
+	for k := range action.Sets.Signals() {
 		own, _ := action.Knob(k)
-		other, _ := fallback.Knob(k)
+		other, _ := fallback.Knob(k) // 0 where it leaves it
 		action = action.WithKnob(k, max(own, int64(math.Ceil((1-p.room)*float64(other)))))
 	}
 	return action, nil
