@@ -146,7 +146,7 @@ func (a *Agent) Advise(s mdp.State) (mdp.Action, error) {
 
 // held is a learned policy's action, with nothing less than the fallback wants where the SLO is not kept; what the fallback
 // leaves as it is, or does not know, does not shrink. Such states are rare in what a policy has learned from, and what it makes
-// of them can be anything. Replicas that the fallback leaves are left: the State has those that are ready, which after a kill
+// of them can be anything. Replicas that the fallback leaves are left: a State may have those that are ready, which after a kill
 // can be none, and one more than that would be a removal of all others that were asked for.
 func (a *Agent) held(s mdp.State, action mdp.Action) mdp.Action {
 	if sp, known := a.config.Objective.SLO.Preservation(s); !known || sp >= 1 {
