@@ -22,7 +22,8 @@ type AgentConfig struct {
 	Try      mdp.Ratio       // share of the steps in which another action is tried, where the stage wants that
 	Seed     uint64
 
-	// Objective is what the workload is to keep: see [Agent.Advise]. The zero value promises nothing.
+	// Objective is what the workload is to keep, for [Agent.Advise], and says what a step earns at least. The zero value promises
+	// nothing.
 	Objective mdp.Objective
 }
 

@@ -304,8 +304,8 @@ func TestAnAgentGoesALittleBelowTheFallback(t *testing.T) {
 	}
 }
 
-// With each five episodes that earn what the fallback usually does an agent may go as far again below it, and half as far after
-// one that does not. An episode of which no reward is known says nothing. Offline it is as at first.
+// With each five episodes that are at most 5 % worse than the fallback's usual ones an agent may go further below it, and half as
+// far after one that is worse. An episode of which no reward is known says nothing. Offline it is as at first.
 func TestHowFarBelowTheFallbackAnAgentMayGo(t *testing.T) {
 	one := newTrial(t, 10)
 	l := untaught

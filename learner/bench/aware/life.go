@@ -77,7 +77,7 @@ type living struct {
 	offline  int                   // episodes, since the stage began or the last evaluation
 	wait     int                   // episodes Offline to an evaluation
 	room     float64               // how far below the fallback's the agent's sizes may be; 0 is no limit
-	good     int                   // episodes in a row that the agent drove, and earned no less than the fallback
+	good     int                   // episodes in a row that the agent drove, and in which it was not worse than the fallback
 	drive    Figures               // of the running one
 	changes  int                   // of the workload, that the lifecycle has seen
 	adapts   *pretrain.Pretrained  // with which it begins in a workload that is another one; nil: with what it has
@@ -297,8 +297,9 @@ func (l *living) took(d *driven, t taken) error {
 	return l.time(func() error { return l.evaluate(d) })
 }
 
-// drove follows how far below the fallback's sizes the agent may go: as far again after Every episodes that earned no less than
-// the fallback's usually do, and half as far after one that did. Offline it is what it was at first.
+// drove follows how far below the fallback's sizes the agent may go: further by Room after Every episodes in a row that were not
+// worse than the fallback's usual ones by more than the lifecycle allows (Worse, 5 %), and half as far after one that was.
+// Offline it is what it was at first.
 func (l *living) drove(d *driven, t taken) {
 	if l.now == lifecycle.Offline {
 		l.room, l.good, l.drive = float64(l.life.Room), 0, Figures{}
