@@ -174,20 +174,23 @@ func (d *driver) spend() {
 	d.ended = now
 	if d.corrected != nil {
 		d.corrected.SetLevel(d.budget.Level())
+		d.corrected.SetLateWindows(d.budget.LateWindows())
 	}
 }
 
-// relevel gives the level to the services, with the correction of the one that is corrected, which may have changed since.
+// relevel gives the services the level and the late windows, with the correction of the one that is corrected, which may have
+// changed since.
 func (d *driver) relevel() {
-	level := 0.0
+	level, late := 0.0, uint32(0)
 	if d.budget != nil {
-		level = d.budget.Level()
+		level, late = d.budget.Level(), d.budget.LateWindows()
 	}
 	if d.corrected != nil {
 		level += d.corrected.Shift()
 	}
 	for _, p := range d.demands {
 		p.SetLevel(level)
+		p.SetLateWindows(late)
 	}
 }
 

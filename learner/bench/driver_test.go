@@ -97,6 +97,43 @@ func TestTheErrorBudgetIsTheApplications(t *testing.T) {
 	}
 }
 
+// Pulses of a second: at first most of their requests are late, and then what they need is held.
+func TestSpikesOfLateWindowsAreHeld(t *testing.T) {
+	cells, err := Spiky()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range cells[1:3] { // the first one's SLO of a second leaves time for the fast lane
+		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Named("demand")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := c.start(t.Context(), w, cell.App, nil, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			if err := d.second(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		holds := 0
+		for _, p := range d.demands {
+			if p.Holds() {
+				holds++
+			}
+		}
+		if late := d.budget.LateWindows(); late == 0 || late > 10 || holds < len(d.demands)/2 {
+			t.Errorf("%s under pulses: %d of 30 windows were late, and %d of %d services hold a spike",
+				cell.Application, late, holds, len(d.demands))
+		}
+	}
+}
+
 // Runs of several seeds begin with one warm tower, at the same time.
 func TestARunLeavesTheWarmTowerAsItWas(t *testing.T) {
 	cell := calmCell(t)

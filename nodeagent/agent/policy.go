@@ -17,7 +17,11 @@ type (
 		Retarget(mdp.Ratio)
 		Within(mdp.MilliCPU)
 	}
-	levelled interface{ SetLevel(float64) }
+	levelled interface {
+		SetLevel(float64)
+		SetLateWindows(uint32)
+		Holds() bool
+	}
 )
 
 // local is the policy of a container.
@@ -61,6 +65,9 @@ func (a *Agent) follow(c *managedContainer, o order) {
 	c.patience = g.Patience
 	if c.policy.demand != nil && g.Margin >= -api.MaxMargin && g.Margin <= api.MaxMargin {
 		c.policy.demand.SetLevel(g.Margin)
+	}
+	if c.policy.demand != nil {
+		c.policy.demand.SetLateWindows(g.LateWindows)
 	}
 }
 

@@ -59,6 +59,38 @@ func TestTheDemandRuleFollowsDemandWithTheGrantsMargin(t *testing.T) {
 	}
 }
 
+// Pulses come faster than anything reacts. When the workload's windows were late, the grant's count grows, and the container has
+// what the last pulse needed; another count that is the same, or began anew, changes nothing.
+func TestALateWindowOfTheGrantHoldsTheSpike(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			g := newRig(t, version, 1)
+			pulse := func(late uint32) (between mdp.MilliCPU) {
+				g.grant(api.Auto, byDemand(0), func(m *api.Grant) { m.LateWindows, m.Throttle = late, seldom })
+				g.demand[0] = 700
+				g.run(time.Second)
+				g.demand[0] = 200
+				g.run(19 * time.Second)
+				return g.limit(0).CPU
+			}
+			for range 6 {
+				pulse(3)
+			}
+			for _, one := range []struct {
+				late uint32
+				held bool
+			}{{3, false}, {0, false}, {0, false}, {1, true}, {1, true}} {
+				if got := pulse(one.late); (got >= 600) != one.held {
+					t.Errorf("with a count of %d the limit between pulses of 700m is %v; held: want %v", one.late, got, one.held)
+				}
+			}
+			if s := g.summary(0); s.Problem != "" {
+				t.Errorf("problem: %s", s.Problem)
+			}
+		})
+	}
+}
+
 // Relief stands until a second has passed without throttling, and then the rule's own limit holds: there is no
 // half-life, since the rule knows the scatter.
 func TestReliefUnderTheDemandRuleStandsForASecond(t *testing.T) {

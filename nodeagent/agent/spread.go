@@ -157,7 +157,8 @@ func (s *Sampler) Rest(t *Track, top mdp.MilliCPU, share mdp.Ratio) (least, most
 // target allows throttling now and then: the lane gives what a peak needs, and takes it back. While a
 // burst lasts the lane's relief does not come down to it.
 //
-// Where work may queue, the demand policy's limit stands as long as it costs less than that.
+// Where work may queue, the demand policy's limit stands as long as it costs less than that. And from above nothing comes
+// down while the policy holds a spike: the lane's relief was too late for it.
 func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
 	queued := c.queues
 	c.queues = false
@@ -180,7 +181,7 @@ func (c *managedContainer) atRest(s mdp.State, a mdp.Action) mdp.Action {
 	if c.queues = c.mayQueue(limit, costs, queued, s.Limit.CPU); c.queues {
 		return a
 	}
-	if target < seldom {
+	if target < seldom || c.policy.demand != nil && c.policy.demand.Holds() {
 		most = top
 	}
 	if limit >= least*9/10 {

@@ -269,6 +269,29 @@ func TestTheLimitAtRestBounds(t *testing.T) {
 	}
 }
 
+// holding is a rule Demand that holds a spike, or not.
+type holding bool
+
+func (holding) SetLevel(float64)      {}
+func (holding) SetLateWindows(uint32) {}
+func (h holding) Holds() bool         { return bool(h) }
+
+// What the policy holds for a spike stands, although the lane could relieve: it was too late for it.
+func TestAHeldSpikeIsNotTakenDownToTheLimitAtRest(t *testing.T) {
+	g := newRig(t, cgroup.V1, 1)
+	g.demand[0] = 200 // 228m at rest
+	g.run(20 * time.Second)
+	c := g.agent.containers[g.ref(0)]
+	c.target = 0.1
+	s := mdp.State{Limit: mdp.Size{CPU: 900}, Observed: mdp.SetOf(mdp.CPULimit)}
+	for holds, want := range map[bool]mdp.Action{false: mdp.Action{}.WithCPU(229), true: mdp.Action{}.WithCPU(700)} {
+		c.policy.demand = holding(holds)
+		if got := c.atRest(s, mdp.Action{}.WithCPU(700)); got != want {
+			t.Errorf("holds %v: %v, want %v", holds, got, want)
+		}
+	}
+}
+
 // A peak of a tenth of a second each four seconds does not hold the limit up: it has room in the
 // period. Where the SLO has none, it is relieved all the same, for it may be a burst.
 func TestRarePeaksDoNotHoldTheLimitUpWhereTheSLOHasRoom(t *testing.T) {

@@ -102,7 +102,10 @@ type Grant struct {
 	// Patience is of the rule Demand: how long the container may be throttled without a break before it is relieved, in whole
 	// milliseconds, in [0, MaxPatience]. 0: relief comes as soon as it can.
 	Patience time.Duration
-	Latency  Source // where the container's latency histogram is read; zero when it has none
+	// LateWindows is of the rule Demand: in how many windows of ten seconds so far at least 30 % of the workload's requests missed
+	// the SLO. When it grows, the container's highest demand of the last minute is held. Central counts from 0 when it starts.
+	LateWindows uint32
+	Latency     Source // where the container's latency histogram is read; zero when it has none
 	// Keep says that the grant that the node has for the container goes on to hold, and
 	// nothing else: central has started, and could not decide on the workload yet.
 	Keep bool

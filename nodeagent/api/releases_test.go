@@ -182,7 +182,7 @@ func TestAnEarlierReleaseReadsWhatWeSend(t *testing.T) {
 func TestARuleOfALaterReleaseIsRead(t *testing.T) {
 	w := api.GrantsToWire(api.Grants{TTL: time.Minute, All: []api.Grant{
 		{Mode: api.Auto, Rule: "clairvoyant", Margin: 1}, {Mode: api.Auto},
-		{Mode: api.Auto, Rule: api.Demand, Margin: -0.5, Patience: 300 * time.Millisecond},
+		{Mode: api.Auto, Rule: api.Demand, Margin: -0.5, Patience: 300 * time.Millisecond, LateWindows: 7},
 	}})
 	m, err := api.GrantsFromWire(w)
 	if err != nil {
@@ -194,7 +194,8 @@ func TestARuleOfALaterReleaseIsRead(t *testing.T) {
 		}
 	}
 	captain, demand := m.All[1], m.All[2]
-	if demand.Margin != -0.5 || demand.Patience != 300*time.Millisecond || captain.Rule != api.Captain || captain.Patience != 0 {
+	if demand.Margin != -0.5 || demand.Patience != 300*time.Millisecond || demand.LateWindows != 7 ||
+		captain.Rule != api.Captain || captain.Patience != 0 || captain.LateWindows != 0 {
 		t.Errorf("grants %+v", m.All)
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -10.5} {

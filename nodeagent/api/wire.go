@@ -268,6 +268,7 @@ func GrantsToWire(m Grants) *linkv1.Grants {
 			Rule:          string(one.Rule),
 			Margin:        one.Margin,
 			PatienceMs:    one.Patience.Milliseconds(),
+			LateWindows:   one.LateWindows,
 			Latency: &linkv1.Source{
 				Port:   one.Latency.Port,
 				Path:   one.Latency.Path,
@@ -324,14 +325,15 @@ func GrantsFromWire(w *linkv1.Grants) (Grants, error) {
 			return Grants{}, fmt.Errorf("grant of container %v: %w", ref, err)
 		}
 		m.All = append(m.All, Grant{
-			Container: ref,
-			Mode:      mode,
-			Paused:    one.GetPaused(),
-			Bounds:    bounds,
-			Throttle:  throttle,
-			Rule:      Rule(Clean(one.GetRule())),
-			Margin:    one.GetMargin(),
-			Patience:  time.Duration(patience) * time.Millisecond,
+			Container:   ref,
+			Mode:        mode,
+			Paused:      one.GetPaused(),
+			Bounds:      bounds,
+			Throttle:    throttle,
+			Rule:        Rule(Clean(one.GetRule())),
+			Margin:      one.GetMargin(),
+			Patience:    time.Duration(patience) * time.Millisecond,
+			LateWindows: one.GetLateWindows(),
 			Latency: Source{
 				Port:   one.GetLatency().GetPort(),
 				Path:   one.GetLatency().GetPath(),

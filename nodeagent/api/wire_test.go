@@ -97,7 +97,7 @@ func FuzzGrantsFromWire(f *testing.F) {
 	full := api.Grants{
 		TTL: time.Minute,
 		All: []api.Grant{{Mode: api.Auto, Throttle: 0.1, Rule: api.Demand, Margin: 0.5, Patience: 400 * time.Millisecond,
-			Latency: api.Source{Port: 80, Path: "/metrics"}}},
+			LateWindows: 1, Latency: api.Source{Port: 80, Path: "/metrics"}}},
 	}
 	seed, err := proto.Marshal(api.GrantsToWire(full))
 	if err != nil {

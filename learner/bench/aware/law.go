@@ -29,6 +29,7 @@ func (l *law) Decide(s mdp.State) (mdp.Action, error) {
 		l.budget.Observe(s.At, s.Missed, l.requests)
 		l.requests = 0
 		l.policy.SetLevel(l.budget.Level())
+		l.policy.SetLateWindows(l.budget.LateWindows())
 	}
 	return l.policy.Decide(s)
 }

@@ -44,6 +44,43 @@ func TestTheLawBeneathKeepsAnErrorBudget(t *testing.T) {
 	}
 }
 
+// A spike in a late window is held.
+func TestTheLawBeneathHoldsTheSpikeOfALateWindow(t *testing.T) {
+	limit := func(missed mdp.Ratio) (last mdp.MilliCPU) {
+		t.Helper()
+		beneath, err := newLaw("web", 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for second := range 200 {
+			s := mdp.State{
+				At:       time.Date(2026, 11, 27, 0, 0, second, 0, time.UTC),
+				Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled, mdp.Arrivals),
+				Limit:    mdp.Size{CPU: 1}, Usage: mdp.Size{CPU: 200}, Arrivals: 50,
+			}
+			if second%10 == 9 {
+				s.Observed |= mdp.SetOf(mdp.Missed)
+			}
+			if second == 150 {
+				s.Usage.CPU = 1500
+			}
+			if second == 159 {
+				s.Missed = missed
+			}
+			a, err := beneath.Decide(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = a.Limit.CPU
+		}
+		return last
+	}
+	if seldom, often := limit(0.29), limit(0.3); seldom > 1300 || often < 1490 {
+		t.Errorf("40 s after a spike of 1500m the limit is %v where 29 %% of the window were late, and %v where 30 %% were",
+			seldom, often)
+	}
+}
+
 // In the second form the arms set ceilings: with the same wide ones there are fewer cores in force than in the first form, and
 // the SLO is kept about as often. The same seeds give the same episodes.
 func TestInTheSecondFormTheDemandPolicyIsBeneath(t *testing.T) {

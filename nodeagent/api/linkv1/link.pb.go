@@ -768,7 +768,9 @@ type Grant struct {
 	// Of the rule "demand".
 	Margin float64 `protobuf:"fixed64,9,opt,name=margin,proto3" json:"margin,omitempty"`
 	// Of the rule "demand", in milliseconds. A reader that does not know it relieves at once.
-	PatienceMs    int64 `protobuf:"varint,10,opt,name=patience_ms,json=patienceMs,proto3" json:"patience_ms,omitempty"`
+	PatienceMs int64 `protobuf:"varint,10,opt,name=patience_ms,json=patienceMs,proto3" json:"patience_ms,omitempty"`
+	// Of the rule "demand": late windows of the workload since central started. A reader that does not know it holds no spikes.
+	LateWindows   uint32 `protobuf:"varint,11,opt,name=late_windows,json=lateWindows,proto3" json:"late_windows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -869,6 +871,13 @@ func (x *Grant) GetMargin() float64 {
 func (x *Grant) GetPatienceMs() int64 {
 	if x != nil {
 		return x.PatienceMs
+	}
+	return 0
+}
+
+func (x *Grant) GetLateWindows() uint32 {
+	if x != nil {
+		return x.LateWindows
 	}
 	return 0
 }
@@ -1114,7 +1123,7 @@ const file_link_proto_rawDesc = "" +
 	"\x06Source\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
-	"\x06metric\x18\x03 \x01(\tR\x06metric\"\xe5\x02\n" +
+	"\x06metric\x18\x03 \x01(\tR\x06metric\"\x88\x03\n" +
 	"\x05Grant\x12>\n" +
 	"\tcontainer\x18\x01 \x01(\v2 .awarescale.link.v1.ContainerRefR\tcontainer\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x122\n" +
@@ -1127,7 +1136,8 @@ const file_link_proto_rawDesc = "" +
 	"\x06margin\x18\t \x01(\x01R\x06margin\x12\x1f\n" +
 	"\vpatience_ms\x18\n" +
 	" \x01(\x03R\n" +
-	"patienceMs\"8\n" +
+	"patienceMs\x12!\n" +
+	"\flate_windows\x18\v \x01(\rR\vlateWindows\"8\n" +
 	"\bPermitId\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"h\n" +

@@ -13,12 +13,13 @@ import (
 
 // managed is what the grants need to know of one container that is managed.
 type managed struct {
-	container string
-	bounds    mdp.Bounds
-	throttle  mdp.Ratio     // the local policy's target
-	rule      api.Rule      // of the local policy
-	margin    float64       // of the rule demand
-	patience  time.Duration // of the rule demand
+	container   string
+	bounds      mdp.Bounds
+	throttle    mdp.Ratio     // the local policy's target
+	rule        api.Rule      // of the local policy
+	margin      float64       // of the rule demand
+	patience    time.Duration // of the rule demand
+	lateWindows uint32        // of the rule demand
 }
 
 // grantsOf is what the nodes may do with a workload's containers, by node. In
@@ -41,14 +42,15 @@ func grantsOf(
 		}
 		for j, m := range all {
 			g := api.Grant{
-				Container: refOf(pod, m.container),
-				Mode:      podMode,
-				Paused:    paused,
-				Bounds:    m.bounds,
-				Throttle:  m.throttle,
-				Rule:      m.rule,
-				Margin:    m.margin,
-				Patience:  m.patience,
+				Container:   refOf(pod, m.container),
+				Mode:        podMode,
+				Paused:      paused,
+				Bounds:      m.bounds,
+				Throttle:    m.throttle,
+				Rule:        m.rule,
+				Margin:      m.margin,
+				Patience:    m.patience,
+				LateWindows: m.lateWindows,
 			}
 			if j == 0 {
 				g.Latency = latency // one container of a pod is enough

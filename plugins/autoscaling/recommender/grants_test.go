@@ -22,7 +22,8 @@ func pod(name, node string) corev1.Pod {
 func TestGrantsGoToEachPodsNode(t *testing.T) {
 	pods := []corev1.Pod{pod("web-1", "left"), pod("web-2", "right"), pod("web-3", "left")}
 	bounds := mdp.Bounds{CPU: mdp.Range[mdp.MilliCPU]{Min: 50, Max: 400}}
-	all := []managed{{container: "web", bounds: bounds, throttle: 0.1, patience: time.Second}, {container: "proxy", throttle: 0.02}}
+	all := []managed{{container: "web", bounds: bounds, throttle: 0.1, patience: time.Second, lateWindows: 2},
+		{container: "proxy", throttle: 0.02}}
 	source := api.Source{Port: 9090, Path: "/metrics", Metric: "latency_seconds"}
 	got := grantsOf(pods, api.Auto, true, "", all, source)
 	if len(got["left"]) != 4 || len(got["right"]) != 2 || len(got) != 2 {
@@ -35,7 +36,9 @@ func TestGrantsGoToEachPodsNode(t *testing.T) {
 		Bounds:    bounds,
 		Throttle:  0.1,
 		Patience:  time.Second,
-		Latency:   source,
+
+		LateWindows: 2,
+		Latency:     source,
 	}
 	if got["right"][0] != want {
 		t.Errorf("grant %+v, want %+v", got["right"][0], want)

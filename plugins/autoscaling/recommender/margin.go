@@ -22,6 +22,8 @@ type Budget interface {
 	Level() float64
 	// Patience is how long a container may be throttled without a break before it is relieved.
 	Patience() time.Duration
+	// LateWindows is how many windows so far had so many late requests that the containers hold their spikes.
+	LateWindows() uint32
 }
 
 // BudgetRequest is what a Budget is made for.
@@ -154,6 +156,14 @@ func (m *margin) patience(now time.Time) time.Duration {
 		return 0
 	}
 	return min(m.budget.Patience(), api.MaxPatience)
+}
+
+// lateWindows is how many late windows the nodes hear of.
+func (m *margin) lateWindows() uint32 {
+	if m.budget == nil {
+		return 0
+	}
+	return m.budget.LateWindows()
 }
 
 // text is the level for the status.

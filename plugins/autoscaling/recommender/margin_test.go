@@ -17,6 +17,7 @@ import (
 type ledger struct {
 	BudgetRequest
 	level    float64
+	late     uint32
 	observed []mdp.Ratio
 }
 
@@ -25,6 +26,7 @@ func (l *ledger) Observe(_ time.Time, missed mdp.Ratio, _ float64) {
 }
 func (l *ledger) Level() float64          { return l.level }
 func (l *ledger) Patience() time.Duration { return l.SLO }
+func (l *ledger) LateWindows() uint32     { return l.late }
 
 // ledgers makes them, and remembers the last one.
 func ledgers(last **ledger) Budgets {
@@ -228,9 +230,12 @@ func TestTheNodesAreToldTheRuleAndItsMargin(t *testing.T) {
 	if all, _, _ := c.fleet.Grants("node"); all.All[0].Patience != 50*time.Millisecond {
 		t.Errorf("the node is told a patience of %v, and the budget's is 50ms", all.All[0].Patience)
 	}
-	made.level = -0.62
+	made.level, made.late = -0.62, 3
 	c.now = c.now.Add(10 * time.Second)
 	got := c.reconcile("web")
+	if all, _, _ := c.fleet.Grants("node"); all.All[0].LateWindows != 3 {
+		t.Errorf("the node is told of %d late windows, and there were 3", all.All[0].LateWindows)
+	}
 	_, margin := told()
 	if margin < -0.6-1e-9 || margin > -0.6+1e-9 || got.Status.Margin != "-0.620" || got.Status.Policy.NodeRule != "demand" {
 		t.Errorf("the node is told %v; status: margin %q, rule %+v", margin, got.Status.Margin, got.Status.Policy)

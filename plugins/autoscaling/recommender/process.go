@@ -266,12 +266,13 @@ func (p *process) grant(now time.Time, mpa *object, t subject) {
 	all := make([]managed, len(p.loops))
 	for i, l := range p.loops {
 		all[i] = managed{
-			container: l.sensor.Container,
-			bounds:    l.updater.Bounds,
-			throttle:  throttleTarget(l.Objective.SLO, l.last.State),
-			rule:      rule,
-			margin:    level,
-			patience:  patience,
+			container:   l.sensor.Container,
+			bounds:      l.updater.Bounds,
+			throttle:    throttleTarget(l.Objective.SLO, l.last.State),
+			rule:        rule,
+			margin:      level,
+			patience:    patience,
+			lateWindows: p.margin.lateWindows(),
 		}
 	}
 	source := latencySource(mpa.Spec.SLO, t.workload.Template.Spec)

@@ -26,6 +26,7 @@ type Budget struct {
 	seen    float64   // requests, in the hour
 	level   float64   // by the share of requests
 	windows float64   // by the share of windows
+	late    uint32    // late windows
 }
 
 // BudgetConfig is the settings of a Budget. Start with [DefaultBudget].
@@ -89,6 +90,7 @@ const (
 	mostGoal      = 2.5
 	leastLevel    = -3
 	leastRelieved = 0
+	lateShare     = 0.3 // of a late window's requests missed the SLO
 	mostLevel     = 2.5
 )
 
@@ -117,6 +119,9 @@ func (b *Budget) Observe(now time.Time, missed mdp.Ratio, requests float64) {
 	for now.Sub(b.begin) >= Hour {
 		b.begin, b.spent, b.seen = b.begin.Add(Hour), 0, 0
 		b.first = b.begin
+	}
+	if f >= lateShare {
+		b.late++
 	}
 	goal := b.goal(now)
 	b.spent += f * requests
@@ -159,6 +164,10 @@ func (b *Budget) Patience() time.Duration {
 	}
 	return min(p, Window) // what is late later than that is heard of before
 }
+
+// LateWindows is how many windows were late so far: at least 30 % of their requests missed the SLO. The level alone
+// answers them too late: a spike of a second is over before a filter knows of it.
+func (b *Budget) LateWindows() uint32 { return b.late }
 
 func (b *Budget) clip(level float64) float64 {
 	if b.config.SLO > 0 {

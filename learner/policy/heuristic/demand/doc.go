@@ -10,6 +10,8 @@
 // with, in cores: d the expected demand, s the scatter of the demand in a period of 100 ms, e the uncertainty of
 // d, B the work that was held back and not done yet, and t the share of throttled periods.
 //
+// and, while a spike is held, at least h min(1, exp(0.15 level)).
+//
 // The margin is the container's own. It is learned (how much tail latency a core buys there), or zero. The level is one number
 // for all containers of an application. [Budget] moves it so that the SLO's error budget is
 // used up, and not more.
@@ -31,6 +33,16 @@
 //
 // A demand that never scattered has no s, and one that then grows beyond its limit shows nothing but that every
 // period is throttled. So a throttled second counts as a fourth of the demand at least, by the square of t.
+//
+// # Spikes
+//
+// A spike of a second is over before a filter knows of it, and what reacts is late by design. So h is what was needed last time:
+// when at least 30 % of a window's requests were late ([Budget.LateWindows]), the highest demand of the last minute is held for
+// five minutes, and for as long as demands of 0.7 h come again. A demand counts as y (1 + t/2), since a throttled second shows
+// too little of it, and only from 1.3 times the mean on. Where the level is below zero, hardly any requests are late, and less is
+// held.
+//
+// Where no window is late nothing is held, however spiky the demand is: an SLO that has time to react pays nothing.
 //
 // # What it does not do
 //

@@ -96,6 +96,8 @@ func TestWithoutACorrectionItIsTheDemandPolicy(t *testing.T) {
 			level := float64(i%70)/50 - 0.5
 			law.SetLevel(level)
 			p.SetLevel(level)
+			law.SetLateWindows(uint32(i / 500))
+			p.SetLateWindows(uint32(i / 500))
 		}
 		want, wanted := law.Decide(s)
 		got, err := p.Decide(s)
@@ -108,6 +110,9 @@ func TestWithoutACorrectionItIsTheDemandPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	if !law.Holds() {
+		t.Error("no spike was held: the late windows say nothing here")
 	}
 	if p.Shift() != 0 || p.Correction() != (encode.Correction{}) {
 		t.Errorf("keeping led to %+v", p.Correction())

@@ -69,6 +69,9 @@ func (p *Policy) SetLevel(level float64) {
 	p.apply()
 }
 
+// SetLateWindows says how many late windows the application had so far, as [demand.Policy.SetLateWindows].
+func (p *Policy) SetLateWindows(n uint32) { p.law.SetLateWindows(n) }
+
 // Shift is what the correction of the level adds for all services of the application.
 func (p *Policy) Shift() float64 { return p.steps.LevelStep * float64(p.at.Correction.Level) }
 
