@@ -33,9 +33,13 @@ func always(choice string) learned.File {
 // A corrected demand policy that is never corrected takes each decision of the demand policy: over a whole trace all figures
 // of all windows are the same, to the last bit. A policy file that keeps always does so too.
 func TestWithoutACorrectionAWholeTraceIsTheSame(t *testing.T) {
-	for _, i := range []int{3, 6, 8} { // bursty, noisy, diurnal; each in another application
-		c := cells(t)[i]
-		t.Run(c.Application, func(t *testing.T) {
+	spiky, err := bench.Spiky()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := cells(t)
+	for _, c := range []bench.Cell{all[3], all[6], all[8], spiky[1]} { // bursty, noisy, diurnal; each in another application; and pulses
+		t.Run(c.Application+" under "+c.Trace.Name, func(t *testing.T) {
 			t.Parallel()
 			run := func(choice bench.Choice) (bench.Score, []bench.Point) {
 				t.Helper()

@@ -136,6 +136,17 @@ func TestWhatIsHeldIsTheHighest(t *testing.T) {
 	if got := many(p, &at, 1, 200); got != 1500 {
 		t.Errorf("after a late window with a smaller spike the limit is %v, want 1500m still", got)
 	}
+	p, at = demand.New(demand.Default), noon
+	many(p, &at, 300, 1000)
+	ask(p, &at, 400, 1) // 600m was held back, by the filter's account
+	p.SetLateWindows(9)
+	if many(p, &at, 1, 1000); p.Holds() {
+		t.Error("the first count that is heard of held a spike: nobody knows of when it is")
+	}
+	p.SetLateWindows(10)
+	if many(p, &at, 1, 1000); !p.Holds() {
+		t.Error("the spike of a second that was throttled to less than the usual is not held: its demand was higher than its usage")
+	}
 	for usage, held := range map[mdp.MilliCPU]bool{1040: false, 1060: true} { // 0.7 of 1500m
 		p, at := demand.New(demand.Default), noon
 		p.SetLateWindows(0)
