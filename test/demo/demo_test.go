@@ -49,6 +49,7 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 		"whose mean":   func(o *options) { o.runs = []string{static, atMean} },
 		"--slo":        func(o *options) { o.slo = requestTimeout },
 		"--rule":       func(o *options) { o.rule = "magic" },
+		"--trace":      func(o *options) { o.trace = "flat" },
 		"--learn":      func(o *options) { o.learn = -time.Second },
 		"at-learned":   func(o *options) { o.runs = []string{aware, atLearned} },
 		"no such file": func(o *options) { o.learned = "nowhere/learned.tar" },
@@ -101,9 +102,34 @@ func TestTheOrderChangesFromRoundToRound(t *testing.T) {
 	}
 }
 
+// In pulses a second in each twenty has 3 to 5 times the others' rate; their mean is 1 as well, and they are as long.
+func TestAPulseComesEachTwentySeconds(t *testing.T) {
+	usual, err := options{}.shape()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := options{trace: pulses}.shape()
+	if err != nil || math.Abs(trace.Mean()-1) > 1e-9 || trace.Duration() != usual.Duration() {
+		t.Fatalf("%v long, mean %v, %v", trace.Duration(), trace.Mean(), err)
+	}
+	base, high := slices.Min(trace.Rates), 0
+	for _, r := range trace.Rates {
+		switch {
+		case r == base:
+		case r >= 3*base && r <= 5*base:
+			high++
+		default:
+			t.Errorf("a rate of %v where the usual one is %v", r, base)
+		}
+	}
+	if high != 9 {
+		t.Errorf("%d pulses in three minutes, want 9", high)
+	}
+}
+
 // The load asks for a known share of a core at its peak, whatever a request costs.
 func TestTheLoadIsFittedToTheMachine(t *testing.T) {
-	trace, err := shape()
+	trace, err := options{}.shape()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"awarescale.dev/aware/learner/sim/workload"
 	"awarescale.dev/aware/test/apps/client"
 	"awarescale.dev/aware/test/apps/trace"
 	"awarescale.dev/aware/test/apps/traces"
@@ -27,11 +28,35 @@ type fit struct {
 // bursts of the demo ask for 4.5 times the mean.
 const sharper = 2
 
-// shape is the trace of the demo, with a mean of one request a second.
-func shape() (trace.Trace, error) { return traces.Bursty3Min().Sharpen(sharper) }
+// What --trace takes.
+const (
+	bursty = "bursty" // Autothrottle's, sharpened
+	pulses = "pulses" // the simulated world's
+)
+
+// shape is the trace of the demo, of 3 minutes, with a mean of one request a second.
+func (o options) shape() (trace.Trace, error) {
+	if o.trace != pulses {
+		return traces.Bursty3Min().Sharpen(sharper)
+	}
+	const seed = 1
+	p, err := workload.Pulses(1, 3, 5, 20*time.Second, 3*time.Minute, seed)
+	if err != nil {
+		return trace.Trace{}, fmt.Errorf("making a trace of pulses: %w", err)
+	}
+	return trace.Trace{Step: p.Step, Rates: p.Rates}.Scale(1, 1/p.Mean())
+}
+
+// shaped says what the trace is.
+func (o options) shaped() string {
+	if o.trace == pulses {
+		return "pulses of one second in each twenty, 3 to 5 times as high"
+	}
+	return fmt.Sprintf("bursty-3min, rates to the power of %d", sharper)
+}
 
 func fitted(cost time.Duration, o options) (fit, error) {
-	t, err := shape()
+	t, err := o.shape()
 	if err != nil {
 		return fit{}, err
 	}

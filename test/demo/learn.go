@@ -88,11 +88,11 @@ func (s *stage) learn(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	bursty, err := shape()
+	trace, err := s.options.shape()
 	if err != nil {
 		return err
 	}
-	once, err := bursty.Scale(s.options.timeScale, s.fit.RPS)
+	once, err := trace.Scale(s.options.timeScale, s.fit.RPS)
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ type options struct {
 	runs      []string
 	seeds     []uint
 	neighbour string
+	trace     string // empty: bursty
 	timeScale float64
 	peak      float64       // cores that the load asks for at its peak
 	slo       time.Duration // 0: it is fitted
@@ -136,6 +137,7 @@ func command() *cobra.Command {
 	f.UintSliceVar(&o.seeds, "seeds", []uint{1, 2, 3}, "seeds of the arrivals: a round for each")
 	f.StringVar(&o.neighbour, "neighbour", bothNeighbours,
 		"with, without, or both: whether a pod that burns a core in bursts runs beside the application")
+	f.StringVar(&o.trace, "trace", bursty, "the load's shape: bursty, or pulses of one second in each twenty, 3 to 5 times as high")
 	f.Float64Var(&o.timeScale, "time-scale", 0.5, "how long the trace of 3 minutes is to be, as a factor")
 	f.Float64Var(&o.peak, "peak", 0.9, "cores that the load asks for at its peak; the mean is 0.22 of that")
 	f.DurationVar(&o.slo, "slo", 0,
@@ -180,6 +182,8 @@ func (o options) validate() error {
 	switch {
 	case !slices.Contains([]string{"", "captain", "demand"}, o.rule):
 		return fmt.Errorf("--rule %q: must be captain or demand", o.rule)
+	case !slices.Contains([]string{"", bursty, pulses}, o.trace):
+		return fmt.Errorf("--trace %q: must be %s or %s", o.trace, bursty, pulses)
 	case o.learn < 0:
 		return fmt.Errorf("--learn %v: must not be negative", o.learn)
 	case !slices.Contains([]string{withNeighbour, withoutNeighbour, bothNeighbours}, o.neighbour):

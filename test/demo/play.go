@@ -85,7 +85,7 @@ func (s *stage) play(ctx context.Context, slice slice, until *Results, last bool
 		return nil, err
 	}
 	row.phase("warming up")
-	trace, err := shape()
+	trace, err := s.options.shape()
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *stage) load(url string, t trace.Trace, seed uint64) load.Config {
 
 // measure sends the load and takes samples as long as it lasts.
 func (s *stage) measure(ctx context.Context, slice slice, milli int, url string, sampler *sampler, row *row) (*Record, error) {
-	trace, err := shape()
+	trace, err := s.options.shape()
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 // Twice what the peak asks for is enough in the simulated world, and half of the mean is not. What AWARE's rules hold in
 // force is between what is used and the ceiling.
 func TestTheSimulatedWorldPredictsASlice(t *testing.T) {
-	shape, err := shape()
+	shape, err := options{}.shape()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,8 +160,7 @@ func newResults(o options, f fit) *Results {
 	return &Results{
 		options: o,
 		fit:     f,
-		trace: fmt.Sprintf("bursty-3min, rates to the power of %d, time x %g, mean %.1f requests/s",
-			sharper, o.timeScale, f.RPS),
+		trace:   fmt.Sprintf("%s, time x %g, mean %.1f requests/s", o.shaped(), o.timeScale, f.RPS),
 	}
 }
 
