@@ -103,7 +103,7 @@ type Grant struct {
 	// milliseconds, in [0, MaxPatience]. 0: relief comes as soon as it can.
 	Patience time.Duration
 	// LateWindows is of the rule Demand: in how many windows of ten seconds so far at least 30 % of the workload's requests missed
-	// the SLO. When it grows, the container's highest demand of the last minute is held. Central counts from 0 when it starts.
+	// the SLO. When it grows, the container's highest demand is held for an hour. Central counts from 0 when it starts.
 	LateWindows uint32
 	Latency     Source // where the container's latency histogram is read; zero when it has none
 	// Keep says that the grant that the node has for the container goes on to hold, and

@@ -22,9 +22,9 @@ type Config struct {
 	// Floor is the lowest limit that is set.
 	Floor mdp.MilliCPU
 	// Fast reacts to each throttled period, when the policy is asked in each: the limit
-	// grows by half a deviation for each throttled period in a row, at most four. From the third on it is half as much again
-	// for each, at most eight times as much. After a period without throttling it is what it was. A world
-	// whose own fast lane relieves does not need it.
+	// grows by half a deviation for each throttled period in a row, at most four. From the third on it is half as much again for
+	// each, at most eight times as much; where hardly any requests are late, from the seventh on. After a period without
+	// throttling it is what it was. A world whose own fast lane relieves does not need it.
 	Fast bool
 }
 
@@ -58,7 +58,9 @@ const (
 	periods      = 10   // CFS periods in a second
 	fastShare    = 0.5  // of a deviation, for each throttled period in a row
 	fastMost     = 4    // such periods
-	surgeAfter   = 2    // such periods
+	surgeAfter   = 2    // such periods, where requests are late
+	calmSurge    = 6    // such periods, where they are not
+	lateLevel    = -0.5 // above which requests count as late
 	surgeBy      = 1.5  // times the limit, for each one more
 	surgeMost    = 8    // times the limit
 )
@@ -87,14 +89,15 @@ func New(c Config) *Policy { return &Policy{config: c} }
 func (p *Policy) SetLevel(level float64) { p.level = level }
 
 // SetLateWindows says how many late windows the application had so far, which [Budget] counts. When there are more than at the
-// call before, the highest demand of the last minute is held. The first call, and a count that began anew, hold nothing.
+// call before, the highest demand of the last five minutes is held for an hour. The first call, and a count that began anew,
+// hold nothing.
 func (p *Policy) SetLateWindows(n uint32) {
 	if p.late.more(n) {
-		p.spikes.hold(p.last, p.estimate.mean.value())
+		p.spikes.late(p.last, p.estimate.mean.value())
 	}
 }
 
-// Holds reports whether the highest demand of a late window is held.
+// Holds reports whether the highest demand of the last minutes is held, since a window was late.
 func (p *Policy) Holds() bool { return p.spikes.held > 0 }
 
 // Decide sets the CPU limit, or nothing as long as too little is known, and when the limit is right.
@@ -122,9 +125,8 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	due := s.At.Sub(p.since) >= Interval-step/2 // the step that is nearest: tickers jitter
 	if due {
 		took := s.At.Sub(p.since).Seconds()
-		throttled := min(1, p.throttled/took)
-		p.estimate.add(p.used/took, throttled)
-		p.spikes.add(s.At, p.estimate.demand*(1+beyond*throttled))
+		p.estimate.add(p.used/took, min(1, p.throttled/took))
+		p.spikes.add(s.At, p.estimate.demand, p.estimate.mean.value())
 		p.begin(s.At)
 	}
 	if !p.estimate.known() || !due && !p.config.Fast {
@@ -145,10 +147,14 @@ func (p *Policy) limit() float64 {
 	scatter := e.scatter()
 	limit := overDemand*e.level + z*(math.Hypot(scatter, math.Sqrt(e.variance))+ofDemand*e.level) +
 		backlogShare*e.backlog + z/(z+halfMargin)*e.throttled*max(scatter, surge*e.throttled*e.level)
-	limit = max(limit, p.spikes.held*min(1, math.Exp(heldByLevel*p.level)))
+	limit = max(limit, p.spikes.held*min(1, math.Exp(ofLevel*p.level)))
 	if p.config.Fast {
 		limit += fastShare * float64(min(fastMost, p.run)) * scatter
-		limit *= min(surgeMost, math.Pow(surgeBy, float64(max(0, p.run-surgeAfter))))
+		after := calmSurge
+		if p.level > lateLevel || p.last.Before(p.spikes.until) {
+			after = surgeAfter
+		}
+		limit *= min(surgeMost, math.Pow(surgeBy, float64(max(0, p.run-after))))
 	}
 	return limit
 }

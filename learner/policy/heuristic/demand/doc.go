@@ -10,7 +10,7 @@
 // with, in cores: d the expected demand, s the scatter of the demand in a period of 100 ms, e the uncertainty of
 // d, B the work that was held back and not done yet, and t the share of throttled periods.
 //
-// and, while a spike is held, at least h min(1, exp(0.15 level)).
+// and no less than h min(1, exp(0.15 level)), with h the spike that is held, if there is one.
 //
 // The margin is the container's own. It is learned (how much tail latency a core buys there), or zero. The level is one number
 // for all containers of an application. [Budget] moves it so that the SLO's error budget is
@@ -36,11 +36,11 @@
 //
 // # Spikes
 //
-// A spike of a second is over before a filter knows of it, and what reacts is late by design. So h is what was needed last time:
-// when at least 30 % of a window's requests were late ([Budget.LateWindows]), the highest demand of the last minute is held for
-// five minutes, and for as long as demands of 0.7 h come again. A demand counts as y (1 + t/2), since a throttled second shows
-// too little of it, and only from 1.3 times the mean on. Where the level is below zero, hardly any requests are late, and less is
-// held.
+// A spike of a second is over before a filter knows of it, and what reacts is late by design. So h is what was needed last
+// time: when at least 30 % of a window's requests were late ([Budget.LateWindows]), then for an hour the limit is no lower than
+// the highest demand y of the last five minutes, as long as that is 1.3 times the mean. A spike that does not come again in five
+// minutes is forgotten. What a limit cuts off is not seen: h is right where the limit surges in the spike ([Config.Fast], or a
+// node's lane), and otherwise less than what is needed.
 //
 // Where no window is late nothing is held, however spiky the demand is: an SLO that has time to react pays nothing.
 //

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Constants of what is held.
 const (
-	recent      = 60              // seconds, in which a late window's spike is looked for
-	holds       = 5 * time.Minute // after the last spike
-	aSpike      = 1.3             // times the mean demand, at least
-	again       = 0.7             // of what is held, at least
-	beyond      = 0.5             // of the demand, that a second lacked in which every period was throttled
-	heldByLevel = 0.15            // how much less is held where the level is below zero
+	remembered = 300  // seconds, of which the highest demand is known
+	aSpike     = 1.3  // times the mean demand, at least
+	ofLevel    = 0.15 // of a level below zero, by which less is held
 )
 
-// spikes are the highest demands of a container, in cores, and which of them is held: the limit is no lower for the next five
-// minutes, and for as long as spikes come that are about as large.
+// spikes are the highest demands of a container, in cores. In the hour after a late window the highest one that is known is
+// held: the limit is no lower.
 type spikes struct {
-	last  [recent]float64 // the demands of the last seconds
-	next  int             // index in last
-	held  float64         // zero: none
-	until time.Time       // it is held
+	last  [remembered]float64 // the demands of the last seconds
+	next  int                 // index in last
+	until time.Time           // spikes are held
+	held  float64             // zero: none
 }
 
 // add takes in the demand of a second.
-func (s *spikes) add(now time.Time, demand float64) {
+func (s *spikes) add(now time.Time, demand, mean float64) {
 	s.last[s.next] = demand
-	s.next = (s.next + 1) % recent
-	switch {
-	case !now.Before(s.until):
-		s.held = 0
-	case demand >= again*s.held:
-		s.until = now.Add(holds)
+	s.next = (s.next + 1) % remembered
+	s.held = 0
+	if now.Before(s.until) {
+		s.hold(mean)
 	}
 }
 
-// hold holds the highest demand of the last seconds, if it was a spike above the mean.
-func (s *spikes) hold(now time.Time, mean float64) {
+// late says that a late window has just ended.
+func (s *spikes) late(now time.Time, mean float64) {
+	s.until = now.Add(Hour)
+	s.hold(mean)
+}
+
+// hold holds the highest demand, if it is a spike above the mean.
+func (s *spikes) hold(mean float64) {
 	if highest := slices.Max(s.last[:]); highest >= aSpike*mean {
-		s.held, s.until = max(s.held, highest), now.Add(holds)
+		s.held = highest
 	}
 }
 
