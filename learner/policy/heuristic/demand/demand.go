@@ -93,7 +93,7 @@ func (p *Policy) SetLevel(level float64) { p.level = level }
 // hold nothing.
 func (p *Policy) SetLateWindows(n uint32) {
 	if p.late.more(n) {
-		p.spikes.late(p.last, p.estimate.mean.value())
+		p.spikes.late(p.since, p.estimate.mean.value())
 	}
 }
 

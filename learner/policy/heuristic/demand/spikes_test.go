@@ -170,6 +170,18 @@ func TestTheHighestDemandIsHeld(t *testing.T) {
 
 	p = demand.New(demand.Default)
 	p.SetLateWindows(0)
+	ask(p, 300, 200, 0)
+	ask(p, 1, 1000, 0)
+	if _, err := p.Decide(mdp.State{At: at}); err == nil {
+		t.Fatal("a State without figures is decided on")
+	}
+	p.SetLateWindows(1)
+	if got := ask(p, 3, 200, 0); got != 1000 {
+		t.Errorf("after a second of which nothing was known the spike is not held: the limit is %v", got)
+	}
+
+	p = demand.New(demand.Default)
+	p.SetLateWindows(0)
 	ask(p, 300, 1000, 0)
 	ask(p, 1, 1000, 1) // held back: 2 ms
 	ask(p, 1, 400, 1)
