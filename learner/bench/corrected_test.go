@@ -38,7 +38,8 @@ func TestWithoutACorrectionAWholeTraceIsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := cells(t)
-	for _, c := range []bench.Cell{all[3], all[6], all[8], spiky[1]} { // bursty, noisy, diurnal; each in another application; and pulses
+	// Bursty, noisy, diurnal, each in another application; and pulses.
+	for _, c := range []bench.Cell{all[3], all[6], all[8], spiky[1]} {
 		t.Run(c.Application+" under "+c.Trace.Name, func(t *testing.T) {
 			t.Parallel()
 			run := func(choice bench.Choice) (bench.Score, []bench.Point) {
