@@ -56,6 +56,25 @@ func TestEachRuleIsAskedAtItsInterval(t *testing.T) {
 	}
 }
 
+// fiveMinutes is the driver of a choice after five minutes of a cell.
+func fiveMinutes(t *testing.T, cell Cell, c Choice, seed uint64) *driver {
+	t.Helper()
+	w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.start(t.Context(), w, cell.App, nil, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		if err := d.second(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
 // The error budget is the application's: what its clients miss moves one level, which all services have. Where its hours begin
 // depends on the seed, and nothing is moved without a budget.
 func TestTheErrorBudgetIsTheApplications(t *testing.T) {
@@ -65,25 +84,11 @@ func TestTheErrorBudgetIsTheApplications(t *testing.T) {
 	}
 	run := func(seed uint64, share float64) *driver {
 		t.Helper()
-		cell := cells[4]
-		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
 		c, err := Named("demand-1s")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := c.with(map[string]float64{"share": share}).start(t.Context(), w, cell.App, nil, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 300 {
-			if err := d.second(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return d
+		return fiveMinutes(t, cells[4], c.with(map[string]float64{"share": share}), seed)
 	}
 	if d := run(1, 0); d.budget != nil || len(d.demands) != len(d.loops) {
 		t.Errorf("a share of 0: budget %v, %d policies of %d services", d.budget, len(d.demands), len(d.loops))
@@ -104,23 +109,11 @@ func TestSpikesOfLateWindowsAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cell := range cells[1:3] { // the first one's SLO of a second leaves time for the fast lane
-		w, err := sim.New(sim.Config{App: cell.App, Cluster: workload.Machines, Load: cell.Trace, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
 		c, err := Named("demand")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := c.start(t.Context(), w, cell.App, nil, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 300 {
-			if err := d.second(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d := fiveMinutes(t, cell, c, 1)
 		holds := 0
 		for _, p := range d.demands {
 			if p.Holds() {

@@ -9,6 +9,19 @@ import (
 	"awarescale.dev/aware/learner/mdp"
 )
 
+// ofSecond is what the law beneath sees of a second: at the end of each ten of them also which share of the requests was late.
+func ofSecond(second int, limit, usage mdp.MilliCPU) mdp.State {
+	s := mdp.State{
+		At:       time.Date(2026, 11, 27, 0, 0, second, 0, time.UTC),
+		Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled, mdp.Arrivals),
+		Limit:    mdp.Size{CPU: limit}, Usage: mdp.Size{CPU: usage}, Arrivals: 50,
+	}
+	if second%10 == 9 {
+		s.Observed |= mdp.SetOf(mdp.Missed)
+	}
+	return s
+}
+
 // The level of the law beneath follows the error budget: where requests are late in each window its limits rise.
 func TestTheLawBeneathKeepsAnErrorBudget(t *testing.T) {
 	limit := func(missed mdp.Ratio) (last mdp.MilliCPU) {
@@ -20,13 +33,8 @@ func TestTheLawBeneathKeepsAnErrorBudget(t *testing.T) {
 		last = 1000
 		r := rand.New(rand.NewPCG(1, 1))
 		for second := range 900 {
-			s := mdp.State{
-				At:       time.Date(2026, 11, 27, 0, 0, second, 0, time.UTC),
-				Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled, mdp.Arrivals),
-				Limit:    mdp.Size{CPU: last}, Usage: mdp.Size{CPU: 200 + mdp.MilliCPU(r.IntN(50))}, Arrivals: 50,
-			}
-			if second%10 == 9 {
-				s.Observed |= mdp.SetOf(mdp.Missed)
+			s := ofSecond(second, last, 200+mdp.MilliCPU(r.IntN(50)))
+			if s.Knows(mdp.Missed) {
 				s.Missed = missed
 			}
 			a, err := law.Decide(s)
@@ -53,14 +61,7 @@ func TestTheLawBeneathHoldsTheSpikeOfALateWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for second := range 200 {
-			s := mdp.State{
-				At:       time.Date(2026, 11, 27, 0, 0, second, 0, time.UTC),
-				Observed: mdp.SetOf(mdp.CPULimit, mdp.CPUUsage, mdp.Throttled, mdp.Arrivals),
-				Limit:    mdp.Size{CPU: 1}, Usage: mdp.Size{CPU: 200}, Arrivals: 50,
-			}
-			if second%10 == 9 {
-				s.Observed |= mdp.SetOf(mdp.Missed)
-			}
+			s := ofSecond(second, 1, 200)
 			if second == 150 {
 				s.Usage.CPU = 1500
 			}

@@ -322,6 +322,16 @@ func TestAGapForgetsTheBacklogOnly(t *testing.T) {
 func TestADecisionAllocatesNothing(t *testing.T) {
 	p := demand.New(demand.Default)
 	s := mdp.State{At: noon, Observed: mdp.All, Limit: mdp.Size{CPU: 1000}, Usage: mdp.Size{CPU: 500}}
+	p.SetLateWindows(0)
+	for _, usage := range []mdp.MilliCPU{500, 500, 500, 900} {
+		s.At, s.Usage.CPU = s.At.Add(time.Second), usage
+		if _, err := p.Decide(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.SetLateWindows(1); !p.Holds() { // which takes the most
+		t.Fatal("the spike is not held")
+	}
 	if n := testing.AllocsPerRun(1000, func() {
 		s.At = s.At.Add(time.Second)
 		if _, err := p.Decide(s); err != nil {
