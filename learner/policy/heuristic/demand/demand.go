@@ -22,9 +22,9 @@ type Config struct {
 	// Floor is the lowest limit that is set.
 	Floor mdp.MilliCPU
 	// Fast reacts to each throttled period, when the policy is asked in each: the limit
-	// grows by half a deviation for each throttled period in a row, at most four. From the third on it is half as much again for
-	// each, at most eight times as much; where hardly any requests are late, from the seventh on. After a period without
-	// throttling it is what it was. A world whose own fast lane relieves does not need it.
+	// grows by half a deviation for each throttled period in a row, at most four. Where the row is longer than chance makes it, or
+	// requests are late, it surges: by two fifths in each further period, to eight times as much at most. After a period
+	// without throttling it is what it was. A world whose own fast lane relieves does not need it.
 	Fast bool
 }
 
@@ -55,13 +55,19 @@ const (
 	backlogShare = 0.3  // of the work that was held back, that a second more shall do
 	halfMargin   = 0.03 // the z at which throttling counts half
 	surge        = 0.25 // of the demand, that a second adds in which every period was throttled
+	growth       = 0.1  // of the demand in a second, twice in a row: it rises
+	notScatter   = 3    // deviations of such a difference, that it has to be, too
 	periods      = 10   // CFS periods in a second
 	fastShare    = 0.5  // of a deviation, for each throttled period in a row
 	fastMost     = 4    // such periods
-	surgeAfter   = 2    // such periods, where requests are late
-	calmSurge    = 6    // such periods, where they are not
+	surgeRising  = 1    // such periods, where the demand rose in the last second
+	surgeAfter   = 2    // such periods at least elsewhere; where requests are late, no more
 	lateLevel    = -0.5 // above which requests count as late
-	surgeBy      = 1.5  // times the limit, for each one more
+	chance       = 0.03 // of as many such periods, in which no more than chance is seen
+	againMemory  = 1000 // throttled periods, of how often another one follows
+	againFirst   = 10   // such periods, of which none followed, before any was seen
+	mostAgain    = 0.7  // more periods that follow a throttled one and are throttled, too, count as this share
+	surgeBy      = 1.4  // times the limit, for each one more
 	surgeMost    = 8    // times the limit
 )
 
@@ -78,12 +84,13 @@ type Policy struct {
 	throttled float64   // seconds in it
 
 	estimate estimate
-	run      int // throttled periods in a row
+	run      int  // throttled periods in a row
+	again    mean // 1 for a throttled period after a throttled one, 0 for another one after such
 	spikes   spikes
 }
 
 // New makes a policy. The config must pass Check.
-func New(c Config) *Policy { return &Policy{config: c} }
+func New(c Config) *Policy { return &Policy{config: c, again: mean{weight: againFirst}} }
 
 // SetLevel sets the application's level, which [Budget] gives.
 func (p *Policy) SetLevel(level float64) { p.level = level }
@@ -111,17 +118,14 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 	p.last = s.At
 	if !follows {
 		p.begin(s.At)
+		p.run = 0
 		p.estimate.gap()
 		return mdp.Action{}, nil
 	}
 	seconds := step.Seconds()
 	p.used += float64(s.Usage.CPU) / 1000 * seconds
 	p.throttled += float64(s.Throttled) * seconds
-	if s.Throttled > 0 {
-		p.run++
-	} else {
-		p.run = 0
-	}
+	p.period(s.Throttled > 0)
 	due := s.At.Sub(p.since) >= Interval-step/2 // the step that is nearest: tickers jitter
 	if due {
 		took := s.At.Sub(p.since).Seconds()
@@ -141,20 +145,43 @@ func (p *Policy) Decide(s mdp.State) (mdp.Action, error) {
 
 func (p *Policy) begin(now time.Time) { p.since, p.used, p.throttled = now, 0, 0 }
 
+// period counts throttled periods in a row, and how often one follows another.
+func (p *Policy) period(throttled bool) {
+	v := 0.0
+	if throttled {
+		v = 1
+	}
+	if p.run > 0 {
+		p.again.add(v, againMemory)
+	}
+	if p.run++; !throttled {
+		p.run = 0
+	}
+}
+
+// patience is how many throttled periods in a row do not let the limit surge. The chance of k in a row is again^(k-1): low
+// limits throttle more often, and then a longer row says no more than a short one elsewhere. Where the demand rises, no chance
+// is needed to explain it.
+func (p *Policy) patience() float64 {
+	switch {
+	case p.estimate.rising > 0:
+		return surgeRising
+	case p.level > lateLevel || p.last.Before(p.spikes.until):
+		return surgeAfter
+	}
+	return max(surgeAfter, 1+math.Log(chance)/math.Log(min(mostAgain, p.again.value())))
+}
+
 // limit is the rule, in cores.
 func (p *Policy) limit() float64 {
 	e, z := &p.estimate, math.Exp(p.config.Margin+p.level)
 	scatter := e.scatter()
-	limit := overDemand*e.level + z*(math.Hypot(scatter, math.Sqrt(e.variance))+ofDemand*e.level) +
+	limit := overDemand*e.expected() + z*(math.Hypot(scatter, math.Sqrt(e.variance))+ofDemand*e.level) +
 		backlogShare*e.backlog + z/(z+halfMargin)*e.throttled*max(scatter, surge*e.throttled*e.level)
 	limit = max(limit, p.spikes.held*min(1, math.Exp(ofLevel*p.level)))
 	if p.config.Fast {
 		limit += fastShare * float64(min(fastMost, p.run)) * scatter
-		after := calmSurge
-		if p.level > lateLevel || p.last.Before(p.spikes.until) {
-			after = surgeAfter
-		}
-		limit *= min(surgeMost, math.Pow(surgeBy, float64(max(0, p.run-after))))
+		limit *= min(surgeMost, math.Pow(surgeBy, max(0, float64(p.run)-p.patience())))
 	}
 	return limit
 }
@@ -169,14 +196,16 @@ type estimate struct {
 
 	demand     float64 // y of the last second
 	difference float64 // D of the last second
+	differed   float64 // D of the one before
 	following  int     // seconds since the last gap
+	rising     int     // such seconds in a row in which y grew by more than its scatter
 	mean       mean    // of y
 	products   mean    // of -D D before
 	squares    mean    // of D^2
 }
 
 // gap says that the next second does not follow the last one. What was learned stays.
-func (e *estimate) gap() { e.following, e.backlog = 0, 0 }
+func (e *estimate) gap() { e.following, e.rising, e.backlog = 0, 0, 0 }
 
 // known reports whether a limit can be computed.
 func (e *estimate) known() bool { return e.seconds > 0 }
@@ -198,7 +227,10 @@ func (e *estimate) add(used, throttled float64) {
 		if e.following > 1 {
 			e.products.add(-d*e.difference, longMemory)
 		}
-		e.difference = d
+		e.difference, e.differed = d, e.difference
+		if e.rising++; d <= max(growth*e.level, notScatter*math.Sqrt(2*e.work()*e.level)) {
+			e.rising = 0
+		}
 	}
 	e.following++
 	e.demand = y
@@ -211,6 +243,15 @@ func (e *estimate) add(used, throttled float64) {
 		gain = max(leastGain, e.variance/(e.variance+r))
 	}
 	e.level = max(0, e.level+gain*(y-e.level))
+}
+
+// expected is the demand of the next second. Where it has risen for two seconds it rises once more, by the smaller of both
+// steps: a filter is behind a crowd that gathers, and work that was held back looks like steps that grow.
+func (e *estimate) expected() float64 {
+	if e.rising >= 2 {
+		return e.demand + min(e.difference, e.differed)
+	}
+	return e.level
 }
 
 // work is the CPU time of one request, in seconds, as far as the scatter of the demand shows it.

@@ -118,14 +118,19 @@ func (m *ew) add(v float64) float64 {
 // The limit is that of the package's formulas, for each margin and level, with the figures of whatever second.
 func TestTheLimitIsThatOfTheFormulas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
+	rises := 0
 	for _, c := range []struct{ margin, level float64 }{{0, 0}, {0.7, 0}, {-1, 0.5}, {1, -3}, {0, 2.5}} {
 		p := demand.New(demand.Config{Margin: c.margin, Floor: 10})
 		p.SetLevel(c.level)
 		z := math.Exp(c.margin + c.level)
 		mean, work, moves := ew{memory: 600}, ew{memory: 600}, ew{memory: 120}
 		var d, held, before, change, w float64 // of the second before
+		rose := 0
 		for second := range 400 {
 			u, share := float64(rng.IntN(900)+100)/1000, 0.0
+			if crowd := second % 100; crowd > 80 {
+				u += float64(rng.IntN(40)+4*(crowd-80)*(crowd-80)) / 100
+			}
 			if rng.IntN(3) == 0 {
 				share = float64(rng.IntN(11)) / 10
 			}
@@ -151,6 +156,9 @@ func TestTheLimitIsThatOfTheFormulas(t *testing.T) {
 			if second > 2 {
 				w = max(0, work.add(-(y-before)*change)) / m
 			}
+			if rose++; second == 1 || y-before <= max(0.1*d, 3*math.Sqrt(2*w*d)) {
+				rose = 0
+			}
 			r := w * d
 			q = max(0, q-2*r)
 			variance := (q + math.Sqrt(q*q+4*q*r)) / 2
@@ -158,14 +166,22 @@ func TestTheLimitIsThatOfTheFormulas(t *testing.T) {
 			if variance > 0 {
 				gain = max(gain, variance/(variance+r))
 			}
-			change, before, held = y-before, y, b
 			d = max(0, d+gain*(y-d))
+			expected := d
+			if rose >= 2 {
+				expected = y + min(y-before, change)
+				rises++
+			}
+			change, before, held = y-before, y, b
 			scatter := math.Sqrt(10 * w * d)
-			want := 1.002*d + z*(math.Hypot(scatter, math.Sqrt(variance))+0.02*d) + 0.3*b + z/(z+0.03)*share*max(scatter, share*d/4)
+			want := 1.002*expected + z*(math.Hypot(scatter, math.Sqrt(variance))+0.02*d) + 0.3*b + z/(z+0.03)*share*max(scatter, share*d/4)
 			if got := float64(a.Limit.CPU); math.Abs(got-math.Ceil(1000*want)) > 1 {
 				t.Fatalf("margin %v, level %v, second %d: %v, and the formulas say %.1f", c.margin, c.level, second, got, 1000*want)
 			}
 		}
+	}
+	if rises < 20 {
+		t.Errorf("the demand rose for two seconds %d times: the test's crowds are none", rises)
 	}
 }
 

@@ -7,7 +7,7 @@
 //
 //	limit = 1.002 d + z (hypot(s, e) + 0.02 d) + 0.3 B + z/(z + 0.03) t max(s, t d/4),   z = exp(margin + level)
 //
-// with, in cores: d the expected demand, s the scatter of the demand in a period of 100 ms, e the uncertainty of
+// with, in cores: d the expected demand, or y + g where it rises, s the scatter of the demand in a period of 100 ms, e the uncertainty of
 // d, B the work that was held back and not done yet, and t the share of throttled periods.
 //
 // and no less than h min(1, exp(0.15 level)), with h the spike that is held, if there is one.
@@ -34,6 +34,12 @@
 // A demand that never scattered has no s, and one that then grows beyond its limit shows nothing but that every
 // period is throttled. So a throttled second counts as a fourth of the demand at least, by the square of t.
 //
+// # Crowds
+//
+// A filter is behind a demand that grows in each second. Where y grew twice in a row by more than a tenth of d and three
+// deviations of D, the next second is expected to have y + g, with g the smaller one of the two steps: work that was held back
+// and is done later looks like steps that grow.
+//
 // # Spikes
 //
 // A spike of a second is over before a filter knows of it, and what reacts is late by design. So h is what was needed last
@@ -41,6 +47,11 @@
 // the highest demand y of the last five minutes, as long as that is 1.3 times the mean. A spike that does not come again in five
 // minutes is forgotten. What a limit cuts off is not seen: h is right where the limit surges in the spike ([Config.Fast], or a
 // node's lane), and otherwise less than what is needed.
+//
+// A surge waits until chance does not explain the row of throttled periods. Low limits throttle often, and each throttled period
+// leaves work for the next. So the rule counts how often another one follows: with the share p of the last thousand, k
+// in a row have the probability p^(k-1), and below 0.03 the limit surges. Where requests are late two in a row are enough, and where
+// the demand rose in the last second, one.
 //
 // Where no window is late nothing is held, however spiky the demand is: an SLO that has time to react pays nothing.
 //
