@@ -56,6 +56,7 @@ type baseline struct {
 	every     time.Duration // decision interval: whole seconds, or slices of the simulator that divide a second
 	path      sim.ActuationPath
 	guards    guard.Settings // around the policy
+	memory    bool           // memory limits rise where what is in use asks for it
 	settings  []setting
 	grid      []map[string]float64 // settings that Tune tries; nil for a baseline that is not tuned
 	newPolicy func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
@@ -271,6 +272,7 @@ func demandBaselines() []baseline {
 			every:  every,
 			path:   sim.L0,
 			guards: guard.Blind,
+			memory: true,
 			settings: []setting{
 				{name: "margin", lowest: -5, highest: 5},
 				{name: "margin.", lowest: -5, highest: 5, perService: true},

@@ -87,6 +87,9 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 			d.corrected = k
 		}
 		sensor := h.Sensor()
+		if b.memory {
+			policy = withMemory(policy)
+		}
 		if p, ok := policy.(*servicePart); ok {
 			p.sensor, sensor = sensor, p
 			d.parts = append(d.parts, p)

@@ -7,8 +7,8 @@
 //
 //	limit = 1.002 d + z (hypot(s, e) + 0.02 d) + 0.3 B + z/(z + 0.03) t max(s, t d/4),   z = exp(margin + level)
 //
-// with, in cores: d the expected demand, or y + g where it rises, s the scatter of the demand in a period of 100 ms, e the uncertainty of
-// d, B the work that was held back and not done yet, and t the share of throttled periods.
+// with, in cores: d the expected demand (y + g where it rises), s the scatter of the demand in a period of 100 ms, e the
+// uncertainty of d, B the work that was held back and not done yet, and t the share of throttled periods.
 //
 // and no less than h min(1, exp(0.15 level)), with h the spike that is held, if there is one.
 //
@@ -49,9 +49,9 @@
 // node's lane), and otherwise less than what is needed.
 //
 // A surge waits until chance does not explain the row of throttled periods. Low limits throttle often, and each throttled period
-// leaves work for the next. So the rule counts how often another one follows: with the share p of the last thousand, k
-// in a row have the probability p^(k-1), and below 0.03 the limit surges. Where requests are late two in a row are enough, and where
-// the demand rose in the last second, one.
+// leaves work for the next. So the rule counts how often another one follows: with the share p of the last thousand, k in a row
+// have the probability p^(k-1), and below 0.03 the limit surges. Where requests are late it surges from the third on, and where
+// the demand rose in the last second, from the second on.
 //
 // Where no window is late nothing is held, however spiky the demand is: an SLO that has time to react pays nothing.
 //

@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"time"
+
+	"awarescale.dev/aware/learner/mdp"
+	"awarescale.dev/aware/learner/policy/guard"
+	"awarescale.dev/aware/learner/policy/heuristic/workingset"
+)
+
+// withMemory is a policy of CPU with a node's rule for memory: once a second the limit rises to what the working set asks for. It
+// does not sink below the owner's request, as on a node whose owner does not ask for that: what a queue needs at the begin of a
+// crowd was not in use before.
+func withMemory(cpu mdp.Policy) mdp.Policy {
+	config := workingset.Default
+	config.Margin = guard.Blind.MemoryMargin // nearer than that a node's guard lets no limit be
+	memory := workingset.New(config)
+	return mdp.Join(cpu, mdp.PolicyFunc(func(s mdp.State) (mdp.Action, error) {
+		if !s.At.Equal(s.At.Truncate(time.Second)) {
+			return mdp.Action{}, nil
+		}
+		a, err := memory.Decide(s)
+		if err != nil || a.Limit.Memory < s.Limit.Memory {
+			return mdp.Action{}, err
+		}
+		return a, nil
+	}))
+}
