@@ -24,7 +24,7 @@ func TestMarginsArePredictedAndWritten(t *testing.T) {
 		return execute(t, append([]string{"train"}, args...)...)
 	}
 	predict := func(args ...string) (string, error) {
-		return run(append([]string{"predicted-margins", "--meta", file, "--out", dir, "--apps", "2", "--held-out", "2",
+		return run(append([]string{"predicted-margins", "--meta", file, "--out", dir, "--apps", "4", "--held-out", "2",
 			"--of", "hotel-reservation"}, args...)...)
 	}
 	if _, err := predict(); err == nil || !strings.Contains(err.Error(), "aware train meta makes it") {
@@ -57,7 +57,7 @@ func TestMarginsArePredictedAndWritten(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if r.Got.Neighbours == 0 || c.Settings["margin.frontend"] >= 0 || len(c.Settings) != 1+19 {
-		t.Errorf("of %d neighbours the services have %v: in these two applications each can do with less", r.Got.Neighbours, c.Settings)
+		t.Errorf("of %d neighbours the services have %v: in these four applications each can do with less", r.Got.Neighbours, c.Settings)
 	}
 	said, err = predict()
 	if err != nil || strings.Count(said, " miss their SLO\n") != 8 || !strings.Contains(said, "to know each hour before") {
