@@ -57,7 +57,7 @@ func TestMarginsArePredictedAndWritten(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if r.Got.Neighbours == 0 || c.Settings["margin.frontend"] >= 0 || len(c.Settings) != 1+19 {
-		t.Errorf("of %d neighbours the services have %v: in these four applications each can do with less", r.Got.Neighbours, c.Settings)
+		t.Errorf("of %d neighbours the services have %v: each can do with less here", r.Got.Neighbours, c.Settings)
 	}
 	said, err = predict()
 	if err != nil || strings.Count(said, " miss their SLO\n") != 8 || !strings.Contains(said, "to know each hour before") {
