@@ -15,7 +15,7 @@ ifeq ($(shell command -v go),)
 $(error go is missing: install Go 1.26 or newer, https://go.dev/dl, and put it on the PATH)
 endif
 
-.PHONY: help demo test unit vm node api node-api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-real bench-foreign bench-link bench-sim bench-learner margins start learn baselines anchors clean
+.PHONY: help demo test unit vm node api node-api e2e e2e2 fault node-faults soak fuzz race build images cluster verify generate bench-agent bench-real bench-spikes bench-foreign bench-link bench-sim bench-learner margins start learn baselines anchors clean
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
@@ -105,6 +105,9 @@ bench-link: ## what 5,000 nodes cost central; the last line is JSON
 
 bench-real: ## the demo's load against real pods, sized by every way there is; four and a half hours, 100 minutes of them to learn
 	go run ./test/demo --out out/bench-real --name real --runs static,hpa-vpa,hpa-vpa-30s,k8s-cpu-fast,aware,aware-demand,aware-learned,static-at-mean,static-at-learned
+
+bench-spikes: ## real pods with a second of three to five times the load in each 20; 15 minutes
+	go run ./test/demo --out out/bench-spikes --name spikes --trace pulses --time-scale 1 --neighbour without --seeds 1 --runs static,hpa-vpa,aware-demand
 
 bench-foreign: ## programs nobody here wrote, left alone and with AWARE; an hour; the last line is JSON
 	go run ./test/perf/foreign
