@@ -63,7 +63,7 @@ func TestWithoutACorrectionAWholeTraceIsTheSame(t *testing.T) {
 			if kept, _ := run(law.CorrectedBy(lead(c), always("keep"))); kept != plain {
 				t.Errorf("%+v\n%+v", plain, kept)
 			}
-			// It may take fewer cores: where fewer windows are late fewer spikes are held.
+			// Its service has more cores (TestTheLevelIsTheApplications); others may have fewer.
 			if more, _ := run(law.CorrectedBy(lead(c), always("margin +1"))); more.Cores == plain.Cores {
 				t.Errorf("with a larger margin %v cores, as with none", more.Cores)
 			}

@@ -8,9 +8,9 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 )
 
-// withMemory is a policy of CPU with a node's rule for memory: once a second the limit rises to what the working set asks for. It
-// does not sink below the owner's request, as on a node whose owner does not ask for that: what a queue needs at the begin of a
-// crowd was not in use before.
+// withMemory is a policy of CPU with a node's rule for memory, as far as it raises: once a second the limit rises to what the
+// working set asks for. It does not sink: what a queue needs at the begin of a crowd was not in use before. A node does not take
+// memory below its request either, unless the owner asks for that.
 func withMemory(cpu mdp.Policy) mdp.Policy {
 	config := workingset.Default
 	config.Margin = guard.Blind.MemoryMargin // nearer than that a node's guard lets no limit be

@@ -63,10 +63,10 @@ const (
 	surgeRising  = 1    // such periods, where the demand rose in the last second
 	surgeAfter   = 2    // such periods at least elsewhere; where requests are late, no more
 	lateLevel    = -0.5 // above which requests count as late
-	chance       = 0.03 // of as many such periods, in which no more than chance is seen
-	againMemory  = 1000 // throttled periods, of how often another one follows
-	againFirst   = 10   // such periods, of which none followed, before any was seen
-	mostAgain    = 0.7  // more periods that follow a throttled one and are throttled, too, count as this share
+	chance       = 0.03 // the probability of a row, below which it is not taken for chance
+	againMemory  = 1000 // throttled periods, of which it is known how often another one followed
+	againFirst   = 10   // of these before the first one: none followed
+	mostAgain    = 0.7  // a larger share counts as this one, so that a second is always enough
 	surgeBy      = 1.4  // times the limit, for each one more
 	surgeMost    = 8    // times the limit
 )
@@ -85,7 +85,7 @@ type Policy struct {
 
 	estimate estimate
 	run      int  // throttled periods in a row
-	again    mean // 1 for a throttled period after a throttled one, 0 for another one after such
+	again    mean // of the periods after throttled ones: 1 for one that is throttled, too, and 0 for one that is not
 	spikes   spikes
 }
 
@@ -147,16 +147,14 @@ func (p *Policy) begin(now time.Time) { p.since, p.used, p.throttled = now, 0, 0
 
 // period counts throttled periods in a row, and how often one follows another.
 func (p *Policy) period(throttled bool) {
-	v := 0.0
+	follows, run := 0.0, 0
 	if throttled {
-		v = 1
+		follows, run = 1, p.run+1
 	}
 	if p.run > 0 {
-		p.again.add(v, againMemory)
+		p.again.add(follows, againMemory)
 	}
-	if p.run++; !throttled {
-		p.run = 0
-	}
+	p.run = run
 }
 
 // patience is how many throttled periods in a row do not let the limit surge. The chance of k in a row is again^(k-1): low
