@@ -56,7 +56,7 @@ type baseline struct {
 	every     time.Duration // decision interval: whole seconds, or slices of the simulator that divide a second
 	path      sim.ActuationPath
 	guards    guard.Settings // around the policy
-	memory    bool           // memory limits rise where what is in use asks for it
+	memory    bool           // memory limits follow what is in use, above the setting minMemory
 	settings  []setting
 	grid      []map[string]float64 // settings that Tune tries; nil for a baseline that is not tuned
 	newPolicy func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error)
@@ -271,13 +271,14 @@ func demandBaselines() []baseline {
 			does:   does,
 			every:  every,
 			path:   sim.L0,
-			guards: guard.Blind,
+			guards: memoryGuards(),
 			memory: true,
 			settings: []setting{
 				{name: "margin", lowest: -5, highest: 5},
 				{name: "margin.", lowest: -5, highest: 5, perService: true},
 				{name: "share", fallback: float64(demand.DefaultBudget.Share), lowest: 0, highest: 0.5}, // 0: no budget
 				{name: "windows", fallback: windows, lowest: 0.001, highest: 1},
+				{name: minMemory, fallback: 1, lowest: 0, highest: 1},
 			},
 			newPolicy: func(c Choice, app sim.App, s sim.Service) (mdp.Policy, error) {
 				d := demand.Default
@@ -300,6 +301,9 @@ func demandBaselines() []baseline {
 		row(Aware, "the same with learned margins, and few windows over the SLO", sim.Slice, true, fewWindows, ShippedMargins()),
 	}
 }
+
+// minMemory is the setting for how far memory limits may sink, as a share of the service's size.
+const minMemory = "min_memory"
 
 // Aware is the row of AWARE's own policy, with the margins that come with aware.
 const Aware = "aware"

@@ -88,7 +88,7 @@ func (c Choice) start(ctx context.Context, w *sim.World, app sim.App, warm *towe
 		}
 		sensor := h.Sensor()
 		if b.memory {
-			policy = withMemory(policy)
+			policy = withMemory(policy, mdp.Bytes(c.get(minMemory)*float64(app.Services[i].Size.Memory)))
 		}
 		if p, ok := policy.(*servicePart); ok {
 			p.sensor, sensor = sensor, p

@@ -8,10 +8,18 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 )
 
-// withMemory is a policy of CPU with a node's rule for memory, as far as it raises: once a second the limit rises to what the
-// working set asks for. It does not sink: what a queue needs at the begin of a crowd was not in use before. A node does not take
-// memory below its request either, unless the owner asks for that.
-func withMemory(cpu mdp.Policy) mdp.Policy {
+// memoryGuards are the guards of a node that does not see how the SLO fares, and that lets memory sink: what was in use in the
+// last ten minutes stays, as in central.
+func memoryGuards() guard.Settings {
+	s := guard.Blind
+	s.MemoryPast = 10 * time.Minute
+	return s
+}
+
+// withMemory is a policy of CPU with a node's rule for memory: once a second the limit rises to what the working set asks for,
+// and what it does not ask for any more goes back, but not below least. By default that is what the owner has set: what a queue
+// needs at the begin of a crowd was not in use before.
+func withMemory(cpu mdp.Policy, least mdp.Bytes) mdp.Policy {
 	config := workingset.Default
 	config.Margin = guard.Blind.MemoryMargin // nearer than that a node's guard lets no limit be
 	memory := workingset.New(config)
@@ -20,9 +28,13 @@ func withMemory(cpu mdp.Policy) mdp.Policy {
 			return mdp.Action{}, nil
 		}
 		a, err := memory.Decide(s)
-		if err != nil || a.Limit.Memory < s.Limit.Memory {
+		if err != nil || !a.Sets.Has(mdp.MemoryLimit) {
 			return mdp.Action{}, err
 		}
-		return a, nil
+		want := max(a.Limit.Memory, min(least, s.Limit.Memory))
+		if want == s.Limit.Memory {
+			return mdp.Action{}, nil
+		}
+		return a.WithMemory(want), nil
 	}))
 }
