@@ -8,8 +8,8 @@ import (
 	"awarescale.dev/aware/learner/policy/heuristic/workingset"
 )
 
-// memoryGuards are the guards of a node that does not see how the SLO fares, and that lets memory sink: what was in use in the
-// last ten minutes stays, as in central.
+// memoryGuards are the guards of a node that does not see how the SLO fares. Where memory sinks it stays above what was in use in
+// the last ten minutes, as in central.
 func memoryGuards() guard.Settings {
 	s := guard.Blind
 	s.MemoryPast = 10 * time.Minute
